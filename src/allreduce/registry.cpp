@@ -201,15 +201,15 @@ std::size_t AlgorithmChoice::arena_bytes(Shape shape, std::uint32_t rank, const 
   return info_.arena_bytes ? info_.arena_bytes(request(shape, collective_kind), rank, options) : 0;
 }
 
-std::unique_ptr<Collective> AlgorithmChoice::bind(const Site& site, const ExchangeSpec& options,
+std::unique_ptr<Collective> AlgorithmChoice::bind(const GroupConnection& connection, const ExchangeSpec& options,
                                                   CollectiveKind collective_kind, std::uint32_t root) const {
-  const Shape shape = shape_of(site.network.nodes_of(site.communicator));
+  const Shape shape = shape_of(connection.network.nodes_of(connection.communicator));
   if (const auto why = refusal(shape, collective_kind); !why.empty()) throw core::UsageError(why);
-  if (!has_schedule()) return info_.bind(request(shape, collective_kind, root), site, options);
+  if (!has_schedule()) return info_.bind(request(shape, collective_kind, root), connection, options);
   ExchangeSpec o = options;
-  o.transport_takes_device = site.network.takes_device_memory();
-  return std::make_unique<Executor>(Algorithm{name, make(shape, collective_kind, root)}, site.transport,
-                                    site.network.arena(), std::move(o));
+  o.transport_takes_device = connection.network.takes_device_memory();
+  return std::make_unique<Executor>(Algorithm{name, make(shape, collective_kind, root)}, connection.transport,
+                                    connection.network.arena(), std::move(o));
 }
 
 }  // namespace gradmeter::allreduce

@@ -16,9 +16,9 @@
 
 namespace gradmeter::allreduce {
 
-/// The place where a collective is to run: the group's communicator, and the network by which its ranks reach each
-/// other.
-struct Site {
+/// How this rank is connected to the group in which a collective is to run: the group's communicator, the network by
+/// which its ranks reach each other, and the transport of the collective's messages.
+struct GroupConnection {
   const runtime::Communicator& communicator;
   runtime::Network& network;
   runtime::Transport& transport;
@@ -67,9 +67,10 @@ class AlgorithmChoice {
   /// The most bytes that `bind` will take from the network's arena on this rank.
   std::size_t arena_bytes(Shape, std::uint32_t rank, const ExchangeSpec&,
                           CollectiveKind = CollectiveKind::all_reduce) const;
-  /// Collective over the site's ranks. Errors: UsageError with the refusal; BackendError when memory is short.
-  std::unique_ptr<Collective> bind(const Site&, const ExchangeSpec&, CollectiveKind = CollectiveKind::all_reduce,
-                                   std::uint32_t root = 0) const;
+  /// Binds the collective to the connected group's ranks. Errors: UsageError with the refusal; BackendError when memory
+  /// is short.
+  std::unique_ptr<Collective> bind(const GroupConnection&, const ExchangeSpec&,
+                                   CollectiveKind = CollectiveKind::all_reduce, std::uint32_t root = 0) const;
 
  private:
   const AlgorithmInfo& info_;

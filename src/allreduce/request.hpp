@@ -20,7 +20,7 @@ namespace gradmeter::allreduce {
 class Collective;
 class SizeTable;
 struct ExchangeSpec;
-struct Site;
+struct GroupConnection;
 struct TunedTables;
 
 /// The operation on the numbers. wide: sums of 16-bit and 8-bit floats are kept in fp32 and rounded once.
@@ -67,7 +67,7 @@ struct AlgorithmInfo {
   std::string (*refusal)(const Request&) = nullptr;
   std::vector<SchedulePtr> (*make)(const Request&) = nullptr;
   StatedCost (*cost)(const Request&) = nullptr;
-  std::unique_ptr<Collective> (*bind)(const Request&, const Site&, const ExchangeSpec&) = nullptr;
+  std::unique_ptr<Collective> (*bind)(const Request&, const GroupConnection&, const ExchangeSpec&) = nullptr;
   /// The bytes that `bind` takes from the arena; null: none.
   std::size_t (*arena_bytes)(const Request&, std::uint32_t rank, const ExchangeSpec&) = nullptr;
 };

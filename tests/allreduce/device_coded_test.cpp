@@ -64,10 +64,10 @@ class Pair {
                       .algorithm = algorithm_,
                       .codec = codec_,
                       .shape = {p, p}};
-    const Site site{r.world, network_, copying_ ? *copying_ : *link_};
-    on_host_ = bind_coded(spec, site, 5);
+    const GroupConnection connection{r.world, network_, copying_ ? *copying_ : *link_};
+    on_host_ = bind_coded(spec, connection, 5);
     spec.queue = &r.queue;
-    on_gpu_ = bind_coded(spec, site, 5);
+    on_gpu_ = bind_coded(spec, connection, 5);
     r.world.barrier();
   }
 

@@ -71,7 +71,7 @@ class OfRank {
       : world_(r.world),
         network_(world_, {.transport = runtime::TransportKind::shm, .memory_bytes = 4096}),
         link_(network_.connect(world_, 1)) {}
-  Site site() const { return {world_, network_, *link_}; }
+  GroupConnection connection() const { return {world_, network_, *link_}; }
 
  private:
   const runtime::Communicator& world_;
@@ -87,8 +87,9 @@ std::vector<std::vector<Bytes>> results(const DirectCase& c) {
     runtime::CudaDevice& device = r.device;
     // Another queue than the call's, which nothing orders but that the call says it is done.
     const auto other = device.make_queue();
-    const OfRank site(r);
-    const auto direct = find_algorithm(c.algorithm)->bind(site.site(), {.max_bytes = most_bytes, .queue = &r.queue});
+    const OfRank connection(r);
+    const auto direct =
+        find_algorithm(c.algorithm)->bind(connection.connection(), {.max_bytes = most_bytes, .queue = &r.queue});
     const std::size_t bytes = c.count * core::size_of(c.element);
     const auto in = device.allocate(Element::i8, bytes), out = device.allocate(Element::i8, bytes);
     const auto typed = [&](const runtime::OwnedBuffer& b) { return runtime::Buffer(c.element, b.buffer.device()); };
@@ -149,11 +150,11 @@ TEST(GpuDirect, MayEndWhileACallIsUnderWay) {
   if (test::most_gpu_ranks() < 3) GTEST_SKIP() << "fewer GPUs than ranks";
   test::each_device_seed([] {
     test::run_gpu_ranks(3, [](const GpuRank& r) {
-      const OfRank site(r);
+      const OfRank connection(r);
       const auto in = r.device.allocate(Element::f32, 60000), out = r.device.allocate(Element::f32, 60000);
       for (const std::size_t count : {100U, 60000U}) {
-        const auto direct =
-            find_algorithm("gpu-direct:small=2048")->bind(site.site(), {.max_bytes = most_bytes, .queue = &r.queue});
+        const auto direct = find_algorithm("gpu-direct:small=2048")
+                                ->bind(connection.connection(), {.max_bytes = most_bytes, .queue = &r.queue});
         direct->start({.in = in.buffer.part(0, count), .out = out.buffer.part(0, count)});
       }
       r.queue.synchronise();
@@ -204,9 +205,9 @@ TEST(GpuMultimem, IsUnavailableWithTheReasonWhereThereAreNoSwitches) {
   cuda_emulator::set_hardware(without);
   std::vector<std::string> errors(3);
   test::run_gpu_ranks(3, [&](const GpuRank& r) {
-    const OfRank site(r);
+    const OfRank connection(r);
     try {
-      (void)find_algorithm("gpu-multimem")->bind(site.site(), {.max_bytes = most_bytes, .queue = &r.queue});
+      (void)find_algorithm("gpu-multimem")->bind(connection.connection(), {.max_bytes = most_bytes, .queue = &r.queue});
     } catch (const core::Unavailable& e) {
       errors[static_cast<std::size_t>(r.world.rank())] = e.what();
     }
@@ -222,11 +223,11 @@ TEST(GpuMultimem, IsUnavailableWithTheReasonWhereThereAreNoSwitches) {
 
 // Kernels that wait for peers which do not come: they leave, and the call ends with one line.
 
-std::unique_ptr<Collective> made(const std::string& row, const Site& site, runtime::Queue& queue,
+std::unique_ptr<Collective> made(const std::string& row, const GroupConnection& connection, runtime::Queue& queue,
                                  core::Seconds patience) {
   const PeerOptions o{.max_bytes = most_bytes, .patience = patience};
-  if (row == "gpu-direct") return make_gpu_direct(site, queue, o, 2048);
-  return make_gpu_ring(site, queue, o, CollectiveKind::all_reduce);
+  if (row == "gpu-direct") return make_gpu_direct(connection, queue, o, 2048);
+  return make_gpu_ring(connection, queue, o, CollectiveKind::all_reduce);
 }
 
 class GpuPeers : public ::testing::TestWithParam<std::string> {
@@ -241,9 +242,9 @@ TEST_P(GpuPeers, ThatDoNotComeAreNamedWithinThePatience) {
   for (const std::size_t count : {100U, 60000U}) {
     test::each_device_seed([&] {
       test::run_gpu_ranks(3, [&](const GpuRank& r) {
-        const OfRank site(r);
+        const OfRank connection(r);
         const auto in = r.device.allocate(Element::f32, count), out = r.device.allocate(Element::f32, count);
-        const auto c = made(GetParam(), site.site(), r.queue, core::Seconds{0.3});
+        const auto c = made(GetParam(), connection.connection(), r.queue, core::Seconds{0.3});
         const Call call{.in = in.buffer, .out = out.buffer};
         c->start(call);
         test::run_to_end(*c);
@@ -269,9 +270,9 @@ TEST_P(GpuPeers, ThatFailEndTheOthersCalls) {
   test::each_device_seed([&] {
     const auto run = [&] {
       test::run_gpu_ranks(3, [&](const GpuRank& r) {
-        const OfRank site(r);
+        const OfRank connection(r);
         const auto in = r.device.allocate(Element::f32, 60000), out = r.device.allocate(Element::f32, 60000);
-        const auto c = made(GetParam(), site.site(), r.queue, core::Seconds{600});
+        const auto c = made(GetParam(), connection.connection(), r.queue, core::Seconds{600});
         r.world.barrier();
         if (r.world.rank() == 1) throw core::BackendError("a test", "a call", "it fails");
         c->start({.in = in.buffer, .out = out.buffer});
@@ -286,9 +287,9 @@ TEST_P(GpuPeers, ThatFailEndTheOthersCalls) {
 TEST_P(GpuPeers, MayNotComeToACallThatIsGivenUp) {
   test::each_device_seed([&] {
     test::run_gpu_ranks(3, [&](const GpuRank& r) {
-      const OfRank site(r);
+      const OfRank connection(r);
       const auto in = r.device.allocate(Element::f32, 60000), out = r.device.allocate(Element::f32, 60000);
-      const auto c = made(GetParam(), site.site(), r.queue, core::Seconds{600});
+      const auto c = made(GetParam(), connection.connection(), r.queue, core::Seconds{600});
       if (r.world.rank() == 0) c->start({.in = in.buffer, .out = out.buffer});
     });
   });
@@ -304,9 +305,10 @@ TEST(GpuDirect, RefusesRanksThatShareAGpu) {
     runtime::run_thread_ranks(3, [&](const runtime::Communicator& world) {
       runtime::CudaDevice device(0);
       const auto queue = device.make_queue();
-      const OfRank site({world, device, *queue});
-      errors[static_cast<std::size_t>(world.rank())] = test::error_of(
-          [&] { (void)find_algorithm(row)->bind(site.site(), {.max_bytes = most_bytes, .queue = queue.get()}); });
+      const OfRank connection({world, device, *queue});
+      errors[static_cast<std::size_t>(world.rank())] = test::error_of([&] {
+        (void)find_algorithm(row)->bind(connection.connection(), {.max_bytes = most_bytes, .queue = queue.get()});
+      });
       world.barrier();
     });
     EXPECT_THAT(errors[0], HasSubstr("ranks 0 and 1 share the GPU "));

@@ -105,10 +105,10 @@ TEST(NcclMessagesErrors, MemoryOfTheHostIsRefused) {
   test::run_gpu_ranks(1, [](const GpuRank& r) {
     runtime::Network network(r.world, {.transport = runtime::TransportKind::shm, .memory_bytes = 4096});
     const auto link = network.connect(r.world, 1);
-    const Site site{r.world, network, *link};
-    EXPECT_THAT(test::error_of([&] { (void)find_algorithm("nccl-messages")->bind(site, {}); }),
+    const GroupConnection connection{r.world, network, *link};
+    EXPECT_THAT(test::error_of([&] { (void)find_algorithm("nccl-messages")->bind(connection, {}); }),
                 HasSubstr("--device cuda"));
-    const auto bound = find_algorithm("nccl-messages")->bind(site, {.max_bytes = 64, .queue = &r.queue});
+    const auto bound = find_algorithm("nccl-messages")->bind(connection, {.max_bytes = 64, .queue = &r.queue});
     std::vector<float> v(4), longer(17);
     EXPECT_THAT(test::error_of([&] { bound->start({v, v}); }), HasSubstr("memory of the host"));
     EXPECT_THAT(test::error_of([&] { bound->start({longer, longer}); }), HasSubstr("made for 64 at most"));

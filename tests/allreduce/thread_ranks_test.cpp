@@ -23,8 +23,8 @@ TEST_P(ThreadRanks, SumOverTheirSharedMemoryByAnyAlgorithm) {
     for (const char* name : {"ring", "shm-direct", "recursive-doubling"}) {
       const auto values = network.arena().take_of<float>(5000);
       std::iota(values.begin(), values.end(), static_cast<float>(c.rank()));
-      const Site site{c, network, *link};
-      const auto bound = find_algorithm(name)->bind(site, {.max_bytes = values.size_bytes()});
+      const GroupConnection connection{c, network, *link};
+      const auto bound = find_algorithm(name)->bind(connection, {.max_bytes = values.size_bytes()});
       bound->start({values, values});
       runtime::Backoff backoff({.spins = 20, .yields = 0});
       while (!bound->advance()) backoff.wait();

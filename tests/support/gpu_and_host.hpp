@@ -41,9 +41,9 @@ class GpuAndHost {
         in_(r.device.map(core::Element::i8, network_.arena().take(o.max_bytes))),
         out_(r.device.map(core::Element::i8, network_.arena().take(o.max_bytes))),
         over_(o.over ? o.over(*link_) : nullptr) {
-    const allreduce::Site site{r.world, network_, *link_};
+    const allreduce::GroupConnection connection{r.world, network_, *link_};
     allreduce::ExchangeSpec e{.placement = o.placement, .max_bytes = o.max_bytes, .message_bytes = o.message_bytes};
-    on_host_ = allreduce::find_algorithm(o.on_host)->bind(site, e, o.kind, o.root);
+    on_host_ = allreduce::find_algorithm(o.on_host)->bind(connection, e, o.kind, o.root);
     e.queue = &r.queue;
     on_gpus_ =
         allreduce::find_algorithm(o.on_gpus)->bind({r.world, network_, over_ ? *over_ : *link_}, e, o.kind, o.root);

@@ -101,12 +101,12 @@ std::size_t schedule_arena_bytes(const ExchangeSpec& r, std::uint32_t rank) {
   return Executor::arena_bytes({a->name, a->make(r.shape)}, rank, r);
 }
 
-std::unique_ptr<Collective> bind_schedule(const ExchangeSpec& r, const Site& site) {
+std::unique_ptr<Collective> bind_schedule(const ExchangeSpec& r, const GroupConnection& connection) {
   const AlgorithmPtr a = algorithm_over(r);
   ExchangeSpec o = r;
-  o.transport_takes_device = site.network.takes_device_memory();
-  return std::make_unique<Executor>(Algorithm{a->name, a->make(r.shape)}, site.transport, site.network.arena(),
-                                    std::move(o));
+  o.transport_takes_device = connection.network.takes_device_memory();
+  return std::make_unique<Executor>(Algorithm{a->name, a->make(r.shape)}, connection.transport,
+                                    connection.network.arena(), std::move(o));
 }
 
 CallParts schedule_parts(const ExchangeSpec& r, std::span<const TensorPart> pack) {
@@ -191,15 +191,15 @@ class Residuals {
 
 class Compressed final : public CollectiveSequence {
  public:
-  Compressed(const ExchangeSpec& r, const Site& site, std::uint64_t seed)
+  Compressed(const ExchangeSpec& r, const GroupConnection& connection, std::uint64_t seed)
       : CollectiveSequence(fmt::format("{} {}", r.algorithm->name, r.codec->label), r.queue),
         spec_(r),
         exchange_(exchange_of(*r.codec)),
         seed_(seed),
         device_(r.gpu()),
-        batch_(batch_of(site.network.arena().take(dense_bytes(r)))),
-        coded_(add_part(exchange_.bind(r, site))),
-        dense_(add_part(r.algorithm->bind(site, r.inner_call_spec(dense_bytes(r))))),
+        batch_(batch_of(connection.network.arena().take(dense_bytes(r)))),
+        coded_(add_part(exchange_.bind(r, connection))),
+        dense_(add_part(r.algorithm->bind(connection, r.inner_call_spec(dense_bytes(r))))),
         dense_text_(fmt::format("{} dense: under {} elements", dense_.name(), spec_.codec->min_elements)) {}
 
   const std::string& serves(std::uint64_t bytes) const override {
@@ -419,9 +419,9 @@ std::size_t coded_arena_bytes(const ExchangeSpec& r, std::uint32_t rank) {
          arena_slack + exchange_of(*r.codec).arena_bytes(r, rank);
 }
 
-std::unique_ptr<Collective> bind_coded(const ExchangeSpec& r, const Site& site, std::uint64_t seed) {
+std::unique_ptr<Collective> bind_coded(const ExchangeSpec& r, const GroupConnection& connection, std::uint64_t seed) {
   if (const auto why = codec_refusal(r, CollectiveKind::all_reduce, {}); !why.empty()) throw core::UsageError(why);
-  return std::make_unique<Compressed>(where_it_works(r), site, seed);
+  return std::make_unique<Compressed>(where_it_works(r), connection, seed);
 }
 
 }  // namespace gradmeter::allreduce

@@ -30,7 +30,7 @@ using CallParts = std::vector<CallPart>;
 struct CodedExchange {
   std::string (*refusal)(const ExchangeSpec&);
   std::size_t (*arena_bytes)(const ExchangeSpec&, std::uint32_t rank);
-  std::unique_ptr<Collective> (*bind)(const ExchangeSpec&, const Site&);
+  std::unique_ptr<Collective> (*bind)(const ExchangeSpec&, const GroupConnection&);
   CallParts (*parts)(const ExchangeSpec&, std::span<const TensorPart>);
   /// Says why this tensor must be exchanged without the codec (empty: it can be encoded). Null: every tensor can be
   /// encoded.
@@ -76,6 +76,6 @@ std::size_t coded_arena_bytes(const ExchangeSpec&, std::uint32_t rank);
 /// all elements that are exchanged. By this offset the call finds its residuals, which are kept from call to call.
 /// Random rounding draws from `seed` and the number of the call. The collective's name is like "ring qsgd4". Errors:
 /// UsageError with the refusal; BackendError when memory is short.
-std::unique_ptr<Collective> bind_coded(const ExchangeSpec&, const Site&, std::uint64_t seed = 1);
+std::unique_ptr<Collective> bind_coded(const ExchangeSpec&, const GroupConnection&, std::uint64_t seed = 1);
 
 }  // namespace gradmeter::allreduce

@@ -23,7 +23,7 @@ bool gathers_on_gpu(const ExchangeSpec&);
 /// Does what gathered_exchange does, with the same bits, but kernels in the stream of a GPU's queue encode and decode.
 /// Requires `gathers_on_gpu`. gatherer: the algorithm of the all-gather. slots: memory of the network's arena for all
 /// ranks' encodings of a call. Cost: as gathered_exchange.
-std::unique_ptr<Collective> gather_on_gpu(const ExchangeSpec&, const Site&, const AlgorithmChoice& gatherer,
+std::unique_ptr<Collective> gather_on_gpu(const ExchangeSpec&, const GroupConnection&, const AlgorithmChoice& gatherer,
                                           std::span<std::byte> slots);
 
 /// The exchange of a gathered codec whose parameter `warmup` lets the density decrease over the first training steps.

@@ -88,15 +88,15 @@ bool sum_is_dense(const ExchangeSpec& r) {
 
 class Gathered final : public CollectiveSequence {
  public:
-  Gathered(const ExchangeSpec& r, const Site& site)
+  Gathered(const ExchangeSpec& r, const GroupConnection& connection)
       : CollectiveSequence(gatherer_of(r)->name, r.queue),
-        encoder_(r, static_cast<std::uint32_t>(site.transport.rank())),
+        encoder_(r, static_cast<std::uint32_t>(connection.transport.rank())),
         codec_(encoder_.codec()),
-        rank_(static_cast<std::size_t>(site.transport.rank())),
+        rank_(static_cast<std::size_t>(connection.transport.rank())),
         ranks_(r.shape.ranks),
-        slots_(site.network.arena().take(all_slots(r))),
-        lengths_(site.network.arena().take(lengths_bytes(r))),
-        gather_(add_part(gatherer_of(r)->bind(site, r.inner_call_spec(std::max(all_slots(r), lengths_bytes(r))),
+        slots_(connection.network.arena().take(all_slots(r))),
+        lengths_(connection.network.arena().take(lengths_bytes(r))),
+        gather_(add_part(gatherer_of(r)->bind(connection, r.inner_call_spec(std::max(all_slots(r), lengths_bytes(r))),
                                               CollectiveKind::all_gather))) {}
   CodecState take_state() override { return encoder_.take_state(); }
   void restore_state(const CodecState& state) override { encoder_.restore_state(state); }
@@ -228,13 +228,13 @@ class Gathered final : public CollectiveSequence {
 /// all-reduce sums the decoded numbers.
 class SummedDensely final : public CollectiveSequence {
  public:
-  SummedDensely(const ExchangeSpec& r, const Site& site)
+  SummedDensely(const ExchangeSpec& r, const GroupConnection& connection)
       : CollectiveSequence(r.algorithm->name, r.queue),
-        encoder_(r, static_cast<std::uint32_t>(site.transport.rank())),
+        encoder_(r, static_cast<std::uint32_t>(connection.transport.rank())),
         ranks_(static_cast<float>(r.shape.ranks)),
         wires_(slot_bytes(r)),
-        values_(site.network.arena().take(r.max_bytes)),
-        sum_(add_part(r.algorithm->bind(site, r.inner_call_spec(r.max_bytes)))) {}
+        values_(connection.network.arena().take(r.max_bytes)),
+        sum_(add_part(r.algorithm->bind(connection, r.inner_call_spec(r.max_bytes)))) {}
   CodecState take_state() override { return encoder_.take_state(); }
   void restore_state(const CodecState& state) override { encoder_.restore_state(state); }
 
@@ -329,10 +329,10 @@ CallParts gathered_parts(const ExchangeSpec& r, std::span<const TensorPart> pack
   return {lengths, longest};
 }
 
-std::unique_ptr<Collective> bind_gathered(const ExchangeSpec& r, const Site& site) {
-  if (r.gpu()) return gather_on_gpu(r, site, *gatherer_of(r), site.network.arena().take(all_slots(r)));
-  if (sum_is_dense(r)) return std::make_unique<SummedDensely>(r, site);
-  return std::make_unique<Gathered>(r, site);
+std::unique_ptr<Collective> bind_gathered(const ExchangeSpec& r, const GroupConnection& connection) {
+  if (r.gpu()) return gather_on_gpu(r, connection, *gatherer_of(r), connection.network.arena().take(all_slots(r)));
+  if (sum_is_dense(r)) return std::make_unique<SummedDensely>(r, connection);
+  return std::make_unique<Gathered>(r, connection);
 }
 
 ExchangeSpec with_codec(ExchangeSpec r, const compression::CodecChoicePtr& codec) {
@@ -342,10 +342,10 @@ ExchangeSpec with_codec(ExchangeSpec r, const compression::CodecChoicePtr& codec
 
 class WarmingUp final : public CollectiveSequence {
  public:
-  WarmingUp(const ExchangeSpec& r, const Site& site)
+  WarmingUp(const ExchangeSpec& r, const GroupConnection& connection)
       : CollectiveSequence(r.algorithm->name, r.queue), steps_(compression::warm_up_steps(r.codec->parsed)) {
     for (const auto& codec : compression::warm_up_stages(*r.codec)) {
-      stages_.push_back(&add_part(bind_gathered(with_codec(r, codec), site)));
+      stages_.push_back(&add_part(bind_gathered(with_codec(r, codec), connection)));
     }
   }
   CodecState take_state() override {
@@ -399,8 +399,8 @@ std::size_t warm_up_arena_bytes(const ExchangeSpec& r, std::uint32_t rank) {
   return bytes;
 }
 
-std::unique_ptr<Collective> bind_warm_up(const ExchangeSpec& r, const Site& site) {
-  return std::make_unique<WarmingUp>(r, site);
+std::unique_ptr<Collective> bind_warm_up(const ExchangeSpec& r, const GroupConnection& connection) {
+  return std::make_unique<WarmingUp>(r, connection);
 }
 
 CallParts warm_up_parts(const ExchangeSpec& r, std::span<const TensorPart> pack) {

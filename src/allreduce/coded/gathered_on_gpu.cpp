@@ -18,15 +18,16 @@ auto* floats(T* address) {
 
 class GatheredOnGpu final : public CollectiveSequence {
  public:
-  GatheredOnGpu(const ExchangeSpec& r, const Site& site, const AlgorithmChoice& gatherer, std::span<std::byte> slots)
+  GatheredOnGpu(const ExchangeSpec& r, const GroupConnection& connection, const AlgorithmChoice& gatherer,
+                std::span<std::byte> slots)
       : CollectiveSequence(gatherer.name, r.queue),
         device_(r.queue->device()),
         codec_(r.codec->codec),
         blocks_(gpu_block_codec(*r.codec, device_, r.max_elements())),
-        rank_(static_cast<std::size_t>(site.transport.rank())),
+        rank_(static_cast<std::size_t>(connection.transport.rank())),
         ranks_(r.shape.ranks),
         slots_(device_.map(core::Element::i8, slots)),
-        gather_(add_part(gatherer.bind(site, r.inner_call_spec(slots.size()), CollectiveKind::all_gather))) {}
+        gather_(add_part(gatherer.bind(connection, r.inner_call_spec(slots.size()), CollectiveKind::all_gather))) {}
   bool reads_device() const override { return true; }
   std::optional<CodingTime> coding() const override {
     CodingTime sum = *CollectiveSequence::coding();
@@ -106,9 +107,9 @@ class GatheredOnGpu final : public CollectiveSequence {
 
 }  // namespace
 
-std::unique_ptr<Collective> gather_on_gpu(const ExchangeSpec& r, const Site& site, const AlgorithmChoice& gatherer,
-                                          std::span<std::byte> slots) {
-  return std::make_unique<GatheredOnGpu>(r, site, gatherer, slots);
+std::unique_ptr<Collective> gather_on_gpu(const ExchangeSpec& r, const GroupConnection& connection,
+                                          const AlgorithmChoice& gatherer, std::span<std::byte> slots) {
+  return std::make_unique<GatheredOnGpu>(r, connection, gatherer, slots);
 }
 
 }  // namespace gradmeter::allreduce

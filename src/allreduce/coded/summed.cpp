@@ -24,8 +24,8 @@ std::size_t arena_bytes_of_sum(const ExchangeSpec& r, std::uint32_t rank, std::s
 }
 
 template <class SumOfEncodings>
-std::unique_ptr<Collective> bind(const ExchangeSpec& r, const Site& site) {
-  return std::make_unique<SumOfEncodings>(r, site);
+std::unique_ptr<Collective> bind(const ExchangeSpec& r, const GroupConnection& connection) {
+  return std::make_unique<SumOfEncodings>(r, connection);
 }
 
 std::size_t value_bytes(const ExchangeSpec& r) {
@@ -35,12 +35,12 @@ std::size_t value_bytes(const ExchangeSpec& r) {
 
 class RandomKSum final : public CollectiveSequence {
  public:
-  RandomKSum(const ExchangeSpec& r, const Site& site)
+  RandomKSum(const ExchangeSpec& r, const GroupConnection& connection)
       : CollectiveSequence(r.algorithm->name, r.queue),
         chosen_(r.codec->parsed),
         ranks_(static_cast<float>(r.shape.ranks)),
-        values_(site.network.arena().take(value_bytes(r))),
-        sum_(add_part(r.algorithm->bind(site, r.inner_call_spec(value_bytes(r))))) {}
+        values_(connection.network.arena().take(value_bytes(r))),
+        sum_(add_part(r.algorithm->bind(connection, r.inner_call_spec(value_bytes(r))))) {}
 
  private:
   void begin(const Call& call) override { tensors_.assign(call); }
@@ -126,13 +126,13 @@ std::size_t code_bytes(const ExchangeSpec& r) {
 
 class TernGradSum final : public CollectiveSequence {
  public:
-  TernGradSum(const ExchangeSpec& r, const Site& site)
+  TernGradSum(const ExchangeSpec& r, const GroupConnection& connection)
       : CollectiveSequence(r.algorithm->name, r.queue),
         clip_(compression::ternary_clip(r.codec->parsed)),
-        rank_(static_cast<std::uint32_t>(site.transport.rank())),
+        rank_(static_cast<std::uint32_t>(connection.transport.rank())),
         ranks_(static_cast<float>(r.shape.ranks)),
-        codes_(site.network.arena().take(code_bytes(r))),
-        sum_(add_part(r.algorithm->bind(site, r.inner_call_spec(code_bytes(r))))) {}
+        codes_(connection.network.arena().take(code_bytes(r))),
+        sum_(add_part(r.algorithm->bind(connection, r.inner_call_spec(code_bytes(r))))) {}
 
  private:
   void begin(const Call& call) override {
@@ -254,12 +254,12 @@ bool is_dense(const TensorPart& t, std::size_t rank) {
 
 class PowerSgd final : public CollectiveSequence {
  public:
-  PowerSgd(const ExchangeSpec& r, const Site& site)
+  PowerSgd(const ExchangeSpec& r, const GroupConnection& connection)
       : CollectiveSequence(r.algorithm->name, r.queue),
         rank_(compression::rank_of(r.codec->parsed)),
         ranks_(static_cast<float>(r.shape.ranks)),
-        factor_(site.network.arena().take(memory_bytes(r))),
-        sum_(add_part(r.algorithm->bind(site, r.inner_call_spec(memory_bytes(r))))) {}
+        factor_(connection.network.arena().take(memory_bytes(r))),
+        sum_(add_part(r.algorithm->bind(connection, r.inner_call_spec(memory_bytes(r))))) {}
 
   CodecState take_state() override { return take_values(bases_); }
   void restore_state(const CodecState& state) override { restore_values(state, bases_); }

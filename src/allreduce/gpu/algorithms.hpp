@@ -45,8 +45,9 @@ struct PeerOptions {
   core::Seconds patience{600};  ///< the longest wait for a peer
 };
 // The collectives that gpu_direct_row and gpu_ring_row bind. They exist only where CUDA is compiled in.
-std::unique_ptr<Collective> make_gpu_direct(const Site&, runtime::Queue&, PeerOptions, std::size_t small = 262144);
-std::unique_ptr<Collective> make_gpu_ring(const Site&, runtime::Queue&, PeerOptions, CollectiveKind,
+std::unique_ptr<Collective> make_gpu_direct(const GroupConnection&, runtime::Queue&, PeerOptions,
+                                            std::size_t small = 262144);
+std::unique_ptr<Collective> make_gpu_ring(const GroupConnection&, runtime::Queue&, PeerOptions, CollectiveKind,
                                           std::uint32_t root = 0);
 
 // Our schedules between GPUs: groups of NCCL's sends and receives, and our own sums, in the stream of a queue.
@@ -60,7 +61,8 @@ std::unique_ptr<Collective> make_gpu_ring(const Site&, runtime::Queue&, PeerOpti
 ///         room for the data that a round receives for its sums.
 /// Errors: BackendError, for NCCL's errors and for those of Executor. `options.message_bytes` and `options.queue` must
 /// be given.
-std::unique_ptr<Collective> make_nccl_messages(Algorithm, const Site&, runtime::NcclOptions, ExchangeSpec options);
+std::unique_ptr<Collective> make_nccl_messages(Algorithm, const GroupConnection&, runtime::NcclOptions,
+                                               ExchangeSpec options);
 
 /// The row `nccl-messages:schedule=ring,message=4M`. schedule: any of our rows with a schedule, by its name and at most
 /// one parameter ("torus2d:rows=2"). message: the bytes of a block's message, which decide how buffers are cut into

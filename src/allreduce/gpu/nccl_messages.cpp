@@ -67,13 +67,13 @@ void check_plan(const Plan& plan) {
 
 class NcclMessages final : public StreamCollective {
  public:
-  NcclMessages(Algorithm a, const Site& site, runtime::NcclOptions nccl, ExchangeSpec options)
+  NcclMessages(Algorithm a, const GroupConnection& connection, runtime::NcclOptions nccl, ExchangeSpec options)
       : algorithm_(std::move(a)),
         options_(std::move(options)),
         queue_(*options_.queue),
-        nodes_(site.network.nodes_of(site.communicator)),
+        nodes_(connection.network.nodes_of(connection.communicator)),
         depth_(lanes_for(algorithm_.schedules)),
-        nccl_(site.communicator, std::move(nccl)) {
+        nccl_(connection.communicator, std::move(nccl)) {
     for (const SchedulePtr& s : algorithm_.schedules) {
       plans_.push_back(compile(*s, static_cast<std::uint32_t>(nccl_.rank()), options_.placement));
       check_plan(plans_.back());
@@ -314,13 +314,13 @@ class NcclMessages final : public StreamCollective {
 }  // namespace
 
 // NOLINTBEGIN(performance-unnecessary-value-param): where CUDA is compiled in they are moved
-std::unique_ptr<Collective> make_nccl_messages(Algorithm a, const Site& site, runtime::NcclOptions nccl,
-                                               ExchangeSpec options) {
+std::unique_ptr<Collective> make_nccl_messages(Algorithm a, const GroupConnection& connection,
+                                               runtime::NcclOptions nccl, ExchangeSpec options) {
   // NOLINTEND(performance-unnecessary-value-param)
 #ifdef GRADMETER_HAS_CUDA
-  return std::make_unique<NcclMessages>(std::move(a), site, std::move(nccl), std::move(options));
+  return std::make_unique<NcclMessages>(std::move(a), connection, std::move(nccl), std::move(options));
 #else
-  (void)a, (void)site, (void)nccl, (void)options;
+  (void)a, (void)connection, (void)nccl, (void)options;
   throw core::UsageError(runtime::nccl_refusal());
 #endif
 }
@@ -340,7 +340,8 @@ std::string nccl_messages_refusal(const Request& r) {
   return runtime::nccl_refusal();
 }
 
-std::unique_ptr<Collective> bind_nccl_messages(const Request& r, const Site& site, const ExchangeSpec& options) {
+std::unique_ptr<Collective> bind_nccl_messages(const Request& r, const GroupConnection& connection,
+                                               const ExchangeSpec& options) {
   if (!options.queue || options.queue->device().name() != "cuda") {
     throw core::BackendError("NCCL", "init",
                              "it moves memory of a GPU, and buffers are the host's: name the schedule alone, or "
@@ -348,8 +349,8 @@ std::unique_ptr<Collective> bind_nccl_messages(const Request& r, const Site& sit
   }
   ExchangeSpec o = options;
   o.message_bytes = message_of(r);
-  return make_nccl_messages({r.name.canonical(), schedule_of(r)->make(r.shape, r.collective_kind, r.root)}, site, {},
-                            std::move(o));
+  return make_nccl_messages({r.name.canonical(), schedule_of(r)->make(r.shape, r.collective_kind, r.root)}, connection,
+                            {}, std::move(o));
 }
 
 }  // namespace

@@ -346,9 +346,10 @@ PeerKernel sums_in_switch() {
           }};
 }
 
-std::unique_ptr<Collective> bind_kernel(const Request& r, const Site& site, const ExchangeSpec& o, PeerKernel kernel) {
+std::unique_ptr<Collective> bind_kernel(const Request& r, const GroupConnection& connection, const ExchangeSpec& o,
+                                        PeerKernel kernel) {
   runtime::CudaDevice& device = gpu_of(kernel.row, o.queue);
-  return std::make_unique<PeerCollective>(r.name.canonical(), site.communicator, device, *o.queue,
+  return std::make_unique<PeerCollective>(r.name.canonical(), connection.communicator, device, *o.queue,
                                           PeerOptions{.max_bytes = o.max_bytes}, std::move(kernel));
 }
 
@@ -357,8 +358,9 @@ std::string gpu_direct_refusal(const Request& r) {
   (void)small_of(r);
   return peers_refusal(r);
 }
-std::unique_ptr<Collective> bind_gpu_direct(const Request& r, const Site& site, const ExchangeSpec& options) {
-  return bind_kernel(r, site, options, shots(small_of(r)));
+std::unique_ptr<Collective> bind_gpu_direct(const Request& r, const GroupConnection& connection,
+                                            const ExchangeSpec& options) {
+  return bind_kernel(r, connection, options, shots(small_of(r)));
 }
 
 /// The operations that NVLink's switches have, of those that we have.
@@ -373,8 +375,9 @@ std::string gpu_multimem_refusal(const Request& r) {
   if (element != core::Element::f32 && !wide) return "gpu-multimem adds 16-bit floats in fp32: accumulate in fp32";
   return peers_refusal(r);
 }
-std::unique_ptr<Collective> bind_gpu_multimem(const Request& r, const Site& site, const ExchangeSpec& options) {
-  return bind_kernel(r, site, options, sums_in_switch());
+std::unique_ptr<Collective> bind_gpu_multimem(const Request& r, const GroupConnection& connection,
+                                              const ExchangeSpec& options) {
+  return bind_kernel(r, connection, options, sums_in_switch());
 }
 
 std::string gpu_ring_refusal(const Request& r) {
@@ -383,23 +386,24 @@ std::string gpu_ring_refusal(const Request& r) {
     return why;
   return peers_refusal(r);
 }
-std::unique_ptr<Collective> bind_gpu_ring(const Request& r, const Site& site, const ExchangeSpec& options) {
-  return bind_kernel(r, site, options, ring_of(r.collective_kind, r.root, r.shape.ranks));
+std::unique_ptr<Collective> bind_gpu_ring(const Request& r, const GroupConnection& connection,
+                                          const ExchangeSpec& options) {
+  return bind_kernel(r, connection, options, ring_of(r.collective_kind, r.root, r.shape.ranks));
 }
 
 }  // namespace
 
-std::unique_ptr<Collective> make_gpu_direct(const Site& site, runtime::Queue& queue, PeerOptions options,
-                                            std::size_t small) {
-  return std::make_unique<PeerCollective>("gpu-direct", site.communicator, gpu_of("gpu-direct", &queue), queue, options,
-                                          shots(small));
+std::unique_ptr<Collective> make_gpu_direct(const GroupConnection& connection, runtime::Queue& queue,
+                                            PeerOptions options, std::size_t small) {
+  return std::make_unique<PeerCollective>("gpu-direct", connection.communicator, gpu_of("gpu-direct", &queue), queue,
+                                          options, shots(small));
 }
 
-std::unique_ptr<Collective> make_gpu_ring(const Site& site, runtime::Queue& queue, PeerOptions options,
+std::unique_ptr<Collective> make_gpu_ring(const GroupConnection& connection, runtime::Queue& queue, PeerOptions options,
                                           CollectiveKind kind, std::uint32_t root) {
-  const auto ranks = static_cast<std::uint32_t>(site.communicator.size());
-  return std::make_unique<PeerCollective>("gpu-ring", site.communicator, gpu_of("gpu-ring", &queue), queue, options,
-                                          ring_of(kind, root, ranks));
+  const auto ranks = static_cast<std::uint32_t>(connection.communicator.size());
+  return std::make_unique<PeerCollective>("gpu-ring", connection.communicator, gpu_of("gpu-ring", &queue), queue,
+                                          options, ring_of(kind, root, ranks));
 }
 
 }  // namespace gradmeter::allreduce
@@ -412,13 +416,13 @@ constexpr const char* why_none = "this program was built without CUDA: configure
 std::string gpu_direct_refusal(const Request&) { return why_none; }
 std::string gpu_multimem_refusal(const Request&) { return why_none; }
 std::string gpu_ring_refusal(const Request&) { return why_none; }
-std::unique_ptr<Collective> bind_gpu_direct(const Request&, const Site&, const ExchangeSpec&) {
+std::unique_ptr<Collective> bind_gpu_direct(const Request&, const GroupConnection&, const ExchangeSpec&) {
   throw core::BackendError("gpu-direct", "bind", "this program was built without CUDA");
 }
-std::unique_ptr<Collective> bind_gpu_multimem(const Request&, const Site&, const ExchangeSpec&) {
+std::unique_ptr<Collective> bind_gpu_multimem(const Request&, const GroupConnection&, const ExchangeSpec&) {
   throw core::BackendError("gpu-multimem", "bind", "this program was built without CUDA");
 }
-std::unique_ptr<Collective> bind_gpu_ring(const Request&, const Site&, const ExchangeSpec&) {
+std::unique_ptr<Collective> bind_gpu_ring(const Request&, const GroupConnection&, const ExchangeSpec&) {
   throw core::BackendError("gpu-ring", "bind", "this program was built without CUDA");
 }
 

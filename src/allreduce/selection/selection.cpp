@@ -217,20 +217,21 @@ std::size_t auto_arena_bytes(const Request& r, std::uint32_t rank, const Exchang
   return most;
 }
 
-std::unique_ptr<Collective> bind_auto(const Request& r, const Site& site, const ExchangeSpec& options) {
+std::unique_ptr<Collective> bind_auto(const Request& r, const GroupConnection& connection,
+                                      const ExchangeSpec& options) {
   auto table = table_of(r);
-  if (!table) table = std::make_shared<SizeTable>(own_table(r, site.network.transport(), options));
-  check_same_on_all(*table, site.communicator);
+  if (!table) table = std::make_shared<SizeTable>(own_table(r, connection.network.transport(), options));
+  check_same_on_all(*table, connection.communicator);
   const auto candidates = table->candidates();
   std::vector<std::unique_ptr<Collective>> members(candidates.size());
   auto bind = [&](std::size_t i) {
-    members[i] = candidates[i]->bind(site, options_for(*table, i, options), r.collective_kind, r.root);
+    members[i] = candidates[i]->bind(connection, options_for(*table, i, options), r.collective_kind, r.root);
   };
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     if (!candidates[i]->has_schedule()) bind(i);
   }
   // Schedules keep nothing in their scratch between calls, so all of them are given the same memory.
-  runtime::Arena& arena = site.network.arena();
+  runtime::Arena& arena = connection.network.arena();
   const auto begin = arena.mark();
   auto end = begin;
   for (std::size_t i = 0; i < candidates.size(); ++i) {

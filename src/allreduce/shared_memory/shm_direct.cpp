@@ -41,11 +41,12 @@ ShmDirect::ShmDirect(int rank, std::vector<Peer> peers, std::vector<runtime::Pee
       peers_(std::move(peers)),
       memory_(std::move(memory)) {}
 
-std::vector<ShmDirect::Peer> ShmDirect::peers_of(const Site& site) {
-  const Peer mine = make_region(site.network.arena());
-  const auto stages = site.communicator.all_gather_value(static_cast<std::size_t>(mine.stage - mine.arena.data()));
-  const auto arenas = site.network.arenas_of(site.communicator);
-  site.communicator.barrier();  // every SharedState is made before any rank reads it
+std::vector<ShmDirect::Peer> ShmDirect::peers_of(const GroupConnection& connection) {
+  const Peer mine = make_region(connection.network.arena());
+  const auto stages =
+      connection.communicator.all_gather_value(static_cast<std::size_t>(mine.stage - mine.arena.data()));
+  const auto arenas = connection.network.arenas_of(connection.communicator);
+  connection.communicator.barrier();  // every SharedState is made before any rank reads it
   std::vector<Peer> peers;
   for (std::size_t q = 0; q < stages.size(); ++q) {
     std::byte* const stage = arenas[q].data() + stages[q];
@@ -55,8 +56,9 @@ std::vector<ShmDirect::Peer> ShmDirect::peers_of(const Site& site) {
   return peers;
 }
 
-ShmDirect::ShmDirect(const Site& site)
-    : ShmDirect(site.communicator.rank(), peers_of(site), runtime::reach_peer_memory(site.communicator)) {}
+ShmDirect::ShmDirect(const GroupConnection& connection)
+    : ShmDirect(connection.communicator.rank(), peers_of(connection),
+                runtime::reach_peer_memory(connection.communicator)) {}
 
 ShmDirect::CopyPath ShmDirect::path_of(const Call& call) const {
   const std::size_t bytes = call.out.bytes();
@@ -304,13 +306,13 @@ std::size_t shm_direct_arena_bytes(const Request&, std::uint32_t, const Exchange
   return ShmDirect::arena_bytes();
 }
 
-std::unique_ptr<Collective> bind_shm_direct(const Request&, const Site& site, const ExchangeSpec&) {
-  const runtime::TransportKind transport = site.network.transport();
+std::unique_ptr<Collective> bind_shm_direct(const Request&, const GroupConnection& connection, const ExchangeSpec&) {
+  const runtime::TransportKind transport = connection.network.transport();
   if (transport == runtime::TransportKind::mpi || transport == runtime::TransportKind::cuda_mpi) {
     throw core::UsageError(fmt::format(
         "shm-direct reads its peers' memory, which transport {} does not share; use --transport shm", name(transport)));
   }
-  return std::make_unique<ShmDirect>(site);
+  return std::make_unique<ShmDirect>(connection);
 }
 
 }  // namespace

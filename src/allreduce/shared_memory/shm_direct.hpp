@@ -57,8 +57,8 @@ class ShmDirect final : public Collective {
   /// `memory` is not empty.
   ShmDirect(int rank, std::vector<Peer> peers, std::vector<runtime::PeerMemory> memory = {});
 
-  /// Collective over the site's ranks, which share a node and a shared arena.
-  explicit ShmDirect(const Site&);
+  /// A collective over the connected group's ranks, which share a node and a shared arena.
+  explicit ShmDirect(const GroupConnection&);
   const std::string& name() const override { return name_; }
   void start(const Call&) override;
   bool advance() override;
@@ -70,7 +70,7 @@ class ShmDirect final : public Collective {
 
  private:
   static constexpr std::size_t stage_bytes = 2 * small + 4 * chunk;
-  static std::vector<Peer> peers_of(const Site&);
+  static std::vector<Peer> peers_of(const GroupConnection&);
   /// in_arena: offsets in arenas that are mapped here; addressed: addresses that are valid here; attached: addresses in
   /// other processes; staged: through the arena.
   enum class CopyPath : std::uint8_t { small, in_arena, addressed, attached, staged };
@@ -120,7 +120,7 @@ class ShmDirect final : public Collective {
   std::uint64_t due_ = 0;
 };
 
-/// Errors of binding: UsageError when the site's transport shares no memory.
+/// Errors of binding: UsageError when the connection's transport shares no memory.
 extern const AlgorithmInfo shm_direct_row;
 
 }  // namespace gradmeter::allreduce

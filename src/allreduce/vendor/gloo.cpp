@@ -60,8 +60,8 @@ std::string gloo_row_refusal(const Request& r) {
   return runtime::gloo_refusal();
 }
 
-std::unique_ptr<Collective> bind_gloo(const Request& r, const Site& site, const ExchangeSpec&) {
-  return std::make_unique<GlooCollective>(r.name.canonical(), site.communicator, gloo_algorithm(r));
+std::unique_ptr<Collective> bind_gloo(const Request& r, const GroupConnection& connection, const ExchangeSpec&) {
+  return std::make_unique<GlooCollective>(r.name.canonical(), connection.communicator, gloo_algorithm(r));
 }
 
 }  // namespace

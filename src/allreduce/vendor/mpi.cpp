@@ -196,13 +196,13 @@ void MpiCollective::complete() {
   finish(call_.element(), call_.op, result, result, n, communicator_.size());
 }
 
-std::unique_ptr<Collective> bind_mpi(const Request& r, const Site& site, const ExchangeSpec&) {
+std::unique_ptr<Collective> bind_mpi(const Request& r, const GroupConnection& connection, const ExchangeSpec&) {
   const std::string& row = r.name.base;
   const MpiMode mode = row == "mpi-nonblocking" ? MpiMode::nonblocking
                        : row == "mpi-v"         ? MpiMode::any_lengths
                                                 : MpiMode::blocking;
-  return std::make_unique<MpiCollective>(r.name.canonical(), site.communicator.duplicate(), mode, r.collective_kind,
-                                         r.root);
+  return std::make_unique<MpiCollective>(r.name.canonical(), connection.communicator.duplicate(), mode,
+                                         r.collective_kind, r.root);
 }
 
 std::string mpi_refusal(const Request&) { return runtime::mpi_refusal(); }
@@ -258,9 +258,9 @@ std::string ompi_refusal(const Request& r) {
   return runtime::forced_all_reduce_refusal(forced_algorithm(r));
 }
 
-std::unique_ptr<Collective> bind_ompi(const Request& r, const Site& site, const ExchangeSpec&) {
+std::unique_ptr<Collective> bind_ompi(const Request& r, const GroupConnection& connection, const ExchangeSpec&) {
   return std::make_unique<MpiCollective>(
-      r.name.canonical(), runtime::duplicate_forced(site.communicator, forced_algorithm(r), segment_of(r)),
+      r.name.canonical(), runtime::duplicate_forced(connection.communicator, forced_algorithm(r), segment_of(r)),
       MpiMode::blocking);
 }
 

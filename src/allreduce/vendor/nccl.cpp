@@ -269,7 +269,8 @@ std::string nccl_row_refusal(const Request& r) {
   return runtime::nccl_refusal();
 }
 
-std::unique_ptr<Collective> bind_nccl(const Request& r, const Site& site, const ExchangeSpec& options) {
+std::unique_ptr<Collective> bind_nccl(const Request& r, const GroupConnection& connection,
+                                      const ExchangeSpec& options) {
   if (!options.queue || options.queue->device().name() != "cuda") {
     throw core::BackendError("NCCL", "init",
                              "it moves memory of a GPU, and buffers are the host's: use mpi, or --device cuda");
@@ -278,8 +279,8 @@ std::unique_ptr<Collective> bind_nccl(const Request& r, const Site& site, const 
   runtime::NcclOptions forced{.algorithm = algorithm ? std::string(algorithm->name) : std::string(),
                               .protocol = forced_nccl_protocol(r)};
   const bool lands = goes_by_messages(r.collective_kind) && options.placement == Placement::in_place;
-  return std::make_unique<NcclCollective>(r.name.canonical(), site.communicator, std::move(forced), r.collective_kind,
-                                          r.root, *options.queue, lands ? options.max_bytes : 0);
+  return std::make_unique<NcclCollective>(r.name.canonical(), connection.communicator, std::move(forced),
+                                          r.collective_kind, r.root, *options.queue, lands ? options.max_bytes : 0);
 }
 
 }  // namespace

@@ -10,10 +10,10 @@ std::string mpi_refusal(const Request&) { return runtime::mpi_refusal(); }
 std::string mpi_vector_refusal(const Request&) { return runtime::mpi_refusal(); }
 std::string ompi_refusal(const Request&) { return runtime::mpi_refusal(); }
 
-std::unique_ptr<Collective> bind_mpi(const Request&, const Site&, const ExchangeSpec&) {
+std::unique_ptr<Collective> bind_mpi(const Request&, const GroupConnection&, const ExchangeSpec&) {
   throw core::UsageError(runtime::mpi_refusal());
 }
-std::unique_ptr<Collective> bind_ompi(const Request& r, const Site& s, const ExchangeSpec& o) {
+std::unique_ptr<Collective> bind_ompi(const Request& r, const GroupConnection& s, const ExchangeSpec& o) {
   return bind_mpi(r, s, o);
 }
 

@@ -95,7 +95,7 @@ std::string mpi_refusal(const Request&);
 /// Refuses the row `mpi-v`, which serves reduce-scatter and all-gather, where ranks are threads.
 std::string mpi_vector_refusal(const Request&);
 /// Binds `mpi`, `mpi-nonblocking` and `mpi-v`.
-std::unique_ptr<Collective> bind_mpi(const Request&, const Site&, const ExchangeSpec&);
+std::unique_ptr<Collective> bind_mpi(const Request&, const GroupConnection&, const ExchangeSpec&);
 
 // Open MPI's own all-reduce algorithms, forced one by one: the fastest shows what `mpi` could reach by the best choice.
 
@@ -105,7 +105,7 @@ std::unique_ptr<Collective> bind_mpi(const Request&, const Site&, const Exchange
 /// reason, where the MPI is not Open MPI or does not listen to forced algorithms. Source: Open MPI 4.1,
 /// ompi/mca/coll/base/coll_base_allreduce.c
 std::string ompi_refusal(const Request&);
-std::unique_ptr<Collective> bind_ompi(const Request&, const Site&, const ExchangeSpec&);
+std::unique_ptr<Collective> bind_ompi(const Request&, const GroupConnection&, const ExchangeSpec&);
 
 // NCCL's collectives, in the stream of a GPU's queue.
 

@@ -273,13 +273,13 @@ CollectiveStage::Bound CollectiveStage::bind_one(const CollectivePoint& p) {
   std::string mine;
   bool has_failed = false;
   try {
-    const allreduce::Site site{world(), n.network, *n.link};
+    const allreduce::GroupConnection connection{world(), n.network, *n.link};
     allreduce::ExchangeSpec spec = exchange_of(p, shape_, needs_.max_bytes);
     // Others move memory of the host, which `on_device` brings there and back.
     if (p.algorithm->works_on_devices()) spec.queue = queue_.get();
-    b.collective =
-        p.codec ? allreduce::bind_coded(spec, site)
-                : p.algorithm->bind(site, spec, p.collective->collective_kind, static_cast<std::uint32_t>(p.root));
+    b.collective = p.codec ? allreduce::bind_coded(spec, connection)
+                           : p.algorithm->bind(connection, spec, p.collective->collective_kind,
+                                               static_cast<std::uint32_t>(p.root));
     b.reads_device = b.collective->reads_device();
     if (p.buffers == BufferKind::registered) {
       const CollectiveBuffers all = all_buffers(p.buffers);

@@ -177,10 +177,10 @@ std::unique_ptr<RankFabric::CommGroup> RankFabric::make_comm_group(runtime::Comm
   const auto& comm = comm_group->communicator;
   comm_group->world_ranks = comm.all_gather_value(comm_groups_.empty() ? comm.rank() : rank(everybody));
   if (const allreduce::ExchangeSpec& spec = options_.exchange; spec.algorithm) {
-    const allreduce::Site site{comm, network_, *comm_group->collectives};
+    const allreduce::GroupConnection connection{comm, network_, *comm_group->collectives};
     comm_group->all_reduce =
-        spec.codec ? allreduce::bind_coded(on_ranks(spec, allreduce::shape_of(network_.nodes_of(comm))), site)
-                   : spec.algorithm->bind(site, spec);
+        spec.codec ? allreduce::bind_coded(on_ranks(spec, allreduce::shape_of(network_.nodes_of(comm))), connection)
+                   : spec.algorithm->bind(connection, spec);
     comm_group->label = "all-reduce " + comm_group->all_reduce->name();
   }
   return comm_group;
@@ -256,10 +256,11 @@ allreduce::Collective& RankFabric::collective(CommGroup& c, const FabricCall& ca
         allreduce::Algorithm{"binomial", {allreduce::binomial_broadcast(ranks, root)}}, *c.collectives,
         network_.arena(), std::move(spec));
   } else {  // binding a schedule calls no MPI
-    const allreduce::Site site{c.communicator, network_, *c.collectives};
+    const allreduce::GroupConnection connection{c.communicator, network_, *c.collectives};
     const auto shape = allreduce::shape_of(network_.nodes_of(c.communicator));
     const auto kind = collective_kind(call.kind);
-    bound = algorithm_for(options_.exchange.algorithm, shape, kind)->bind(site, without_codec(options_.exchange), kind);
+    bound = algorithm_for(options_.exchange.algorithm, shape, kind)
+                ->bind(connection, without_codec(options_.exchange), kind);
   }
   return *bound;
 }
