@@ -49,7 +49,7 @@ struct TensorLayout {
 
 /// The input of an encoding besides the numbers: the key of its random draws, and its residuals.
 struct Encoding {
-  compression::Draw draw = {};  ///< seed, step and tensor; the rank is filled in where the encoding is made
+  compression::RandomDraw draw = {};  ///< seed, step and tensor; the rank is filled in where the encoding is made
   /// Residuals of error feedback, one element for each element of the call, read and updated; null: none.
   /// worker_residual belongs to encodings of this rank's contribution and partial sums, owner_residual to encodings of
   /// sums that this rank finishes.

@@ -11,7 +11,7 @@
 
 namespace gradmeter::compression {
 
-std::uint64_t Draw::key() const {
+std::uint64_t RandomDraw::key() const {
   const std::uint64_t place = std::uint64_t{tensor} << 32 | rank;
   using detail::mixed;
   return mixed(mixed(mixed(mixed(seed) ^ step) ^ place) ^ phase);
@@ -24,7 +24,7 @@ void Codec::decode_sum(std::span<const std::span<const std::byte>> wires, std::s
 }
 
 std::size_t encode_with_feedback(const Codec& codec, std::span<const float> x, std::span<float> residual,
-                                 std::span<float> scratch, std::byte* wire, const Draw& draw) {
+                                 std::span<float> scratch, std::byte* wire, const RandomDraw& draw) {
   const std::size_t n = x.size();
   for (std::size_t i = 0; i < n; ++i) residual[i] += x[i];
   const std::size_t bytes = codec.encode(residual.first(n), wire, draw);
@@ -71,7 +71,7 @@ Reducer::Reducer(const Codec& codec, std::size_t longest) : codec_(codec), layou
 }
 
 std::size_t Reducer::run(std::span<const std::span<const std::byte>> wires, std::size_t n, std::byte* out,
-                         const Draw& draw) {
+                         const RandomDraw& draw) {
   if (!layout_) {
     const auto sum = std::span(sum_).first(n);
     codec_.decode_sum(wires, n, 0, sum);
@@ -88,12 +88,12 @@ std::size_t Reducer::run(std::span<const std::span<const std::byte>> wires, std:
 }
 
 void Reducer::run_tile(std::span<const std::span<const std::byte>> wires, std::size_t n, std::size_t first,
-                       std::byte* out, const Draw& draw, bool streams) {
+                       std::byte* out, const RandomDraw& draw, bool streams) {
   const std::size_t count = std::min(tile_, n - first);
   const TileParts p = parts_of(*layout_, n, first, count);
   const auto sum = std::span(sum_).first(count);
   codec_.decode_sum(wires, n, first, sum);
-  Draw here = draw;
+  RandomDraw here = draw;
   here.first += first;
   codec_.encode(sum, wire_.data(), here);
   if (p.scales > 0) std::memcpy(out + p.scales_at, wire_.data(), p.scales);

@@ -17,7 +17,7 @@ namespace gradmeter::compression {
 /// Selects the random numbers of a rounding. They are computed from these members and the element's index alone,
 /// without a generator's state, so codes depend neither on threads nor on the instruction set, and ranks draw
 /// independently.
-struct Draw {
+struct RandomDraw {
   std::uint64_t seed = 0, step = 0;
   std::uint32_t tensor = 0, rank = 0, phase = 0;
   /// Index in the tensor of the span's first element; element i of the span has random number first + i.
@@ -73,7 +73,7 @@ class Codec {
   virtual bool variable() const { return false; }
 
   /// Returns the number of bytes written: wire_bytes(x.size()), or fewer where `variable`.
-  virtual std::size_t encode(std::span<const float> x, std::byte* wire, const Draw&) const = 0;
+  virtual std::size_t encode(std::span<const float> x, std::byte* wire, const RandomDraw&) const = 0;
   virtual void decode(std::span<const std::byte> wire, std::span<float> out) const = 0;
   /// out[i] = addend[i] + decoded[i], added in fp32.
   virtual void decode_add(std::span<const std::byte> wire, std::span<const float> addend,
@@ -97,7 +97,7 @@ class Codec {
 /// restarts at 0, so that one bad gradient does not spoil all that follow. Returns the number of bytes written.
 /// Source: Seide et al., Interspeech 2014; Karimireddy et al., ICML 2019.
 std::size_t encode_with_feedback(const Codec&, std::span<const float> x, std::span<float> residual,
-                                 std::span<float> scratch, std::byte* wire, const Draw&);
+                                 std::span<float> scratch, std::byte* wire, const RandomDraw&);
 
 /// Does the work of a block's owner in a compressed exchange: it adds up encoded spans in fp32, in their order, and
 /// encodes the sum. The result has the same bits as summing whole spans. For a codec with a `layout` it works in tiles
@@ -110,12 +110,12 @@ class Reducer {
   /// `longest`: the longest span that will be given [elements].
   Reducer(const Codec&, std::size_t longest);
   /// `wires`: encoded spans of n elements each, at least one. Returns the bytes written to `out`.
-  std::size_t run(std::span<const std::span<const std::byte>> wires, std::size_t n, std::byte* out, const Draw&);
+  std::size_t run(std::span<const std::span<const std::byte>> wires, std::size_t n, std::byte* out, const RandomDraw&);
   bool in_tiles() const { return layout_.has_value(); }
 
  private:
   void run_tile(std::span<const std::span<const std::byte>> wires, std::size_t n, std::size_t first, std::byte* out,
-                const Draw&, bool streams);
+                const RandomDraw&, bool streams);
 
   const Codec& codec_;
   std::optional<WireLayout> layout_;

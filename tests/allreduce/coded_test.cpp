@@ -36,7 +36,7 @@ class Noisy final : public compression::Codec {
   explicit Noisy(std::size_t grain) : Codec("noisy"), grain_(grain) {}
   std::size_t grain() const override { return grain_; }
   std::size_t wire_bytes(std::size_t n) const override { return compression::padded(4 * n); }
-  std::size_t encode(std::span<const float> x, std::byte* wire, const compression::Draw& draw) const override {
+  std::size_t encode(std::span<const float> x, std::byte* wire, const compression::RandomDraw& draw) const override {
     for (std::size_t i = 0; i < x.size(); ++i) {
       const std::uint64_t h = (draw.key() ^ (draw.first + i) * 0x9e3779b97f4a7c15) >> 40;
       const float value = x[i] * static_cast<float>(1 + error * (static_cast<double>(h) * 0x1p-23 - 1));

@@ -201,7 +201,7 @@ TEST(Draws, AreUniformInEveryByte) {
 TEST(Draws, OfNeighboursRanksStepsAndHighWordsAreNotCorrelated) {
   constexpr std::uint64_t n = 1 << 18;
   const double limit = 5 / std::sqrt(static_cast<double>(n));
-  const Draw draw{.seed = 1, .step = 1, .rank = 1};
+  const RandomDraw draw{.seed = 1, .step = 1, .rank = 1};
   const detail::Draws base(draw);
   const auto of = [](detail::Draws d, std::uint64_t by = 0) {
     return [d, by](std::uint64_t i) { return d.draw(i + by); };
@@ -209,8 +209,9 @@ TEST(Draws, OfNeighboursRanksStepsAndHighWordsAreNotCorrelated) {
   for (const std::uint64_t lag : {1u, 2u, 3u, 4u, 7u, 8u, 16u, 32u, 64u, 512u, 65536u}) {
     EXPECT_NEAR(correlation(of(base), of(base, lag), n), 0, limit) << "lag " << lag;
   }
-  for (Draw other : {Draw{1, 2, 0, 1}, Draw{1, 1, 0, 2}, Draw{1, 1, 1, 1}, Draw{1, 1, 0, 1, 1}, Draw{2, 1, 0, 1},
-                     Draw{1, 1, 0, 1, 0, std::uint64_t{1} << 32}}) {
+  for (RandomDraw other :
+       {RandomDraw{1, 2, 0, 1}, RandomDraw{1, 1, 0, 2}, RandomDraw{1, 1, 1, 1}, RandomDraw{1, 1, 0, 1, 1},
+        RandomDraw{2, 1, 0, 1}, RandomDraw{1, 1, 0, 1, 0, std::uint64_t{1} << 32}}) {
     for (const std::uint64_t lag : {0u, 1u, 16u}) {
       EXPECT_NEAR(correlation(of(base), of(detail::Draws(other), lag), n), 0, limit) << lag;
     }
@@ -218,7 +219,7 @@ TEST(Draws, OfNeighboursRanksStepsAndHighWordsAreNotCorrelated) {
 }
 
 TEST(Draws, BeyondTwoToThe32AreOthersAndContinueAcrossTheBoundary) {
-  const Draw near{.seed = 6}, far{.seed = 6, .first = std::uint64_t{1} << 32};
+  const RandomDraw near{.seed = 6}, far{.seed = 6, .first = std::uint64_t{1} << 32};
   const auto x = gaussians(512);
   EXPECT_NE(encoded(*codec("qsgd4"), x, near), encoded(*codec("qsgd4"), x, far));
   const detail::Draws across({.seed = 6, .first = (std::uint64_t{1} << 32) - 5}), beyond(far);

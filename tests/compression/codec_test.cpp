@@ -12,10 +12,11 @@
 namespace gradmeter::compression {
 namespace {
 
-TEST(Draw, AnyFieldChangesTheKey) {
-  const Draw base{.seed = 1, .step = 2, .tensor = 3, .rank = 4, .phase = 5};
-  for (const Draw other : {Draw{2, 2, 3, 4, 5}, Draw{1, 3, 3, 4, 5}, Draw{1, 2, 4, 4, 5}, Draw{1, 2, 3, 5, 5},
-                           Draw{1, 2, 3, 4, 6}, Draw{2, 1, 3, 4, 5}, Draw{1, 2, 4, 3, 5}}) {
+TEST(RandomDraw, AnyFieldChangesTheKey) {
+  const RandomDraw base{.seed = 1, .step = 2, .tensor = 3, .rank = 4, .phase = 5};
+  for (const RandomDraw other :
+       {RandomDraw{2, 2, 3, 4, 5}, RandomDraw{1, 3, 3, 4, 5}, RandomDraw{1, 2, 4, 4, 5}, RandomDraw{1, 2, 3, 5, 5},
+        RandomDraw{1, 2, 3, 4, 6}, RandomDraw{2, 1, 3, 4, 5}, RandomDraw{1, 2, 4, 3, 5}}) {
     EXPECT_NE(base.key(), other.key());
   }
 }

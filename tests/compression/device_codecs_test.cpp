@@ -84,7 +84,7 @@ TEST_P(DeviceCodecs, EncodeTheHostsBytesAndDecodeTheHostsFloats) {
     for (const std::size_t n : sizes) {
       for (const auto& [name, x] : data_of(n)) {
         SCOPED_TRACE(name + " of " + std::to_string(n));
-        const Draw draw{.seed = 5, .step = n, .tensor = 3, .rank = 1, .first = n * 1000};
+        const RandomDraw draw{.seed = 5, .step = n, .tensor = 3, .rank = 1, .first = n * 1000};
         OnDevice on(*choice_, n);
         const Bytes wire = on.encode(x, draw);
         ASSERT_EQ(wire, encoded(on.host, x, draw));
@@ -111,7 +111,7 @@ TEST_P(DeviceCodecs, AddUpAndEncodeWhatTheHostsReducerDoes) {
         Reducer reducer(on.host, n);
         const std::vector<std::span<const std::byte>> spans(wires.begin(), wires.end());
         Bytes expected(on.host.wire_bytes(n));
-        const Draw draw{.seed = 9, .phase = 1};
+        const RandomDraw draw{.seed = 9, .phase = 1};
         reducer.run(spans, n, expected.data(), draw);
         ASSERT_EQ(on.reduce(wires, draw), expected);
       }
@@ -122,7 +122,7 @@ TEST_P(DeviceCodecs, AddUpAndEncodeWhatTheHostsReducerDoes) {
 TEST_P(DeviceCodecs, DrawTheHostsNumbersWhereTheirHighWordChanges) {
   const std::size_t n = 1500;
   const auto x = gaussians(n);
-  const Draw draw{.seed = 7, .first = (std::uint64_t{1} << 32) - 700};
+  const RandomDraw draw{.seed = 7, .first = (std::uint64_t{1} << 32) - 700};
   OnDevice on(*choice_, n);
   EXPECT_EQ(on.encode(x, draw), encoded(on.host, x, draw));
 }

@@ -27,7 +27,7 @@ TEST(DeviceRandomK, DrawsGathersAndScattersAsTheHost) {
       const RandomK host(find_codec(name)->parsed);
       for (const std::size_t n : {1u, 2u, 33u, 1000u, 4097u}) {
         SCOPED_TRACE(name + " of " + std::to_string(n));
-        const Draw draw{.seed = 3, .step = n, .tensor = 2, .rank = 1};
+        const RandomDraw draw{.seed = 3, .step = n, .tensor = 2, .rank = 1};
         const Floats x = gaussians(n);
         Places places(host.kept(n));
         Floats values(places.size()), out(n), cleared = x;
@@ -196,7 +196,7 @@ TEST(DeviceLowRank, FactorsAsTheHost) {
 
 void expect_equal_ternary(const Floats& x, double clip) {
   const std::size_t n = x.size();
-  const Draw draw{.seed = 4, .step = n, .first = 99};
+  const RandomDraw draw{.seed = 4, .step = n, .first = 99};
   std::vector<std::int8_t> codes(n);
   std::vector<std::int32_t> sums(n);
   Floats out(n), wide(n);
@@ -268,7 +268,7 @@ TEST(DeviceFeedback, KeepsTheHostsResidual) {
         for (std::size_t step = 0; step < 3; ++step) {
           Floats x = gaussians(n, 1, step);
           if (step == 1) x[n / 2] = std::numeric_limits<float>::quiet_NaN();
-          const Draw draw{.step = step};
+          const RandomDraw draw{.step = step};
           compression::encode_with_feedback(*choice->codec, x, residual, scratch, wire.data(), draw);
           const auto on = on_device<float>(x, stream);
           encode_with_feedback(*device, on.span(), on_residual.span(), on_scratch.span(), on_wire.span(), draw,

@@ -28,7 +28,7 @@ class OnDevice {
         before_(n % 2),
         workspace_(device->reduce_workspace_bytes(n)) {}
 
-  Bytes encode(std::span<const float> x, const Draw& draw) {
+  Bytes encode(std::span<const float> x, const RandomDraw& draw) {
     const auto on = placed(x);
     return written([&](DeviceSpan<std::byte> wire) {
       device->encode(on.span().subspan(before_, n_), wire, draw, workspace_.span(), stream.get());
@@ -46,7 +46,7 @@ class OnDevice {
     return {all.begin() + static_cast<std::ptrdiff_t>(before_),
             all.begin() + static_cast<std::ptrdiff_t>(before_ + n_)};
   }
-  Bytes reduce(std::span<const Bytes> wires, const Draw& draw) {
+  Bytes reduce(std::span<const Bytes> wires, const RandomDraw& draw) {
     std::vector<runtime::DeviceBuffer<std::byte>> on;
     std::vector<DeviceSpan<const std::byte>> spans;
     for (const Bytes& wire : wires) spans.push_back(on.emplace_back(on_device<std::byte>(wire, stream)).span());

@@ -11,7 +11,7 @@ namespace {
 
 RandomK random_k(std::string_view name) { return RandomK(find_codec(name)->parsed); }
 
-std::vector<std::uint32_t> places_of(const RandomK& r, const Draw& draw, std::size_t n) {
+std::vector<std::uint32_t> places_of(const RandomK& r, const RandomDraw& draw, std::size_t n) {
   std::vector<std::uint32_t> places(r.kept(n));
   r.draw_places(draw, n, places);
   return places;

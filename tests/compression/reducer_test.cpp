@@ -34,7 +34,7 @@ void expect_bits_of_whole_spans(const Codec& codec, std::span<const std::span<co
   std::vector<float> sum(n);
   codec.decode(wires[0], sum);
   for (const auto& wire : wires.subspan(1)) codec.decode_add(wire, sum, sum);
-  const Draw draw{.seed = 4, .phase = 1, .first = 512};
+  const RandomDraw draw{.seed = 4, .phase = 1, .first = 512};
   std::vector<std::byte> wanted(codec.wire_bytes(n)), found(offset + codec.wire_bytes(n), std::byte{0xff});
   wanted.resize(codec.encode(sum, wanted.data(), draw));
   Reducer reducer(codec, n);

@@ -116,7 +116,7 @@ TEST_P(RegistryContract, ZerosDecodeToExactZeros) {
 TEST_P(RegistryContract, WhatIsEncodedTwiceIsTheSame) {
   for (const std::size_t n : lengths) {
     const auto x = gaussians(n);
-    const Draw draw{.seed = 1, .step = 2, .tensor = 3, .rank = 4, .phase = 5, .first = 1024 * codec_->grain()};
+    const RandomDraw draw{.seed = 1, .step = 2, .tensor = 3, .rank = 4, .phase = 5, .first = 1024 * codec_->grain()};
     const Bytes once = encoded(*codec_, x, draw);
     EXPECT_EQ(encoded(*codec_, x, draw), once) << n;
     EXPECT_TRUE(same(decoded(*codec_, once, n), decoded(*codec_, once, n))) << n;
@@ -183,11 +183,11 @@ TEST_P(RegistryContract, CodesDoNotDependOnWhereASpanIsCut) {
   const std::size_t grain = codec_->grain(), n = 3 * grain + grain / 2 + 1;
   if (codec_->wire_bytes(2 * grain) == codec_->wire_bytes(grain) && grain > 1) return;
   const auto x = gaussians(n);
-  const Draw draw{.seed = 9, .first = 7 * grain};
+  const RandomDraw draw{.seed = 9, .first = 7 * grain};
   const auto whole = passed(*codec_, x, draw);
   if (codec_->name().starts_with("terngrad")) return;  // one scale a call
   for (const std::size_t cut : {grain, 2 * grain, 3 * grain}) {
-    Draw rest = draw;
+    RandomDraw rest = draw;
     rest.first += cut;
     auto pieces = passed(*codec_, std::span(x).first(cut), draw);
     const auto end = passed(*codec_, std::span(x).subspan(cut), rest);
@@ -218,7 +218,7 @@ TEST_P(RegistryContract, EveryInstructionSetGivesTheBytesAndBitsOfThePlainLoops)
       const auto x = mixture(n), addend = gaussians(n, 0.01F, 1);
       // The last has numbers of more than 32 bits, and of two high words.
       for (const std::uint64_t first : {std::uint64_t{0}, std::uint64_t{5} << 32, (std::uint64_t{3} << 32) - 700}) {
-        const Draw draw{.seed = 8, .step = n, .first = first};
+        const RandomDraw draw{.seed = 8, .step = n, .first = first};
         const Bytes wire = encoded(plain, x, draw);
         ASSERT_TRUE(encoded(*codec_, x, draw) == wire) << n << " from " << first;
         ASSERT_TRUE(same(decoded(*codec_, wire, n), decoded(plain, wire, n))) << n;

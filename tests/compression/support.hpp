@@ -28,7 +28,7 @@ inline std::vector<float> gaussians(std::size_t n, float sigma = 0.01F, std::uin
 inline CodecPtr codec(std::string_view name) { return find_codec(name)->codec; }
 
 /// Encoded; where the last byte ends, nothing may be written.
-inline Bytes encoded(const Codec& codec, std::span<const float> x, const Draw& draw = {}) {
+inline Bytes encoded(const Codec& codec, std::span<const float> x, const RandomDraw& draw = {}) {
   constexpr std::size_t guard = 64;
   const std::size_t most = codec.wire_bytes(x.size());
   Bytes wire(most + guard, std::byte{0xa5});
@@ -49,7 +49,7 @@ inline std::vector<float> decoded(const Codec& codec, const Bytes& wire, std::si
   return out;
 }
 
-inline std::vector<float> passed(const Codec& codec, std::span<const float> x, const Draw& draw = {}) {
+inline std::vector<float> passed(const Codec& codec, std::span<const float> x, const RandomDraw& draw = {}) {
   return decoded(codec, encoded(codec, x, draw), x.size());
 }
 

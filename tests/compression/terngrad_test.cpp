@@ -65,7 +65,7 @@ TEST(TernGrad, HasTheCodesOfQsgdWithTwoBitsInOneBucket) {
   const auto x = gaussians(512);
   const auto ternary = codec("terngrad:clip=0"), qsgd = codec("qsgd2");
   for (std::uint64_t step = 0; step < 50; ++step) {
-    const Draw draw{.seed = 1, .step = step, .first = 512 * step};
+    const RandomDraw draw{.seed = 1, .step = step, .first = 512 * step};
     EXPECT_EQ(encoded(*ternary, x, draw), encoded(*qsgd, x, draw));
   }
 }
@@ -77,7 +77,7 @@ TEST(TernGrad, ItsPartsAreWhatItSends) {
     on_every_target([&] {
       // The second crosses a boundary of 2^32.
       for (const std::uint64_t first : {std::uint64_t{77}, (std::uint64_t{2} << 32) - 40}) {
-        const Draw draw{.seed = 4, .first = first};
+        const RandomDraw draw{.seed = 4, .first = first};
         const float scale = ternary_scale(x, 2.5);
         std::vector<std::int8_t> codes(n, 99);
         ternary_quantise(x, scale, codes, draw);

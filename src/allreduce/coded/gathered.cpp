@@ -38,7 +38,7 @@ class Encoder {
       return correction_->encode(x, ranks_, kept.u, kept.v, wire);
     }
     const Encoding& e = call.encoding;
-    compression::Draw draw = e.draw;
+    compression::RandomDraw draw = e.draw;
     draw.rank = rank_;
     if (!e.worker_residual) return plain_->encode(x, wire, draw);
     if (scratch_.size() < x.size()) scratch_.resize(x.size());

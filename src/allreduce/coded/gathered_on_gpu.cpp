@@ -70,7 +70,7 @@ class GatheredOnGpu final : public CollectiveSequence {
   }
 
   void encode(const Call& c, std::size_t place) {
-    compression::Draw draw = c.encoding.draw;
+    compression::RandomDraw draw = c.encoding.draw;
     draw.rank = static_cast<std::uint32_t>(rank_);
     blocks_->encode(floats(c.in.address()), c.count(), c.encoding.worker_residual, slot(rank_, place), draw);
   }

@@ -188,7 +188,7 @@ class TernGradSum final : public CollectiveSequence {
   }
 
   void quantise(const Call& c, Codes codes, float scale) {
-    compression::Draw draw = c.encoding.draw;
+    compression::RandomDraw draw = c.encoding.draw;
     draw.rank = rank_;
     compression::ternary_quantise(c.in.values<float>(), scale, codes, draw);
   }

@@ -19,7 +19,8 @@ class HostBlockCodec final : public BlockCodec {
     const float share = 1.0f / static_cast<float>(ranks);
     for (std::size_t i = 0; i < n; ++i) out[i] = in[i] * share;
   }
-  void encode(const float* x, std::size_t n, float* residual, std::byte* wire, const compression::Draw& draw) override {
+  void encode(const float* x, std::size_t n, float* residual, std::byte* wire,
+              const compression::RandomDraw& draw) override {
     const runtime::Timed timed(time_.encode_s);
     if (!residual) {
       codec_.encode({x, n}, wire, draw);
@@ -97,7 +98,7 @@ const float* CodedSlice::values(const Extent& e, Place place) const {
 
 void CodedSlice::encode_block(std::uint32_t block, Place from, std::uint32_t phase, float* residual) {
   const Extent e = extent(block);
-  compression::Draw draw = encoding_.draw;
+  compression::RandomDraw draw = encoding_.draw;
   draw.rank = static_cast<std::uint32_t>(rank_);
   draw.phase = phase;
   draw.first = e.offset;

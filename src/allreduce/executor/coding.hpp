@@ -28,7 +28,8 @@ class BlockCodec {
   /// out = in / ranks
   virtual void divide(const float* in, float* out, std::size_t n, int ranks) = 0;
   /// residual [n]: the residual of error feedback, read and updated; null: there is none.
-  virtual void encode(const float* x, std::size_t n, float* residual, std::byte* wire, const compression::Draw&) = 0;
+  virtual void encode(const float* x, std::size_t n, float* residual, std::byte* wire,
+                      const compression::RandomDraw&) = 0;
   /// out = addend + decoded, or decoded alone where `addend` is null.
   virtual void decode(const std::byte* wire, const float* addend, float* out, std::size_t n) = 0;
   virtual void copy(std::byte* to, const std::byte* from, std::size_t bytes) = 0;

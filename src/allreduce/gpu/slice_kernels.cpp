@@ -87,7 +87,8 @@ class GpuBlockCodec final : public BlockCodec {
                    reinterpret_cast<const std::byte*>(in), n, ranks, gpu::stream());
     });
   }
-  void encode(const float* x, std::size_t n, float* residual, std::byte* wire, const compression::Draw& draw) override {
+  void encode(const float* x, std::size_t n, float* residual, std::byte* wire,
+              const compression::RandomDraw& draw) override {
     const DeviceSpan<std::byte> coded(wire, codec_->wire_bytes(n));
     encoding_.around([&] {
       if (!residual) return codec_->encode(DeviceSpan<const float>(x, n), coded, draw, workspace(), gpu::stream());

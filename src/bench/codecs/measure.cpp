@@ -20,7 +20,7 @@ namespace gradmeter::bench {
 CodecSteps::CodecSteps(const compression::CodecChoice& c, std::size_t n, std::size_t senders)
     : Codec(c.name), steps_(dataparallel::make_chunk_codec(c, senders)), n_(n), encoder_(steps_->encoder(n)) {}
 
-std::size_t CodecSteps::encode(std::span<const float> x, std::byte* wire, const compression::Draw& draw) const {
+std::size_t CodecSteps::encode(std::span<const float> x, std::byte* wire, const compression::RandomDraw& draw) const {
   draw_ = draw;
   return encoder_(x, wire, draw);
 }

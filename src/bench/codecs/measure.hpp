@@ -71,7 +71,7 @@ struct CodecTask {
   std::uint64_t seed = 1;
 
   bool has_steps() const { return choice.codec == nullptr; }
-  compression::Draw draw(std::size_t part = 0) const {
+  compression::RandomDraw draw(std::size_t part = 0) const {
     return {.seed = seed, .rank = static_cast<std::uint32_t>(part)};
   }
 };
@@ -96,7 +96,7 @@ class CodecSteps final : public compression::Codec {
   std::size_t grain() const override { return compression::whole_tensor; }
   std::size_t wire_bytes(std::size_t n) const override { return steps_->wire_bytes(n); }
   bool variable() const override { return steps_->variable(); }
-  std::size_t encode(std::span<const float> x, std::byte* wire, const compression::Draw&) const override;
+  std::size_t encode(std::span<const float> x, std::byte* wire, const compression::RandomDraw&) const override;
   void decode(std::span<const std::byte> wire, std::span<float> out) const override;
   void decode_add(std::span<const std::byte> wire, std::span<const float> addend, std::span<float> out) const override;
   /// Returns to the state before the first call.
@@ -106,7 +106,7 @@ class CodecSteps final : public compression::Codec {
   dataparallel::ChunkCodecPtr steps_;
   std::size_t n_;
   dataparallel::ChunkEncoder encoder_;
-  mutable compression::Draw draw_;
+  mutable compression::RandomDraw draw_;
 };
 
 /// The reason why a tensor of n elements cannot be measured by steps; empty: it can be.

@@ -287,7 +287,7 @@ class QsgdElias final : public Codec {
     return n == 0 ? 0 : scale_bytes(n, bucket_) + code_bytes(n + 1, 2 + detail::gamma_bits(levels_));
   }
 
-  std::size_t encode(std::span<const float> x, std::byte* wire, const Draw& draw) const override {
+  std::size_t encode(std::span<const float> x, std::byte* wire, const RandomDraw& draw) const override {
     const std::size_t n = x.size();
     if (n == 0) return 0;
     const detail::Draws draws(draw);
@@ -435,7 +435,7 @@ class TernGrad final : public Codec {
   std::size_t wire_bytes(std::size_t n) const override { return detail::ternary_layout.wire(n); }
   const Codec& reference() const override { return reference_ ? *reference_ : *this; }
 
-  std::size_t encode(std::span<const float> x, std::byte* wire, const Draw& draw) const override {
+  std::size_t encode(std::span<const float> x, std::byte* wire, const RandomDraw& draw) const override {
     const std::size_t bytes = wire_bytes(x.size());
     if (x.empty()) return bytes;
     const float scale = is_fast() ? ternary_scale(x, clip_) : detail::ternary_scale_plain(x, clip_);
@@ -496,7 +496,7 @@ double ternary_clip(const core::ParsedName& name) {
 
 float ternary_scale(std::span<const float> x, double clip) { return HWY_DYNAMIC_DISPATCH(TernaryScale)(x, clip); }
 
-void ternary_quantise(std::span<const float> x, float scale, std::span<std::int8_t> codes, const Draw& draw) {
+void ternary_quantise(std::span<const float> x, float scale, std::span<std::int8_t> codes, const RandomDraw& draw) {
   if (!(scale > 0)) return std::fill(codes.begin(), codes.end(), std::int8_t{0});
   const detail::Draws draws(draw);
   const detail::Coefficients encoder = detail::TernaryRule::encoder(scale);

@@ -83,7 +83,7 @@ double ternary_clip(const core::ParsedName&);
 float ternary_scale(std::span<const float> x, double clip);
 /// Draws codes [x.size()] of -1, 0 or 1 as `terngrad` does. An |x| above `scale` counts as `scale`; where the scale is
 /// 0 or NaN all codes are 0. Cost: reads and writes 5 bytes an element.
-void ternary_quantise(std::span<const float> x, float scale, std::span<std::int8_t> codes, const Draw&);
+void ternary_quantise(std::span<const float> x, float scale, std::span<std::int8_t> codes, const RandomDraw&);
 /// out [sums.size()] = scale · sum. Cost: reads and writes 5 bytes an element for sums of int8, 8 for sums of int32.
 void ternary_decode(std::span<const std::int8_t> sums, float scale, std::span<float> out);
 void ternary_decode(std::span<const std::int32_t> sums, float scale, std::span<float> out);

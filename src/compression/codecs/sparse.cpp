@@ -302,7 +302,7 @@ std::size_t TopK::wire_bytes(std::size_t n) const {
   return wire(n).bytes();
 }
 
-std::size_t TopK::encode(std::span<const float> x, std::byte* to, const Draw&) const {
+std::size_t TopK::encode(std::span<const float> x, std::byte* to, const RandomDraw&) const {
   const std::size_t bytes = wire_bytes(x.size());
   if (x.empty()) return 0;
   const TopKWire w = wire(x.size());
@@ -355,7 +355,7 @@ std::unique_ptr<Codec> make_topk(const core::ParsedName& name) { return std::mak
 
 RandomK::RandomK(const core::ParsedName& name) : density_(name), scaled_(one_of(name, "ef", switches) == 0) {}
 
-void RandomK::draw_places(const Draw& draw, std::size_t n, std::span<std::uint32_t> places) const {
+void RandomK::draw_places(const RandomDraw& draw, std::size_t n, std::span<std::uint32_t> places) const {
   detail::require_indexable("randomk", n);
   if (places.empty()) return;
   const detail::RandomPlaces drawn(draw, n, places.size());

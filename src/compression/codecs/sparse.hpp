@@ -100,7 +100,7 @@ class TopK final : public Codec {
   TopKWire wire(std::size_t n) const { return {.n = n, .k = density_.of(n), .bitmap = bitmap_}; }
   std::size_t grain() const override { return whole_tensor; }
   std::size_t wire_bytes(std::size_t n) const override;
-  std::size_t encode(std::span<const float> x, std::byte* wire, const Draw&) const override;
+  std::size_t encode(std::span<const float> x, std::byte* wire, const RandomDraw&) const override;
   void decode(std::span<const std::byte> wire, std::span<float> out) const override;
   void decode_add(std::span<const std::byte> wire, std::span<const float> addend, std::span<float> out) const override;
   /// Sets to 0 the elements of `values` [n] that were sent; all of them when the input was not finite.
@@ -143,8 +143,8 @@ GRADMETER_HOST_DEVICE constexpr std::uint64_t below(std::uint64_t bits, std::uin
 class RandomPlaces {
  public:
   /// `rank`, `phase` and `first` of the draw are not used: all ranks draw alike.
-  RandomPlaces(const Draw& draw, std::size_t n, std::size_t k)
-      : key_(Draw{.seed = draw.seed, .step = draw.step, .tensor = draw.tensor}.key()),
+  RandomPlaces(const RandomDraw& draw, std::size_t n, std::size_t k)
+      : key_(RandomDraw{.seed = draw.seed, .step = draw.step, .tensor = draw.tensor}.key()),
         n_(n),
         k_(k),
         whole_(n / k),
@@ -216,7 +216,7 @@ class RandomK {
   std::size_t kept(std::size_t n) const { return density_.of(n); }  ///< k
   /// places [kept(n)], ascending. `rank`, `phase` and `first` of the draw are not used.
   /// Errors: UsageError beyond 2^32 elements.
-  void draw_places(const Draw&, std::size_t n, std::span<std::uint32_t> places) const;
+  void draw_places(const RandomDraw&, std::size_t n, std::span<std::uint32_t> places) const;
   /// The factor by which values are multiplied: n/k without error feedback, else 1.
   float factor_of(std::size_t n, std::size_t k) const;
   /// values[j] = x[places[j]], times `factor_of`.

@@ -72,7 +72,7 @@ class DeviceBucketed final : public DeviceCodec {
   std::size_t wire_bytes(std::size_t n) const override { return layout_.wire(n); }
   std::size_t workspace_bytes(std::size_t) const override { return 0; }
 
-  void encode(DeviceSpan<const float> x, DeviceSpan<std::byte> wire, const Draw& draw, DeviceSpan<std::byte>,
+  void encode(DeviceSpan<const float> x, DeviceSpan<std::byte> wire, const RandomDraw& draw, DeviceSpan<std::byte>,
               cudaStream_t stream) const override {
     check_wire(wire, wire_bytes(x.size()));
     if (x.empty()) return;
@@ -86,7 +86,7 @@ class DeviceBucketed final : public DeviceCodec {
     kernels_.decode(wire.device_address(), shape(out.size()), addend.device_address(), out.device_address(), stream);
   }
   void reduce(std::span<const DeviceSpan<const std::byte>> wires, std::size_t n, DeviceSpan<std::byte> out,
-              const Draw& draw, DeviceSpan<std::byte>, cudaStream_t stream) const override {
+              const RandomDraw& draw, DeviceSpan<std::byte>, cudaStream_t stream) const override {
     const Wires all = checked_wires(wires, wire_bytes(n));
     check_wire(out, wire_bytes(n));
     if (n == 0) return;
@@ -127,8 +127,8 @@ class DeviceTernGrad final : public DeviceCodec {
   std::size_t wire_bytes(std::size_t n) const override { return codec_->wire_bytes(n); }
   std::size_t workspace_bytes(std::size_t n) const override { return terngrad_workspace(n); }
 
-  void encode(DeviceSpan<const float> x, DeviceSpan<std::byte> wire, const Draw& draw, DeviceSpan<std::byte> workspace,
-              cudaStream_t stream) const override {
+  void encode(DeviceSpan<const float> x, DeviceSpan<std::byte> wire, const RandomDraw& draw,
+              DeviceSpan<std::byte> workspace, cudaStream_t stream) const override {
     check_wire(wire, wire_bytes(x.size()));
     check_workspace(workspace, workspace_bytes(x.size()));
     if (x.empty()) return;
@@ -141,7 +141,7 @@ class DeviceTernGrad final : public DeviceCodec {
     if (!out.empty()) terngrad_decode(wire.device_address(), addend.device_address(), out, stream);
   }
   void reduce(std::span<const DeviceSpan<const std::byte>> wires, std::size_t n, DeviceSpan<std::byte> out,
-              const Draw& draw, DeviceSpan<std::byte> workspace, cudaStream_t stream) const override {
+              const RandomDraw& draw, DeviceSpan<std::byte> workspace, cudaStream_t stream) const override {
     const Wires all = checked_wires(wires, wire_bytes(n));
     check_wire(out, wire_bytes(n));
     check_workspace(workspace, workspace_bytes(n));
@@ -162,7 +162,7 @@ class DeviceTopK final : public DeviceCodec {
   std::size_t workspace_bytes(std::size_t n) const override { return topk_workspace(n); }
   std::size_t reduce_workspace_bytes(std::size_t n) const override { return sum_bytes(n) + topk_workspace(n); }
 
-  void encode(DeviceSpan<const float> x, DeviceSpan<std::byte> wire, const Draw&, DeviceSpan<std::byte> workspace,
+  void encode(DeviceSpan<const float> x, DeviceSpan<std::byte> wire, const RandomDraw&, DeviceSpan<std::byte> workspace,
               cudaStream_t stream) const override {
     const std::size_t n = x.size();
     check_wire(wire, wire_bytes(n));
@@ -182,7 +182,7 @@ class DeviceTopK final : public DeviceCodec {
   }
   /// Through memory: which elements the sum sends depends on all of it.
   void reduce(std::span<const DeviceSpan<const std::byte>> wires, std::size_t n, DeviceSpan<std::byte> out,
-              const Draw& draw, DeviceSpan<std::byte> workspace, cudaStream_t stream) const override {
+              const RandomDraw& draw, DeviceSpan<std::byte> workspace, cudaStream_t stream) const override {
     checked_wires(wires, wire_bytes(n));
     check_workspace(workspace, reduce_workspace_bytes(n));
     const DeviceSpan<float> sum(reinterpret_cast<float*>(workspace.device_address()), n);

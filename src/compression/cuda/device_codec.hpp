@@ -37,7 +37,7 @@ class DeviceCodec {
   virtual std::size_t workspace_bytes(std::size_t n) const = 0;
   virtual std::size_t reduce_workspace_bytes(std::size_t n) const { return workspace_bytes(n); }
 
-  virtual void encode(DeviceSpan<const float> x, DeviceSpan<std::byte> wire, const Draw&,
+  virtual void encode(DeviceSpan<const float> x, DeviceSpan<std::byte> wire, const RandomDraw&,
                       DeviceSpan<std::byte> workspace, cudaStream_t) const = 0;
   /// out[i] = addend[i] + decoded[i], or decoded[i] where `addend` is empty. `addend` may be `out`.
   virtual void decode(DeviceSpan<const std::byte> wire, DeviceSpan<const float> addend, DeviceSpan<float> out,
@@ -45,7 +45,7 @@ class DeviceCodec {
   /// Adds up encoded spans of n elements in fp32, in their order, and encodes the sum, as Reducer does. There are 1 to
   /// `most_wires` wires. `out` must not be one of them, since kernels may read a wire twice.
   virtual void reduce(std::span<const DeviceSpan<const std::byte>> wires, std::size_t n, DeviceSpan<std::byte> out,
-                      const Draw&, DeviceSpan<std::byte> workspace, cudaStream_t) const = 0;
+                      const RandomDraw&, DeviceSpan<std::byte> workspace, cudaStream_t) const = 0;
 };
 
 using DeviceCodecPtr = std::unique_ptr<const DeviceCodec>;
@@ -71,7 +71,7 @@ DeviceCodecPtr make_device_codec(const CodecChoice&);
 /// Cost: reads and writes 24 bytes of device memory an element, besides the codec's encoding and decoding. Errors: as
 /// the codec's.
 void encode_with_feedback(const DeviceCodec&, DeviceSpan<const float> x, DeviceSpan<float> residual,
-                          DeviceSpan<float> scratch, DeviceSpan<std::byte> wire, const Draw&,
+                          DeviceSpan<float> scratch, DeviceSpan<std::byte> wire, const RandomDraw&,
                           DeviceSpan<std::byte> workspace, cudaStream_t);
 
 /// MomentumCorrection's accumulate: u = momentum·u + factor·g; v = v + u, with the host's bits. Lengths are equal.
@@ -113,7 +113,7 @@ void topk_decode(const std::byte* wire, const TopKWire&, Scatter, const float* a
 /// std::invalid_argument when lengths differ; BackendError when a launch fails.
 
 /// Draws k ascending places of [0, n) and writes them to `places` [k].
-void draw_places(const Draw&, std::size_t n, DeviceSpan<std::uint32_t> places, cudaStream_t);
+void draw_places(const RandomDraw&, std::size_t n, DeviceSpan<std::uint32_t> places, cudaStream_t);
 /// values[j] = factor·x[places[j]].
 void gather(DeviceSpan<const float> x, DeviceSpan<const std::uint32_t> places, float factor, DeviceSpan<float> values,
             cudaStream_t);

@@ -26,7 +26,7 @@ __global__ void keep_loss(const float* decoded, float* residual, std::size_t n) 
 }  // namespace
 
 void encode_with_feedback(const DeviceCodec& codec, DeviceSpan<const float> x, DeviceSpan<float> residual,
-                          DeviceSpan<float> scratch, DeviceSpan<std::byte> wire, const Draw& draw,
+                          DeviceSpan<float> scratch, DeviceSpan<std::byte> wire, const RandomDraw& draw,
                           DeviceSpan<std::byte> workspace, cudaStream_t stream) {
   const std::size_t n = x.size();
   check_lengths("error feedback: the residual", residual.size(), n);

@@ -470,7 +470,7 @@ __global__ void scatter_places(const float* values, const std::uint32_t* places,
 
 }  // namespace
 
-void draw_places(const Draw& d, std::size_t n, DeviceSpan<std::uint32_t> places, cudaStream_t stream) {
+void draw_places(const RandomDraw& d, std::size_t n, DeviceSpan<std::uint32_t> places, cudaStream_t stream) {
   detail::require_indexable("randomk", n);
   const std::size_t k = places.size();
   if (k > n) throw std::invalid_argument("randomk: more places than elements");

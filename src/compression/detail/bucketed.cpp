@@ -15,7 +15,7 @@ Bucketed::Bucketed(std::string name, const WireLayout& layout, Norm norm, const 
   if (plain.encode != fast.encode) reference_ = std::make_unique<Bucketed>(this->name(), layout, norm, plain, plain);
 }
 
-std::size_t Bucketed::encode(std::span<const float> x, std::byte* wire, const Draw& draw) const {
+std::size_t Bucketed::encode(std::span<const float> x, std::byte* wire, const RandomDraw& draw) const {
   if (!x.empty()) loops_.encode({x, wire, layout_, norm_, Draws(draw)});
   return layout_.wire(x.size());
 }

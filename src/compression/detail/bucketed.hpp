@@ -68,7 +68,7 @@ class Bucketed final : public Codec {
   std::size_t grain() const override { return layout_.bucket; }
   std::size_t wire_bytes(std::size_t n) const override { return layout_.wire(n); }
   std::optional<WireLayout> layout() const override { return layout_; }
-  std::size_t encode(std::span<const float> x, std::byte* wire, const Draw&) const override;
+  std::size_t encode(std::span<const float> x, std::byte* wire, const RandomDraw&) const override;
   void decode(std::span<const std::byte> wire, std::span<float> out) const override;
   void decode_add(std::span<const std::byte> wire, std::span<const float> addend, std::span<float> out) const override;
   void decode_sum(std::span<const std::span<const std::byte>> wires, std::size_t n, std::size_t first,

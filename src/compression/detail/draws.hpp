@@ -40,7 +40,7 @@ struct DrawKeys {
 /// The draws for the elements of the span that a codec encodes; element i of the span has number `first` + i.
 class Draws {
  public:
-  explicit Draws(const Draw& draw) : key_(draw.key()), first_(draw.first) {}
+  explicit Draws(const RandomDraw& draw) : key_(draw.key()), first_(draw.first) {}
   GRADMETER_HOST_DEVICE constexpr std::uint64_t number(std::uint64_t i) const { return first_ + i; }
   /// The keys for element i; they are the same for all numbers with equal upper 32 bits.
   GRADMETER_HOST_DEVICE constexpr DrawKeys keys(std::uint64_t i) const {

@@ -18,12 +18,12 @@ namespace gradmeter::dataparallel {
 
 namespace {
 
-using compression::Draw;
 using compression::Matrix;
 using compression::MomentumCorrection;
+using compression::RandomDraw;
 using compression::RandomK;
 
-std::vector<std::uint32_t> places_of(const RandomK& chosen, std::size_t n, const Draw& d) {
+std::vector<std::uint32_t> places_of(const RandomK& chosen, std::size_t n, const RandomDraw& d) {
   std::vector<std::uint32_t> places(chosen.kept(n));
   // Drawn by the chunk's first element, so that chunks draw differently; random-k ignores a place in a draw.
   chosen.draw_places({.seed = d.seed, .step = d.step, .tensor = static_cast<std::uint32_t>(d.first)}, n, places);
@@ -32,7 +32,7 @@ std::vector<std::uint32_t> places_of(const RandomK& chosen, std::size_t n, const
 
 /// residual: what earlier encodings lost; empty: without error feedback.
 std::size_t encode_drawn_places(const RandomK& chosen, std::vector<float>& residual, std::span<const float> x,
-                                std::byte* wire, const Draw& draw) {
+                                std::byte* wire, const RandomDraw& draw) {
   const auto places = places_of(chosen, x.size(), draw);
   std::vector<float> values(places.size());
   if (residual.empty()) {
@@ -57,11 +57,11 @@ class DrawnPlaces final : public ChunkCodec {
   std::size_t wire_bytes(std::size_t n) const override { return chosen_.kept(n) * sizeof(float); }
   ChunkEncoder encoder(std::size_t n) const override {
     return [this, residual = std::vector<float>(feedback_ ? n : 0, 0.0f)](std::span<const float> x, std::byte* wire,
-                                                                          const Draw& draw) mutable {
+                                                                          const RandomDraw& draw) mutable {
       return encode_drawn_places(chosen_, residual, x, wire, draw);
     };
   }
-  void decode(std::span<const std::byte> wire, std::span<float> out, const Draw& draw) const override {
+  void decode(std::span<const std::byte> wire, std::span<float> out, const RandomDraw& draw) const override {
     const auto places = places_of(chosen_, out.size(), draw);
     std::vector<float> values(places.size());
     if (!values.empty()) std::memcpy(values.data(), wire.data(), values.size() * sizeof(float));
@@ -83,11 +83,11 @@ class MomentumCorrected final : public ChunkCodec {
   std::size_t wire_bytes(std::size_t n) const override { return correction_.encoding().wire_bytes(n); }
   ChunkEncoder encoder(std::size_t n) const override {
     return [this, u = std::vector<float>(n, 0.0f), v = std::vector<float>(n, 0.0f)](
-               std::span<const float> x, std::byte* wire, const Draw&) mutable {
+               std::span<const float> x, std::byte* wire, const RandomDraw&) mutable {
       return correction_.encode(x, senders_, u, v, wire);
     };
   }
-  void decode(std::span<const std::byte> wire, std::span<float> out, const Draw&) const override {
+  void decode(std::span<const std::byte> wire, std::span<float> out, const RandomDraw&) const override {
     correction_.encoding().decode(wire, out);
   }
 
@@ -122,7 +122,7 @@ class ThinFactorEncoder {
         factors_(matrix_, rank),
         residual_(feedback ? n : 0, 0.0f) {}
 
-  std::size_t operator()(std::span<const float> x, std::byte* wire, const Draw& draw) {
+  std::size_t operator()(std::span<const float> x, std::byte* wire, const RandomDraw& draw) {
     for (std::size_t i = 0; i < residual_.size(); ++i) residual_[i] += x[i];
     const std::span<const float> m = residual_.empty() ? x : residual_;
     if (!warm_)
@@ -170,7 +170,7 @@ class ThinFactors final : public ChunkCodec {
     return pays ? factor_bytes(m, rank_) : n * sizeof(float);
   }
   ChunkEncoder encoder(std::size_t n) const override { return ThinFactorEncoder(rank_, n, feedback_); }
-  void decode(std::span<const std::byte> wire, std::span<float> out, const Draw&) const override {
+  void decode(std::span<const std::byte> wire, std::span<float> out, const RandomDraw&) const override {
     const Matrix m = compression::square_matrix(out.size());
     Factors factors(m, rank_);
     factors.read(wire.data());
@@ -192,15 +192,16 @@ class Plain final : public ChunkCodec {
   /// With error feedback, what encoding a chunk loses is added to the next.
   ChunkEncoder encoder(std::size_t n) const override {
     if (!feedback_)
-      return
-          [this](std::span<const float> x, std::byte* wire, const Draw& draw) { return codec_->encode(x, wire, draw); };
+      return [this](std::span<const float> x, std::byte* wire, const RandomDraw& draw) {
+        return codec_->encode(x, wire, draw);
+      };
     return [this, residual = std::vector<float>(n, 0.0f)](std::span<const float> x, std::byte* wire,
-                                                          const Draw& draw) mutable {
+                                                          const RandomDraw& draw) mutable {
       std::vector<float> scratch(x.size());
       return compression::encode_with_feedback(*codec_, x, residual, scratch, wire, draw);
     };
   }
-  void decode(std::span<const std::byte> wire, std::span<float> out, const Draw&) const override {
+  void decode(std::span<const std::byte> wire, std::span<float> out, const RandomDraw&) const override {
     codec_->decode(wire, out);
   }
 

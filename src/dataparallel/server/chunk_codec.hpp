@@ -14,7 +14,8 @@ namespace gradmeter::dataparallel {
 
 /// A sender's encoder of one chunk, with the state that it keeps from one message with this chunk to the next. x must
 /// be as long as the chunk. Returns the number of bytes that were written to `wire`.
-using ChunkEncoder = std::function<std::size_t(std::span<const float> x, std::byte* wire, const compression::Draw&)>;
+using ChunkEncoder =
+    std::function<std::size_t(std::span<const float> x, std::byte* wire, const compression::RandomDraw&)>;
 
 /// A codec for chunks. Immutable, and any number of threads may use it. It must outlive its encoders.
 class ChunkCodec {
@@ -29,7 +30,7 @@ class ChunkCodec {
   virtual ChunkEncoder encoder(std::size_t n) const = 0;
   /// Decodes a chunk. The draw must be that of the encoder, since a codec that draws which elements it sends does not
   /// send their indices.
-  virtual void decode(std::span<const std::byte> wire, std::span<float> out, const compression::Draw&) const = 0;
+  virtual void decode(std::span<const std::byte> wire, std::span<float> out, const compression::RandomDraw&) const = 0;
 };
 using ChunkCodecPtr = std::shared_ptr<const ChunkCodec>;
 

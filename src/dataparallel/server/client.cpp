@@ -236,7 +236,7 @@ void ServerClient::take_weights(ServerConnection& connection, const MessageHeade
 /// dense: the weights as they are; otherwise a change of those in `to`.
 void ServerClient::decode(const MessageHeader& h, std::span<const std::byte> payload, bool dense, const Buffer& to) {
   const Coding coding = dense ? Coding() : plan_.weights;
-  const compression::Draw draw = draw_of_weights(plan_.options.seed, h.shard, h.version, h.first);
+  const compression::RandomDraw draw = draw_of_weights(plan_.options.seed, h.shard, h.version, h.first);
   coding.work(fabric_, "weights.decode", h.count, h.bytes, [&] {
     const auto out = to.values<float>();
     if (dense) return coding.decode(payload, out, draw);
@@ -287,7 +287,7 @@ bool ServerClient::post_chunk(ServerConnection& connection, MessageHeader h) {
   const auto draft = port_->draft(connection.rank, h.bytes);
   if (!draft) return false;
   plan_.changes.work(fabric_, "push.encode", h.count, h.bytes, [&] {
-    const compression::Draw draw = draw_of_change(plan_.options.seed, rank_, h.clock, h.first);
+    const compression::RandomDraw draw = draw_of_change(plan_.options.seed, rank_, h.clock, h.first);
     h.bytes = connection.encoders[connection.next](change.values<float>(), draft->data(), draw);
   });
   port_->post(connection.rank, h, "push");

@@ -79,7 +79,7 @@ std::size_t Coding::grain() const {
 
 ChunkEncoder Coding::encoder(std::size_t n) const {
   if (encodes(n)) return codec_->encoder(n);
-  return [](std::span<const float> x, std::byte* wire, const compression::Draw&) {
+  return [](std::span<const float> x, std::byte* wire, const compression::RandomDraw&) {
     std::memcpy(wire, x.data(), x.size_bytes());
     return x.size_bytes();
   };
@@ -92,14 +92,15 @@ void Coding::check_length(std::size_t bytes, std::size_t n) const {
   }
 }
 
-void Coding::decode(std::span<const std::byte> wire, std::span<float> out, const compression::Draw& draw) const {
+void Coding::decode(std::span<const std::byte> wire, std::span<float> out, const compression::RandomDraw& draw) const {
   check_length(wire.size(), out.size());
   if (encodes(out.size())) return codec_->decode(wire, out, draw);
   std::memcpy(out.data(), wire.data(), wire.size());
 }
 
 std::span<const float> Coding::numbers(ExecutionContext& f, std::string_view label, std::span<const std::byte> wire,
-                                       std::size_t n, std::span<float> decoded, const compression::Draw& draw) const {
+                                       std::size_t n, std::span<float> decoded,
+                                       const compression::RandomDraw& draw) const {
   check_length(wire.size(), n);
   if (!encodes(n)) return {reinterpret_cast<const float*>(wire.data()), n};
   work(f, label, n, wire.size(), [&] { decode(wire, decoded.first(n), draw); });
@@ -113,11 +114,12 @@ void Coding::work(ExecutionContext& f, std::string_view label, std::size_t n, st
   f.synchronise();
 }
 
-compression::Draw draw_of_change(std::uint64_t seed, int worker, std::uint64_t clock, std::size_t first) {
+compression::RandomDraw draw_of_change(std::uint64_t seed, int worker, std::uint64_t clock, std::size_t first) {
   return {.seed = seed, .step = clock + 1, .rank = static_cast<std::uint32_t>(worker), .first = first};
 }
 
-compression::Draw draw_of_weights(std::uint64_t seed, std::uint32_t server, std::uint64_t version, std::size_t first) {
+compression::RandomDraw draw_of_weights(std::uint64_t seed, std::uint32_t server, std::uint64_t version,
+                                        std::size_t first) {
   return {.seed = seed, .step = version, .rank = server, .phase = 1, .first = first};
 }
 

@@ -109,11 +109,11 @@ class Coding {
   /// The encoder of a chunk of n numbers, even if they are sent as fp32. This object must outlive the encoder.
   ChunkEncoder encoder(std::size_t n) const;
   /// Decodes the payload of a message. Errors: logic_error if its length does not fit `out`.
-  void decode(std::span<const std::byte> wire, std::span<float> out, const compression::Draw&) const;
+  void decode(std::span<const std::byte> wire, std::span<float> out, const compression::RandomDraw&) const;
   /// Returns the n numbers of a message. If they are sent as fp32, they are read where they lie in the message; else
   /// they are decoded to `decoded`, which has room for them. label: for the kernel that decodes.
   std::span<const float> numbers(ExecutionContext&, std::string_view label, std::span<const std::byte> wire,
-                                 std::size_t n, std::span<float> decoded, const compression::Draw&) const;
+                                 std::size_t n, std::span<float> decoded, const compression::RandomDraw&) const;
   /// Runs a function that encodes or decodes a chunk of n numbers to or from `bytes` bytes, and waits for it. If the
   /// chunk is encoded, this is a kernel with its label and cost; otherwise it is a copy, which counts as part of the
   /// exchange.
@@ -149,9 +149,10 @@ struct ServicePlan {
 
 /// The key of the random draws for encoding a chunk of a change. Worker and server know all arguments.
 /// clock: the number of updates that the worker began before this one.
-compression::Draw draw_of_change(std::uint64_t seed, int worker, std::uint64_t clock, std::size_t first);
+compression::RandomDraw draw_of_change(std::uint64_t seed, int worker, std::uint64_t clock, std::size_t first);
 /// The key of the random draws for encoding a chunk of weights. It depends on their version, not on the reader, so all
 /// readers get the same bits.
-compression::Draw draw_of_weights(std::uint64_t seed, std::uint32_t server, std::uint64_t version, std::size_t first);
+compression::RandomDraw draw_of_weights(std::uint64_t seed, std::uint32_t server, std::uint64_t version,
+                                        std::size_t first);
 
 }  // namespace gradmeter::dataparallel

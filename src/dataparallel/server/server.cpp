@@ -113,7 +113,7 @@ bool ReplyQueue::send_acknowledgement(int worker) {
 void ReplyQueue::encode(ExecutionContext& f, Snapshot& v, const Snapshot& base, std::size_t chunk) {
   const Range range = sharding_.chunk(server_, chunk);
   const std::size_t n = range.count;
-  const compression::Draw draw = draw_of_weights(seed_, server_, v.version, range.first);
+  const compression::RandomDraw draw = draw_of_weights(seed_, server_, v.version, range.first);
   change_.resize(n);
   v.wire.resize(coding_.wire_bytes(n));
   coding_.work(f, "server.encode", n, v.wire.size(), [&] {

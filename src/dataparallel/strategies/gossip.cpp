@@ -42,7 +42,7 @@ int PushTargets::hop(int ranks, std::uint64_t number) const {
 
 int PushTargets::of(int rank, int ranks, std::uint64_t number) const {
   if (regular()) return (rank + hop(ranks, number)) % ranks;
-  const compression::Draw draw{.seed = seed_, .step = number, .rank = static_cast<std::uint32_t>(rank)};
+  const compression::RandomDraw draw{.seed = seed_, .step = number, .rank = static_cast<std::uint32_t>(rank)};
   const auto others = static_cast<std::uint64_t>(ranks) - 1;
   return (rank + 1 + static_cast<int>(draw.key() % others)) % ranks;
 }
@@ -74,7 +74,7 @@ int most_neighbours(Graph graph, int ranks) {
 }
 
 int drawn_passive(int rank, int ranks, std::uint64_t number, std::uint64_t seed) {
-  const compression::Draw draw{.seed = seed, .step = number, .rank = static_cast<std::uint32_t>(rank)};
+  const compression::RandomDraw draw{.seed = seed, .step = number, .rank = static_cast<std::uint32_t>(rank)};
   return 1 + 2 * static_cast<int>(draw.key() % static_cast<std::uint64_t>(ranks / 2));
 }
 
