@@ -78,8 +78,8 @@ bool projects(const Op& op) {
          a.elements + b.elements + c.elements <= most_elements;
 }
 
-/// The numbers that the product adds to; empty: none.
-std::vector<double> added_to(const Op& op, Op::Outputs outputs) {
+/// The numbers that the output holds before the product is added to them; empty: the product is not added.
+std::vector<double> numbers_before(const Op& op, Op::Outputs outputs) {
   const Operand& c = op.outputs()[0];
   std::vector<double> out;
   if (!std::get<GemmShape>(op.problem()->shape).accumulate) return out;
@@ -106,7 +106,7 @@ void CallCheck::execute(Op& op, Op::Inputs inputs, Op::Outputs outputs) {
   });
   if (in_place || std::ranges::any_of(inputs, is_elsewhere) || std::ranges::any_of(outputs, is_elsewhere))
     return op.execute(inputs, outputs);
-  const std::vector<double> before = projects(op) ? added_to(op, outputs) : std::vector<double>{};
+  const std::vector<double> before = projects(op) ? numbers_before(op, outputs) : std::vector<double>{};
   const auto places = draw_places(op, outputs);
   op.execute(inputs, outputs);
   if (places.empty()) return;
@@ -120,8 +120,8 @@ std::vector<CallCheck::Place> CallCheck::draw_places(const Op& op, Op::Outputs o
   std::vector<Place> places;
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     const Operand& o = op.outputs()[i];
-    const bool accumulates = multiplies(op) && o.added_to;
-    if (!o.format || !is_number(*o.format) || o.elements == 0 || (o.added_to && !accumulates)) continue;
+    const bool accumulates = multiplies(op) && o.is_added_to;
+    if (!o.format || !is_number(*o.format) || o.elements == 0 || (o.is_added_to && !accumulates)) continue;
     const double wanted = share * static_cast<double>(o.elements);
     const core::Random draws(seed_, calls_);
     for (const std::size_t element :
@@ -196,7 +196,7 @@ void CallCheck::look_at(const Op& op, Op::Inputs inputs, Op::Outputs outputs, st
     const std::byte* const here = outputs[p.output].host() + p.at;
     const bool is_written =
         std::any_of(here, here + o.format->bytes, [&](std::byte b) { return b != never_written(*o.format); });
-    if (!is_written && !o.added_to) {
+    if (!is_written && !o.is_added_to) {
       fault_ = fmt::format("{}: element {} of the {} was not written", name_of(op), p.element, o.name);
       return;
     }

@@ -25,7 +25,7 @@ struct Operand {
   std::size_t elements = 0;      ///< elements of the plain form
   std::size_t stored_bytes = 0;  ///< bytes of the stored form, padding included
   bool packed = false;
-  bool added_to = false;  ///< for an output: the operation adds to its present contents
+  bool is_added_to = false;  ///< for an output: the operation adds to its present contents
 
   std::size_t plain_bytes() const { return elements * format->bytes; }
 };

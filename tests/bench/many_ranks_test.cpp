@@ -166,9 +166,9 @@ TEST(ManyRanksBookkeeping, NodesPlacementsAndPlansStaySmall) {
 TEST(ManyRanksBookkeeping, WhatTheFirstRankKnowsOfAllOthersStaysSmall) {
   const Footprint footprint;
   const NodeMap map = many_nodes();
-  const NodePlaces places(map.node_of);
+  const NodeIndices indices(map.node_of);
   for (int r = 0; r < ranks; ++r) {
-    EXPECT_EQ(places.of(map.node_of[static_cast<std::size_t>(r)]), static_cast<std::size_t>(r / ranks_per_node));
+    EXPECT_EQ(indices.index_of(map.node_of[static_cast<std::size_t>(r)]), static_cast<std::size_t>(r / ranks_per_node));
   }
   std::vector<OwnTime> times(ranks, {.median = 1e-3, .low = 0.9e-3, .high = 1.05e-3});
   times[rank] = {.median = 2e-3, .low = 1.9e-3, .high = 2.1e-3};

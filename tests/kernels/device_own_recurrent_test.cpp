@@ -61,7 +61,7 @@ class RecurrentCheck {
     in.insert(in.end(), {forward_[0], forward_[1], gradient_});
     const auto op = on_.prepare({.shape = s_, .pass = Pass::backward_data, .precision = p_});
     std::vector<Floats> before;
-    for (const Operand& o : op->outputs()) before.push_back(o.added_to ? drawn(o.elements, 8) : Floats{});
+    for (const Operand& o : op->outputs()) before.push_back(o.is_added_to ? drawn(o.elements, 8) : Floats{});
     const std::vector<Floats> out = on_.outputs(*op, in, before);
     const RnnGradients right = rnn_backward_reference(reference_, trace_, wide(gradient_));
     std::vector<ComparedTensor> compared;

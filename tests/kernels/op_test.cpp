@@ -196,7 +196,8 @@ TEST_F(Operation, StatesItsOperandsByName) {
   EXPECT_GT(alone->scratch_bytes(), 0U);
   const auto backward = prepare({.shape = p.shape, .pass = Pass::backward_data});
   for (const Operand& o : backward->outputs())
-    EXPECT_EQ(o.added_to, o.name == "weights gradient" || o.name == "recurrent gradient" || o.name == "bias gradient");
+    EXPECT_EQ(o.is_added_to,
+              o.name == "weights gradient" || o.name == "recurrent gradient" || o.name == "bias gradient");
 }
 
 TEST_F(Operation, RefusesBuffersOfOtherLengthsAndOtherThreads) {

@@ -54,12 +54,12 @@ TEST(SignalWatch, AWarningIsSeenBetweenPointsAndHasNoDeadline) {
   const auto child = [](int signal) {
     SignalWatch watch(10ms);
     send(signal);
-    while (watch.pending_or_warned() == 0) std::this_thread::sleep_for(1ms);
+    while (watch.pending_signal_or_warning() == 0) std::this_thread::sleep_for(1ms);
     std::this_thread::sleep_for(50ms);
-    const bool is_warning = watch.pending() == 0 && watch.pending_or_warned() == signal;
+    const bool is_warning = watch.pending() == 0 && watch.pending_signal_or_warning() == signal;
     send(SIGTERM);
     await_signal(watch);
-    ::_exit(is_warning && watch.pending_or_warned() == SIGTERM ? 7 : 8);
+    ::_exit(is_warning && watch.pending_signal_or_warning() == SIGTERM ? 7 : 8);
   };
   for (const int signal : {SIGUSR1, SIGUSR2, SIGXCPU}) EXPECT_EXIT(child(signal), ExitedWithCode(7), "") << signal;
 }

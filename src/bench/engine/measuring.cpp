@@ -51,7 +51,7 @@ std::unique_ptr<Session> open_session(const Flags& f, const Invocation& invocati
   auto session = std::make_unique<Session>(*invocation.world, invocation.process,
                                            parse_time("--timeout", f.text("timeout")), invocation.command_line);
   // Runs whose head line nobody keeps start without that wait.
-  if (f.has("out") || f.on("json")) session->ask_mpi();
+  if (f.has("out") || f.on("json")) session->read_mpi_single_copy();
   if (!f.has("device")) return session;
   check_only("--device", f.text("device"), device_names);
   const OpenedDevice device = open_device(f.text("device"), session->world());

@@ -82,13 +82,13 @@ void fill_ranks(const NodeMap& map, core::Factors& f) {
   f[Factor::ranks_as] = std::string(runtime::name(map.ranks_as));
 }
 
-NodePlaces::NodePlaces(std::span<const int> node_of) {
+NodeIndices::NodeIndices(std::span<const int> node_of) {
   for (std::size_t r = 0; r < node_of.size(); ++r) {
     if (node_of[r] == static_cast<int>(r)) nodes_.push_back(node_of[r]);
   }
 }
 
-std::size_t NodePlaces::of(int node) const {
+std::size_t NodeIndices::index_of(int node) const {
   return static_cast<std::size_t>(std::ranges::lower_bound(nodes_, node) - nodes_.begin());
 }
 

@@ -39,11 +39,11 @@ void fill_ranks(const NodeMap&, core::Factors&);
 
 /// Gives the index of a node among all nodes, in the order of their lowest ranks. Cost: O(ranks) to make, O(log nodes)
 /// to ask.
-class NodePlaces {
+class NodeIndices {
  public:
   /// node_of: the node of each rank; a node's number is its lowest rank.
-  explicit NodePlaces(std::span<const int> node_of);
-  std::size_t of(int node) const;
+  explicit NodeIndices(std::span<const int> node_of);
+  std::size_t index_of(int node) const;
 
  private:
   std::vector<int> nodes_;

@@ -25,7 +25,7 @@ RoundPeers no_peers(const runtime::SignalWatch& signals) {
               },
           .stop_between_points =
               [&signals] {
-                if (const int seen = signals.pending_or_warned(); seen > 0) throw core::Interrupted(seen);
+                if (const int seen = signals.pending_signal_or_warning(); seen > 0) throw core::Interrupted(seen);
               }};
 }
 

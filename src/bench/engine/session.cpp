@@ -21,7 +21,7 @@
 namespace gradmeter::bench {
 namespace {
 
-/// "0-1,2-3": which ranks are on which node, nodes by their lowest rank.
+/// The ranks of each node, in the order of the nodes' lowest ranks: "0-1,2-3".
 std::string mapping_text(const std::vector<int>& node_of) {
   std::string out;
   std::size_t first = 0;
@@ -33,7 +33,7 @@ std::string mapping_text(const std::vector<int>& node_of) {
   return out;
 }
 
-/// One name a node, nodes by their lowest rank. Only the first rank of each node says its name.
+/// The host name of each node, in the order of the nodes' lowest ranks. Only the first rank of a node gives its name.
 std::vector<std::string> hosts_of_nodes(const runtime::Communicator& world, const runtime::Communicator& node,
                                         const std::string& hostname) {
   const auto leaders = world.split(node.rank() == 0 ? 0 : -1, world.rank());
@@ -59,19 +59,20 @@ Session::Session(const runtime::Communicator& world, const ProcessWatch& process
   const runtime::Communicator node = world_.split_by_node();
   map_.ranks_as = world_.ranks_as();
   map_.node_of = world_.all_gather_value(node.broadcast_value(world_.rank()));
-  places_.emplace(map_.node_of);
-  // A launcher may bind each rank to cores of its own: the node gives the job all of them together. Threads have the
-  // same of their process.
-  const auto mine = static_cast<double>(host_.available_units);
-  const double bound = world_.ranks_as() == runtime::RanksAs::threads ? mine : node.sum(mine);
-  const auto units = std::min(static_cast<double>(std::max<std::size_t>(1, host_.processing_units)), bound);
+  node_indices_.emplace(map_.node_of);
+  // A launcher may bind each rank to cores of its own. The job then has the cores of all ranks of a node together.
+  // Ranks that are threads share the cores of their process, which are counted once.
+  const auto own_units = static_cast<double>(host_.available_units);
+  const double job_units = world_.ranks_as() == runtime::RanksAs::threads ? own_units : node.sum(own_units);
+  const auto units = std::min(static_cast<double>(std::max<std::size_t>(1, host_.processing_units)), job_units);
+  // The least of all nodes is the negated maximum of negated values.
   cores_per_node_ = static_cast<int>(-world_.max(-std::max(units, 1.0)));
   memory_per_node_ = static_cast<std::size_t>(-world_.max(-static_cast<double>(host_.available_memory_bytes)));
-  // Messages of Open MPI between ranks of a node come to need this much there (measured: 2.1 MiB a rank).
-  constexpr double own_segment = 2 << 20;
+  // The shared memory that Open MPI needs for its messages, for each rank of a node (measured: 2.1 MiB).
+  constexpr double mpi_segment = 2 << 20;
   const double shm = static_cast<double>(host_.shm_free_bytes);
   if (world_.all(shm > 0) && world_.ranks_as() == runtime::RanksAs::processes)
-    shm_per_node_ = static_cast<std::size_t>(-world_.max(std::min(0.0, own_segment * node.size() - shm)));
+    shm_per_node_ = static_cast<std::size_t>(-world_.max(std::min(0.0, mpi_segment * node.size() - shm)));
   describe(std::move(command), node);
 }
 
@@ -93,14 +94,14 @@ void Session::describe(std::string command, const runtime::Communicator& node) {
   i.cores_per_node = cores_per_node_;
 }
 
-void Session::ask_mpi() {
+void Session::read_mpi_single_copy() {
   if (is_root()) run_info_.mpi_single_copy = runtime::MpiSession::single_copy();
 }
 
 std::uint64_t Session::run_seed() const { return allreduce::hash_of(std::as_bytes(std::span(run_info_.run_id))); }
 
 const std::string& Session::host_of(int rank) const {
-  return run_info_.hosts.at(places_->of(map_.node_of.at(static_cast<std::size_t>(rank))));
+  return run_info_.hosts.at(node_indices_->index_of(map_.node_of.at(static_cast<std::size_t>(rank))));
 }
 
 void Session::stop_if_interrupted(const runtime::Communicator& c) const {
@@ -108,7 +109,7 @@ void Session::stop_if_interrupted(const runtime::Communicator& c) const {
 }
 
 void Session::stop_between_points(const runtime::Communicator& c) const {
-  const double seen = c.max(process_.signals.pending_or_warned());
+  const double seen = c.max(process_.signals.pending_signal_or_warning());
   if (seen > 0) throw core::Interrupted(static_cast<int>(seen));
 }
 

@@ -55,8 +55,9 @@ class Session {
   const runtime::HostFacts& host() const { return host_; }
   /// The head line of this run in the result file. It is the same on every rank except for the host.
   const core::RunInfo& run_info() const { return run_info_; }
-  /// Completes the head line of rank 0 by what MPI takes a while to tell (`MpiSession::single_copy`).
-  void ask_mpi();
+  /// Adds `MpiSession::single_copy` to the head line of rank 0. Reading it takes a while, so this is only called where
+  /// the head line is written.
+  void read_mpi_single_copy();
   /// The seed of random choices that differ between runs, such as the timed calls that are checked; the same on every
   /// rank.
   std::uint64_t run_seed() const;
@@ -96,7 +97,7 @@ class Session {
   runtime::Activity activity_;
   runtime::HostFacts host_;
   NodeMap map_;
-  std::optional<NodePlaces> places_;
+  std::optional<NodeIndices> node_indices_;
   int cores_per_node_ = 1;
   std::size_t memory_per_node_ = 0, shm_per_node_ = SIZE_MAX;
   core::RunInfo run_info_;

@@ -435,7 +435,7 @@ TablesPtr tuned_tables(Session& s, const Flags& f, const std::vector<WantedTable
   auto out = std::make_shared<TunedTables>();
   std::map<std::string, TableFile> files;
   std::size_t due = 0, missed = 0;
-  s.ask_mpi();
+  s.read_mpi_single_copy();
   for (const WantedTable& w : wanted) {
     const std::string of = world.broadcast_text(made_for(s.run_info(), w));
     auto [at, is_new] = files.try_emplace(of);

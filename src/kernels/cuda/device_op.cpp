@@ -45,12 +45,12 @@ std::vector<Operand> gradient_operands(Cell cell, const RnnSizes& n, const RnnEl
 
 }  // namespace
 
-Operand plain_operand(std::string_view name, core::Element element, std::size_t elements, bool added_to) {
+Operand plain_operand(std::string_view name, core::Element element, std::size_t elements, bool is_added_to) {
   return {.name = name,
           .format = &number_format(element),
           .elements = elements,
           .stored_bytes = elements * core::size_of(element),
-          .added_to = added_to};
+          .is_added_to = is_added_to};
 }
 
 OperandLists conv_operands(const ConvShape& s, Pass pass, core::Element e) {

@@ -17,7 +17,7 @@
 namespace gradmeter::kernels::cuda {
 
 /// Describes an operand that is not packed.
-Operand plain_operand(std::string_view name, core::Element, std::size_t elements, bool added_to = false);
+Operand plain_operand(std::string_view name, core::Element, std::size_t elements, bool is_added_to = false);
 
 struct OperandLists {
   std::vector<Operand> inputs, outputs;

@@ -177,7 +177,7 @@ class LtOp final : public DeviceOp {
   static Operand output_of(const Problem& p, const Forms& f) {
     const bool is_larger = f.c.stored_elements() != f.c.plain_elements();
     Operand c = operand("c", types_of(p.precision).c, f.c, is_larger);
-    c.added_to = std::get<GemmShape>(p.shape).accumulate;
+    c.is_added_to = std::get<GemmShape>(p.shape).accumulate;
     return c;
   }
   /// Bytes of each operand once, as it is stored, without the padding of its extents.

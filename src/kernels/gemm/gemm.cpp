@@ -39,12 +39,12 @@ namespace {
 // 128 × 256 doubles of op(B) are 256 KiB: they stay in a second-level cache.
 constexpr std::size_t block_k = 128, block_n = 256;
 
-Operand floats(std::string_view name, std::size_t n, bool added_to = false) {
+Operand floats(std::string_view name, std::size_t n, bool is_added_to = false) {
   return {.name = name,
           .format = &number_format(core::Element::f32),
           .elements = n,
           .stored_bytes = n * sizeof(float),
-          .added_to = added_to};
+          .is_added_to = is_added_to};
 }
 
 std::vector<Operand> operands_of(const GemmShape& s) {

@@ -163,7 +163,7 @@ void ConvertedOp::compute(Reads in, Writes out) {
   for (std::size_t i = 0; i < in.size(); ++i)
     if (read_[i].conversion) read_[i].conversion->to_floats({in[i], inputs()[i].stored_bytes}, copy(read_[i]));
   for (std::size_t i = 0; i < out.size(); ++i)
-    if (written_[i].conversion && outputs()[i].added_to)
+    if (written_[i].conversion && outputs()[i].is_added_to)
       written_[i].conversion->to_floats({out[i], outputs()[i].stored_bytes}, copy(written_[i]));
   inner_->execute(inner_inputs_, inner_outputs_);
   for (std::size_t i = 0; i < out.size(); ++i)

@@ -81,7 +81,7 @@ std::vector<Operand> operands(const std::vector<Argument>& arguments) {
   std::vector<Operand> all;
   for (const Argument& a : arguments) {
     Operand& o = all.emplace_back(
-        Operand{.name = a.name, .format = nullptr, .stored_bytes = a.stored.get_size(), .added_to = a.added_to});
+        Operand{.name = a.name, .format = nullptr, .stored_bytes = a.stored.get_size(), .is_added_to = a.is_added_to});
     if (a.plain.is_zero()) continue;
     o.format = &format_of(a.plain.data_type());
     o.elements = a.plain.get_size() / o.format->bytes;
@@ -157,21 +157,24 @@ class PrimitiveOp final : public HostOp {
   std::string implementation() const override { return fmt::format("onednn {}", p_.implementation); }
   std::unique_ptr<Op> packing(std::size_t input) const override {
     const Argument& a = p_.inputs.at(input);
-    return inputs()[input].packed ? reorder_op(a, a.plain, a.stored, p_.packing) : HostOp::packing(input);
+    return inputs()[input].packed ? reorder_op(a, a.plain, a.stored, p_.packing_attributes) : HostOp::packing(input);
   }
   std::unique_ptr<Op> unpacking(std::size_t output) const override {
     const Argument& a = p_.outputs.at(output);
-    return outputs()[output].packed ? reorder_op(a, a.stored, a.plain, p_.packing) : HostOp::unpacking(output);
+    return outputs()[output].packed ? reorder_op(a, a.stored, a.plain, p_.packing_attributes)
+                                    : HostOp::unpacking(output);
   }
   std::unique_ptr<Op> packing_floats(std::size_t input) const override {
     const Argument& a = p_.inputs.at(input);
-    return is_plain_floats(a) ? HostOp::packing(input)
-                              : reorder_op(a, as_floats(a.plain), a.stored, a.floats.value_or(p_.packing));
+    return is_plain_floats(a)
+               ? HostOp::packing(input)
+               : reorder_op(a, as_floats(a.plain), a.stored, a.fp32_conversion.value_or(p_.packing_attributes));
   }
   std::unique_ptr<Op> unpacking_floats(std::size_t output) const override {
     const Argument& a = p_.outputs.at(output);
-    return is_plain_floats(a) ? HostOp::unpacking(output)
-                              : reorder_op(a, a.stored, as_floats(a.plain), a.floats.value_or(p_.packing));
+    return is_plain_floats(a)
+               ? HostOp::unpacking(output)
+               : reorder_op(a, a.stored, as_floats(a.plain), a.fp32_conversion.value_or(p_.packing_attributes));
   }
   std::optional<std::size_t> stored_at(const Operand& o, std::size_t element) const override {
     if (!o.packed) return HostOp::stored_at(o, element);
@@ -197,7 +200,8 @@ class PrimitiveOp final : public HostOp {
   }
 
  private:
-  /// Sets of addresses usually come in turn, so the one after the last is the likeliest.
+  /// The binding of these addresses, made if there is none. Sets of addresses usually come in turn, so the search
+  /// begins behind the one used last.
   const Binding& binding_of(Reads inputs, Writes outputs) {
     for (std::size_t i = 0; i < bindings_.size(); ++i) {
       if (++last_ >= bindings_.size()) last_ = 0;
@@ -247,7 +251,7 @@ class PrimitiveOp final : public HostOp {
 
 }  // namespace
 
-void quantize(const Quantization& q, int weight_outputs, PreparedPrimitive& p) {
+void quantize(const Quantization& q, int weights_output_dimension, PreparedPrimitive& p) {
   std::vector<float> per_quantum, sums;
   for (const float w : q.weight_quanta) {
     per_quantum.push_back(1 / w);
@@ -256,9 +260,10 @@ void quantize(const Quantization& q, int weight_outputs, PreparedPrimitive& p) {
   dnnl::primitive_attr input, weights, output;
   input.set_output_scales(0, {1 / q.quantum});
   if (q.zero_point != 0) input.set_zero_points(DNNL_ARG_TO, 0, {q.zero_point});
-  weights.set_output_scales(1 << weight_outputs, per_quantum);
+  weights.set_output_scales(1 << weights_output_dimension, per_quantum);
   output.set_output_scales(1 << 1, sums);
-  p.inputs.at(0).floats = input, p.inputs.at(1).floats = weights, p.outputs.at(0).floats = output;
+  p.inputs.at(0).fp32_conversion = input, p.inputs.at(1).fp32_conversion = weights,
+  p.outputs.at(0).fp32_conversion = output;
 }
 
 std::unique_ptr<Op> make_primitive_op(PreparedPrimitive p, runtime::Cost cost, const dnnl::engine& engine,

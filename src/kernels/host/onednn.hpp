@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all code that calls oneDNN shares: oneDNN's errors as BackendError, what the library supports on this processor,
-// and its types.
+// The code that all callers of oneDNN share: it turns oneDNN's errors into BackendErrors, says what the library
+// supports on this processor, and names the library's types.
 #pragma once
 #include <oneapi/dnnl/dnnl.hpp>
 
@@ -29,49 +29,50 @@ auto checked(const char* call, Work&& work) {
   }
 }
 
-/// Narrows an extent. Errors: BackendError for one that does not fit the library's type.
+/// Converts the extent of a dimension to oneDNN's signed type. Errors: BackendError when it is too large.
 inline dnnl::memory::dim dim(std::size_t n) {
   if (n > std::size_t{1} << 62) throw core::BackendError("oneDNN", "extent", fmt::format("{} is too large", n));
   return static_cast<dnnl::memory::dim>(n);
 }
 
-/// Why the library has no bf16 on this processor; empty: it has.
+/// The reason why the library has no bf16 on this processor; empty: it has.
 std::string bf16_refusal();
 
-/// The types of the operands of a product or convolution, and of its sums.
+/// The types of the left and right operand of a product or convolution, and of its result, which holds the sums.
 struct OperandTypes {
   Type left, right, result;
 };
 OperandTypes operand_types(Precision);
 
-// A oneDNN primitive as an operation: its operands in the library's layouts, and the primitives that pack them.
+// Below, a oneDNN primitive becomes an Op: its operands have the library's layouts, and further primitives pack them.
 
-/// An operand as the library sees it.
+/// An operand as oneDNN describes it. Stored and plain form are those of Operand (op.hpp).
 struct Argument {
   std::string_view name;
-  int number;  ///< DNNL_ARG_…
+  int number;  ///< the library's number of the argument: DNNL_ARG_…
   dnnl::memory::desc stored;
   dnnl::memory::desc plain;  ///< empty: there is no plain form
-  bool added_to = false;
-  /// Attributes of the conversion between fp32 and the stored form; empty: those of `packing`.
-  std::optional<dnnl::primitive_attr> floats = {};
+  bool is_added_to = false;  ///< as in Operand
+  /// The attributes of the conversion between fp32 and the stored form; empty: PreparedPrimitive::packing_attributes.
+  std::optional<dnnl::primitive_attr> fp32_conversion = {};
 };
 
-/// What make_primitive_op needs to know of a primitive. The primitive has scratchpad_mode::user: whoever executes it
-/// provides memory of the form `scratchpad`.
+/// A primitive and its description, from which make_primitive_op makes an Op. The primitive has scratchpad_mode::user:
+/// its caller provides memory of the form `scratchpad`.
 struct PreparedPrimitive {
   dnnl::primitive primitive;
   dnnl::memory::desc scratchpad;
   std::string implementation;
   std::vector<Argument> inputs, outputs;
-  dnnl::primitive_attr packing = {};  ///< how numbers are quantized when they are packed
+  dnnl::primitive_attr packing_attributes = {};  ///< attributes of packing and unpacking: how numbers are quantized
 };
 
-/// Sets how an int8 product or convolution quantizes fp32 operands and turns its sums into fp32. Outputs (columns,
-/// filters) are the second dimension of the result, and dimension `weight_outputs` of the weights. The sums still
-/// contain what the zero point adds to them.
-void quantize(const Quantization&, int weight_outputs, PreparedPrimitive&);
+/// Sets how an int8 product or convolution quantizes fp32 operands and turns its sums into fp32. Each output (a column
+/// or a filter) has a scale of its own. weights_output_dimension: the dimension of the weights that runs over outputs;
+/// in the result it is dimension 1. The zero point's contribution to the sums is not subtracted.
+void quantize(const Quantization&, int weights_output_dimension, PreparedPrimitive&);
 
+/// Makes the operation that executes the primitive.
 std::unique_ptr<Op> make_primitive_op(PreparedPrimitive, runtime::Cost, const dnnl::engine&, runtime::Device&);
 
 }  // namespace gradmeter::kernels::onednn

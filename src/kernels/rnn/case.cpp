@@ -48,7 +48,7 @@ class RnnCase final : public KernelCase {
     choose(call);
     if (backward()) prepare_gradients(call.set);
     for (const Operand& o : op_.op().outputs())
-      if (const std::size_t width = width_of(o.name); o.format && !o.added_to) {
+      if (const std::size_t width = width_of(o.name); o.format && !o.is_added_to) {
         op_.poison(call.set, o.name, looked_at(o.elements / width / s_.batch, width));
         op_.poison(call.set, o.name, anywhere(o, call));
       }
@@ -61,7 +61,7 @@ class RnnCase final : public KernelCase {
     if (call.inject_error) corrupt_one(compared);
     KernelCaseCheck found = checked_elements(compared, problem_);
     for (const Operand& o : op_.op().outputs()) {
-      if (!o.format || o.added_to) continue;
+      if (!o.format || o.is_added_to) continue;
       // A few numbers of 8 bits may equal the poison.
       const std::size_t unwritten = op_.count_poisoned(call.set, o.name, anywhere(o, call));
       if (unwritten > (o.format->bytes == 1 ? most_anywhere / 4 : 0)) found.worst = std::nan("");

@@ -121,7 +121,7 @@ RnnDescriptors describe(CudnnLibrary& library, const Problem& p, const OpOptions
 double moved_bytes(const OperandLists& all) {
   double sum = 0;
   for (const Operand& o : all.inputs) sum += static_cast<double>(o.stored_bytes);
-  for (const Operand& o : all.outputs) sum += static_cast<double>(o.stored_bytes) * (o.added_to ? 2 : 1);
+  for (const Operand& o : all.outputs) sum += static_cast<double>(o.stored_bytes) * (o.is_added_to ? 2 : 1);
   return sum;
 }
 

@@ -160,12 +160,12 @@ class RnnMaker {
                           .implementation = d.impl_info_str(),
                           .inputs = {},
                           .outputs = {},
-                          .packing = attributes_};
+                          .packing_attributes = attributes_};
     add(inputs, d, all.inputs);
     add(results, d, is_backward() ? all.inputs : all.outputs);
     add(output_gradient, d, all.inputs);
     add(gradients, d, all.outputs);
-    if (quantization_) all.outputs.at(0).floats = restoring(*quantization_);
+    if (quantization_) all.outputs.at(0).fp32_conversion = restoring(*quantization_);
     return all;
   }
 
@@ -174,9 +174,9 @@ class RnnMaker {
            std::vector<Argument>& to) const {
     for (const auto& [name, number] : wanted) {
       const Description stored = d.query_md(dnnl::query::exec_arg_md, number);
-      const bool added_to =
+      const bool is_added_to =
           number == DNNL_ARG_DIFF_WEIGHTS_LAYER || number == DNNL_ARG_DIFF_WEIGHTS_ITER || number == DNNL_ARG_DIFF_BIAS;
-      if (stored.get_size() > 0) to.push_back({name, number, stored, plain(number, stored), added_to});
+      if (stored.get_size() > 0) to.push_back({name, number, stored, plain(number, stored), is_added_to});
     }
   }
   Description plain(int number, const Description& stored) const {

@@ -25,7 +25,7 @@ PlainOp::PlainOp(const kernels::Problem& p, runtime::Device& device, const kerne
   for (std::size_t i = 0; i < op_->outputs().size(); ++i) {
     const kernels::Operand& o = op_->outputs()[i];
     if (!is_plain_floats(o)) packing().outputs[i] = {op_->unpacking_floats(i), memory(o)};
-    if (o.added_to) packing();
+    if (o.is_added_to) packing();
   }
 }
 
@@ -68,7 +68,7 @@ void PlainOp::run_packed(runtime::Queue& queue, std::string_view label, std::str
   }
   for (std::size_t i = 0; i < packed_outputs.size(); ++i) {
     if (packed_outputs[i].op) written.at(i) = packed_outputs[i].stored.buffer;
-    if (op_->outputs()[i].added_to) submit_clear(queue, pack_label, written.at(i));
+    if (op_->outputs()[i].is_added_to) submit_clear(queue, pack_label, written.at(i));
   }
   op_->run(queue, label, cost_, read, written);
   for (std::size_t i = 0; i < packed_outputs.size(); ++i) {

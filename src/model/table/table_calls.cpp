@@ -323,7 +323,7 @@ class CallBuilder {
             .bytes = o.stored_bytes,
             .format = o.format,
             .count = t.count,
-            .is_added_to = o.added_to};
+            .is_added_to = o.is_added_to};
     if (!is_flat(o)) p.stored_at = scratch(o).first, p.conversion = &conversion(op, i, false);
     return p;
   }

@@ -51,7 +51,7 @@ class SignalWatch {
   int pending() const noexcept { return pending_.load(std::memory_order_relaxed); }
   /// The first signal, else the first warning, else 0. Call it between two points, so that the present one is still
   /// measured.
-  int pending_or_warned() const noexcept {
+  int pending_signal_or_warning() const noexcept {
     const int now = pending();
     return now != 0 ? now : warned_.load(std::memory_order_relaxed);
   }
