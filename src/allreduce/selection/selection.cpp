@@ -20,20 +20,20 @@
 namespace gradmeter::allreduce {
 
 SelectedCollective::SelectedCollective(std::shared_ptr<const SizeTable> table,
-                                       std::vector<std::unique_ptr<Collective>> members)
-    : table_(std::move(table)), members_(std::move(members)) {}
+                                       std::vector<std::unique_ptr<Collective>> collectives)
+    : table_(std::move(table)), collectives_(std::move(collectives)) {}
 
 bool SelectedCollective::takes_device_memory() const {
-  return std::ranges::all_of(members_, [](const auto& m) { return m->takes_device_memory(); });
+  return std::ranges::all_of(collectives_, [](const auto& m) { return m->takes_device_memory(); });
 }
 
 void SelectedCollective::start(const Call& call) {
   if (running_) throw core::BackendError("allreduce", name(), "started before the last call was complete");
-  Collective& member = *members_.at(table_->choose(call.out.bytes()));
-  member.start(call);
-  current_ = &member;
+  Collective& chosen = *collectives_.at(table_->choose(call.out.bytes()));
+  chosen.start(call);
+  current_ = &chosen;
   running_ = true;
-  if (!member.sent() || !member.bytes_due()) counted_ = false;
+  if (!chosen.sent() || !chosen.bytes_due()) bytes_counted_ = false;
 }
 
 bool SelectedCollective::advance() {
@@ -45,16 +45,16 @@ bool SelectedCollective::advance() {
 Waiting SelectedCollective::waiting() const { return running_ ? current_->waiting() : Waiting{}; }
 
 std::optional<runtime::Traffic> SelectedCollective::sent() const {
-  if (!counted_) return std::nullopt;
+  if (!bytes_counted_) return std::nullopt;
   runtime::Traffic sum;
-  for (const auto& m : members_) sum += m->sent().value_or(runtime::Traffic{});
+  for (const auto& c : collectives_) sum += c->sent().value_or(runtime::Traffic{});
   return sum;
 }
 
 std::optional<std::uint64_t> SelectedCollective::bytes_due() const {
-  if (!counted_) return std::nullopt;
+  if (!bytes_counted_) return std::nullopt;
   std::uint64_t sum = 0;
-  for (const auto& m : members_) sum += m->bytes_due().value_or(0);
+  for (const auto& c : collectives_) sum += c->bytes_due().value_or(0);
   return sum;
 }
 
@@ -62,14 +62,14 @@ namespace {
 
 using enum runtime::TransportKind;
 
-/// A table that `auto` ships with. `table` is in a user's format, except that an algorithm may be "a|b|c": the first of
-/// them that the ranks allow.
+/// A table that `auto` ships with. `table` has the format of a user's table, except that "a|b|c" may stand for an
+/// algorithm: the first of them that the ranks allow is taken.
 struct ShippedTable {
   runtime::TransportKind transport;
   std::uint32_t least_ranks;
   std::string_view table;
-  std::optional<bool> private_buffers = {};            ///< as in ExchangeSpec; empty: the table serves both
-  std::optional<CollectiveKind> collective_kind = {};  ///< empty: all
+  std::optional<bool> private_buffers = {};  ///< as in ExchangeSpec; empty: the table serves both kinds of buffers
+  std::optional<CollectiveKind> collective_kind = {};  ///< empty: the table serves every kind
 
   bool serves(const Request& r, bool has_private_buffers) const {
     return least_ranks <= r.shape.ranks && private_buffers.value_or(has_private_buffers) == has_private_buffers &&
@@ -77,13 +77,15 @@ struct ShippedTable {
   }
 };
 
-// Measured in place with fp32 on two ranks on 2 cores of a virtual machine with Open MPI 4.1.4; results/auto.md has
-// what the choice costs there, by scripts/regret.py. The rest is assumed: that what reads shared memory is best on more
-// ranks of a node too, that over mpi from 3 ranks on and over hybrid all collectives are as all-reduces were on more
-// ranks than cores, and that on clusters the vendor is best for small messages, the ring for large ones. A new machine
-// deserves a table of its own.
-// Several tables may serve a request: the last of them is taken.
-constexpr std::array shipped{
+// The tables were measured in place, with fp32, by two ranks on 2 cores of a virtual machine with Open MPI 4.1.4.
+// results/auto.md says what the choice costs there (scripts/regret.py). Three things are assumed:
+// - On a node with more ranks, too, the algorithms that read shared memory are best.
+// - Over mpi with 3 ranks or more, and over hybrid, every collective behaves as all-reduces did with more ranks than
+//   cores.
+// - On clusters the vendor is best for small messages, and the ring for large ones.
+// A new machine should get a table of its own.
+// Where several tables serve a request, the last of them is taken.
+constexpr std::array shipped_tables{
     ShippedTable{shm, 1, "0-:direct|neighbour|mpi", false},
     ShippedTable{shm, 1, "0-128K:shm-direct|recursive-doubling|mpi,128K-:shm-direct|direct|mpi", false,
                  CollectiveKind::all_reduce},
@@ -103,21 +105,21 @@ constexpr std::array shipped{
     ShippedTable{mpi, 9, "0-512K:mpi,512K-:ring|mpi"},
 };
 
-const ShippedTable& table_for(const Request& r, runtime::TransportKind transport, bool private_buffers) {
-  const ShippedTable* last = nullptr;
-  for (const ShippedTable& t : shipped) {
-    if (t.transport == transport && t.serves(r, private_buffers)) last = &t;
+const ShippedTable& find_shipped_table(const Request& r, runtime::TransportKind transport, bool private_buffers) {
+  const ShippedTable* last_match = nullptr;
+  for (const ShippedTable& t : shipped_tables) {
+    if (t.transport == transport && t.serves(r, private_buffers)) last_match = &t;
   }
-  if (!last) throw core::UsageError(fmt::format("auto has no table for transport {}", runtime::name(transport)));
-  return *last;
+  if (!last_match) throw core::UsageError(fmt::format("auto has no table for transport {}", runtime::name(transport)));
+  return *last_match;
 }
 
-/// The algorithms for requests that MPI cannot serve (ranks as threads, or an arithmetic that it lacks): each
-/// collective is served by one of these.
+/// The algorithms for requests that MPI cannot serve, because ranks are threads or MPI lacks the arithmetic. Each
+/// collective is served by one of them.
 constexpr std::string_view fallbacks = "direct|ring|binomial-tree|pairwise|neighbour";
 
-/// The first of "a|b|c" that the request allows, or of the fallbacks; of those only for buffers that the transport's
-/// peers can read.
+/// The first algorithm of "a|b|c", and then of the fallbacks, that can serve the request. A table for private buffers
+/// has no fallbacks, since these need buffers that the transport's peers can read.
 std::string first_allowed(const ShippedTable& table, std::string_view names, const Request& r, std::string_view range) {
   std::string why;
   const std::string all =
@@ -136,7 +138,7 @@ std::string first_allowed(const ShippedTable& table, std::string_view names, con
 
 std::string shipped_table(const Request& r, runtime::TransportKind transport, bool private_buffers) {
   std::string out;
-  const ShippedTable& shipped = table_for(r, transport, private_buffers);
+  const ShippedTable& shipped = find_shipped_table(r, transport, private_buffers);
   for (const std::string& item : core::split_names(shipped.table)) {
     const std::size_t colon = item.find(':');
     const std::string range = item.substr(0, colon);
@@ -148,8 +150,8 @@ std::string shipped_table(const Request& r, runtime::TransportKind transport, bo
 
 namespace {
 
-/// The tuned table for these calls, or the shipped one.
-SizeTable own_table(const Request& r, runtime::TransportKind transport, const ExchangeSpec& options) {
+/// The tuned table for these calls; the shipped one if there is none.
+SizeTable tuned_or_shipped_table(const Request& r, runtime::TransportKind transport, const ExchangeSpec& options) {
   const TunedTable* tuned = r.tuned ? r.tuned->find({.shape = r.shape,
                                                      .transport = transport,
                                                      .collective_kind = r.collective_kind,
@@ -159,8 +161,9 @@ SizeTable own_table(const Request& r, runtime::TransportKind transport, const Ex
   return SizeTable(tuned ? tuned->table : shipped_table(r, transport, options.private_buffers));
 }
 
-/// The request's table, or the one predicted for its machine; null: `own_table` serves.
-std::shared_ptr<const SizeTable> table_of(const Request& r) {
+/// The table that the request gives, or the one predicted for its machine; null: it gives neither, and
+/// `tuned_or_shipped_table` is used.
+std::shared_ptr<const SizeTable> requested_table(const Request& r) {
   if (!r.machine) return r.table;
   return std::make_shared<SizeTable>(predicted_table(*r.machine, r));
 }
@@ -168,7 +171,7 @@ std::shared_ptr<const SizeTable> table_of(const Request& r) {
 std::string auto_refusal(const Request& r) {
   std::shared_ptr<const SizeTable> table;
   try {
-    table = table_of(r);
+    table = requested_table(r);
     if (!table) return shipped_table(r, runtime::TransportKind::mpi), "";
   } catch (const core::UsageError& e) {
     return e.what();
@@ -179,53 +182,53 @@ std::string auto_refusal(const Request& r) {
   return {};
 }
 
-/// Ranks on other nodes may have read another file of the same name.
+/// Compares the ranks' tables, since ranks on other nodes may have read another file of the same name.
 void check_same_on_all(const SizeTable& table, const runtime::Communicator& c) {
   if (!runtime::same_on_all(c, hash_of(std::as_bytes(std::span(table.name()))))) {
     throw core::UsageError("the ranks have different tables of algorithms; give all of them the same file");
   }
 }
 
-/// A candidate's longest buffer is the longest call that the table has it for.
+/// The options for one candidate: its longest buffer is that of the longest call for which the table chooses it.
 ExchangeSpec options_for(const SizeTable& table, std::size_t candidate, ExchangeSpec o) {
   o.max_bytes = static_cast<std::size_t>(std::min<std::uint64_t>(o.max_bytes, table.longest(candidate)));
   return o;
 }
 
 std::size_t arena_bytes(const SizeTable& table, const Request& r, std::uint32_t rank, const ExchangeSpec& options) {
-  std::size_t shared = 0, others = 0;
+  std::size_t shared_scratch = 0, others = 0;
   for (std::size_t i = 0; i < table.candidates().size(); ++i) {
     const AlgorithmPtr& a = table.candidates()[i];
     const std::size_t bytes = a->arena_bytes(r.shape, rank, options_for(table, i, options), r.collective_kind);
     if (a->has_schedule()) {
-      shared = std::max(shared, bytes);
+      shared_scratch = std::max(shared_scratch, bytes);
     } else {
       others += bytes;
     }
   }
-  return shared + others;
+  return shared_scratch + others;
 }
 
 std::size_t auto_arena_bytes(const Request& r, std::uint32_t rank, const ExchangeSpec& options) {
-  if (const auto table = table_of(r)) return arena_bytes(*table, r, rank, options);
+  if (const auto table = requested_table(r)) return arena_bytes(*table, r, rank, options);
   std::size_t most = 0;
   for (const auto transport : {shm, mpi, hybrid}) {
-    // Over hybrid private buffers are MPI's alone, which takes nothing of the arena and which threads do not have.
+    // Over hybrid, private buffers are served by MPI alone, which takes nothing from the arena. Threads have no MPI.
     if (transport == hybrid && options.private_buffers) continue;
-    most = std::max(most, arena_bytes(own_table(r, transport, options), r, rank, options));
+    most = std::max(most, arena_bytes(tuned_or_shipped_table(r, transport, options), r, rank, options));
   }
   return most;
 }
 
 std::unique_ptr<Collective> bind_auto(const Request& r, const GroupConnection& connection,
                                       const ExchangeSpec& options) {
-  auto table = table_of(r);
-  if (!table) table = std::make_shared<SizeTable>(own_table(r, connection.network.transport(), options));
+  auto table = requested_table(r);
+  if (!table) table = std::make_shared<SizeTable>(tuned_or_shipped_table(r, connection.network.transport(), options));
   check_same_on_all(*table, connection.communicator);
   const auto candidates = table->candidates();
-  std::vector<std::unique_ptr<Collective>> members(candidates.size());
+  std::vector<std::unique_ptr<Collective>> collectives(candidates.size());
   auto bind = [&](std::size_t i) {
-    members[i] = candidates[i]->bind(connection, options_for(*table, i, options), r.collective_kind, r.root);
+    collectives[i] = candidates[i]->bind(connection, options_for(*table, i, options), r.collective_kind, r.root);
   };
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     if (!candidates[i]->has_schedule()) bind(i);
@@ -241,7 +244,7 @@ std::unique_ptr<Collective> bind_auto(const Request& r, const GroupConnection& c
     end = std::max(end, arena.mark());
   }
   arena.rewind(end);
-  return std::make_unique<SelectedCollective>(std::move(table), std::move(members));
+  return std::make_unique<SelectedCollective>(std::move(table), std::move(collectives));
 }
 
 }  // namespace
@@ -256,15 +259,16 @@ constinit const AlgorithmInfo auto_row{.name = "auto",
 
 namespace {
 
-constexpr std::size_t smallest = std::size_t{1} << 10, largest = std::size_t{64} << 20;
-/// Buffers are cut as transports inside a node cut them, but into few slices: their number is what a walk costs.
-constexpr std::size_t usual_slice = std::size_t{256} << 10, most_slices = 16;
+constexpr std::size_t smallest_bytes = std::size_t{1} << 10, largest_bytes = std::size_t{64} << 20;
+/// Buffers are cut as transports inside a node cut them, but into at most so many slices, since the cost of a
+/// prediction grows with their number.
+constexpr std::size_t usual_slice_bytes = std::size_t{256} << 10, most_slices = 16;
 
 double predicted_s(const core::Machine& machine, const std::vector<SchedulePtr>& schedules, const Request& r,
                    std::size_t bytes) {
   const std::size_t element_bytes = core::size_of(r.arithmetic.element);
   const SliceCut cut = slice_cut_for(r.collective_kind);
-  const std::size_t longest = message_bytes_for(schedules, bytes, std::max(usual_slice, bytes / most_slices));
+  const std::size_t longest = message_bytes_for(schedules, bytes, std::max(usual_slice_bytes, bytes / most_slices));
   const Slices slices(cut, bytes / element_bytes, element_bytes, schedules.front()->blocks(), longest,
                       cut == SliceCut::share_of_each_block);
   return std::ranges::max(hockney_finish_times(schedules, slices, element_bytes,
@@ -280,7 +284,7 @@ std::string predicted_table(const core::Machine& machine, const Request& r) {
     const AlgorithmPtr a = find_algorithm(row.name);
     if (!a->refusal(r.shape, r.collective_kind, r.arithmetic).empty()) continue;
     const auto schedules = a->make(r.shape, r.collective_kind, r.root);
-    for (std::size_t bytes = smallest; bytes <= largest; bytes *= 2)
+    for (std::size_t bytes = smallest_bytes; bytes <= largest_bytes; bytes *= 2)
       times.push_back({bytes, a->name, predicted_s(machine, schedules, r, bytes)});
   }
   return fit_table(times);

@@ -17,12 +17,12 @@
 
 namespace gradmeter::allreduce {
 
-/// Passes each call to the member that the table has for the call's size. Calls run one at a time, so members may share
-/// scratch, but must keep nothing in it between calls.
+/// Passes each call to the collective that the table has for the call's size. Calls run one at a time, so collectives
+/// may share scratch, but must keep nothing in it between calls.
 class SelectedCollective final : public Collective {
  public:
-  /// members[i] is the table's i-th candidate.
-  SelectedCollective(std::shared_ptr<const SizeTable>, std::vector<std::unique_ptr<Collective>> members);
+  /// collectives[i] is the table's i-th candidate, bound.
+  SelectedCollective(std::shared_ptr<const SizeTable>, std::vector<std::unique_ptr<Collective>> collectives);
   const std::string& name() const override { return table_->name(); }
   const std::string& serves(std::uint64_t bytes) const override {
     return table_->candidates()[table_->choose(bytes)]->name;
@@ -31,20 +31,20 @@ class SelectedCollective final : public Collective {
   void start(const Call&) override;
   bool advance() override;
   Waiting waiting() const override;
-  /// Adds up what the members have sent. Null for good once a member that does not count bytes (a vendor's) has served
-  /// a call, since the sum would be incomplete.
+  /// Adds up what the collectives have sent. Null for good once a collective that does not count bytes (a vendor's) has
+  /// served a call, since the sum would be incomplete.
   std::optional<runtime::Traffic> sent() const override;
   std::optional<std::uint64_t> bytes_due() const override;
 
  private:
   std::shared_ptr<const SizeTable> table_;
-  std::vector<std::unique_ptr<Collective>> members_;  ///< in the order of the table's candidates
-  Collective* current_ = nullptr;                     ///< the member that serves the last call
-  bool running_ = false, counted_ = true;
+  std::vector<std::unique_ptr<Collective>> collectives_;  ///< in the order of the table's candidates
+  Collective* current_ = nullptr;                         ///< the collective that serves the last call
+  bool running_ = false, bytes_counted_ = true;
 };
 
 /// Selects by the request's table (given, or predicted for the request's machine), else by the shipped table of the
-/// transport. Members with a schedule share one scratch area. `arena_bytes` does not know the transport; so where a
+/// transport. Collectives with a schedule share one scratch area. `arena_bytes` does not know the transport; so where a
 /// shipped table will be used, it gives the most bytes that the table of any transport needs.
 extern const AlgorithmInfo auto_row;
 
