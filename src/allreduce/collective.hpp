@@ -132,10 +132,10 @@ class Collective {
   /// vendor's library does.
   virtual bool advance() = 0;
   virtual Waiting waiting() const { return {}; }
-  /// sent: the payload bytes that this rank has sent so far. bytes_due: the payload bytes that its schedules required
-  /// it to send so far. Null where bytes are not counted, as in a vendor's library.
+  /// sent: the payload bytes that this rank has sent so far. bytes_required: the payload bytes that its schedules
+  /// required it to send so far. Null where bytes are not counted, as in a vendor's library.
   virtual std::optional<runtime::Traffic> sent() const { return std::nullopt; }
-  virtual std::optional<std::uint64_t> bytes_due() const { return std::nullopt; }
+  virtual std::optional<std::uint64_t> bytes_required() const { return std::nullopt; }
   /// The time that a codec took; null: there is no codec.
   virtual std::optional<CodingTime> coding() const { return std::nullopt; }
   /// Returns to the state before the first call, and hands over the codec's state; null: there is none. Call it only

@@ -60,7 +60,7 @@ TEST(SelectedCollective, EachCallGoesToTheAlgorithmThatItsBytesName) {
       run_to_end(c);
       for (float x : v) EXPECT_EQ(x, 10.0f);
       sent[k][static_cast<std::size_t>(r)] = c.sent()->bytes - before;
-      EXPECT_EQ(c.sent()->bytes, *c.bytes_due());
+      EXPECT_EQ(c.sent()->bytes, *c.bytes_required());
     }
   });
   for (std::size_t k = 0; k < counts.size(); ++k) {
@@ -87,14 +87,14 @@ TEST(SelectedCollective, CountsNothingOnceAMemberServedThatCountsNothing) {
   EXPECT_THROW(c.start({first(999), first(999)}), core::BackendError) << "the last call is not complete";
   run_to_end(c);
   EXPECT_EQ(vendor.calls, 0);
-  EXPECT_TRUE(c.sent() && c.bytes_due());
+  EXPECT_TRUE(c.sent() && c.bytes_required());
   c.start({v, v});
   run_to_end(c);
   EXPECT_EQ(vendor.calls, 1);
-  EXPECT_FALSE(c.sent() || c.bytes_due());
+  EXPECT_FALSE(c.sent() || c.bytes_required());
   c.start({first(10), first(10)});
   run_to_end(c);
-  EXPECT_FALSE(c.sent() || c.bytes_due()) << "for good";
+  EXPECT_FALSE(c.sent() || c.bytes_required()) << "for good";
 }
 
 }  // namespace

@@ -121,7 +121,8 @@ Outcome run(const Case& c) {
     if (c.placement == Placement::out_of_place) {
       for (std::size_t i = 0; i < c.count; ++i) EXPECT_EQ(in[i], value_at(rank, i)) << "the input has changed";
     }
-    EXPECT_EQ(executor.sent()->bytes, *executor.bytes_due()) << c.algorithm << " p " << c.ranks << " n " << c.count;
+    EXPECT_EQ(executor.sent()->bytes, *executor.bytes_required())
+        << c.algorithm << " p " << c.ranks << " n " << c.count;
     EXPECT_TRUE(executor.coding().has_value());
     o.out[r] = out;
     std::copy(worker.begin(), worker.end(), o.worker[r].begin());

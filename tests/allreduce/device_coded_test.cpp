@@ -97,7 +97,7 @@ class Pair {
       }
     }
     if (difference.squares != on_gpu.squares) return "other squares of differences";
-    if (on_gpu_->sent()->bytes != *on_gpu_->bytes_due()) return "other bytes than due";
+    if (on_gpu_->sent()->bytes != *on_gpu_->bytes_required()) return "other bytes than due";
     return on_gpu_->sent()->bytes == on_host_->sent()->bytes ? "" : "other bytes than the host's";
   }
   const Collective& on_gpu() const { return *on_gpu_; }

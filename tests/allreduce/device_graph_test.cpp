@@ -159,7 +159,7 @@ TEST(CapturedCalls, CountWhatTheirLaunchesSend) {
     const auto sent_after = [&](Collective& c) {
       c.start({in.buffer, out.buffer});
       test::run_to_end(c);
-      EXPECT_EQ(c.sent()->bytes, c.bytes_due());
+      EXPECT_EQ(c.sent()->bytes, c.bytes_required());
       return std::pair(c.sent()->bytes, c.sent()->messages);
     };
     EXPECT_EQ(sent_after(*captured->one), std::pair(400UL, 2UL));

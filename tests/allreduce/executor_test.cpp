@@ -79,7 +79,7 @@ Outcome run(const Case& c, int repeats = 2) {
     const auto at = static_cast<std::size_t>(r);
     result.out[at] = out;
     result.sent[at] = *executor.sent();
-    result.due[at] = *executor.bytes_due();
+    result.due[at] = *executor.bytes_required();
   });
   return result;
 }

@@ -112,7 +112,7 @@ TEST_P(OperationsContract, BucketsUnderWayTogetherAreSummedEachInItsPlace) {
         }
         EXPECT_LT(worst, 1e-6) << "p " << p << " bucket " << b;
         const Completion& c = tickets[b]->completion();
-        EXPECT_EQ(c.bytes_due, c.bytes_sent);
+        EXPECT_EQ(c.bytes_required, c.bytes_sent);
         EXPECT_EQ(c.bytes_sent > 0, p > 1 && buckets[b].size() >= static_cast<std::size_t>(p)) << b;
       }
     });
@@ -135,7 +135,7 @@ TEST_P(OperationsContract, MessagesPassBesideACollectiveThatWaits) {
     EXPECT_EQ(got[0], float(before));
     EXPECT_EQ(v, std::vector<float>(100, 3));
     EXPECT_EQ(sending->completion().bytes_sent, 4u);
-    EXPECT_EQ(receiving->completion().bytes_due, 0u);
+    EXPECT_EQ(receiving->completion().bytes_required, 0u);
   });
 }
 
@@ -214,7 +214,7 @@ TEST(MessageOperation, CountsItsBytesWhereTheyLeaveAndWhetherTheyLeaveTheNode) {
   engine.submit(t);
   engine.wait(*t);
   EXPECT_EQ(t->completion().bytes_sent, 12u);
-  EXPECT_EQ(t->completion().bytes_due, 12u);
+  EXPECT_EQ(t->completion().bytes_required, 12u);
   EXPECT_EQ(t->completion().bytes_between_nodes, 12u);
 }
 

@@ -22,7 +22,7 @@ CallRecord call(double started, double finished, std::uint64_t bytes = 0, std::u
            .finished = finished,
            .bytes_sent = bytes,
            .bytes_between_nodes = between_nodes,
-           .bytes_due = bytes}};
+           .bytes_required = bytes}};
 }
 
 /// Ten seconds: computation in 0–4 and 5–6, calls in 3–7 and 8–9, nothing in 7–8 and 9–10.
@@ -42,7 +42,7 @@ TEST(Decompose, TakesAStepApartByHand) {
   EXPECT_DOUBLE_EQ(d.step - d.compute - d.exposed, 2);
   EXPECT_EQ(d.bytes_sent, 111u);
   EXPECT_EQ(d.bytes_between_nodes, 30u);
-  EXPECT_EQ(d.bytes_due, 111u);
+  EXPECT_EQ(d.bytes_required, 111u);
   EXPECT_TRUE(d.bytes_known);
   EXPECT_DOUBLE_EQ(d.skew, 0) << "not known";
 }
@@ -92,10 +92,10 @@ TEST(Decompose, SkewIsTheExposedWaitForPeersThatHadNotStarted) {
 
 TEST(Decompose, OneVendorCallMakesTheBytesUnknown) {
   StepRecord r = hand_made();
-  r.calls[1].completion.bytes_due.reset();
+  r.calls[1].completion.bytes_required.reset();
   const Decomposition d = decompose(r, {});
   EXPECT_FALSE(d.bytes_known);
-  EXPECT_EQ(d.bytes_due, 100u);
+  EXPECT_EQ(d.bytes_required, 100u);
 }
 
 TEST(Decompose, AnEmptyStepIsAllZeros) {
@@ -147,7 +147,7 @@ TEST(Probe, RecordsComputationsAndEveryKindOfCall) {
     EXPECT_DOUBLE_EQ(d.compute + d.exposed, d.step);
     // All-reduce of two words on two ranks: two blocks of 4 bytes; the root's broadcast: 8; the message: 8.
     EXPECT_EQ(d.bytes_sent, 8u + (f.rank() == 0 ? 8u : 0u) + 8u);
-    EXPECT_EQ(d.bytes_sent, d.bytes_due);
+    EXPECT_EQ(d.bytes_sent, d.bytes_required);
   });
 }
 

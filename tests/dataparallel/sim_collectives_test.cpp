@@ -105,7 +105,7 @@ TEST(SimWorld, HalvesOfAnAllReduceTakeHockneysTimeAndSayTheirNames) {
       EXPECT_DOUBLE_EQ(scatter->completion().finished, (p - 1) * (3 + block / 2 + block / 4));
       EXPECT_DOUBLE_EQ(gather->completion().finished - gather->completion().started, (p - 1) * (3 + block / 2));
       EXPECT_DOUBLE_EQ(double(gather->completion().bytes_sent), (p - 1) * block);
-      EXPECT_EQ(gather->completion().bytes_due, gather->completion().bytes_sent);
+      EXPECT_EQ(gather->completion().bytes_required, gather->completion().bytes_sent);
       EXPECT_EQ(scatter->label(), "reduce-scatter ring");
       EXPECT_EQ(gather->label(), "all-gather ring");
     });

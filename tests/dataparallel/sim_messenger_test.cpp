@@ -29,7 +29,7 @@ TEST(SimMessenger, WorkersWriteToServersAndServersToWorkers) {
       const auto t = write(*ports.worker, 0, {.clock = 7, .bytes = 8}, 1);
       EXPECT_EQ(t->label(), "push");
       EXPECT_EQ(t->completion().bytes_sent, 8u) << "the header is none";
-      EXPECT_EQ(t->completion().bytes_due, 8u);
+      EXPECT_EQ(t->completion().bytes_required, 8u);
       EXPECT_DOUBLE_EQ(t->completion().finished, header + 8) << "though it takes time";
       const auto answer = ports.worker->next("an answer");
       ASSERT_TRUE(answer);
@@ -59,7 +59,7 @@ TEST(SimMessenger, ToOneselfTakesNoTimeAndIsNoTraffic) {
       const auto t = write(*ports.worker, 0, {.sequence = std::uint64_t(i), .bytes = 16});  // none is on its way
       EXPECT_TRUE(t->done());
       EXPECT_EQ(t->completion().bytes_sent, 0u);
-      EXPECT_EQ(t->completion().bytes_due, 0u);
+      EXPECT_EQ(t->completion().bytes_required, 0u);
     }
     for (std::uint64_t i = 0; i < 3; ++i) {
       const auto message = ports.server->poll();

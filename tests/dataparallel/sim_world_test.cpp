@@ -64,7 +64,7 @@ TEST(SimWorld, ARingTakesHockneysTime) {
       f.wait(t);
       EXPECT_DOUBLE_EQ(t->completion().finished - t->completion().started, expected);
       EXPECT_DOUBLE_EQ(double(t->completion().bytes_sent), 2 * (p - 1) * block);
-      EXPECT_EQ(t->completion().bytes_due, t->completion().bytes_sent);
+      EXPECT_EQ(t->completion().bytes_required, t->completion().bytes_sent);
     });
     EXPECT_THAT(end, Each(::testing::DoubleEq(expected))) << p;
   }

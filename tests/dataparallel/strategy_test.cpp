@@ -137,7 +137,7 @@ TEST(Sync, EachRankSendsTheClosedFormInEveryStep) {
         }
         const auto& parts = traces[r].steps[step].parts;
         EXPECT_EQ(parts.bytes_sent, exact) << "p " << p << " rank " << r;
-        EXPECT_EQ(parts.bytes_due, exact);
+        EXPECT_EQ(parts.bytes_required, exact);
         EXPECT_TRUE(parts.bytes_known);
         // The closed form, but for blocks that are not all of one length: at most 31 elements each way and bucket.
         const double closed = 2.0 * (p - 1) / p * double(mlp.element_count()) * 4;

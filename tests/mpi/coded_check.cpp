@@ -144,7 +144,7 @@ void CodedContract::expect_right(Place& here, const compression::CodecChoicePtr&
     }
     if (call == 1) once = error_of(sum, 1, world.size());
   }
-  EXPECT_EQ(bound->sent().value_or(runtime::Traffic{}).bytes, bound->bytes_due().value_or(0)) << where;
+  EXPECT_EQ(bound->sent().value_or(runtime::Traffic{}).bytes, bound->bytes_required().value_or(0)) << where;
   const double over_all = error_of(sum, calls, world.size());
   if (world.size() > 1 && evens_out(*codec)) {
     EXPECT_LT(over_all, std::max(0.5 * once, 1e-9)) << where << ", once " << once;

@@ -63,9 +63,9 @@ TEST_P(EveryFabric, AllReduceGivesEveryRankTheSameRightBitsAndSendsTheStatedByte
       f.wait(ticket);
       EXPECT_EQ(wrong_sum(v, site.everyone(), average), std::nullopt) << "n " << n << " average " << average;
       const Completion& c = ticket->completion();
-      EXPECT_EQ(c.bytes_due.has_value(), own());
+      EXPECT_EQ(c.bytes_required.has_value(), own());
       if (own()) {
-        EXPECT_EQ(c.bytes_sent, c.bytes_due) << n;
+        EXPECT_EQ(c.bytes_sent, c.bytes_required) << n;
         EXPECT_EQ(c.bytes_between_nodes, 0u);
         EXPECT_TRUE(same_on_all(site.world, v)) << n;
         EXPECT_EQ(std::optional(std::uint64_t(site.world.sum(double(c.bytes_sent)))),

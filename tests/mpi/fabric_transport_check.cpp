@@ -47,7 +47,7 @@ TEST_P(EveryTransport, ABroadcastReachesAllFromEveryRoot) {
       std::size_t wrong = 0;
       for (std::size_t i = 0; i < n; ++i) wrong += v[i] != value_at(root, i);
       EXPECT_EQ(wrong, 0u) << "n " << n << " root " << root;
-      EXPECT_EQ(ticket->completion().bytes_sent, ticket->completion().bytes_due);
+      EXPECT_EQ(ticket->completion().bytes_sent, ticket->completion().bytes_required);
       EXPECT_EQ(site.world.sum(double(ticket->completion().bytes_sent)), double(4 * n) * (site.size() - 1));
       site.fabric.arena().rewind(mark);
     }
@@ -76,7 +76,7 @@ TEST_P(EveryTransport, MessagesRoundTheRingArriveInOrder) {
     for (std::size_t k = 0; k < lengths[i]; ++k) wrong += in[i][k] != value_at(before + 10 * int(i), k);
     EXPECT_EQ(wrong, 0u) << "message " << i;
     EXPECT_EQ(sends[i]->completion().bytes_sent, 4 * lengths[i]);
-    EXPECT_EQ(sends[i]->completion().bytes_due, 4 * lengths[i]);
+    EXPECT_EQ(sends[i]->completion().bytes_required, 4 * lengths[i]);
     EXPECT_EQ(receives[i]->completion().bytes_sent, 0u);
   }
 }

@@ -163,7 +163,7 @@ TEST_P(MessengerOver, OnlyPayloadToOthersCounts) {
   test::await_departures(probe);
   const auto others = static_cast<std::uint64_t>(site.size() - 1);
   EXPECT_EQ(probe.totals().bytes_sent, others * 400 + others * 8);
-  EXPECT_EQ(probe.totals().bytes_due, probe.totals().bytes_sent);
+  EXPECT_EQ(probe.totals().bytes_required, probe.totals().bytes_sent);
 }
 
 TEST_P(MessengerOver, AFullSenderWaitsForRoomAndGoesOn) {

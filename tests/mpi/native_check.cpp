@@ -136,7 +136,7 @@ TEST_P(EveryNative, GivesTheExactAnswerForEveryGoalPlacementAndCount) {
       for (std::uint32_t root = 0; root < (collective_kind == CollectiveKind::broadcast ? p : 1); ++root) {
         const auto c = bind(collective_kind, placement, root);
         EXPECT_EQ(c->name(), algorithm_->name);
-        EXPECT_FALSE(c->sent() || c->bytes_due());
+        EXPECT_FALSE(c->sent() || c->bytes_required());
         for (std::size_t n : {std::size_t{0}, std::size_t{1}, p - 1, p + 1, std::size_t{1001}, std::size_t{40'003}}) {
           if (collective_kind == CollectiveKind::all_to_all) n -= n % p;
           run<float>(*c, collective_kind, placement, n, root, core::Element::f32);

@@ -65,7 +65,7 @@ TEST(TrainingOnRanks, HoldsTheBitsOfVirtualTimeInEveryStep) {
               << algorithm << " transport " << int(transport) << " progress " << int(progress) << " step " << i;
           EXPECT_EQ(trace.outcomes[i].loss_sum, expected.outcomes[i].loss_sum);
           EXPECT_EQ(trace.steps[i].parts.bytes_sent, expected.steps[i].parts.bytes_sent);
-          EXPECT_EQ(trace.steps[i].parts.bytes_due, expected.steps[i].parts.bytes_due);
+          EXPECT_EQ(trace.steps[i].parts.bytes_required, expected.steps[i].parts.bytes_required);
           if (trace.steps[i].weights != expected.steps[i].weights) break;
         }
         EXPECT_TRUE(test::same_on_all(world, trace.weights));

@@ -102,8 +102,10 @@ inline CollectiveOutcome run_known(allreduce::Collective& collective, const Coll
     o.fault = fmt::format("{}: {} wrong, the first at {}", describe(c), verdict.wrong, verdict.first_wrong);
   } else if (!in_place && allreduce::hash_of(in) != before) {
     o.fault = fmt::format("{}: the input was changed", describe(c));
-  } else if (collective.sent() && collective.bytes_due() && collective.sent()->bytes != *collective.bytes_due()) {
-    o.fault = fmt::format("{}: {} bytes sent, {} due", describe(c), collective.sent()->bytes, *collective.bytes_due());
+  } else if (collective.sent() && collective.bytes_required() &&
+             collective.sent()->bytes != *collective.bytes_required()) {
+    o.fault =
+        fmt::format("{}: {} bytes sent, {} due", describe(c), collective.sent()->bytes, *collective.bytes_required());
   }
   return o;
 }

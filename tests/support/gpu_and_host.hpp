@@ -64,7 +64,7 @@ class GpuAndHost {
     if (check(c.known, rank, got).wrong > 0) return describe(c) + ": wrong";
     if (!same_bits(c.known, rank, got, right)) return describe(c) + ": other bits than the host's";
     if (!on_gpus_->sent()) return {};
-    if (on_gpus_->sent()->bytes != on_gpus_->bytes_due()) return describe(c) + ": other bytes than due";
+    if (on_gpus_->sent()->bytes != on_gpus_->bytes_required()) return describe(c) + ": other bytes than due";
     if (on_gpus_->sent()->bytes != on_host_->sent()->bytes) return describe(c) + ": other bytes than the host's";
     return {};
   }

@@ -59,12 +59,12 @@ std::optional<runtime::Traffic> CollectiveSequence::sent() const {
   return sum;
 }
 
-std::optional<std::uint64_t> CollectiveSequence::bytes_due() const {
+std::optional<std::uint64_t> CollectiveSequence::bytes_required() const {
   std::uint64_t sum = 0;
   for (const auto& part : parts_) {
-    const auto due = part->bytes_due();
-    if (!due) return std::nullopt;
-    sum += *due;
+    const auto required = part->bytes_required();
+    if (!required) return std::nullopt;
+    sum += *required;
   }
   return sum;
 }

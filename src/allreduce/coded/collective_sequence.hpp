@@ -51,7 +51,7 @@ class CollectiveSequence : public Collective {
   Waiting waiting() const final { return part_runs_ ? inner_call_.part->waiting() : Waiting{}; }
   /// The sum over the parts; null if the bytes of any part are not counted.
   std::optional<runtime::Traffic> sent() const final;
-  std::optional<std::uint64_t> bytes_due() const final;
+  std::optional<std::uint64_t> bytes_required() const final;
   std::optional<CodingTime> coding() const override;
 
  protected:

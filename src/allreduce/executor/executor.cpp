@@ -209,7 +209,7 @@ void Executor::start(const Call& call) {
   call_ = call;
   memory_ = memory;
   slices_ = slices_of(call.count(), width);
-  bytes_due_ += due(call.count(), width, slices_);
+  bytes_required_ += bytes_required_for(call.count(), width, slices_);
   finished_ = 0;
   running_ = true;
   before_ = transport_.traffic();
@@ -294,9 +294,9 @@ std::uint64_t Executor::buffer_bytes(const ExchangeSpec& o, const Slices& slices
   return sum;
 }
 
-std::uint64_t Executor::due(std::size_t elements, std::size_t width, const Slices& slices) {
-  const auto known = known_due_.find({elements, width});
-  if (known != known_due_.end()) return known->second;
+std::uint64_t Executor::bytes_required_for(std::size_t elements, std::size_t width, const Slices& slices) {
+  const auto known = known_bytes_required_.find({elements, width});
+  if (known != known_bytes_required_.end()) return known->second;
   const auto rank = static_cast<std::uint32_t>(transport_.rank());
   const auto coded = [&](std::size_t n) { return options_.codec->codec->wire_bytes(n); };
   std::uint64_t sum = 0;
@@ -305,7 +305,7 @@ std::uint64_t Executor::due(std::size_t elements, std::size_t width, const Slice
     sum += options_.codec ? coded_bytes_sent(schedule, rank, slices[i], coded)
                           : elements_sent(schedule, rank, slices[i]) * width;
   }
-  known_due_.emplace(std::pair(elements, width), sum);
+  known_bytes_required_.emplace(std::pair(elements, width), sum);
   return sum;
 }
 

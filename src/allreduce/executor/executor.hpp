@@ -155,7 +155,7 @@ class Executor final : public Collective {
   bool advance() override;
   Waiting waiting() const override;
   std::optional<runtime::Traffic> sent() const override { return sent_; }
-  std::optional<std::uint64_t> bytes_due() const override { return bytes_due_; }
+  std::optional<std::uint64_t> bytes_required() const override { return bytes_required_; }
   std::optional<CodingTime> coding() const override;
 
   /// The bytes that the constructor will take from the arena on this rank.
@@ -188,7 +188,7 @@ class Executor final : public Collective {
   template <class Submit>
   void advance(Lanes<Submit>&);
   Slices slices_of(std::size_t elements, std::size_t width) const;
-  std::uint64_t due(std::size_t elements, std::size_t width, const Slices&);
+  std::uint64_t bytes_required_for(std::size_t elements, std::size_t width, const Slices&);
 
   Algorithm algorithm_;
   runtime::Transport& transport_;
@@ -211,10 +211,10 @@ class Executor final : public Collective {
   /// For a staged device: reached when its queue has done all work submitted before the call.
   runtime::EventPtr ready_;
   runtime::Traffic before_, sent_;
-  std::uint64_t bytes_due_ = 0;
-  /// Results of `due`, by a buffer's number of elements and the bytes of an element. Training repeats a handful of
-  /// bucket sizes, so the result for each size is computed once.
-  std::map<std::pair<std::size_t, std::size_t>, std::uint64_t> known_due_;
+  std::uint64_t bytes_required_ = 0;
+  /// Results of `bytes_required_for`, by a buffer's number of elements and the bytes of an element. Training repeats a
+  /// handful of bucket sizes, so the result for each size is computed once.
+  std::map<std::pair<std::size_t, std::size_t>, std::uint64_t> known_bytes_required_;
 };
 
 }  // namespace gradmeter::allreduce

@@ -50,7 +50,7 @@ struct Course {
   std::size_t elements, width;
   Slices slices;
   std::vector<Turn> turns;
-  std::uint64_t bytes_due;
+  std::uint64_t bytes_required;
 };
 
 /// Landing memory serves one round: in the stream, the next group of messages comes after this round's sums. By the
@@ -90,7 +90,7 @@ class NcclMessages final : public StreamCollective {
 
   const std::string& name() const override { return algorithm_.name; }
   std::optional<runtime::Traffic> sent() const override { return sent_; }
-  std::optional<std::uint64_t> bytes_due() const override { return bytes_due_; }
+  std::optional<std::uint64_t> bytes_required() const override { return bytes_required_; }
   Waiting waiting() const override {
     if (!running_) return {};
     return {.peer = nccl_.late_peer(),
@@ -139,7 +139,7 @@ class NcclMessages final : public StreamCollective {
     call_ = call;
     nccl_.begin(what);
     running_ = true;
-    bytes_due_ += course_->bytes_due;
+    bytes_required_ += course_->bytes_required;
     for (turn_ = 0; turn_ < course_->turns.size(); ++turn_) {
       begin_turn(course_->turns[turn_]);
       end_turn(course_->turns[turn_]);
@@ -166,13 +166,13 @@ class NcclMessages final : public StreamCollective {
              .width = width,
              .slices = Executor::slices(algorithm_, options_, elements, width),
              .turns = {},
-             .bytes_due = 0};
+             .bytes_required = 0};
     const auto& schedules = algorithm_.schedules;
     c.turns = linearise(schedules, c.slices.count(), depth_);
     for (std::uint32_t i = 0; i < c.slices.count(); ++i) {
       const Schedule& s = *schedules[i % schedules.size()];
       if (s.rounds() == 0) c.turns.push_back({i, 0});  // one rank: there may be something to copy
-      c.bytes_due += elements_sent(s, static_cast<std::uint32_t>(nccl_.rank()), c.slices[i]) * width;
+      c.bytes_required += elements_sent(s, static_cast<std::uint32_t>(nccl_.rank()), c.slices[i]) * width;
     }
     return *courses_.emplace_back(std::make_unique<Course>(std::move(c)));
   }
@@ -307,7 +307,7 @@ class NcclMessages final : public StreamCollective {
   bool running_ = false;
   runtime::EventPtr done_;
   runtime::Traffic sent_;
-  std::uint64_t bytes_due_ = 0;
+  std::uint64_t bytes_required_ = 0;
 };
 #endif
 

@@ -32,9 +32,9 @@ namespace {
 /// The bytes that a collective has sent and those that it had to send, where they are counted.
 struct Payload {
   std::optional<runtime::Traffic> sent;
-  std::optional<std::uint64_t> due;
+  std::optional<std::uint64_t> required;
 
-  static Payload of(const Collective& c) { return {c.sent(), c.bytes_due()}; }
+  static Payload of(const Collective& c) { return {c.sent(), c.bytes_required()}; }
 };
 
 /// Captures a collective's calls as graphs, and launches them.
@@ -94,9 +94,9 @@ class CapturedCalls {
     return graphs_.emplace(key, Captured{std::move(graph), before, Payload::of(*inner_)}).first->second;
   }
   void count(const Captured& c) {
-    if (!payload_.sent || !payload_.due) return;
+    if (!payload_.sent || !payload_.required) return;
     *payload_.sent += *c.after.sent - *c.before.sent;
-    *payload_.due += *c.after.due - *c.before.due;
+    *payload_.required += *c.after.required - *c.before.required;
   }
   void give_up() {
     inner_->abort();
@@ -123,7 +123,7 @@ class GraphedCollective final : public Collective {
   bool advance() override { return calls_->advance(); }
   Waiting waiting() const override { return calls_->waiting(); }
   std::optional<runtime::Traffic> sent() const override { return calls_->payload().sent; }
-  std::optional<std::uint64_t> bytes_due() const override { return calls_->payload().due; }
+  std::optional<std::uint64_t> bytes_required() const override { return calls_->payload().required; }
 
  private:
   std::shared_ptr<CapturedCalls> calls_;

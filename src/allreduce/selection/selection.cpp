@@ -33,7 +33,7 @@ void SelectedCollective::start(const Call& call) {
   chosen.start(call);
   current_ = &chosen;
   running_ = true;
-  if (!chosen.sent() || !chosen.bytes_due()) bytes_counted_ = false;
+  if (!chosen.sent() || !chosen.bytes_required()) bytes_counted_ = false;
 }
 
 bool SelectedCollective::advance() {
@@ -51,10 +51,10 @@ std::optional<runtime::Traffic> SelectedCollective::sent() const {
   return sum;
 }
 
-std::optional<std::uint64_t> SelectedCollective::bytes_due() const {
+std::optional<std::uint64_t> SelectedCollective::bytes_required() const {
   if (!bytes_counted_) return std::nullopt;
   std::uint64_t sum = 0;
-  for (const auto& c : collectives_) sum += c->bytes_due().value_or(0);
+  for (const auto& c : collectives_) sum += c->bytes_required().value_or(0);
   return sum;
 }
 

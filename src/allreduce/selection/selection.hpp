@@ -34,7 +34,7 @@ class SelectedCollective final : public Collective {
   /// Adds up what the collectives have sent. Null for good once a collective that does not count bytes (a vendor's) has
   /// served a call, since the sum would be incomplete.
   std::optional<runtime::Traffic> sent() const override;
-  std::optional<std::uint64_t> bytes_due() const override;
+  std::optional<std::uint64_t> bytes_required() const override;
 
  private:
   std::shared_ptr<const SizeTable> table_;

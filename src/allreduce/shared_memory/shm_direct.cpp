@@ -177,7 +177,7 @@ void ShmDirect::sum_small() {
   sum_sources(call_.out.host(), call_.count());
   const std::uint64_t read = bytes * static_cast<std::uint64_t>(size_ - 1);
   moved_.bytes += read;
-  due_ += read;
+  bytes_required_ += read;
   ++moved_.messages;
 }
 
@@ -202,7 +202,7 @@ void ShmDirect::sum_share() {
     moved_.bytes += 2 * n * width * static_cast<std::uint64_t>(size_ - 1);
   }
   if (past_caches) core::end_streaming();
-  due_ += 2 * mine.count * width * static_cast<std::uint64_t>(size_ - 1);
+  bytes_required_ += 2 * mine.count * width * static_cast<std::uint64_t>(size_ - 1);
   moved_.messages += 2 * static_cast<std::uint64_t>(size_ - 1);
 }
 
@@ -231,7 +231,7 @@ void ShmDirect::sum_attached() {
     }
     moved_.bytes += 2 * bytes * (ranks - 1);
   }
-  due_ += 2 * count * width * (ranks - 1);
+  bytes_required_ += 2 * count * width * (ranks - 1);
   moved_.messages += 2 * (ranks - 1);
 }
 
@@ -282,7 +282,7 @@ bool ShmDirect::advance_staged() {
       const std::size_t width = core::size_of(call_.element());
       for (std::size_t i = 0; i < chunks; ++i) {
         const std::size_t n = share(chunk_length(i), rank_).count;
-        due_ += width * (n * static_cast<std::uint64_t>(size_ - 1) + chunk_length(i) - n);
+        bytes_required_ += width * (n * static_cast<std::uint64_t>(size_ - 1) + chunk_length(i) - n);
       }
       return true;
     }

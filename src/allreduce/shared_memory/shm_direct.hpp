@@ -64,7 +64,7 @@ class ShmDirect final : public Collective {
   bool advance() override;
   Waiting waiting() const override;
   std::optional<runtime::Traffic> sent() const override { return moved_; }
-  std::optional<std::uint64_t> bytes_due() const override { return due_; }
+  std::optional<std::uint64_t> bytes_required() const override { return bytes_required_; }
 
   static std::size_t arena_bytes();
 
@@ -117,7 +117,7 @@ class ShmDirect final : public Collective {
   std::size_t stage_ = 0;  ///< staged: number of chunks summed; other paths: number of barriers passed
   std::vector<const std::byte*> sources_;
   runtime::Traffic moved_;
-  std::uint64_t due_ = 0;
+  std::uint64_t bytes_required_ = 0;
 };
 
 /// Errors of binding: UsageError when the connection's transport shares no memory.

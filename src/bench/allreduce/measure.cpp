@@ -73,7 +73,7 @@ bool CollectiveBenchmark::first_call() {
   fill();
   stage_.world().barrier();
   const auto before = bound_.collective->sent();
-  const auto due_before = bound_.collective->bytes_due().value_or(0);
+  const auto due_before = bound_.collective->bytes_required().value_or(0);
   std::string mine;
   try {
     call_once();
@@ -359,7 +359,7 @@ void CollectiveBenchmark::count_bytes(const std::optional<runtime::Traffic>& bef
   const std::uint64_t calls = caller_.calls_of_one();
   const std::uint64_t sent = (now->bytes - before->bytes) / calls;
   const std::uint64_t between = (now->bytes_between_nodes - before->bytes_between_nodes) / calls;
-  const std::uint64_t due = (bound_.collective->bytes_due().value_or(0) - due_before) / calls;
+  const std::uint64_t due = (bound_.collective->bytes_required().value_or(0) - due_before) / calls;
   const auto& c = stage_.world();
   // Exact up to 8 PiB over all ranks.
   std::array sums{static_cast<double>(sent), static_cast<double>(between), static_cast<double>(due)};
@@ -375,7 +375,7 @@ void CollectiveBenchmark::count_bytes(const std::optional<runtime::Traffic>& bef
 std::optional<SentBytes> CollectiveBenchmark::sent_bytes() const {
   if (!one_call_) return std::nullopt;
   SentBytes s = *one_call_;
-  s.right &= stage_.world().all(bound_.collective->sent()->bytes == bound_.collective->bytes_due());
+  s.right &= stage_.world().all(bound_.collective->sent()->bytes == bound_.collective->bytes_required());
   return s;
 }
 

@@ -48,7 +48,7 @@ class InjectedCollective final : public allreduce::Collective {
   bool advance() override;
   allreduce::Waiting waiting() const override { return inner_->waiting(); }
   std::optional<runtime::Traffic> sent() const override { return inner_->sent(); }
-  std::optional<std::uint64_t> bytes_due() const override { return inner_->bytes_due(); }
+  std::optional<std::uint64_t> bytes_required() const override { return inner_->bytes_required(); }
   std::optional<allreduce::CodingTime> coding() const override { return inner_->coding(); }
   allreduce::CodecState take_state() override { return inner_->take_state(); }
   void restore_state(const allreduce::CodecState& s) override { inner_->restore_state(s); }

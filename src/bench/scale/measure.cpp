@@ -107,7 +107,7 @@ Decomposition mean(std::span<const Decomposition> steps) {
     sum.bytes_known &= d.bytes_known;
     sum.bytes_sent += d.bytes_sent;
     sum.bytes_between_nodes += d.bytes_between_nodes;
-    sum.bytes_due += d.bytes_due;
+    sum.bytes_required += d.bytes_required;
   }
   return sum;
 }
@@ -205,8 +205,9 @@ std::vector<double> StepMeter::run_block(std::size_t samples, bool keep) {
   keep_typical(taken, times, block);
   result_.times.add(times);
   result_.blocks.push_back(std::move(block));
-  result_.bytes_right &= c_.all(std::all_of(
-      own.begin(), own.end(), [](const Decomposition& d) { return !d.bytes_known || d.bytes_sent == d.bytes_due; }));
+  result_.bytes_right &= c_.all(std::all_of(own.begin(), own.end(), [](const Decomposition& d) {
+    return !d.bytes_known || d.bytes_sent == d.bytes_required;
+  }));
   return times;
 }
 

@@ -132,7 +132,7 @@ TrainingTotals& TrainingTotals::operator+=(const TrainingTotals& o) {
   bytes_sent += o.bytes_sent;
   bytes_sent_max += o.bytes_sent_max;
   bytes_between_nodes += o.bytes_between_nodes;
-  bytes_due += o.bytes_due;
+  bytes_required += o.bytes_required;
   forecast = steps == 0 ? o.forecast : forecast += o.forecast;
   steps += o.steps;
   observed = o.observed;
@@ -147,7 +147,7 @@ std::string TrainingTotals::fault() const {
     return fmt::format("{} bytes were sent where the strategy's forecast is {} at most", bytes_sent, forecast.bytes);
   }
   return fmt::format("{} bytes were sent where {} {}", bytes_sent,
-                     forecast.known ? "the strategy's forecast is" : "the calls' messages add up to", due());
+                     forecast.known ? "the strategy's forecast is" : "the calls' messages add up to", expected_bytes());
 }
 
 DataFacts facts_of(const model::DataSplit& data) {
@@ -397,7 +397,7 @@ TrainingTotals Training::finish() {
   t.bytes_sent = sum(sent.bytes_sent);
   t.bytes_sent_max = static_cast<std::uint64_t>(communicator_.max(static_cast<double>(sent.bytes_sent)));
   t.bytes_between_nodes = sum(sent.bytes_between_nodes);
-  t.bytes_due = sum(sent.bytes_due);
+  t.bytes_required = sum(sent.bytes_required);
   t.bytes_known = communicator_.all(sent.bytes_known);
   t.seconds = communicator_.max(seconds_);
   t.forecast = {.bytes = sum(mine.bytes),

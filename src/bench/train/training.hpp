@@ -31,7 +31,7 @@ struct ExchangeCheck {
 /// Totals over all ranks since the first step.
 struct TrainingTotals {
   std::uint64_t bytes_sent = 0, bytes_sent_max = 0;  ///< max: the bytes of the rank that sent the most
-  std::uint64_t bytes_between_nodes = 0, bytes_due = 0, steps = 0;
+  std::uint64_t bytes_between_nodes = 0, bytes_required = 0, steps = 0;
   dataparallel::Forecast forecast = {};  ///< the forecast of strategy and model
   dataparallel::Observations observed = {};
   std::optional<dataparallel::LossScaler::State> loss_scale = {};  ///< empty where the loss is not scaled
@@ -42,9 +42,9 @@ struct TrainingTotals {
   /// True if as many bytes were sent as expected: the forecast's number if that is exact, else the sum over the calls'
   /// messages. The bytes sent must also not exceed the forecast's upper bound, if it has one. Also true if the bytes
   /// sent are not known.
-  bool right() const { return !bytes_known || (bytes_sent == due() && !beyond()); }
+  bool right() const { return !bytes_known || (bytes_sent == expected_bytes() && !beyond()); }
   bool beyond() const { return forecast.most && bytes_sent > forecast.bytes; }
-  std::uint64_t due() const { return forecast.known ? forecast.bytes : bytes_due; }
+  std::uint64_t expected_bytes() const { return forecast.known ? forecast.bytes : bytes_required; }
   std::string fault() const;  ///< says in a line what is not right
   /// Adds the totals of another training of the same point. The strategy's observations are replaced by the other's.
   TrainingTotals& operator+=(const TrainingTotals&);

@@ -37,7 +37,7 @@ struct Completion {
   double posted = 0, started = 0, finished = 0;
   std::uint64_t bytes_sent = 0, bytes_between_nodes = 0;  ///< payload that this rank has sent
   /// The bytes that this rank should have sent by the schedule; null for a vendor's call.
-  std::optional<std::uint64_t> bytes_due;
+  std::optional<std::uint64_t> bytes_required;
   double encode_s = 0, decode_s = 0;  ///< time that the codec takes on the thread that moves the call
 };
 

@@ -40,8 +40,8 @@ Decomposition decompose(const StepRecord& r, std::span<const double> last_start)
     if (i < last_start.size()) late.push_back({c.started, std::min(last_start[i], c.finished)});
     d.bytes_sent += c.bytes_sent;
     d.bytes_between_nodes += c.bytes_between_nodes;
-    d.bytes_due += c.bytes_due.value_or(0);
-    d.bytes_known &= c.bytes_due.has_value();
+    d.bytes_required += c.bytes_required.value_or(0);
+    d.bytes_known &= c.bytes_required.has_value();
     d.encode += c.encode_s;
     d.decode += c.decode_s;
   }
@@ -119,8 +119,8 @@ void BackgroundLog::collect_done() {
 void Totals::add(const Completion& c) {
   bytes_sent += c.bytes_sent;
   bytes_between_nodes += c.bytes_between_nodes;
-  bytes_due += c.bytes_due.value_or(0);
-  bytes_known &= c.bytes_due.has_value();
+  bytes_required += c.bytes_required.value_or(0);
+  bytes_known &= c.bytes_required.has_value();
   ++calls;
 }
 

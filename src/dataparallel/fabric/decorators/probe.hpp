@@ -54,7 +54,7 @@ struct Decomposition {
   double overlap = 0;        ///< time in which both a computation and a call are under way
   /// The part of `exposed` in which the rank waited for peers that had not started the call yet.
   double skew = 0;
-  std::uint64_t bytes_sent = 0, bytes_between_nodes = 0, bytes_due = 0;
+  std::uint64_t bytes_sent = 0, bytes_between_nodes = 0, bytes_required = 0;
   bool bytes_known = true;  ///< false: the step has a vendor's call, whose bytes are not counted
   double encode = 0, decode = 0;
   double update = 0;   ///< the part of `compute` after the last gradient was ready; 0 where that time is unknown
@@ -72,7 +72,7 @@ Decomposition decompose(const StepRecord&, std::span<const double> last_start);
 /// All that a rank has sent in steps, including its server's answers to messages of steps. Messages outside steps,
 /// which carry evaluation weights or end a connection, are not counted.
 struct Totals {
-  std::uint64_t bytes_sent = 0, bytes_between_nodes = 0, bytes_due = 0, calls = 0;
+  std::uint64_t bytes_sent = 0, bytes_between_nodes = 0, bytes_required = 0, calls = 0;
   bool bytes_known = true;  ///< false: there were vendor's calls, whose bytes are not counted
   void add(const Completion&);
 };

@@ -229,7 +229,7 @@ int order_of(CallKind kind, int peer) { return (kind == CallKind::send ? -1 : -2
 
 void CollectiveOperation::start() {
   sent_before_ = collective_.sent();
-  due_before_ = collective_.bytes_due();
+  due_before_ = collective_.bytes_required();
   coding_before_ = collective_.coding();
   collective_.start(call_);
 }
@@ -239,7 +239,7 @@ bool CollectiveOperation::advance() {
   if (const auto sent = collective_.sent()) {
     completion_.bytes_sent = sent->bytes - sent_before_->bytes;
     completion_.bytes_between_nodes = sent->bytes_between_nodes - sent_before_->bytes_between_nodes;
-    completion_.bytes_due = *collective_.bytes_due() - *due_before_;
+    completion_.bytes_required = *collective_.bytes_required() - *due_before_;
   }
   if (const auto coding = collective_.coding()) {
     completion_.encode_s = coding->encode_s - coding_before_->encode_s;
@@ -258,7 +258,7 @@ MessageOperation::MessageOperation(CallKind kind, runtime::EventPtr ready, runti
       in_(in),
       out_(out),
       world_ranks_(world_ranks) {
-  completion_.bytes_due = in.size();
+  completion_.bytes_required = in.size();
 }
 
 void MessageOperation::start() {

@@ -42,7 +42,7 @@ constexpr int payload_channel(Role to) { return 2 + static_cast<int>(to); }
 class SendTicket final : public Operation {
  public:
   SendTicket(const char* label, double now, std::uint64_t bytes)
-      : stamps{.posted = now, .started = now, .bytes_sent = bytes, .bytes_due = bytes}, label_(label) {}
+      : stamps{.posted = now, .started = now, .bytes_sent = bytes, .bytes_required = bytes}, label_(label) {}
   bool done() const override { return done_.load(std::memory_order_acquire); }
   const Completion& completion() const override {
     if (!done()) throw std::logic_error("a message's completion was asked for before it had left");

@@ -111,11 +111,11 @@ class SimOperation : public Operation {
   int thread() const { return thread_; }
 
   /// Completes the call. Its times may be in the future. Wakes the thread that waits for the call, if there is one.
-  void finish(double started, double finished, std::uint64_t sent, std::uint64_t due) {
+  void finish(double started, double finished, std::uint64_t sent, std::uint64_t required) {
     completion_.started = started;
     completion_.finished = finished;
     completion_.bytes_sent = sent;
-    completion_.bytes_due = due;
+    completion_.bytes_required = required;
     complete_ = true;
     if (waited_for_) scheduler_.wake(thread_, finished);
   }
