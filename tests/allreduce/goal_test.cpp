@@ -135,7 +135,7 @@ std::vector<Program> read(const std::string& text) { return Reader(text).read();
 Slices cut(std::span<const SchedulePtr> schedules, std::size_t elements) {
   const Schedule& s = *schedules.front();
   bool runs = false;
-  for (std::uint32_t r = 0; r < s.ranks(); ++r) runs |= sends_runs(s, r);
+  for (std::uint32_t r = 0; r < s.ranks(); ++r) runs |= sends_several_blocks(s, r);
   const SliceCut way = slice_cut_for(s.collective_kind());
   return {way, elements, sizeof(float), s.blocks(), 256, way == SliceCut::share_of_each_block && runs};
 }

@@ -125,14 +125,14 @@ void CodedSlice::accept(const ReceiveStep& x, const std::byte* from) {
   }
 }
 
-void CodedSlice::reduce(const ReduceStep& x, std::span<const std::byte* const> views) {
+void CodedSlice::reduce(const ReduceStep& x, std::span<const std::byte* const> encoded_operands) {
   for (std::uint32_t b = x.blocks.first; b < x.blocks.first + x.blocks.count; ++b) {
     const std::size_t from = begins_[b] - begins_[x.blocks.first];
     const Extent e = extent(b);
     const float* so_far = x.own == Place::wire ? nullptr : values(e, x.own);
-    for (const std::byte* view : views) {
-      if (!view && x.own != Place::wire) continue;
-      blocks_->decode(view ? view + from : message({b, 1}).data(), so_far, result(e), e.elements);
+    for (const std::byte* encoded : encoded_operands) {
+      if (!encoded && x.own != Place::wire) continue;
+      blocks_->decode(encoded ? encoded + from : message({b, 1}).data(), so_far, result(e), e.elements);
       so_far = result(e);
     }
   }

@@ -27,7 +27,8 @@ class BlockCodec {
   virtual ~BlockCodec() = default;
   /// out = in / ranks
   virtual void divide(const float* in, float* out, std::size_t n, int ranks) = 0;
-  /// residual [n]: the residual of error feedback, read and updated; null: there is none.
+  /// Encodes x [n] into `wire`. residual [n]: the residual of error feedback, read and updated; null: there is none.
+  /// The draw selects the random numbers of the rounding.
   virtual void encode(const float* x, std::size_t n, float* residual, std::byte* wire,
                       const compression::RandomDraw&) = 0;
   /// out = addend + decoded, or decoded alone where `addend` is null.
@@ -67,6 +68,7 @@ class CodedSlice {
              std::span<std::byte> wire)
       : codec_(codec), blocks_(std::move(blocks)), rank_(rank), ranks_(ranks), wire_(wire) {}
 
+  /// Begins one slice of the call: all functions below refer to it until the next `launch`.
   void launch(const Call&, CallMemory, const Slice&);
   /// For an average, before all other work: divides this rank's contribution and writes it to `out`, where the other
   /// steps read it.
@@ -79,15 +81,16 @@ class CodedSlice {
   /// Decodes finished blocks, which another rank has encoded, from the address `from`. If they are to be forwarded,
   /// their bytes are kept as well.
   void accept(const ReceiveStep&, const std::byte* from);
-  /// Sums this rank's own value and the peers' values. views: for each operand, the peer's encoded blocks, or null for
-  /// this rank's own value. Operands are added in this order, except that an own value that was not encoded comes
-  /// first.
-  void reduce(const ReduceStep&, std::span<const std::byte* const> views);
+  /// Sums this rank's own value and the peers' values. encoded_operands: for each operand, the peer's encoded blocks,
+  /// or null for this rank's own value. Operands are added in this order, except that an own value that was not encoded
+  /// comes first.
+  void reduce(const ReduceStep&, std::span<const std::byte* const> encoded_operands);
+  /// Turns complete sums into results, which it encodes if the step says so.
   void finish(const LocalStep&);
   CodingTime time() const { return blocks_->time(); }
 
-  /// The most elements of a block, and the most bytes of an encoded slice, for slices of up to `elements` elements in
-  /// `blocks` blocks.
+  /// Bounds for slices of up to `elements` elements in `blocks` blocks: the most elements of a block, and the most
+  /// bytes of an encoded slice.
   static std::size_t longest_block(const compression::Codec&, std::size_t elements, std::uint32_t blocks);
   static std::size_t most_wire_bytes(const compression::Codec&, std::size_t elements, std::uint32_t blocks);
 

@@ -34,7 +34,7 @@ std::size_t grain_of(const ExchangeSpec& o) { return o.codec && !takes_whole_ten
 /// suffice.
 bool spans_blocks(const Algorithm& a) {
   return std::ranges::any_of(a.schedules, [](const SchedulePtr& s) {
-    return slice_cut_for(s->collective_kind()) == SliceCut::share_of_each_block && sends_runs(*s, 0);
+    return slice_cut_for(s->collective_kind()) == SliceCut::share_of_each_block && sends_several_blocks(*s, 0);
   });
 }
 

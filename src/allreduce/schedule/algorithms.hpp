@@ -56,10 +56,10 @@ SchedulePtr butterfly(CollectiveKind, std::uint32_t base, std::uint32_t levels);
 StatedCost butterfly_cost(CollectiveKind, std::uint32_t base, std::uint32_t levels);
 
 /// Rabenseifner's all-reduce: recursive halving, then recursive doubling; few rounds and few bytes. Serves all-reduce
-/// for any p: with q the largest power of two up to p, p-q ranks fold, that is, each first gives its buffer to a
-/// neighbour, takes no part, and gets the result from it last. Serves reduce-scatter and all-gather for powers of two.
-/// Each element is summed once and copied, so bits are equal on all ranks.
-/// Cost:   2·log2 q rounds (two more when p > q); a folded rank sends n, any other rank 2n(q-1)/q, and n more to a
+/// for any p. Let q be the largest power of two up to p. Then p-q ranks fold: each gives its buffer to a neighbour
+/// before the exchange, takes no part in it, and gets the result from this neighbour at the end. Serves reduce-scatter
+/// and all-gather for powers of two. Each element is summed once and copied, so bits are equal on all ranks. Cost:
+/// 2·log2 q rounds (two more when p > q); a folded rank sends n, any other rank 2n(q-1)/q, and n more to a
 ///         neighbour that has folded into it.
 /// Source: Thakur, Rabenseifner, Gropp, IJHPCA 2005, section 4.
 extern const AlgorithmInfo rabenseifner_row;
@@ -107,8 +107,8 @@ extern const AlgorithmInfo direct_row;
 extern const AlgorithmInfo one_shot_row;
 
 /// All-to-all by swaps between pairs: a rank exchanges with one other at a time. In round k ranks a and b with a + b =
-/// k (mod p) swap the blocks that each has for the other. A block's memory is thus read and overwritten in the same
-/// round, so it also works in place, for any p.
+/// k (mod p) swap the blocks that each has for the other. The block received takes the memory of the block sent, so the
+/// exchange also works in place, for any p.
 /// Cost:   p rounds (p = 2: 1), in one of which a rank rests; n(p-1)/p sent by each rank.
 /// Source: Thakur, Rabenseifner, Gropp, IJHPCA 2005, section 4 (pairwise exchange, there with r XOR k).
 extern const AlgorithmInfo pairwise_row;

@@ -15,7 +15,8 @@ namespace {
 /// Cost:   2(width + ranks/width - 2) rounds of one message by each rank; 2n(p-1)/p sent by each.
 SchedulePtr ring_grid(u32 ranks, u32 width) {
   const u32 height = ranks / width;
-  // Place i of a row owns blocks i·height … in all rows: the window of its column.
+  // In each row, the i-th rank owns the blocks from i·height to (i + 1)·height - 1. So all ranks of a column own the
+  // same blocks, and the column's all-reduce sums these.
   auto in_rows = [&](const SchedulePtr& s, bool finishes) {
     return embed(s,
                  {.ranks = ranks, .blocks = ranks, .groups = grid_rows(width), .width = height, .finishes = finishes});
@@ -28,9 +29,9 @@ SchedulePtr ring_grid(u32 ranks, u32 width) {
 }
 
 StatedCost ring_grid_cost(u32 ranks, u32 width) {
-  const std::uint64_t hops = std::uint64_t{2} * (width + ranks / width - 2);
-  return {.rounds = static_cast<u32>(hops),
-          .messages = hops * ranks,
+  const std::uint64_t rounds = std::uint64_t{2} * (width + ranks / width - 2);
+  return {.rounds = static_cast<u32>(rounds),
+          .messages = rounds * ranks,
           .sent_per_rank_max = 2.0 * static_cast<double>(ranks - 1) / ranks,
           .sent = std::uint64_t{2} * (ranks - 1)};
 }
@@ -46,8 +47,8 @@ std::vector<SchedulePtr> make_hierarchical_lane(const Request& r) {
 
 StatedCost hierarchical_lane_cost(const Request& r) { return ring_grid_cost(r.shape.ranks, r.shape.ranks_per_node); }
 
-/// 0: there is no such torus.
-u32 rows_of(const Request& r) {
+/// The number of rows of the torus; 0: there is none with these ranks and this parameter.
+u32 torus_rows(const Request& r) {
   const u32 p = r.shape.ranks, given = number_parameter(r, "rows", 0);
   if (given != 0) return p % given == 0 ? given : 0;
   u32 best = 0;
@@ -60,7 +61,7 @@ u32 rows_of(const Request& r) {
 std::string torus2d_refusal(const Request& r) {
   const u32 given = number_parameter(r, "rows", 0);
   if (auto why = refusal_unless(r, {CollectiveKind::all_reduce}); !why.empty()) return why;
-  if (rows_of(r) != 0) return {};
+  if (torus_rows(r) != 0) return {};
   if (given != 0) {
     return fmt::format("torus2d needs rows that divide the ranks, and {} does not divide {}; give another rows", given,
                        r.shape.ranks);
@@ -69,10 +70,10 @@ std::string torus2d_refusal(const Request& r) {
 }
 
 std::vector<SchedulePtr> make_torus2d(const Request& r) {
-  return {ring_grid(r.shape.ranks, r.shape.ranks / rows_of(r))};
+  return {ring_grid(r.shape.ranks, r.shape.ranks / torus_rows(r))};
 }
 
-StatedCost torus2d_cost(const Request& r) { return ring_grid_cost(r.shape.ranks, r.shape.ranks / rows_of(r)); }
+StatedCost torus2d_cost(const Request& r) { return ring_grid_cost(r.shape.ranks, r.shape.ranks / torus_rows(r)); }
 
 std::string hierarchical_leader_refusal(const Request& r) {
   if (auto why = refusal_unless(r, {CollectiveKind::all_reduce}); !why.empty()) return why;
@@ -91,10 +92,10 @@ std::vector<SchedulePtr> make_hierarchical_leader(const Request& r) {
 
 StatedCost hierarchical_leader_cost(const Request& r) {
   const u32 g = r.shape.ranks_per_node, nodes = r.shape.ranks / g;
-  auto on = [&](u32 ranks) {
+  auto all_reduce_on = [&](u32 ranks) {
     return Request{.shape = {ranks, 1}, .collective_kind = CollectiveKind::all_reduce, .name = {}};
   };
-  const StatedCost between = ring_row.cost(on(nodes)), inside = binomial_tree_row.cost(on(g));
+  const StatedCost between = ring_row.cost(all_reduce_on(nodes)), inside = binomial_tree_row.cost(all_reduce_on(g));
   return {.rounds = between.rounds + inside.rounds,
           .messages = between.messages + nodes * inside.messages,
           .sent_per_rank_max = between.sent_per_rank_max + inside.sent_per_rank_max,

@@ -27,7 +27,7 @@ class Compiler {
     read_in_round_.assign(s.blocks(), 0);
     // A run of blocks in a message must lie in one place.
     if (placement == Placement::out_of_place && s.collective_kind() == CollectiveKind::all_gather &&
-        sends_runs(s, rank)) {
+        sends_several_blocks(s, rank)) {
       plan_.first_copies.push_back({{rank, 1}, Place::in});
       place_[rank] = Place::out;
     }

@@ -18,8 +18,7 @@ enum class StepKind : std::uint8_t {
   recv,         ///< the peer's value replaces ours
   recv_reduce,  ///< the peer's value is combined with ours; where several peers send the same block in a round, their
                 ///< values and ours are combined at once, in rank order
-  finish  ///< after the round's receives: the value is complete, and an average is divided (a codec encodes it here,
-          ///< once)
+  finish  ///< after the round's receives: the sum is complete; an average is divided now, and a codec encodes the sum
 };
 
 /// A run of `count` consecutive blocks. A schedule cuts a buffer into `Schedule::blocks()` nearly equal blocks,
@@ -35,7 +34,7 @@ struct Step {
   std::uint32_t peer;  ///< the rank itself for `finish`
   Blocks blocks;
 };
-using Steps = std::vector<Step>;  // the caller keeps it, so that its memory is reused
+using Steps = std::vector<Step>;  // callers keep one and clear it for each round, so that its memory is reused
 
 /// The kinds of collectives, each with the condition that holds at its end.
 enum class CollectiveKind : std::uint8_t {
@@ -53,13 +52,13 @@ constexpr bool reduces(CollectiveKind k) {
   return k == CollectiveKind::all_reduce || k == CollectiveKind::reduce_scatter;
 }
 
-/// Immutable: a collective kind, four numbers, and a function that gives each rank's steps. A message sent in round k
+/// Immutable: a collective kind, some numbers, and a function that gives each rank's steps. A message sent in round k
 /// is received in round k; the i-th send from a to b in a round matches b's i-th receive from a in that round. Both
 /// sides name the same blocks. Only in an all-to-all does each side name a block by its place in its own buffer, so
 /// that just the number of blocks must agree. A schedule's memory does not grow with the ranks.
 class Schedule {
  public:
-  /// Appends this rank's steps of this round. Cost: O(steps).
+  /// A function that appends this rank's steps of this round to `out`. Cost: O(steps).
   using AppendSteps = std::function<void(std::uint32_t round, std::uint32_t rank, Steps& out)>;
   Schedule(CollectiveKind kind, std::uint32_t ranks, std::uint32_t blocks, std::uint32_t rounds, AppendSteps append,
            bool finishes_everywhere = false, std::uint32_t root = 0)
@@ -104,7 +103,7 @@ void for_each_send(const Schedule& s, std::uint32_t rank, const Visit& visit) {
   }
 }
 /// True where a message of this rank holds more than one block.
-inline bool sends_runs(const Schedule& s, std::uint32_t rank) {
+inline bool sends_several_blocks(const Schedule& s, std::uint32_t rank) {
   bool any = false;
   for_each_send(s, rank, [&any](const Step& x) { any |= x.blocks.count > 1; });
   return any;
@@ -159,7 +158,7 @@ struct Embedding {
   bool finishes = true;
 };
 
-/// Cost: that of `inner` in each group, all groups at once.
+/// The schedule that runs `inner` in every group at once. Cost: that of `inner` in each group.
 SchedulePtr embed(const SchedulePtr& inner, const Embedding&);
 
 }  // namespace gradmeter::allreduce

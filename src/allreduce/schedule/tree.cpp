@@ -18,12 +18,12 @@ u32 floor_log2(u32 p) { return static_cast<u32>(std::bit_width(p)) - 1; }
 
 SchedulePtr binomial_broadcast(u32 p, u32 root) {
   auto steps = [p, root](u32 round, u32 rank, Steps& out) {
-    const u32 have = 1u << round, from_root = (rank + p - root) % p;
+    const u32 holders = 1u << round, from_root = (rank + p - root) % p;  // holders: ranks that have the buffer already
     auto rank_at = [&](u32 distance) { return (distance + root) % p; };
-    if (from_root < have) {
-      if (from_root + have < p) out.push_back({StepKind::send, rank_at(from_root + have), {0, 1}});
-    } else if (from_root < 2 * have) {
-      out.push_back({StepKind::recv, rank_at(from_root - have), {0, 1}});
+    if (from_root < holders) {
+      if (from_root + holders < p) out.push_back({StepKind::send, rank_at(from_root + holders), {0, 1}});
+    } else if (from_root < 2 * holders) {
+      out.push_back({StepKind::recv, rank_at(from_root - holders), {0, 1}});
     }
   };
   return std::make_shared<Schedule>(CollectiveKind::broadcast, p, 1, ceil_log2(p), steps, false, root);
@@ -53,23 +53,24 @@ std::vector<SchedulePtr> make_binomial_tree(const Request& r) {
 }
 
 StatedCost binomial_tree_cost(const Request& r) {
-  const u32 p = r.shape.ranks, reduction = r.collective_kind == CollectiveKind::broadcast ? 0 : 1;
-  return {.rounds = floor_log2(p) + reduction * ceil_log2(p),
-          .messages = (std::uint64_t{1} + reduction) * (p - 1),
+  const u32 p = r.shape.ranks, reductions = r.collective_kind == CollectiveKind::broadcast ? 0 : 1;
+  return {.rounds = floor_log2(p) + reductions * ceil_log2(p),
+          .messages = (std::uint64_t{1} + reductions) * (p - 1),
           .sent_per_rank_max = static_cast<double>(ceil_log2(p)),
-          .sent = (std::uint64_t{1} + reduction) * (p - 1)};
+          .sent = (std::uint64_t{1} + reductions) * (p - 1)};
 }
 
-/// A binary tree over the ranks, up to the top, where the sum is finished, and down again. Node 0 is the top with one
-/// child. Any other node is an odd multiple of 2^h: its children are 2^(h-1) away, its parent 2^h; where the tree is
-/// cut off at the ranks, a node hangs on the next one above it. The other of the two trees is mirrored (p even) or
-/// shifted by one rank (p odd), which makes this one's inner ranks leaves.
+/// A binary tree. Values go up to its top, where the sum is finished, and down again. Nodes are numbered from 0. In the
+/// first tree, node v is rank v. Node 0 is the top and has one child. Any other node is an odd multiple of 2^h; its
+/// children are the nodes at distance 2^(h-1), and its parent is at distance 2^h. Where that parent is no rank, since
+/// its number is too large, the parent is the nearest ancestor that is one. The second tree is the first one mirrored
+/// (p even) or shifted by one rank (p odd), so that the inner ranks of one tree are leaves of the other.
 class BinaryTree {
  public:
-  BinaryTree(u32 p, bool other) : ranks_(p), other_(other) {}
+  BinaryTree(u32 p, bool second) : ranks_(p), second_(second) {}
 
   void steps(u32 round, u32 rank, Steps& out) const {
-    const u32 v = node(rank), depth = depth_of(v), levels = ceil_log2(ranks_);
+    const u32 v = node_of(rank), depth = depth_of(v), levels = ceil_log2(ranks_);
     if (round < levels) {
       go_up(round, v, depth, out);
     } else {
@@ -80,23 +81,23 @@ class BinaryTree {
 
  private:
   void go_up(u32 round, u32 v, u32 depth, Steps& out) const {
-    const u32 level = ceil_log2(ranks_) - round;  // of those that send
-    if (v != 0 && depth == level) out.push_back({StepKind::send, rank_of(parent(v)), {0, 1}});
-    if (depth + 1 == level) {
+    const u32 sending_level = ceil_log2(ranks_) - round;
+    if (v != 0 && depth == sending_level) out.push_back({StepKind::send, rank_of(parent(v)), {0, 1}});
+    if (depth + 1 == sending_level) {
       children(v, [&](u32 child) { out.push_back({StepKind::recv_reduce, rank_of(child), {0, 1}}); });
     }
   }
-  void go_down(u32 level, u32 v, u32 depth, Steps& out) const {
-    if (v != 0 && depth == level + 1) out.push_back({StepKind::recv, rank_of(parent(v)), {0, 1}});
-    if (depth == level) {
+  void go_down(u32 sending_level, u32 v, u32 depth, Steps& out) const {
+    if (v != 0 && depth == sending_level + 1) out.push_back({StepKind::recv, rank_of(parent(v)), {0, 1}});
+    if (depth == sending_level) {
       children(v, [&](u32 child) { out.push_back({StepKind::send, rank_of(child), {0, 1}}); });
     }
   }
 
   static u32 lowest_bit(u32 v) { return v & (~v + 1); }
   u32 parent(u32 v) const {
-    const u32 low = lowest_bit(v), up = (v ^ low) | (low << 1);
-    return up < ranks_ ? up : v ^ low;
+    const u32 low = lowest_bit(v), full_tree_parent = (v ^ low) | (low << 1);
+    return full_tree_parent < ranks_ ? full_tree_parent : v ^ low;
   }
   u32 depth_of(u32 v) const {
     u32 d = 0;
@@ -109,30 +110,30 @@ class BinaryTree {
       if (ranks_ > 1) visit(std::bit_floor(ranks_ - 1));
       return;
     }
-    u32 away = lowest_bit(v) / 2;
-    if (away) visit(v - away);
-    while (away && v + away >= ranks_) away /= 2;
-    if (away) visit(v + away);
+    u32 distance = lowest_bit(v) / 2;
+    if (distance) visit(v - distance);
+    while (distance && v + distance >= ranks_) distance /= 2;
+    if (distance) visit(v + distance);
   }
 
-  u32 node(u32 rank) const {
-    if (!other_) return rank;
+  u32 node_of(u32 rank) const {
+    if (!second_) return rank;
     return ranks_ % 2 ? (rank + ranks_ - 1) % ranks_ : ranks_ - 1 - rank;
   }
   u32 rank_of(u32 v) const {
-    if (!other_) return v;
+    if (!second_) return v;
     return ranks_ % 2 ? (v + 1) % ranks_ : ranks_ - 1 - v;
   }
 
   u32 ranks_;
-  bool other_;
+  bool second_;
 };
 
-SchedulePtr binary_tree(u32 p, bool other) {
+SchedulePtr binary_tree(u32 p, bool second) {
   const u32 rounds = std::max(1u, 2 * ceil_log2(p));  // a single rank still has one round: its value has to be finished
   return std::make_shared<Schedule>(
       CollectiveKind::all_reduce, p, 1, rounds,
-      [tree = BinaryTree(p, other)](u32 round, u32 rank, Steps& out) { tree.steps(round, rank, out); });
+      [tree = BinaryTree(p, second)](u32 round, u32 rank, Steps& out) { tree.steps(round, rank, out); });
 }
 
 std::vector<SchedulePtr> make_double_tree(const Request& r) {
