@@ -23,39 +23,40 @@ namespace gradmeter::allreduce::HWY_NAMESPACE {
 
 using Sources = std::span<const std::byte* const>;
 
-/// One vector of the result, from element `at` on. known: the number of sources if it is known when compiling, else 0.
-template <Op op, std::size_t known, class D>
+/// One vector of the result, from element `at` on. known_sources: the number of sources if it is known when
+/// compiling, else 0.
+template <Op op, std::size_t known_sources, class D>
 HWY_INLINE auto combined(D d, Sources sources, std::size_t at) {
   using T = hn::TFromD<D>;
   const auto load = [&](std::size_t k) HWY_ATTR { return hn::LoadU(d, reinterpret_cast<const T*>(sources[k]) + at); };
   auto v = combine<op>(d, load(0), load(1));
-  for (std::size_t k = 2; k < (known ? known : sources.size()); ++k) v = combine<op>(d, v, load(k));
-  return settled<op>(d, v);
+  for (std::size_t k = 2; k < (known_sources ? known_sources : sources.size()); ++k) v = combine<op>(d, v, load(k));
+  return with_one_nan<op>(d, v);
 }
 
 /// The results from element i on, a vector after the other; returns the first for which there is no whole vector.
-template <Op op, std::size_t known, class D>
+template <Op op, std::size_t known_sources, class D>
 HWY_INLINE std::size_t combine_whole(D d, hn::TFromD<D>* to, Sources sources, std::size_t i, std::size_t n) {
   const std::size_t lanes = hn::Lanes(d);
-  for (; i + lanes <= n; i += lanes) hn::StoreU(combined<op, known>(d, sources, i), d, to + i);
+  for (; i + lanes <= n; i += lanes) hn::StoreU(combined<op, known_sources>(d, sources, i), d, to + i);
   return i;
 }
 
-template <Op op, std::size_t known, class T>
+template <Op op, std::size_t known_sources, class T>
 void combine_vectors(T* to, Sources sources, std::size_t n) {
   const hn::ScalableTag<T> d;
   const std::size_t lanes = hn::Lanes(d);
   std::size_t i = 0;
   for (; i + 2 * lanes <= n; i += 2 * lanes) {
-    const auto x = combined<op, known>(d, sources, i);
-    const auto y = combined<op, known>(d, sources, i + lanes);
+    const auto x = combined<op, known_sources>(d, sources, i);
+    const auto y = combined<op, known_sources>(d, sources, i + lanes);
     hn::StoreU(x, d, to + i);
     hn::StoreU(y, d, to + i + lanes);
   }
-  i = combine_whole<op, known>(d, to, sources, i, n);
+  i = combine_whole<op, known_sources>(d, to, sources, i, n);
   // The rest too goes through vectors, shorter ones, so that the same rules apply.
-  i = combine_whole<op, known>(hn::CappedTag<T, 16 / sizeof(T)>(), to, sources, i, n);
-  combine_whole<op, known>(hn::CappedTag<T, 1>(), to, sources, i, n);
+  i = combine_whole<op, known_sources>(hn::CappedTag<T, 16 / sizeof(T)>(), to, sources, i, n);
+  combine_whole<op, known_sources>(hn::CappedTag<T, 1>(), to, sources, i, n);
 }
 
 /// Multiplies integers for which Highway has no vectors, as unsigned ones, which wrap. Those shorter than an `int` are

@@ -25,59 +25,67 @@ using small::Floats;
 
 using Sources = std::span<const std::byte* const>;
 
-template <class C, class Out>
-HWY_INLINE void save(Floats v, std::byte* to) {
-  if constexpr (std::is_same_v<C, Out>) {
-    C::put(C::encode(v), to);
+/// Writes a vector whose scale is that of `Format`, encoded as `OutFormat`.
+template <class Format, class OutFormat>
+HWY_INLINE void encode_to(Floats v, std::byte* to) {
+  if constexpr (std::is_same_v<Format, OutFormat>) {
+    Format::put(Format::encode(v), to);
   } else {
-    Out::put(Out::encode(C::unscaled(v)), to);
+    OutFormat::put(OutFormat::encode(Format::to_true_scale(v)), to);
   }
 }
 
-template <class C, Op op, bool wide, std::size_t known>
+/// One vector of the result, from element `at` on. Unless `wide`, the result of each operation is rounded to the
+/// format. known_sources: the number of sources if it is known when compiling, else 0.
+template <class Format, Op op, bool wide, std::size_t known_sources>
 HWY_INLINE Floats combined(Sources sources, std::size_t at) {
   const F32 d;
-  const auto load = [&](std::size_t k)
-                        HWY_ATTR { return C::decode(C::fetch(sources[k] + at * sizeof(typename C::Code))); };
+  const auto load = [&](std::size_t k) HWY_ATTR {
+    return Format::decode(Format::fetch(sources[k] + at * sizeof(typename Format::Code)));
+  };
   Floats v = combine<op>(d, load(0), load(1));
-  for (std::size_t k = 2; k < (known ? known : sources.size()); ++k) {
-    if constexpr (!wide) v = C::decode(C::encode(v));
+  for (std::size_t k = 2; k < (known_sources ? known_sources : sources.size()); ++k) {
+    if constexpr (!wide) v = Format::decode(Format::encode(v));
     v = combine<op>(d, v, load(k));
   }
   return v;
 }
 
 /// Combines the last elements, fewer than a vector holds, padded with zeros.
-template <class C, Op op, bool wide, class Out>
+template <class Format, Op op, bool wide, class OutFormat>
 void combine_tail(std::byte* to, Sources sources, std::size_t at, std::size_t n) {
-  constexpr std::size_t most = HWY_MAX_BYTES / sizeof(float), width = sizeof(typename C::Code);
-  std::array<std::byte, most * width> piece{};
-  std::memcpy(piece.data(), sources[0] + at * width, n * width);
-  Floats v = C::decode(C::fetch(piece.data()));
+  constexpr std::size_t most_lanes = HWY_MAX_BYTES / sizeof(float), width = sizeof(typename Format::Code);
+  std::array<std::byte, most_lanes * width> padded{};
+  std::memcpy(padded.data(), sources[0] + at * width, n * width);
+  Floats v = Format::decode(Format::fetch(padded.data()));
   for (std::size_t k = 1; k < sources.size(); ++k) {
-    if constexpr (!wide) v = k > 1 ? C::decode(C::encode(v)) : v;
-    std::memcpy(piece.data(), sources[k] + at * width, n * width);
-    v = combine<op>(F32(), v, C::decode(C::fetch(piece.data())));
+    if constexpr (!wide) v = k > 1 ? Format::decode(Format::encode(v)) : v;
+    std::memcpy(padded.data(), sources[k] + at * width, n * width);
+    v = combine<op>(F32(), v, Format::decode(Format::fetch(padded.data())));
   }
-  save<C, Out>(v, piece.data());
-  std::memcpy(to + at * width, piece.data(), n * width);
+  encode_to<Format, OutFormat>(v, padded.data());
+  std::memcpy(to + at * width, padded.data(), n * width);
 }
 
-template <class C, Op op, bool wide, class Out, std::size_t known = 0>
+/// Combines the sources into n elements of `OutFormat`.
+template <class Format, Op op, bool wide, class OutFormat, std::size_t known_sources = 0>
 void combine_all(std::byte* to, Sources sources, std::size_t n) {
-  constexpr std::size_t width = sizeof(typename C::Code);
+  constexpr std::size_t width = sizeof(typename Format::Code);
   const std::size_t lanes = hn::Lanes(F32());
   std::size_t i = 0;
   for (; i + 2 * lanes <= n; i += 2 * lanes) {
-    const Floats x = combined<C, op, wide, known>(sources, i), y = combined<C, op, wide, known>(sources, i + lanes);
-    save<C, Out>(x, to + i * width);
-    save<C, Out>(y, to + (i + lanes) * width);
+    const Floats x = combined<Format, op, wide, known_sources>(sources, i),
+                 y = combined<Format, op, wide, known_sources>(sources, i + lanes);
+    encode_to<Format, OutFormat>(x, to + i * width);
+    encode_to<Format, OutFormat>(y, to + (i + lanes) * width);
   }
-  for (; i + lanes <= n; i += lanes) save<C, Out>(combined<C, op, wide, known>(sources, i), to + i * width);
-  if (i < n) combine_tail<C, op, wide, Out>(to, sources, i, n - i);
+  for (; i + lanes <= n; i += lanes)
+    encode_to<Format, OutFormat>(combined<Format, op, wide, known_sources>(sources, i), to + i * width);
+  if (i < n) combine_tail<Format, op, wide, OutFormat>(to, sources, i, n - i);
 }
 
-/// Two ways to round a format: `Fast` is right for sums of two of its values only, `Slow` for any fp32.
+/// Fast, Slow: two ways to round to the same format. `Fast` is right only for sums of two values of the format, `Slow`
+/// for any fp32.
 template <class Fast, class Slow>
 void combine_format(bool wide, Op op, std::byte* to, Sources sources, std::size_t n) {
   if (op == Op::min) return combine_all<Fast, Op::min, true, Fast>(to, sources, n);
@@ -99,7 +107,7 @@ void CombineSmall(core::Element e, bool wide, Op op, std::byte* to, Sources sour
   combine_format<FastE5m2, E5m2>(wide, op, to, sources, n);
 }
 
-/// Applies `step` to every vector of `from`; the last one is padded with zeros.
+/// Calls step(from, to) for the addresses of every vector; the last vector is padded with zeros.
 template <class In, class Out, class Step>
 HWY_INLINE void map(const std::byte* from, std::byte* to, std::size_t n, Step step) {
   const std::size_t lanes = hn::Lanes(F32());
@@ -113,8 +121,9 @@ HWY_INLINE void map(const std::byte* from, std::byte* to, std::size_t n, Step st
   std::memcpy(to + i * sizeof(Out), out.data(), (n - i) * sizeof(Out));
 }
 
+/// Calls function(format) for the element's format, in the form whose encode rounds any fp32 correctly.
 template <class Function>
-void with_codec(core::Element e, Function function) {
+void with_format(core::Element e, Function function) {
   if (e == core::Element::f16) return function(FastHalf());
   if (e == core::Element::bf16) return function(Bf16());
   if (e == core::Element::e4m3) return function(E4m3());
@@ -122,29 +131,29 @@ void with_codec(core::Element e, Function function) {
 }
 
 void ScaleSmall(core::Element e, std::byte* to, const std::byte* from, std::size_t n, float factor) {
-  with_codec(e, [&]<class C>(C) HWY_ATTR {
+  with_format(e, [&]<class Format>(Format) HWY_ATTR {
     const auto f = hn::Set(F32(), factor);
-    map<typename C::Code, typename C::Code>(from, to, n, [&](const std::byte* a, std::byte* b) HWY_ATTR {
-      C::put(C::encode(hn::Mul(C::decode(C::fetch(a)), f)), b);
+    map<typename Format::Code, typename Format::Code>(from, to, n, [&](const std::byte* a, std::byte* b) HWY_ATTR {
+      Format::put(Format::encode(hn::Mul(Format::decode(Format::fetch(a)), f)), b);
     });
   });
 }
 
 void Widen(core::Element e, float* to, const std::byte* from, std::size_t n) {
-  with_codec(e, [&]<class C>(C) HWY_ATTR {
-    map<typename C::Code, float>(from, reinterpret_cast<std::byte*>(to), n,
-                                 [](const std::byte* a, std::byte* b) HWY_ATTR {
-                                   hn::StoreU(C::decode(C::fetch(a)), F32(), reinterpret_cast<float*>(b));
-                                 });
+  with_format(e, [&]<class Format>(Format) HWY_ATTR {
+    map<typename Format::Code, float>(
+        from, reinterpret_cast<std::byte*>(to), n, [](const std::byte* a, std::byte* b) HWY_ATTR {
+          hn::StoreU(Format::decode(Format::fetch(a)), F32(), reinterpret_cast<float*>(b));
+        });
   });
 }
 
 void Narrow(core::Element e, std::byte* to, const float* from, std::size_t n) {
-  with_codec(e, [&]<class C>(C) HWY_ATTR {
-    map<float, typename C::Code>(reinterpret_cast<const std::byte*>(from), to, n,
-                                 [](const std::byte* a, std::byte* b) HWY_ATTR {
-                                   C::put(C::encode(hn::LoadU(F32(), reinterpret_cast<const float*>(a))), b);
-                                 });
+  with_format(e, [&]<class Format>(Format) HWY_ATTR {
+    map<float, typename Format::Code>(
+        reinterpret_cast<const std::byte*>(from), to, n, [](const std::byte* a, std::byte* b) HWY_ATTR {
+          Format::put(Format::encode(hn::LoadU(F32(), reinterpret_cast<const float*>(a))), b);
+        });
   });
 }
 

@@ -120,6 +120,8 @@ struct UpperHalf {
 };
 
 /// The conversions of C, and functions that load codes from memory into lanes of 32 bits (fetch) and store them (put).
+/// In every format, to_true_scale(decode(code)) is the number that a code stands for. Only FastE4m3 decodes to another
+/// scale, since its encode takes that scale, too.
 template <class C>
 struct Exact : C {
   using Packed = hn::Rebind<typename C::Code, U32>;
@@ -129,7 +131,7 @@ struct Exact : C {
   static HWY_INLINE void put(Words codes, std::byte* to) {
     hn::StoreU(hn::DemoteTo(Packed(), hn::BitCast(I32(), codes)), Packed(), reinterpret_cast<typename C::Code*>(to));
   }
-  static HWY_INLINE Floats unscaled(Floats v) { return v; }
+  static HWY_INLINE Floats to_true_scale(Floats v) { return v; }
 };
 using Half = Exact<Codec<fp16_format, std::uint16_t>>;
 using Bf16 = Exact<UpperHalf>;
@@ -169,7 +171,7 @@ struct FastHalf {
   static HWY_INLINE void put(Halves v, std::byte* to) { hn::StoreU(v, U16(), reinterpret_cast<Code*>(to)); }
   static HWY_INLINE Floats decode(Halves v) { return from_halves(v); }
   static HWY_INLINE Halves encode(Floats v) { return to_halves(one_nan(v)); }
-  static HWY_INLINE Floats unscaled(Floats v) { return v; }
+  static HWY_INLINE Floats to_true_scale(Floats v) { return v; }
 };
 
 struct FastBytes {
@@ -192,7 +194,7 @@ struct FastE5m2 : FastBytes {
   static HWY_INLINE Floats decode(Halves v) { return from_halves(hn::ShiftLeft<8>(v)); }
   /// Without copies of the sign, which decode() does not read here.
   static HWY_INLINE Halves encode(Floats v) { return cut_off<8>(to_halves(one_nan(v))); }
-  static HWY_INLINE Floats unscaled(Floats v) { return v; }
+  static HWY_INLINE Floats to_true_scale(Floats v) { return v; }
 };
 
 struct FastE4m3 : FastBytes {
@@ -208,7 +210,7 @@ struct FastE4m3 : FastBytes {
     const Halves signs = hn::BitCast(U16(), hn::ShiftRight<8>(hn::BitCast(signed_halves, bits)));
     return hn::IfThenElse(hn::Eq(code, nan), nan, hn::Or(code, hn::And(signs, hn::Set(U16(), 0xff80))));
   }
-  static HWY_INLINE Floats unscaled(Floats v) { return hn::Mul(v, hn::Set(F32(), 256.0f)); }
+  static HWY_INLINE Floats to_true_scale(Floats v) { return hn::Mul(v, hn::Set(F32(), 256.0f)); }
 };
 #else
 using FastHalf = Half;

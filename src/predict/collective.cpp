@@ -71,31 +71,33 @@ Walked walked_part(const CollectiveCall& c, const core::Machine& m) {
   return {std::move(schedules), std::move(machine)};
 }
 
-/// What one slice costs [s].
+/// The cost of one slice [s].
 struct Cost {
-  double chain = 0;  ///< its rounds one after another, alone
-  double port = 0;   ///< for which it keeps the busiest rank's port
-  double core = 0;   ///< for which it keeps the busiest rank's sums
+  double chain = 0;  ///< the time of its rounds, one after another, where no other slice is under way
+  double port = 0;   ///< the time for which it occupies the port of the busiest rank
+  double core = 0;   ///< the time for which the busiest rank computes its sums
   double rounds = 0;
   bool is_tree = false;  ///< a rank works in a few rounds only, so that slices follow each other through the levels
 };
 
-/// Rounds that are alike.
+/// A number of equal rounds.
 struct Phase {
   double rounds = 1, share = 1, messages = 1;  ///< messages that a rank gets in a round, each this share of the slice
   bool reduces = false;
-  double between = 0;       ///< share of the messages that come from other nodes
-  double at_once = 1;       ///< ranks of a node that send to other nodes at once
-  bool goes_round = false;  ///< a message passes links of both classes in turn; else the slower class is waited for
+  double between = 0;  ///< share of the messages that come from other nodes
+  double at_once = 1;  ///< ranks of a node that send to other nodes at once
+  bool goes_round =
+      false;  ///< every message passes links of both classes in turn; else a round waits for the slower class
 };
 
-class Form {
+/// Adds up the cost of one slice from its phases.
+class SliceCostSum {
  public:
-  Form(const CollectiveCall& c, const core::Machine& m, double slice_bytes)
+  SliceCostSum(const CollectiveCall& c, const core::Machine& m, double slice_bytes)
       : machine_(m), bytes_(slice_bytes), ranks_(c.shape.ranks), node_(node_size(m, c.shape.ranks)) {}
 
   double ranks() const { return ranks_; }
-  double node() const { return node_; }
+  double ranks_per_node() const { return node_; }
   double nodes() const { return std::ceil(ranks_ / node_); }
   Cost cost = {};
 
@@ -154,14 +156,14 @@ class Form {
 
 double up_log2(double n) { return std::ceil(std::log2(n)); }
 
-void ring(Form& f, const CollectiveCall& c) {
+void ring(SliceCostSum& f, const CollectiveCall& c) {
   if (c.kind != CollectiveKind::all_gather) f.ring(f.ranks(), 1 / f.ranks(), true);
   if (c.kind != CollectiveKind::reduce_scatter) f.ring(f.ranks(), 1 / f.ranks(), false);
 }
 
-void neighbour(Form& f, const CollectiveCall&) { f.add({.between = f.nodes() > 1 ? 1.0 : 0.0}); }
+void neighbour(SliceCostSum& f, const CollectiveCall&) { f.add({.between = f.nodes() > 1 ? 1.0 : 0.0}); }
 
-void levels(Form& f, const CollectiveCall& c, double base, double levels) {
+void levels(SliceCostSum& f, const CollectiveCall& c, double base, double levels) {
   const double ranks = std::pow(base, levels);
   for (double distance = ranks / base; c.kind != CollectiveKind::all_gather && distance >= 1; distance /= base)
     f.exchange(base, distance, distance / ranks, true);
@@ -171,32 +173,32 @@ void levels(Form& f, const CollectiveCall& c, double base, double levels) {
 
 /// The rounds in which ranks beyond a power of two hand their buffers in, and get the answer. The first occupies a
 /// port's way in, the other its way out.
-void fold(Form& f, bool hands_in) {
+void fold(SliceCostSum& f, bool hands_in) {
   if (std::exp2(std::floor(std::log2(f.ranks()))) == f.ranks()) return;
   const double port = f.cost.port;
-  f.add({.reduces = hands_in, .between = f.node() > 1 ? 0.0 : 1.0});
+  f.add({.reduces = hands_in, .between = f.ranks_per_node() > 1 ? 0.0 : 1.0});
   if (!hands_in) f.cost.port = port;
 }
 
-void rabenseifner(Form& f, const CollectiveCall& c) {
+void rabenseifner(SliceCostSum& f, const CollectiveCall& c) {
   fold(f, true);
   levels(f, c, 2, std::floor(std::log2(f.ranks())));
   fold(f, false);
 }
 
-void recursive_doubling(Form& f, const CollectiveCall&) {
+void recursive_doubling(SliceCostSum& f, const CollectiveCall&) {
   fold(f, true);
   for (double distance = 1; 2 * distance <= f.ranks(); distance *= 2) f.exchange(2, distance, 1, true);
   fold(f, false);
 }
 
-void direct(Form& f, const CollectiveCall& c) {
+void direct(SliceCostSum& f, const CollectiveCall& c) {
   if (c.kind == CollectiveKind::broadcast || c.kind == CollectiveKind::all_to_all)
     return f.exchange(f.ranks(), 1, c.kind == CollectiveKind::broadcast ? 1 : 1 / f.ranks(), false);
   levels(f, c, f.ranks(), 1);
 }
 
-void bcube(Form& f, const CollectiveCall& c) {
+void bcube(SliceCostSum& f, const CollectiveCall& c) {
   const u32 base = allreduce::number_parameter(c.algorithm->request(c.shape, c.kind), "base", 2);
   u32 digits = 0, left = c.shape.ranks;
   for (; left % base == 0; left /= base) ++digits;
@@ -204,7 +206,7 @@ void bcube(Form& f, const CollectiveCall& c) {
   levels(f, c, base, digits);
 }
 
-void swing(Form& f, const CollectiveCall&) {
+void swing(SliceCostSum& f, const CollectiveCall&) {
   const double rounds = std::log2(f.ranks());
   for (const bool reduces : {true, false}) {
     double distance = 1;
@@ -212,33 +214,33 @@ void swing(Form& f, const CollectiveCall&) {
       f.add({.share = std::exp2(-(s + 1)),
              .reduces = reduces,
              .between = f.nodes() > 1 ? 1.0 : 0.0,
-             .at_once = std::min(f.node(), distance)});
+             .at_once = std::min(f.ranks_per_node(), distance)});
       distance = std::abs((1 - std::pow(-2, s + 2)) / 3);
     }
   }
 }
 
-void one_shot(Form& f, const CollectiveCall&) { f.exchange(f.ranks(), 1, 1, true); }
+void one_shot(SliceCostSum& f, const CollectiveCall&) { f.exchange(f.ranks(), 1, 1, true); }
 
-void pairwise(Form& f, const CollectiveCall&) {
+void pairwise(SliceCostSum& f, const CollectiveCall&) {
   f.add({.rounds = f.ranks() == 2 ? 1 : f.ranks(),
          .share = 1 / f.ranks(),
-         .between = f.nodes() > 1 ? (f.ranks() - f.node()) / (f.ranks() - 1) : 0,
-         .at_once = f.node(),
+         .between = f.nodes() > 1 ? (f.ranks() - f.ranks_per_node()) / (f.ranks() - 1) : 0,
+         .at_once = f.ranks_per_node(),
          .goes_round = true});
   // In one of the rounds a rank rests, where the ranks are odd.
   if (f.ranks() > 2) f.cost.port *= (f.ranks() - 1) / f.ranks();
 }
 
 /// Up or down a binomial tree of so many members; the root is busy in every round.
-void binomial(Form& f, double members, bool reduces) {
+void binomial(SliceCostSum& f, double members, bool reduces) {
   for (double distance = 1; distance < members; distance *= 2)
     f.add({.reduces = reduces,
-           .between = distance >= f.node() ? 1.0 : 0.0,
-           .at_once = reduces ? 1 : std::min(distance, f.node())});
+           .between = distance >= f.ranks_per_node() ? 1.0 : 0.0,
+           .at_once = reduces ? 1 : std::min(distance, f.ranks_per_node())});
 }
 
-void binomial_tree(Form& f, const CollectiveCall& c) {
+void binomial_tree(SliceCostSum& f, const CollectiveCall& c) {
   if (c.kind == CollectiveKind::broadcast) return binomial(f, f.ranks(), false);
   binomial(f, f.ranks(), true);
   const Cost up = f.cost;
@@ -249,11 +251,11 @@ void binomial_tree(Form& f, const CollectiveCall& c) {
 
 /// Two children at each inner level and one at the top. Of two slices, one in each tree, a rank gets four messages and
 /// sums two.
-void double_tree(Form& f, const CollectiveCall&) {
+void double_tree(SliceCostSum& f, const CollectiveCall&) {
   const double depth = up_log2(f.ranks());
   for (double level = 0; level < depth; ++level) {
     const double children = level + 1 < depth && f.ranks() > 3 ? 2 : 1;
-    const double between = std::exp2(level) >= f.node() ? 1 : 0;
+    const double between = std::exp2(level) >= f.ranks_per_node() ? 1 : 0;
     f.add({.messages = children, .reduces = true, .between = between});
     f.add({.messages = children, .between = between});
   }
@@ -263,7 +265,7 @@ void double_tree(Form& f, const CollectiveCall&) {
 }
 
 /// Rings in the rows of a grid, then in its columns, then in the rows again.
-void grid(Form& f, double width) {
+void grid(SliceCostSum& f, double width) {
   const double height = f.ranks() / width;
   f.ring(width, 1 / width, true);
   f.ring(height, 1 / f.ranks(), true, width);
@@ -271,10 +273,10 @@ void grid(Form& f, double width) {
   f.ring(width, 1 / width, false);
 }
 
-void hierarchical_lane(Form& f, const CollectiveCall& c) { grid(f, c.shape.ranks_per_node); }
+void hierarchical_lane(SliceCostSum& f, const CollectiveCall& c) { grid(f, c.shape.ranks_per_node); }
 
 /// Without `rows`: the most nearly square torus.
-void torus2d(Form& f, const CollectiveCall& c) {
+void torus2d(SliceCostSum& f, const CollectiveCall& c) {
   const u32 given = allreduce::number_parameter(c.algorithm->request(c.shape, c.kind), "rows", 0);
   u32 rows = std::max(1u, given);
   for (u32 r = 2; given == 0 && std::uint64_t{r} * r <= c.shape.ranks; ++r)
@@ -282,7 +284,7 @@ void torus2d(Form& f, const CollectiveCall& c) {
   grid(f, f.ranks() / rows);
 }
 
-void hierarchical_leader(Form& f, const CollectiveCall& c) {
+void hierarchical_leader(SliceCostSum& f, const CollectiveCall& c) {
   const double members = c.shape.ranks_per_node, leaders = f.ranks() / members;
   binomial(f, members, true);
   f.ring(leaders, 1 / leaders, true, members);
@@ -294,7 +296,7 @@ void hierarchical_leader(Form& f, const CollectiveCall& c) {
 
 struct NamedForm {
   std::string_view name;
-  void (*add)(Form&, const CollectiveCall&);
+  void (*add)(SliceCostSum&, const CollectiveCall&);
 };
 constexpr std::array forms{NamedForm{"bcube", bcube},
                            NamedForm{"binomial-tree", binomial_tree},
@@ -336,7 +338,7 @@ PreparedCollective::PreparedCollective(const CollectiveCall& c) : call_(c) {
 
 double PreparedCollective::seconds(const core::Machine& m) const {
   if (call_.shape.ranks <= 1) return 0;
-  Form f(call_, m, static_cast<double>(call_.bytes) / slices_);
+  SliceCostSum f(call_, m, static_cast<double>(call_.bytes) / slices_);
   std::ranges::find(forms, call_.algorithm->info().name, &NamedForm::name)->add(f, call_);
   const Cost& one = f.cost;
   if (slices_ <= 1) return one.chain;

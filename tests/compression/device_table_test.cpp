@@ -12,7 +12,7 @@ TEST(DeviceForms, MakeACodecOrSayWhyNot) {
     const auto choice = find_codec(codec.name);
     const DeviceForm form = device_form(codec.name);
     EXPECT_EQ(form.name, codec.name);
-    EXPECT_FALSE(form.how.empty()) << codec.name;
+    EXPECT_FALSE(form.description.empty()) << codec.name;
     if (form.make) {
       ASSERT_TRUE(choice->codec) << codec.name << " consists of collectives";
       EXPECT_EQ(make_device_codec(*choice)->wire_bytes(1000), choice->codec->wire_bytes(1000)) << codec.name;
@@ -22,7 +22,7 @@ TEST(DeviceForms, MakeACodecOrSayWhyNot) {
       make_device_codec(*choice);
       ADD_FAILURE() << codec.name << " was made";
     } catch (const core::UsageError& error) {
-      const std::string reason(choice->codec ? form.how : "it consists of collectives");
+      const std::string reason(choice->codec ? form.description : "it consists of collectives");
       EXPECT_NE(std::string(error.what()).find(reason), std::string::npos) << error.what();
     }
   }

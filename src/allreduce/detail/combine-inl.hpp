@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operators on two vectors. Their order does not change the bits of the result, except for the sign and the payload of
-// a NaN, which `settled` replaces. The file is included once for each instruction set, hence its unusual include guard.
+// a NaN, which `with_one_nan` replaces. The file is included once for each instruction set, hence its unusual include
+// guard.
 #if defined(GRADMETER_COMBINE_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRADMETER_COMBINE_INL
 #undef GRADMETER_COMBINE_INL
@@ -49,7 +50,7 @@ HWY_INLINE V combine(D d, V a, V b) {
 
 /// Gives every NaN one sign and payload, after the last combination. Until then they depend on the operands' order.
 template <Op op, class D, class V>
-HWY_INLINE V settled(D d, V v) {
+HWY_INLINE V with_one_nan(D d, V v) {
   if constexpr (of_floats<D> && (op == Op::sum || op == Op::product)) return nan_unless(d, hn::Eq(v, v), v);
   return v;
 }

@@ -23,7 +23,7 @@ namespace gradmeter::allreduce {
 #ifdef GRADMETER_HAS_CUDA
 namespace {
 
-constexpr SliceKernels in_stream{
+constexpr SliceKernels stream_kernels{
     .copy = [](std::byte* to, const std::byte* from,
                std::size_t n) { cuda::finish(core::Element::i8, Op::sum, to, from, n, 1, gpu::stream()); },
     .reduce = [](core::Element e, core::Element accumulate, Op op, std::byte* to,
@@ -39,7 +39,7 @@ std::string gpu_kernels_refusal(std::uint32_t ranks) {
   return fmt::format("a kernel adds up {} ranks at most, and there are {}: use nccl, or mpi", cuda::most_sources,
                      ranks);
 }
-const SliceKernels& gpu_kernels() { return in_stream; }
+const SliceKernels& gpu_kernels() { return stream_kernels; }
 #else
 std::string gpu_kernels_refusal(std::uint32_t) { return {}; }
 const SliceKernels& gpu_kernels() {
@@ -53,16 +53,17 @@ namespace {
 using compression::cuda::DeviceCodec;
 using runtime::DeviceSpan;
 
-/// Seconds between pairs of marks, which are known later.
+/// The time of work in a stream, between marks before and after it. It is known once the work is done.
 class MarkedTime {
  public:
+  /// Submits `work` between two marks.
   template <class Work>
   void around(const Work& work) {
     runtime::EventPtr begin = runtime::device_access->mark();
     work();
     marks_.emplace_back(std::move(begin), runtime::device_access->mark());
   }
-  /// All marked work is done.
+  /// The time of all work so far. Call it only once that work is done.
   double seconds() {
     for (const auto& [begin, end] : marks_) seconds_ += begin->until(*end);
     marks_.clear();
@@ -123,7 +124,7 @@ class GpuBlockCodec final : public BlockCodec {
 
 std::string gpu_block_codec_refusal(const compression::CodecChoice& c) {
   const auto form = compression::cuda::device_form(c.info->name);
-  return form.make ? "" : std::string(form.how);
+  return form.make ? "" : std::string(form.description);
 }
 
 std::unique_ptr<BlockCodec> gpu_block_codec(const compression::CodecChoice& c, runtime::Device& device,

@@ -21,13 +21,13 @@ constexpr std::string_view format_name = "gradmeter tuned tables";
 constexpr double least_gain = 0.05;
 constexpr std::uint64_t first_size = 256, last_size = std::uint64_t{1} << 40;
 
-std::string hex(std::string_view text) {
+std::string hash_text(std::string_view text) {
   return fmt::format("{:016x}", hash_of(std::as_bytes(std::span(text.data(), text.size()))));
 }
 
 }  // namespace
 
-std::string words_of(const TableUse& u) {
+std::string describe(const TableUse& u) {
   return fmt::format("{} {} over {}{}", name(u.collective_kind),
                      u.placement == Placement::in_place ? "in place" : "out of place", runtime::name(u.transport),
                      u.private_buffers ? " from private buffers" : "");
@@ -42,7 +42,7 @@ bool can_serve(const AlgorithmChoice& a, const TableUse& u) {
   return !(a.has_schedule() && u.private_buffers && peers_read);
 }
 
-std::string TunedTable::hash() const { return hex(table).substr(0, 8); }
+std::string TunedTable::hash() const { return hash_text(table).substr(0, 8); }
 
 const TunedTable* TunedTables::find(const TableUse& use) const {
   const auto found = std::ranges::find(tables, use, &TunedTable::use);
@@ -60,7 +60,7 @@ constexpr std::array all_collectives{CollectiveKind::all_reduce, CollectiveKind:
                                      CollectiveKind::all_gather, CollectiveKind::broadcast,
                                      CollectiveKind::all_to_all, CollectiveKind::send_receive};
 
-Json body_of(const TunedTables& t) {
+Json json_of(const TunedTables& t) {
   Json list = Json::array();
   for (const TunedTable& one : t.tables) {
     list.push_back({{"collective", name(one.use.collective_kind)},
@@ -92,7 +92,7 @@ runtime::TransportKind transport_named(const std::string& text) {
   throw UsageError(fmt::format("'{}' is no transport", text));
 }
 
-TunedTable table_of(const Json& j) {
+TunedTable table_from(const Json& j) {
   const TableUse use{.shape = {.ranks = j.at("ranks").get<std::uint32_t>(),
                                .ranks_per_node = j.at("ranks_per_node").get<std::uint32_t>()},
                      .transport = transport_named(j.at("transport").get<std::string>()),
@@ -107,18 +107,19 @@ TunedTable table_of(const Json& j) {
           .missed = j.at("missed").get<std::uint64_t>()};
 }
 
-/// Machines with the same fingerprint may still differ in what was built in.
+/// Throws where an algorithm of the table cannot serve here: machines with the same fingerprint may run programs that
+/// were built with different libraries.
 void check_serves(const TunedTable& t) {
   const SizeTable table(t.table);
   for (const AlgorithmPtr& a : table.candidates())
-    if (!can_serve(*a, t.use)) throw UsageError(fmt::format("{} cannot serve {} here", a->name, words_of(t.use)));
+    if (!can_serve(*a, t.use)) throw UsageError(fmt::format("{} cannot serve {} here", a->name, describe(t.use)));
 }
 
 }  // namespace
 
 std::string to_text(const TunedTables& t) {
-  Json body = body_of(t);
-  body["check"] = hex(core::json_text(body));
+  Json body = json_of(t);
+  body["check"] = hash_text(core::json_text(body));
   return core::json_text(body, 1) + "\n";
 }
 
@@ -128,9 +129,9 @@ TunedTables read_tuned_tables(std::string_view text) {
     if (j.at("format").get<std::string>() != format_name || j.at("version").get<int>() != tuned_tables_format)
       throw UsageError(fmt::format("it is no table of --tune-auto in format {}", tuned_tables_format));
     TunedTables out{.made_for = j.at("made_for").get<std::string>(), .tables = {}};
-    for (const Json& one : j.at("tables")) out.tables.push_back(table_of(one));
-    // A changed digit is still JSON.
-    if (j.at("check").get<std::string>() != hex(core::json_text(body_of(out))))
+    for (const Json& one : j.at("tables")) out.tables.push_back(table_from(one));
+    // The text may be JSON and still have been changed, such as one digit of a number.
+    if (j.at("check").get<std::string>() != hash_text(core::json_text(json_of(out))))
       throw UsageError("its contents do not fit its check value");
     for (const TunedTable& one : out.tables) check_serves(one);
     return out;
@@ -142,33 +143,33 @@ TunedTables read_tuned_tables(std::string_view text) {
 std::vector<std::uint64_t> sizes_to_tune(std::uint64_t least, std::uint64_t most) {
   std::vector<std::uint64_t> out;
   for (std::uint64_t size = first_size;; size *= 4) {
-    const bool speaks_for_least = least < 2 * size;
-    if (speaks_for_least) out.push_back(size);
+    const bool covers_least = least < 2 * size;
+    if (covers_least) out.push_back(size);
     if (most < 2 * size || size >= last_size) return out;
   }
 }
 
 std::string faster_choice(const RoundTimes& times, const std::string& shipped) {
-  const std::vector<double>& base = times.at(shipped);
-  const auto interval = core::median_interval_ranks(base.size());
+  const std::vector<double>& shipped_times = times.at(shipped);
+  const auto interval = core::median_interval_ranks(shipped_times.size());
   if (!interval) return shipped;
   std::string best = shipped;
-  double least = core::median(base) * (1 - least_gain);
-  for (const auto& [name, own] : times) {
-    if (name == shipped || own.size() != base.size()) continue;
+  double least_median = core::median(shipped_times) * (1 - least_gain);
+  for (const auto& [name, candidate_times] : times) {
+    if (name == shipped || candidate_times.size() != shipped_times.size()) continue;
     std::vector<double> ratios;
-    for (std::size_t i = 0; i < own.size(); ++i) ratios.push_back(own[i] / base[i]);
+    for (std::size_t i = 0; i < candidate_times.size(); ++i) ratios.push_back(candidate_times[i] / shipped_times[i]);
     std::ranges::sort(ratios);
     if (ratios[interval->second] >= 1 || core::quantile(ratios, 0.5) > 1 - least_gain) continue;
-    if (const double median = core::median(own); median <= least) best = name, least = median;
+    if (const double median = core::median(candidate_times); median <= least_median) best = name, least_median = median;
   }
   return best;
 }
 
 std::string tuned_table(std::string_view shipped, const std::map<std::uint64_t, std::string>& choices) {
-  const SizeTable before(shipped);
+  const SizeTable shipped_table(shipped);
   std::set<std::uint64_t> starts{0};
-  for (const SizeRange& r : before.ranges()) starts.insert(r.first);
+  for (const SizeRange& r : shipped_table.ranges()) starts.insert(r.first);
   for (const auto& [size, algorithm] : choices) {
     starts.insert(size == first_size ? 0 : size / 2);
     starts.insert(2 * size);
@@ -180,7 +181,7 @@ std::string tuned_table(std::string_view shipped, const std::map<std::uint64_t, 
       return (choice.first == first_size || choice.first / 2 <= *at) && *at < 2 * choice.first;
     });
     const std::string& algorithm =
-        chosen == choices.end() ? before.candidates()[before.choose(*at)]->name : chosen->second;
+        chosen == choices.end() ? shipped_table.candidates()[shipped_table.choose(*at)]->name : chosen->second;
     text += fmt::format("{}{}-{}:{}", text.empty() ? "" : ",", *at,
                         next == starts.end() ? "" : fmt::format("{}", *next), algorithm);
   }

@@ -26,7 +26,7 @@ struct TableUse {
   bool operator==(const TableUse&) const = default;
 };
 /// "all-reduce in place over shm".
-std::string words_of(const TableUse&);
+std::string describe(const TableUse&);
 
 /// True for an algorithm that a table for this use may name: it serves the ranks, has this collective, works on the
 /// host's memory, and reads such buffers over this transport.

@@ -140,7 +140,7 @@ std::string device_calls_refusal(const compression::CodecChoice& c, const runtim
   if (&device == &runtime::host_device()) return {};
   const auto form = compression::cuda::device_form(c.info->name);
   if (form.make) return {};
-  if (c.codec) return std::string(form.how);
+  if (c.codec) return std::string(form.description);
   return fmt::format("{} consists of collectives: of it a device has parts, which are not timed alone", c.label);
 }
 #else

@@ -394,7 +394,7 @@ bool serves(const TunedTable& t, const WantedTable& w, core::Seconds asked) {
 }
 
 void say(const TunedTable& t) {
-  core::print(stderr, "gradmeter: tuned table {}, {}: {}\n", t.hash(), words_of(t.use), t.table);
+  core::print(stderr, "gradmeter: tuned table {}, {}: {}\n", t.hash(), describe(t.use), t.table);
 }
 
 /// The tables of one file.

@@ -36,7 +36,8 @@ HWY_INLINE Floats value_at(Fp8Rule<e4m3>, const VectorCoefficients& c, const std
   namespace fast = core::HWY_NAMESPACE;
   using Fp8 = std::conditional_t<e4m3, fast::FastE4m3, fast::FastE5m2>;
   const Floats value = Fp8::decode(Fp8::fetch(codes + v * hn::Lanes(F32())));
-  const Floats inverse = Fp8::unscaled(hn::Set(F32(), Fp8Rule<e4m3>::inverse));  // a power of two times it is exact
+  const Floats inverse =
+      Fp8::to_true_scale(hn::Set(F32(), Fp8Rule<e4m3>::inverse));  // a power of two times it is exact
   return hn::Mul(hn::Mul(value, inverse), c.second);
 }
 

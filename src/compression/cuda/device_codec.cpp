@@ -202,29 +202,29 @@ constexpr std::string_view fused = "one read and one write; a warp for each 512 
 
 /// Codecs that are not here have no kernels.
 constexpr std::array table{
-    DeviceForm{.name = "bf16", .how = cast, .make = make_with<cast_kernels, false>},
-    DeviceForm{.name = "dgc", .how = "one pass gathers momentum; then as topk"},
-    DeviceForm{.name = "fp16", .how = cast, .make = make_with<cast_kernels, true>},
-    DeviceForm{.name = "fp8-e4m3", .how = fused, .make = make_with<fp8_kernels, true>},
-    DeviceForm{.name = "fp8-e5m2", .how = fused, .make = make_with<fp8_kernels, false>},
-    DeviceForm{.name = "lns4", .how = fused, .make = make_with<lns4_kernels>},
-    DeviceForm{.name = "natural8", .how = fused, .make = make_with<natural_kernels>},
-    DeviceForm{.name = "onebit", .how = "one read and one write; signs by ballots", .make = make_onebit},
-    DeviceForm{.name = "powersgd", .how = "products by rows and by columns, orthonormal columns by one block"},
+    DeviceForm{.name = "bf16", .description = cast, .make = make_with<cast_kernels, false>},
+    DeviceForm{.name = "dgc", .description = "one pass gathers momentum; then as topk"},
+    DeviceForm{.name = "fp16", .description = cast, .make = make_with<cast_kernels, true>},
+    DeviceForm{.name = "fp8-e4m3", .description = fused, .make = make_with<fp8_kernels, true>},
+    DeviceForm{.name = "fp8-e5m2", .description = fused, .make = make_with<fp8_kernels, false>},
+    DeviceForm{.name = "lns4", .description = fused, .make = make_with<lns4_kernels>},
+    DeviceForm{.name = "natural8", .description = fused, .make = make_with<natural_kernels>},
+    DeviceForm{.name = "onebit", .description = "one read and one write; signs by ballots", .make = make_onebit},
+    DeviceForm{.name = "powersgd", .description = "products by rows and by columns, orthonormal columns by one block"},
     DeviceForm{.name = "qsgd-elias",
-               .how =
+               .description =
                    "its stream of bits has no place where a second thread could begin to read, so that decoding would "
                    "take one thread as long as a tensor has elements"},
-    DeviceForm{.name = "qsgd1", .how = fused, .make = make_with<qsgd1_kernels>},
-    DeviceForm{.name = "qsgd2", .how = fused, .make = make_qsgd},
-    DeviceForm{.name = "qsgd4", .how = fused, .make = make_qsgd},
-    DeviceForm{.name = "qsgd8", .how = fused, .make = make_qsgd},
-    DeviceForm{.name = "randomk", .how = "a thread to each place"},
+    DeviceForm{.name = "qsgd1", .description = fused, .make = make_with<qsgd1_kernels>},
+    DeviceForm{.name = "qsgd2", .description = fused, .make = make_qsgd},
+    DeviceForm{.name = "qsgd4", .description = fused, .make = make_qsgd},
+    DeviceForm{.name = "qsgd8", .description = fused, .make = make_qsgd},
+    DeviceForm{.name = "randomk", .description = "a thread to each place"},
     DeviceForm{.name = "terngrad",
-               .how = "two reads: the scale of the tensor, then its codes",
+               .description = "two reads: the scale of the tensor, then its codes",
                .make = [](const CodecChoice& c) -> DeviceCodecPtr { return std::make_unique<DeviceTernGrad>(c); }},
     DeviceForm{.name = "topk",
-               .how = "two passes over histograms, then two that count and write",
+               .description = "two passes over histograms, then two that count and write",
                .make = [](const CodecChoice& c) -> DeviceCodecPtr { return std::make_unique<DeviceTopK>(c.parsed); }},
 };
 
@@ -232,14 +232,14 @@ constexpr std::array table{
 
 DeviceForm device_form(std::string_view codec) {
   const auto row = std::ranges::find(table, codec, &DeviceForm::name);
-  return row == table.end() ? DeviceForm{.name = codec, .how = "it has no kernels for GPUs"} : *row;
+  return row == table.end() ? DeviceForm{.name = codec, .description = "it has no kernels for GPUs"} : *row;
 }
 
 DeviceCodecPtr make_device_codec(const CodecChoice& c) {
   const DeviceForm form = device_form(c.info->name);
   if (form.make) return form.make(c);
   throw core::UsageError(fmt::format("codec {} cannot encode on a GPU by itself: {}; take another codec or the host's",
-                                     c.info->name, c.codec ? form.how : "it consists of collectives"));
+                                     c.info->name, c.codec ? form.description : "it consists of collectives"));
 }
 
 }  // namespace gradmeter::compression::cuda

@@ -51,10 +51,11 @@ class DeviceCodec {
 using DeviceCodecPtr = std::unique_ptr<const DeviceCodec>;
 
 /// The form of a codec of the registry on a GPU. `make` is null where the codec has no kernels, and where it consists
-/// of collectives, whose arithmetic has kernels of its own. `how` says what the kernels do, or why there are none.
+/// of collectives, whose arithmetic has kernels of its own. `description` says what the kernels do, or why there are
+/// none.
 struct DeviceForm {
   std::string_view name;
-  std::string_view how;
+  std::string_view description;
   DeviceCodecPtr (*make)(const CodecChoice&) = nullptr;
 };
 /// The form of the codec of this name.
