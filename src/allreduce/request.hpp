@@ -61,7 +61,7 @@ struct AlgorithmInfo {
   std::string_view name, parameters = {}, cost_text, source;
   Backend backend = Backend::schedule;
   bool on_device = false;          ///< bound with a device's queue, it moves and sums the device's memory itself
-  bool registers_buffers = false;  ///< its library can be told of buffers: Collective::register_buffers
+  bool registers_buffers = false;  ///< the row's library takes registered buffers (Collective::register_buffers)
   /// True where each element is added up over all ranks in one reduction, so that a wide sum rounds once.
   bool adds_all_at_once = false;
   std::string (*refusal)(const Request&) = nullptr;

@@ -240,7 +240,7 @@ class LinkClassifier {
       const double ratio = unexplained(*slow) / unexplained(*fast), deviations = std::log(ratio) / deviation;
       const bool apart = slow->low / expected(*slow) > fast->high / expected(*fast);
       if (ratio < slow_window_ratio || deviations < slow_deviations || !apart) continue;
-      if (is_slow_link(*slow)) continue;  // its own finding names it
+      if (is_slow_link(*slow)) continue;  // a finding of its own names it
       LinkFinding f{.from = slow->from,
                     .to = slow->to,
                     .asymmetric = true,

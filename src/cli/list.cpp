@@ -40,12 +40,12 @@ using kernels::KernelKind;
 /// One line of the list.
 struct Member {
   std::string name, about, source;
-  std::string wire = {};                         ///< of a codec: bits of an element
-  std::string parameters = {};                   ///< that its name takes, with defaults
-  std::string unit = {};                         ///< of a factor or metric
-  std::string kind = {};                         ///< of a factor or metric: which values it takes
-  std::string sends = {};                        ///< of a strategy: bytes of a rank and step, for a model of M bytes
-  std::optional<model::LayerTable> layers = {};  ///< of a layer table
+  std::string wire = {};                         ///< codecs: the bits of an element
+  std::string parameters = {};                   ///< the parameters that the name takes, with defaults
+  std::string unit = {};                         ///< factors and metrics: the unit
+  std::string kind = {};                         ///< factors and metrics: the kind of values
+  std::string sends = {};                        ///< strategies: the bytes of a rank and step, for a model of M bytes
+  std::optional<model::LayerTable> layers = {};  ///< layer tables: the table
   core::Json more = core::Json::object();        ///< figures of a machine or link, as JSON has them
 };
 

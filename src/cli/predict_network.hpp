@@ -27,7 +27,7 @@ struct NetworkRow {
   std::optional<predict::Prediction> p;
   std::string reason;
   std::optional<double> efficiency = {};
-  double price_per_hour = 0;  ///< of one rank [USD]; 0: not given
+  double price_per_hour = 0;  ///< the price of one rank [USD]; 0: not given
 
   double ranks() const { return static_cast<double>(asked.step.gpus); }
   double batch() const { return static_cast<double>(asked.step.global_batch); }

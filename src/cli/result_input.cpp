@@ -37,7 +37,7 @@ std::vector<fs::path> files_of(const std::string& word) {
 }
 
 void refuse_too_many(const std::vector<std::string>& words) {
-  constexpr std::uintmax_t least_bytes = 128;  // of a point's line
+  constexpr std::uintmax_t least_bytes = 128;  // the least bytes of a point's line
   std::uintmax_t bytes = 0, lines = 0;
   std::vector<fs::path> files;
   for (const auto& word : words) {

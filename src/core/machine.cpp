@@ -356,7 +356,7 @@ struct CountingIterator {
 struct LocatedJson {
   Json json;
   std::map<std::string, std::size_t> lines = {};
-  std::size_t last_line = 1;  ///< where reading ended
+  std::size_t last_line = 1;  ///< the line at which reading ended
 };
 LocatedJson located_json(std::string_view text) {
   LocatedJson out;

@@ -99,8 +99,8 @@ struct DeviceProfile {
 /// judged by cross-validation: the steps are divided into groups, and each step is predicted by a fit without its
 /// group.
 struct MachineFit {
-  std::map<std::string, double, std::less<>> terms =
-      {};  ///< fitted values of predict/step.hpp's terms, by name, each above 0
+  /// Fitted values of predict/step.hpp's terms, by name, each above 0.
+  std::map<std::string, double, std::less<>> terms = {};
   /// 90th percentile of |log(predicted / measured)| over the steps, in the cross-validation.
   double spread = 0;
   double ranks = 1;        ///< the most ranks of a measured step

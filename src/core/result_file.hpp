@@ -32,7 +32,7 @@ RunPlan make_plan(std::size_t points, std::size_t kept);
 struct RunEnd {
   std::string time;       ///< in the format of RunInfo::time
   std::int64_t exit = 0;  ///< the program's exit code
-  std::string reason;     ///< its error message; empty: none
+  std::string reason;     ///< the program's error message; empty: none
 };
 
 /// One run in a file. If the run wrote several plans, `plan` is their sum. `end` is empty if the run was killed, or if

@@ -49,7 +49,7 @@ std::vector<std::size_t> earliest_cut(std::span<const ReadyTensor> tensors, Exch
   constexpr std::size_t most_buckets = 128;
   const std::size_t n = tensors.size(), most = std::min(n, most_buckets);
   if (n == 0) return {};
-  std::vector<double> ready(n + 1, 0.0), bytes(n + 1, 0.0);  // of the first i tensors
+  std::vector<double> ready(n + 1, 0.0), bytes(n + 1, 0.0);  // [i]: of the first i tensors together
   for (std::size_t i = 0; i < n; ++i) {
     ready[i + 1] = std::max(ready[i], tensors[i].ready);
     bytes[i + 1] = bytes[i] + tensors[i].bytes;

@@ -210,7 +210,7 @@ class Strategy {
 /// The options that all strategies are made with. Each uses those that it needs.
 struct StrategyOptions {
   std::size_t bucket_bytes = std::size_t{25} << 20;
-  std::vector<std::size_t> bucket_ends = {};  ///< of `sync`; empty: buckets are cut by their bytes
+  std::vector<std::size_t> bucket_ends = {};  ///< for `sync`; empty: buckets are cut by their bytes
   bool overlap = true;                        ///< communicate during computation where the strategy allows it
   /// how many ranks at the end of an axis only serve; 0: servers, if any, run beside workers
   int servers = 0;

@@ -17,7 +17,7 @@ namespace {
 struct ImbKind {
   std::string_view name, collective;
   std::string_view problem = "";  ///< tells it from another kind of the same collective
-  bool by_parts = false;          ///< its size is one rank's part, unlike counts_parts()
+  bool by_parts = false;          ///< the log's size is that of one rank's part, unlike counts_parts()
 };
 /// Null if it is no kind of ours: other forms (Allgatherv), groups at once (Multi-Allreduce), calls that do not block.
 const ImbKind* imb_kind(std::string_view name) {

@@ -35,7 +35,7 @@ struct ModelEntry {
   /// What the bare name means for 28 × 28 images of ten digits, or for the built-in language.
   std::string_view default_name;
   std::unique_ptr<Network> (*make)(const core::ParsedName&, const ModelRequest&);
-  bool reads_text = false;  ///< its data are sentences, in which each token is to be predicted
+  bool reads_text = false;  ///< the data are sentences, in which each token is to be predicted
 };
 std::span<const ModelEntry> model_table();
 
@@ -65,7 +65,7 @@ std::vector<std::unique_ptr<Layer>> mlp_layers(std::span<const std::size_t> widt
 
 /// A small decoder like GPT-2.
 struct TransformerOptions {
-  std::size_t steps = 0, words = 0;  ///< of the data: tokens of a sample, and words of the vocabulary
+  std::size_t steps = 0, words = 0;  ///< tokens of a sample, and words of the vocabulary
   std::size_t hidden = 64, layers = 2, heads = 4, ff = 256;
   Weight softmax = Weight::own;
   kernels::Precision precision = kernels::Precision::fp32;

@@ -86,8 +86,8 @@ struct Phase {
   bool reduces = false;
   double between = 0;  ///< share of the messages that come from other nodes
   double at_once = 1;  ///< ranks of a node that send to other nodes at once
-  bool goes_round =
-      false;  ///< every message passes links of both classes in turn; else a round waits for the slower class
+  /// Every message passes links of both classes in turn; else a round waits for the slower class.
+  bool goes_round = false;
 };
 
 /// Adds up the cost of one slice from its phases.

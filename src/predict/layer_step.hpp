@@ -20,7 +20,7 @@ struct LayerStep {
   double compute_s = 0;  ///< forward and backward
   double memory_s = 0;   ///< the part of `compute_s` in which memory, not arithmetic, sets the time
   double update_s = 0;
-  double flops = 0;             ///< of both passes
+  double flops = 0;             ///< FLOP of both passes
   double activation_bytes = 0;  ///< bytes kept for the backward pass
 };
 /// Predicts the step from the machine's data sheet; no measured step of the network is needed. Each operation of the

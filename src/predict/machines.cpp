@@ -187,7 +187,7 @@ void connect(core::Machine& m, const std::string& flag, const std::string& links
   if (was_stated && before > 0) {
     rate->second *= m.node_port.bytes_per_s / before;
   } else {
-    m.fit->terms.erase(rate);  // what the fitted rate was a share of is not known: the prior's share holds
+    m.fit->terms.erase(rate);  // the rate of which it was a share is unknown, so the prior's share holds
   }
 }
 

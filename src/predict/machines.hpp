@@ -26,7 +26,7 @@ struct ListedLink {
   std::string kind;  ///< network, node (between devices of a node), host (to the host)
   std::string source;
   double achieved_bytes_per_s = 0;  ///< rate that others measured; 0: unknown
-  std::string achieved_what;        ///< what was measured
+  std::string achieved_what;        ///< the quantity that was measured
 };
 std::span<const ListedDevice> listed_devices();
 std::span<const ListedLink> listed_links();

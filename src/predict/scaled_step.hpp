@@ -16,7 +16,7 @@ struct ScaledStep {
   std::optional<double> seconds = {};
   double spread = 0;  ///< 90th percentile of |log(predicted ÷ measured)| on published systems
   double gpus = 1;    ///< GPUs of the row from which the step is scaled
-  double base_s = 0;  ///< that row's step [s]
+  double base_s = 0;  ///< the step of that row [s]
   std::string reason = {};
 };
 /// T = T1 · (1 + σ · log2 N) + max(0, C − ov · ⅔ · T1) + fe · C, and the time of encoding and decoding if gradients are

@@ -25,7 +25,7 @@ struct Prediction {
   double seconds = 0, low = 0, high = 0;
   StepParts parts = {};     ///< their sum is `seconds`
   double flops = 0;         ///< FLOP of products and attention, of all GPUs, without recomputation; 0: unknown
-  MemoryParts memory = {};  ///< of one rank; all 0: unknown
+  MemoryParts memory = {};  ///< the memory of one rank; all 0: unknown
   std::string largest_part = {};
   Basis basis = Basis::data_sheet;
 };

@@ -87,7 +87,7 @@ struct StepParts {
 struct MemoryParts {
   double weights = 0;  ///< with ZeRO-3, also the gathered weights of two layers
   double gradients = 0;
-  double optimizer = 0;    ///< of Adam: two moments, and fp32 copies of weights that are narrower
+  double optimizer = 0;    ///< Adam's state: two moments, and fp32 copies of weights that are narrower
   double activations = 0;  ///< kept for the backward pass, and the logits
   double total() const { return weights + gradients + optimizer + activations; }
 };
@@ -105,8 +105,10 @@ class TransformerStep {
   StepParts parts(const Terms&) const;
   double seconds(const Terms& t) const { return parts(t).step(); }
   MemoryParts memory() const;
-  double flops() const;  ///< of the model's products and attention in a step, all GPUs, without recomputation
-  double parameters() const { return layers_ * layer_parameters() + end_parameters(); }  ///< of the whole network
+  double flops() const;  ///< FLOP of products and attention in a step, of all GPUs, without recomputation
+  double parameters() const {
+    return layers_ * layer_parameters() + end_parameters();
+  }  ///< parameters of the whole network
 
  private:
   struct Completed {};
@@ -128,7 +130,7 @@ class TransformerStep {
   double layer_parameters() const;
   double end_parameters() const;
 
-  double peak_, memory_, gpus_per_node_;  ///< of the machine
+  double peak_, memory_, gpus_per_node_;  ///< the machine's rates, and its number of GPUs on a node
   std::uint32_t multiprocessors_;
   std::vector<core::Tile> tiles_;
   core::Link link_;  ///< within a node

@@ -196,7 +196,7 @@ std::string exchange(const Point& p, const Labels& labels) {
 }
 
 std::vector<Factor> telling_apart(std::span<const core::Factors> points, std::span<const std::string> rows) {
-  std::map<std::string_view, const core::Factors*> first;  // of the points with that row
+  std::map<std::string_view, const core::Factors*> first;  // by row: the factors of its first point
   std::set<Factor> out;
   for (std::size_t k = 0; k < points.size(); ++k) {
     const core::Factors& other = *first.try_emplace(rows[k], &points[k]).first->second;

@@ -100,8 +100,8 @@ class GatheredOnGpu final : public CollectiveSequence {
   runtime::OwnedBuffer slots_;  ///< one slot for each rank and tensor
   Collective& gather_;
   TensorCalls tensors_;
-  runtime::OwnedBuffer
-      own_;  ///< a tensor that was decoded from this rank's encoding; allocated where differences are asked for
+  /// A tensor that was decoded from this rank's encoding; allocated where differences are asked for.
+  runtime::OwnedBuffer own_;
   std::size_t rank_bytes_ = 0;  ///< the bytes of all slots of one rank
 };
 

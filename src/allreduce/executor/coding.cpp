@@ -40,7 +40,7 @@ class HostBlockCodec final : public BlockCodec {
 
  private:
   const compression::Codec& codec_;
-  std::vector<float> scratch_;  ///< of error feedback: a block
+  std::vector<float> scratch_;  ///< one block, for error feedback
   CodingTime time_;
 };
 

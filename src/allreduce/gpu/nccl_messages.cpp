@@ -294,16 +294,16 @@ class NcclMessages final : public StreamCollective {
   std::size_t depth_;       ///< slices under way
   std::vector<Plan> plans_;
   std::size_t alternate_bytes_ = 0, landing_bytes_ = 0;
-  runtime::OwnedBuffer scratch_ = {};  ///< an alternate for each slice under way, then the landing
+  runtime::OwnedBuffer scratch_ = {};  ///< an alternate for each slice under way, then the landing memory
   std::vector<std::unique_ptr<Course>> courses_;
   runtime::NcclCommunicator nccl_;
   Call call_{};
   const Course* course_ = nullptr;
   std::size_t turn_ = 0;
-  Slice slice_;                ///< of this turn, as all below
-  std::size_t alternate_ = 0;  ///< in the scratch
+  Slice slice_;                ///< the slice of the present turn, to which all members below belong
+  std::size_t alternate_ = 0;  ///< the offset of this turn's alternate in the scratch
   std::vector<Message> sends_, receives_;
-  std::vector<std::byte*> views_;  ///< by receive: where it is
+  std::vector<std::byte*> views_;  ///< by receive: the address of its data
   bool running_ = false;
   runtime::EventPtr done_;
   runtime::Traffic sent_;

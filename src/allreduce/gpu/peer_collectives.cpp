@@ -45,8 +45,8 @@ constexpr std::size_t places_in_switch = 3;
 struct PeerKernel {
   const char* row;         ///< a literal
   std::string what;        ///< the collective, for errors
-  unsigned places;         ///< of a window, each for the longest buffer
-  std::uint32_t barriers;  ///< numbers of barriers that a call uses, at most
+  unsigned places;         ///< the number of places in a window; each holds the longest buffer
+  std::uint32_t barriers;  ///< the most barriers that a call uses
   double moved;            ///< buffers read and written
   bool in_switch = false;  ///< places are multicast memory, not the window's
   /// In work of the queue.
@@ -123,10 +123,10 @@ class PeerCollective final : public StreamCollective {
   runtime::OwnedBuffer own_;
   std::shared_ptr<runtime::MulticastMemory> multicast_;  ///< null where the kernel has none
   std::vector<std::byte*> windows_;                      ///< by rank
-  unsigned blocks_ = 1;                                  ///< of a kernel that spins, on every GPU
+  unsigned blocks_ = 1;  ///< the number of blocks of a kernel that spins, the same on every GPU
   std::vector<void*> opened_;
   runtime::EventPtr done_;
-  double begin_s_ = 0;  ///< of the call, or of the launch of a graph
+  double begin_s_ = 0;  ///< when the call, or the launch of a graph, began
   bool running_ = false, is_given_up_ = false;
 };
 

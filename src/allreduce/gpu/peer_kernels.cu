@@ -179,10 +179,10 @@ struct RingCall {
   PeerCall peers;
   const std::byte* in;
   std::byte* out;
-  bool whole_packs;  ///< both begin with one
+  bool whole_packs;  ///< `in` and `out` both begin with a whole pack
   std::size_t n;
-  double factor;                      ///< of sums, where they are complete
-  std::size_t begin[most_peers + 1];  ///< of blocks, and the end [elements]
+  double factor;                      ///< complete sums are multiplied by it
+  std::size_t begin[most_peers + 1];  ///< the first element of each block; the last entry is the end
 };
 
 /// The right neighbour reads what this block wrote before, and this block what the left one wrote. False: as of

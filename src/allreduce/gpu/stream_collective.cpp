@@ -75,7 +75,7 @@ class CapturedCalls {
  private:
   struct Captured {
     runtime::CudaGraph graph;
-    Payload before, after;  ///< of the collective, which counted the calls when it made them
+    Payload before, after;  ///< the collective's payload before and after the capture, which counted the calls
   };
   using Key = std::tuple<const std::byte*, std::byte*, std::size_t, core::Element, core::Element, Op, std::size_t>;
 
@@ -90,7 +90,7 @@ class CapturedCalls {
       for (std::size_t i = 0; i < calls; ++i) inner_->enqueue(call);
     };
     const Payload before = Payload::of(*inner_);
-    runtime::CudaGraph graph(queue_, all);  // its capture may end in an abort, which clears the others
+    runtime::CudaGraph graph(queue_, all);  // a capture may end in an abort, which clears the other graphs
     return graphs_.emplace(key, Captured{std::move(graph), before, Payload::of(*inner_)}).first->second;
   }
   void count(const Captured& c) {
@@ -105,7 +105,7 @@ class CapturedCalls {
 
   std::unique_ptr<StreamCollective> inner_;
   runtime::Queue& queue_;
-  std::map<Key, Captured> graphs_;  ///< they go before what they call
+  std::map<Key, Captured> graphs_;  ///< destroyed before the collective that they call
   Payload payload_ = Payload::of(*inner_);
   std::size_t bytes_ = 0;
   runtime::EventPtr done_;

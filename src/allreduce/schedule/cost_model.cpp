@@ -101,7 +101,7 @@ class Walk {
   std::vector<std::vector<double>> done_;  ///< by slice and rank: the end of its last round
   std::vector<double> port_, core_, next_;
   core::LinksInUse links_;
-  std::vector<std::vector<Message>> messages_;  ///< of the round, by sender, ascending by receiver
+  std::vector<std::vector<Message>> messages_;  ///< the messages of the round, by sender, ascending by receiver
   Steps steps_;
 };
 

@@ -99,10 +99,10 @@ class Writer {
   const GoalSource& source_;
   const std::function<void(std::string_view)>& write_;
   std::uint64_t rounds_;
-  std::uint64_t operations_ = 0;  ///< of the rank so far
+  std::uint64_t operations_ = 0;  ///< the number of operations of the rank so far
   std::string text_;
   Steps steps_;
-  std::vector<std::string> ends_;  ///< of the round: its receives, or the sums of what they brought
+  std::vector<std::string> ends_;  ///< the round's receives, or the sums that follow them
 };
 
 std::uint64_t digits(std::uint64_t n) { return fmt::formatted_size("{}", n); }

@@ -158,7 +158,7 @@ struct Runner {
   std::size_t round = 0;
   bool sent = false, posted = false;
   std::vector<SentMessage*> incoming;   ///< by receive of this round, once matched
-  std::vector<char> received, reduced;  ///< of this round
+  std::vector<char> received, reduced;  ///< by receive, and by reduction, of this round: whether it is done
   std::vector<std::unique_ptr<SentMessage>> sends;
 
   bool done() const { return round == plan->rounds.size(); }

@@ -38,7 +38,7 @@ class ShmDirect final : public Collective {
     std::atomic<std::uint64_t> arrivals{0};  ///< barriers that this rank has reached
     /// The begins of the rank's buffers: offsets in its arena, or for private buffers addresses in its process.
     std::uint64_t in = 0, out = 0;
-    std::uint8_t copy_path = 0;  ///< of the call, as the rank chose it by its buffers
+    std::uint8_t copy_path = 0;  ///< the copy path that the rank chose for the call by its buffers
     /// Two places, used in turn, for buffers of up to `tiny` bytes: they arrive with the line of `arrivals`.
     std::array<std::array<std::byte, tiny>, 2> numbers = {};
   };
@@ -108,7 +108,7 @@ class ShmDirect final : public Collective {
   std::span<std::byte> arena_;
   std::vector<Peer> peers_;
   std::vector<runtime::PeerMemory> memory_;  ///< by rank; empty: private memory cannot be reached
-  std::vector<std::byte> pieces_;            ///< of an attached call: a piece of each rank's input
+  std::vector<std::byte> pieces_;            ///< in an attached call: a piece of each rank's input
   Call call_{};
   CopyPath copy_path_ = CopyPath::small;
   bool running_ = false;

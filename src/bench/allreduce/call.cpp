@@ -279,7 +279,7 @@ class OverlapTask final : public CollectiveTask {
   std::vector<int> world_ranks_;
   std::unique_ptr<Work> work_;
   std::vector<double> exchange_, compute_;
-  double last_s_ = 0;            ///< of the last part on this rank
+  double last_s_ = 0;            ///< the time of the last part on this rank
   dataparallel::Engine engine_;  ///< last: its thread ends before what it uses
 };
 

@@ -105,7 +105,7 @@ struct CollectivePoint : SweepPoint {
   std::size_t calls = 1;
   /// The number of times that a timed iteration launches a graph of `calls` calls; 0: calls are not captured.
   std::size_t cudagraph = 0;
-  std::size_t repeat = 0;        ///< which measurement of the same work, from 1; 0: the only one
+  std::size_t repeat = 0;        ///< the number, from 1, of this measurement of the same work; 0: it is the only one
   int threads = 0;               ///< threads of the matrix product that overlaps; 0: there is none
   std::string unsupported = {};  ///< why the point cannot be measured: its row has the status `unsupported`
   std::size_t bytes() const { return count * core::size_of(element); }

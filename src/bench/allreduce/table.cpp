@@ -17,7 +17,7 @@
 
 namespace gradmeter::bench {
 
-using namespace report;  // of cells and columns
+using namespace report;  // cells and columns
 namespace {
 
 using core::Factor;
@@ -369,7 +369,7 @@ const CsvColumns& collective_csv() {
   return columns;
 }
 
-using namespace report;  // of cells and columns
+using namespace report;  // cells and columns
 namespace {
 
 using analysis::Finding;
@@ -556,6 +556,6 @@ std::string codec_comparison_legend() {
          "dgc      at its final density, without the warm-up of train\n";
 }
 
-using namespace report;  // of cells and columns
+using namespace report;  // cells and columns
 
 }  // namespace gradmeter::bench

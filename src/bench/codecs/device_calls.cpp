@@ -127,7 +127,7 @@ class DeviceCalls final : public CodecCalls {
   std::unique_ptr<runtime::Queue> queue_;
   runtime::OwnedBuffer x_, y_, wire_, workspace_;
   std::vector<runtime::OwnedBuffer> parts_;
-  std::vector<DeviceSpan<const std::byte>> wires_;  ///< of the parts
+  std::vector<DeviceSpan<const std::byte>> wires_;  ///< the encodings of `parts_`
 };
 
 }  // namespace

@@ -14,7 +14,7 @@
 
 namespace gradmeter::bench {
 
-using namespace report;  // of cells and columns
+using namespace report;  // cells and columns
 namespace {
 
 using core::Factor;
@@ -140,7 +140,7 @@ const CsvColumns& codec_csv() {
   return columns;
 }
 
-using namespace report;  // of cells and columns
+using namespace report;  // cells and columns
 namespace {
 
 using core::Factor;

@@ -291,7 +291,7 @@ class SumCheck {
   double factor_ = 1;
   std::optional<ProjectedSum> projected_;
   SumProducts sums_;
-  std::vector<double> exact_, arriving_;  ///< of a piece
+  std::vector<double> exact_, arriving_;  ///< sums over ranks, of one piece: the exact numbers, and those that arrive
 };
 
 CodedSum check_signs(const runtime::Communicator& c, const CodedTensor& t, std::span<const float> result) {

@@ -176,8 +176,9 @@ namespace {
 
 constexpr double least_known_s = 0.1;
 constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
-constexpr double none = -std::numeric_limits<double>::infinity();  ///< of a rank that does not know, below a maximum
-constexpr std::uint64_t idle = 1;  // of a GPU that has nothing to do behind a round; it slows nothing
+constexpr double none =
+    -std::numeric_limits<double>::infinity();  ///< the value of a rank that does not know; a maximum ignores it
+constexpr std::uint64_t idle = 1;  // the event of a GPU that has nothing to do after a round; it slows nothing
 constexpr std::size_t event_bits = 64;
 
 double known_or_none(double share) {

@@ -62,7 +62,7 @@ core::Stop Rounds::round() {
   paced_s_ = (peers_.clock() - block_begin) / static_cast<double>(std::max<std::size_t>(1, length));
   blocks_.add(times);
   measured_s_ += peers_.clock() - begin;
-  if (!times.empty()) last_median_ = core::median(times);  // of all times it would need a sort in every round
+  if (!times.empty()) last_median_ = core::median(times);  // the median of all times would need a sort in every round
   // One rank decides: the others' clocks may differ in the last digit.
   stop_ = static_cast<core::Stop>(peers_.agree(static_cast<std::size_t>(decide())));
   peers_.stop_if_interrupted();
@@ -81,7 +81,7 @@ core::Stop Rounds::decide() const {
 
 std::size_t Rounds::discarded() const {
   constexpr double most = 1e4, restoring_s = 0.05, long_s = 1;
-  if (last_median_ > long_s) return 0;  // what others left in the caches is nothing to such a sample
+  if (last_median_ > long_s) return 0;  // such a sample is so long that the state of the caches does not matter
   if (last_median_ > restoring_s) return std::min<std::size_t>(options_.discarded, 1);
   const double settling = last_median_ > 0 ? std::min(most, std::ceil(options_.settling.value / iteration_s())) : 0;
   return std::max(options_.discarded, static_cast<std::size_t>(settling));
@@ -110,7 +110,7 @@ std::size_t Rounds::block_length() const {
 
 namespace {
 
-constexpr double share_of_all = 0.2;  ///< of all points' time, for building
+constexpr double share_of_all = 0.2;  ///< the share of all points' time that may go into building
 
 }  // namespace
 

@@ -30,9 +30,9 @@ void check_tune(const Flags&, std::span<const allreduce::AlgorithmPtr>);
 struct WantedTable {
   allreduce::TableUse use;
   std::vector<int> ranks;
-  NodeMap map;                                     ///< of these ranks
-  std::size_t least_bytes = 0, most_bytes = 0;     ///< of its calls
-  runtime::Pages pages = runtime::Pages::advised;  ///< those of private buffers
+  NodeMap map;                                     ///< the nodes of these ranks
+  std::size_t least_bytes = 0, most_bytes = 0;     ///< the sizes of the calls that the table serves
+  runtime::Pages pages = runtime::Pages::advised;  ///< the pages of private buffers
 };
 /// Adds it; where a table of the same use is wanted already, adds its sizes to that one.
 void want(std::vector<WantedTable>&, WantedTable);

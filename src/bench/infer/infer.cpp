@@ -211,9 +211,9 @@ class InferSweep final : public Experiment {
     kernels::AlignedVector<float> inputs, logits;
     core::Random draws{core::unpredictable_seed(), 0};
     std::uint64_t drawn = 0;
-    std::size_t first = 0;  ///< of the batch that the passes get now
+    std::size_t first = 0;  ///< the first sample of the batch that the passes get now
     runtime::ConstBuffer result = runtime::no_floats;
-    std::string fault = {};  ///< of an operation of training's forward pass
+    std::string fault = {};  ///< the fault of an operation of training's forward pass; empty: none
   };
   /// More samples than a batch has, so that batches differ.
   static constexpr std::size_t more_samples = 64;
@@ -233,7 +233,8 @@ class InferSweep final : public Experiment {
     TrainOnce o = options_.training;
     o.config.model = name;
     std::size_t last = 0;
-    double then = 0, fastest = std::numeric_limits<double>::infinity();  // of a step, where others disturbed least
+    double then = 0,
+           fastest = std::numeric_limits<double>::infinity();  // fastest: the step's time where others disturbed least
     trained_ = train_once(session_, c_, data_, o, [&](std::size_t step, std::size_t steps, double loss) {
       rows.progress(fmt::format("{} trains: step {} of {}, loss {:.2f}", name, step, steps, loss));
       const double now = runtime::host_clock();
@@ -399,9 +400,9 @@ class InferSweep final : public Experiment {
   std::vector<InferEntry> entries_;
   std::unique_ptr<runtime::Queue> queue_;
   std::string current_;
-  TrainedModel trained_;                          ///< of `current_`; no network: it is a layer table
-  runtime::OwnedBuffer weights_;                  ///< its weights on the device
-  std::map<Precision, PrecisionAccuracy> known_;  ///< of `current_`
+  TrainedModel trained_;                          ///< the trained `current_`; without a network: that is a layer table
+  runtime::OwnedBuffer weights_;                  ///< the weights of `trained_` on the device
+  std::map<Precision, PrecisionAccuracy> known_;  ///< the accuracy of `current_` in each precision
 };
 
 }  // namespace

@@ -29,8 +29,8 @@ constexpr double usual_check_s = 0.2, reference_flops_per_s = 1e9;
 struct Entry : SweepPoint {
   Entry(SweepPoint planned, KernelPoint p) : SweepPoint(std::move(planned)), point(std::move(p)) {}
   KernelPoint point;
-  double call_s = 0, setup_s = 0;  ///< by the roofline; by the bytes to be filled
-  std::size_t node_bytes = 0;      ///< of the host's memory on a node
+  double call_s = 0, setup_s = 0;  ///< call_s follows from the roofline, setup_s from the bytes to be filled
+  std::size_t node_bytes = 0;      ///< the bytes of the host's memory that it takes on a node
 };
 
 bool are_of_one_problem(const Entry& a, const Entry& b) {
@@ -72,7 +72,7 @@ class KernelSweep final : public Experiment {
     core::Seconds promised{0};
     for (std::size_t i = 0; i < entries_.size(); ++i)
       if (entries_[i].group == group && entries_[i].is_due()) prepare(i, rows, promised, running);
-    constexpr double share = 0.1;  // of the check before, since there are several
+    constexpr double share = 0.1;  // a timed call's check may cost this share of the case's own check
     for (Running& r : running)
       r.benchmark.start(options_.rule, r.seconds, options_.time_budget.has_value(),
                         r.found.checks ? share * check_s() * reference_flops_per_s : 0, running.size());

@@ -157,7 +157,7 @@ TimeShare share_out(core::Seconds rest, std::span<const double> least) {
 }
 
 void Slowness::learn(const std::string& kind, double ratio) {
-  constexpr double weight = 0.25;  // of the newest: shapes differ
+  constexpr double weight = 0.25;  // the weight of the newest ratio; it is small, since shapes differ
   double& mean = ratios_.emplace(kind, guess_).first->second;
   mean += weight * (ratio - mean);
 }

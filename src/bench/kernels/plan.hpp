@@ -55,7 +55,7 @@ struct KernelPoint {
   kernels::AlgorithmSearch search = kernels::AlgorithmSearch::estimated;
   bool training = true;
   std::size_t batch = 0;   ///< the mini-batch, in a sweep over mini-batches; 0: there is no such sweep
-  std::size_t repeat = 0;  ///< which measurement of the same work, from 1; 0: the only one
+  std::size_t repeat = 0;  ///< the number, from 1, of this measurement of the same work; 0: it is the only one
 };
 
 /// The points, ordered by problem, batch, precision, cache, search and repeat, as given; each point once.

@@ -12,7 +12,7 @@
 
 namespace gradmeter::bench {
 
-using namespace report;  // of cells and columns
+using namespace report;  // cells and columns
 namespace {
 
 using core::Factor;
@@ -167,7 +167,7 @@ const CsvColumns& kernel_csv() {
   return columns;
 }
 
-using namespace report;  // of cells and columns
+using namespace report;  // cells and columns
 namespace {
 
 using core::Factor;

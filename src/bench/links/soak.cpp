@@ -123,7 +123,7 @@ class Soak {
   double interval_s_, begin_ = 0, wrong_ = 0;
   std::int64_t interval_ = 0;
   std::size_t wrong_rows_ = 0;
-  std::vector<double> times_;  ///< of this rank's windows in the interval [s]
+  std::vector<double> times_;  ///< the times of this rank's windows in the interval [s]
 };
 
 }  // namespace

@@ -12,7 +12,7 @@
 
 namespace gradmeter::bench {
 
-using namespace report;  // of cells and columns
+using namespace report;  // cells and columns
 namespace {
 
 using core::Factor;
@@ -234,7 +234,7 @@ const CsvColumns& link_csv() {
   return columns;
 }
 
-using namespace report;  // of cells and columns
+using namespace report;  // cells and columns
 namespace {
 
 using core::Factor;

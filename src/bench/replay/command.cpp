@@ -23,7 +23,7 @@ namespace {
 
 using core::UsageError;
 
-constexpr double longest_s = 1e6;  ///< of measuring
+constexpr double longest_s = 1e6;  ///< the longest time that measuring may take
 
 FlagList describe_replay() {
   FlagList d("Flags", 110);

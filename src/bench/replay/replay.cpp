@@ -146,8 +146,8 @@ class ReplayBenchmark {
   dataparallel::Probe probe_;
   dataparallel::Replay replay_;
   NoiseSampler noise_;
-  core::Blocks times_;                ///< this rank's
-  std::vector<ReplayedParts> parts_;  ///< of each sample, this rank's
+  core::Blocks times_;                ///< the times of this rank
+  std::vector<ReplayedParts> parts_;  ///< the parts of each sample of this rank
   Rounds rounds_;
 };
 

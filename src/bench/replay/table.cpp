@@ -7,7 +7,7 @@
 
 namespace gradmeter::bench {
 
-using namespace report;  // of cells and columns
+using namespace report;  // cells and columns
 namespace {
 
 using core::Factor;

@@ -246,7 +246,7 @@ class StepBenchmark {
   ExchangeCheck check_;
   Rebuilding building_;
   std::optional<Training> training_;
-  TrainingTotals totals_;  ///< of all trainings that were built
+  TrainingTotals totals_;  ///< the totals of all trainings that were built
   bool weights_agreed_ = true;
   Training::ProgressPause progress_pause_;
   std::optional<StepMeter> meter_;
@@ -280,7 +280,7 @@ core::Seconds trial_step(Session& s, RankGroups& rank_groups, const model::DataS
       training.prepare(step);
       const double begin = runtime::host_clock();
       training.step(step);
-      training.take_records();  // which waits for it
+      training.take_records();  // waits for the step
       seconds = runtime::host_clock() - begin;
     }
     training.finish();

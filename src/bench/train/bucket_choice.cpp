@@ -50,7 +50,7 @@ void time_steps(Session& s, const runtime::Communicator& c, const model::DataSpl
                 std::vector<double>& times, Trials* trials = nullptr) {
   Training training(s, c, data, config);
   if (trials) training.keep_ready();
-  training.step(0);  // what is done once
+  training.step(0);  // so that work that is done only once is not timed
   training.take_records();
   const auto buckets = training.buckets();
   std::vector<std::vector<double>> calls;
@@ -82,7 +82,7 @@ std::vector<std::size_t> fitted_ends(const runtime::Communicator& c, const model
     tensors.push_back({.bytes = static_cast<double>(b.count * sizeof(float)), .ready = core::median(ready)});
   }
   const auto cost = dataparallel::fit_cost(t.bytes, t.seconds);
-  constexpr double slack = 0.005;  // of the time on the link
+  constexpr double slack = 0.005;  // a share of the time on the link
   const double all = cost.byte * static_cast<double>(m.element_count() * sizeof(float));
   std::vector<std::size_t> ends = dataparallel::earliest_cut(tensors, cost, slack * all);
   ends.resize(c.broadcast_value(ends.size()));

@@ -21,10 +21,12 @@ namespace {
 using dataparallel::CommunicationPattern;
 using dataparallel::GroupSums;
 
-constexpr std::size_t slack = 4096;               ///< what aligning one allocation of the arena may take
-constexpr std::size_t arrays_of_coded_check = 8;  ///< of a tensor's length: what checking a coded sum keeps at once
-constexpr std::size_t copies_of_feedback = 2;     ///< of what is encoded: two residuals, or momentum and its sum
-constexpr std::size_t process_bytes = std::size_t{96} << 20;  ///< of a rank without any training: libraries, MPI
+constexpr std::size_t slack = 4096;  ///< the bytes by which alignment may lengthen one allocation of the arena
+/// Arrays of a tensor's length that the check of a coded sum keeps at once.
+constexpr std::size_t arrays_of_coded_check = 8;
+constexpr std::size_t copies_of_feedback = 2;  ///< copies of the tensors: two residuals, or momentum and its sum
+constexpr std::size_t process_bytes = std::size_t{96}
+                                      << 20;  ///< the memory of a rank without any training: libraries, MPI
 
 /// The reason why a codec cannot do what it does in training before it encodes; empty: it can.
 std::string codec_option_refusal(const TrainingConfig& c, const Layout& l) {
@@ -337,7 +339,7 @@ std::size_t training_bytes(const TrainingConfig& c, const DataFacts& d, int rank
   for (int r = 0; r < std::min(ranks, 64); ++r) {  // ranks beyond the first few play the same parts again
     const Layout l = layout_of(c, ranks, r);
     const auto m = sized_model(c, l, d);
-    double operands = 0;  // of the largest operation, for the limits; and its copies in fp32
+    double operands = 0;  // bytes of the largest operation's operands, for the limits, and of their copies in fp32
     for (const auto& p : m->pass_problems(c.batch_per_rank)) operands = std::max(operands, kernels::bytes(p.problem));
     std::size_t largest = 0;
     for (const model::Tensor& t : m->tensors()) largest = std::max(largest, t.count * sizeof(float));

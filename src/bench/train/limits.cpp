@@ -14,7 +14,7 @@
 namespace gradmeter::bench {
 namespace {
 
-constexpr double shortest_turn_s = 2e-4;  // of one operation: more runs of a short one
+constexpr double shortest_turn_s = 2e-4;  // a short operation is run until its runs have taken this time
 
 /// The shortest of at least two calls, the first of which brings the operands to where they can stay.
 template <class Work>

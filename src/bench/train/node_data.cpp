@@ -43,7 +43,7 @@ class NodeDataset final : public ImageDataset {
  private:
   std::string name_;
   Sizes sizes_;
-  std::shared_ptr<void> owner_;  ///< of the bytes
+  std::shared_ptr<void> owner_;  ///< owns the bytes
   std::span<const std::uint8_t> bytes_;
 };
 

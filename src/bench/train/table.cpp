@@ -5,7 +5,7 @@
 
 namespace gradmeter::bench {
 
-using namespace report;  // of cells and columns
+using namespace report;  // cells and columns
 
 using core::Metric;
 

@@ -307,17 +307,19 @@ class Run {
   std::size_t batch_global_;
   const bool rounds_by_software_;
   std::size_t total_steps_ = 0;
-  std::optional<std::size_t> gradients_step_, weights_step_;  ///< before which they are dumped
+  /// The steps before which gradients and weights are dumped.
+  std::optional<std::size_t> gradients_step_, weights_step_;
   static constexpr std::size_t most_steps_ahead = 16;
   struct Submitted {
     std::size_t step;
     model::PendingOutcome outcome;
   };
   std::vector<Submitted> submitted_;  ///< steps whose records have not been taken, at most `most_steps_ahead`
-  double epoch_loss_ = 0;             ///< of this rank's steps of the epoch that have ended
-  StepSamples of_epoch_;              ///< of this rank
-  std::vector<std::pair<std::size_t, double>> logged_;  ///< step, this rank's sum of losses; not yet gone out
-  std::optional<NoiseScale> noise_;                     ///< of this epoch
+  double epoch_loss_ = 0;             ///< the sum of losses over the epoch's steps of this rank that have ended
+  StepSamples of_epoch_;              ///< this rank's samples of the epoch
+  std::vector<std::pair<std::size_t, double>>
+      logged_;                       ///< steps and this rank's sums of losses that have not been printed yet
+  std::optional<NoiseScale> noise_;  ///< the noise scale of this epoch
   std::optional<Trace> trace_;
   std::optional<dataparallel::LossScaler::State> scale_;  ///< after this epoch
   double peak_memory_ = 0;                                ///< until this epoch's end [bytes]; 0: not known

@@ -58,7 +58,7 @@ struct Threshold {
 struct Candidates {
   Candidates(std::span<const float> tensor, std::size_t k);
   std::span<const float> x;
-  std::span<const std::uint32_t> places;  ///< of each in the tensor; empty: x is the tensor
+  std::span<const std::uint32_t> places;  ///< the place of each candidate in the tensor; empty: x is the tensor
 
  private:
   std::unique_ptr<float[]> values_;

@@ -158,7 +158,7 @@ void reconstruct(const Matrix& m, std::size_t rank, DeviceSpan<const float> p, D
 void orthonormalise(const Matrix& m, std::size_t rank, DeviceSpan<float> p, cudaStream_t stream) {
   check_lengths("powersgd: P", p.size(), m.p_size(rank));
   if (p.empty()) return;
-  constexpr std::size_t most_shared = 48 * 1024;  // what a block has without asking for more [bytes]
+  constexpr std::size_t most_shared = 48 * 1024;  // the shared memory of a block that has not asked for more [bytes]
   const std::size_t shared = (m.rows + piece_elements - 1) / piece_elements * sizeof(double);
   if (shared > most_shared) {
     throw std::invalid_argument("powersgd: columns of " + std::to_string(m.rows) +

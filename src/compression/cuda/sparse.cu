@@ -16,7 +16,7 @@ namespace {
 
 // The workspace by which the kernels of `topk` pass results to each other, and the order of chunks.
 
-using Count = unsigned long long;  // what atomicAdd takes: 2^32 elements are possible
+using Count = unsigned long long;  // a type of atomicAdd that can count 2^32 elements
 
 /// A block's part of a tensor: a warp has 512 neighbours, a lane every 32nd of these.
 constexpr std::size_t chunk_elements = 4096;
@@ -51,8 +51,8 @@ struct TopKState {
 
   std::size_t chunks;
   Count *upper, *coarse, *fine;  ///< histograms
-  Count *first, *ties_before;    ///< of a chunk: the slot of its first taken element; ties in those before it
-  std::uint32_t *above, *ties;   ///< of a chunk: elements above the threshold, and equal to it
+  Count *first, *ties_before;    ///< by chunk: the slot of its first taken element; ties in earlier chunks
+  std::uint32_t *above, *ties;   ///< by chunk: the number of elements above the threshold, and equal to it
   Chosen* chosen;
   std::uint32_t* damaged;
 };

@@ -57,10 +57,10 @@ class NormOptimizer : public Optimizer {
 
   std::vector<Part> tensors_;  ///< ascending
   PartSums* parts_;
-  runtime::OwnedBuffer sums_;  ///< two of each piece, where the weights are
-  std::vector<Part> found_;    ///< of the last range
+  runtime::OwnedBuffer sums_;  ///< two sums for each piece, in the memory that holds the weights
+  std::vector<Part> found_;    ///< the tensors, or parts of tensors, of the last range
   std::vector<kernels::TensorPiece> pieces_;
-  std::vector<double> shared_;  ///< of the range that was measured, as all parts have them
+  std::vector<double> shared_;  ///< the sums of the range that was measured; after `share` over all parts of a tensor
   bool is_measured_ = false;
 };
 

@@ -138,7 +138,7 @@ class Outer final : public Optimizer {
  private:
   OuterMomentum momentum_;
   UpdateStep last_{.size = 0, .number = 0};
-  float growth_ = 1;  ///< of the step size since the last update
+  float growth_ = 1;  ///< the factor by which the step size has grown since the last update
   runtime::OwnedBuffer velocity_;
 };
 

@@ -183,7 +183,7 @@ void ServedChunk::take(ExecutionContext& f, Port& port, const Message& message) 
   const MessageHeader& h = message.header;
   const int worker = message.from;
   if (h.clock != admission_.clock(worker)) throw std::logic_error(fmt::format("rank {} pushed out of turn", worker));
-  note_gap(h.clock);  // of the read that it was computed from, which may have been of weights that the worker had
+  note_gap(h.clock);  // the gap of the read on which the push is based; the worker may have had the weights already
   admission_.pushed(worker);
   resting_.erase(worker);
   auto* const answer = reinterpret_cast<float*>(port.peer_memory(worker, h.answer_place));

@@ -78,7 +78,8 @@ std::size_t ServerStrategy::own_bytes(const model::Model& m, int ranks) const {
   const std::size_t served = Server::elements_needed(sharding(elements, plan(ranks), ranks), 0);
   const StepRule& rule = options_.rule;
   const auto workers = static_cast<std::size_t>(this->workers(ranks));
-  std::size_t copies = rule.group(this->workers(ranks)) > 1 ? 1 : 0;  // of what is served: the sum of changes
+  std::size_t copies =
+      rule.group(this->workers(ranks)) > 1 ? 1 : 0;  // copies of the served elements: the sum of changes
   if (rule.compensation) copies += workers + 2 + (rule.compensation->adaptive ? 1 : 0);
   const std::size_t state = options_.optimizer == "add" ? 0 : optimizer_bytes(options_.optimizer, served);
   const std::size_t residuals = options_.codec && options_.codec->feedback ? 2 * all : 0;
@@ -139,10 +140,11 @@ Forecast ServerStrategy::forecast(const ForecastInput& s, const RequestCounts& v
   const Sharding cut = sharding(s.elements, plan, ranks);
   const Coding &changes = plan.changes, &weights = plan.weights;
   const bool dedicated = options_.servers > 0;
-  const auto clients = static_cast<std::uint64_t>(dedicated ? workers : workers - 1);  // of a server, on other ranks
+  const auto clients =
+      static_cast<std::uint64_t>(dedicated ? workers : workers - 1);  // the clients of a server on other ranks
   Forecast out;
   std::uint64_t all_up = 0, all_down = 0, most = 0;
-  std::vector<std::uint64_t> up, down;  // of one worker, to and from each server
+  std::vector<std::uint64_t> up, down;  // by server: the bytes of one worker to it and from it
   for (std::uint32_t i = 0; i < cut.servers(); ++i) {
     const std::uint64_t chunks = cut.chunks(i);
     if (chunks == 0) continue;
@@ -158,7 +160,7 @@ Forecast ServerStrategy::forecast(const ForecastInput& s, const RequestCounts& v
     if (!weights.variable(cut, i)) out.least += clients * down.back();
   }
   out.bytes = clients * (all_up + all_down);
-  for (std::size_t i = 0; i < up.size(); ++i) {  // what a rank sends; what it receives is symmetric
+  for (std::size_t i = 0; i < up.size(); ++i) {  // the bytes that a rank sends; it receives as many
     const std::uint64_t sent = clients * down[i] + (dedicated ? 0 : all_up - up[i]);
     const std::uint64_t received = clients * up[i] + (dedicated ? 0 : all_down - down[i]);
     most = std::max({most, sent, received});

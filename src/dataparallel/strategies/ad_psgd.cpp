@@ -53,7 +53,7 @@ class PairPlan {
 
  private:
   int ranks_;
-  Sharding chunks_;  ///< of one server
+  Sharding chunks_;  ///< the chunks of one server
   std::size_t unanswered_;
 };
 
@@ -118,15 +118,15 @@ class PassiveSide {
 
   const PairPlan plan_;
   std::unique_ptr<Port> port_;
-  const std::span<float> memory_;  ///< of the host: the weights, then answers
-  const Buffer weights_;           ///< those, for the worker's queue
+  const std::span<float> memory_;  ///< memory of the host: the weights, then answers
+  const Buffer weights_;           ///< the weights in `memory_`, for the worker's queue
   std::vector<bool> gone_;         ///< by rank, of active ones
   int connected_;                  ///< active ranks that are not gone
   /// By active rank: the headers of answers for which there has been no room yet. Their weights lie at
   /// PairPlan::answer.
   std::vector<std::deque<MessageHeader>> answers_;
 
-  mutable std::mutex mutex_;  ///< of the weights, and of what follows
+  mutable std::mutex mutex_;  ///< guards the weights, and the members below
   std::uint64_t averages_ = 0, averages_read_ = 0, updates_ = 0;
   Observations observed_;
 };
@@ -135,7 +135,7 @@ namespace {
 
 enum class PairOpcode : std::uint16_t { average = 1, answer, disconnect };
 
-constexpr std::size_t most_unanswered = 4;  ///< of one active rank, so that the link has work while others are averaged
+constexpr std::size_t most_unanswered = 4;  ///< messages of one active rank, so that the link has work during averages
 
 std::uint16_t number(PairOpcode o) { return static_cast<std::uint16_t>(o); }
 
@@ -199,7 +199,7 @@ ActiveSide::ActiveSide(Fabric& fabric, std::unique_ptr<Port> port, const PairPla
 
 void ActiveSide::begin(int passive, std::uint64_t clock, const ConstBuffer& weights) {
   fabric_.to_transport(weights);
-  fabric_.synchronise();  // they are computed, and the last answer is averaged
+  fabric_.synchronise();  // waits until the weights are computed and the last answer is averaged
   passive_ = passive;
   clock_ = clock;
   weights_ = {fabric_.device().transport_address(weights), weights.bytes()};
@@ -366,7 +366,7 @@ Observations PassiveSide::observed() const {
 
 namespace {
 
-constexpr std::size_t word_floats = 16;  ///< of an all-reduce that only synchronises
+constexpr std::size_t word_floats = 16;  ///< the elements of an all-reduce that only synchronises
 
 class AdPsgd final : public Strategy {
  public:
@@ -480,9 +480,9 @@ class AdPsgd final : public Strategy {
   std::uint64_t seed_;
   bool overlap_;
   std::uint64_t updates_ = 0;
-  std::array<std::uint64_t, 2> staleness_{};  ///< of an active rank: updates with so many averages
+  std::array<std::uint64_t, 2> staleness_{};  ///< active rank: the number of updates of staleness 0 and 1
   Buffer barrier_ = runtime::no_floats;
-  Buffer theirs_ = runtime::no_floats;  ///< of an active rank: the other's weights
+  Buffer theirs_ = runtime::no_floats;  ///< active rank: the weights of its passive partner
   std::unique_ptr<ActiveSide> active_;  ///< neither side: there is one rank
   std::shared_ptr<PassiveSide> passive_;
   std::unique_ptr<BackgroundTask> background_task_;  ///< destroyed first, which ends its task

@@ -343,7 +343,7 @@ class Population final : public Strategy {
   }
 
  private:
-  static constexpr std::size_t copies = 3;  ///< of the ranking, when it travels
+  static constexpr std::size_t copies = 3;  ///< the number of copies of the ranking that are sent
   std::size_t words() const { return copies * s_.survivors; }
   std::size_t per_rank(int ranks) const {
     const auto p = static_cast<std::size_t>(ranks);
@@ -469,8 +469,9 @@ class Population final : public Strategy {
   std::vector<Buffer> remote_survivors_;  ///< by place among the survivors: those of other ranks
   std::vector<NoiseRun> runs_;            ///< the weights' places in the whole model, by which noise is drawn
   Buffer words_ = runtime::no_floats;     ///< the ranking on its way
-  Buffer losses_ = runtime::no_floats;  ///< of all slots in the last step, less the shared model's on the same samples
-  std::vector<std::size_t> ranking_;    ///< slots of the survivors, best first; before the first step slot 0 alone
+  Buffer losses_ =
+      runtime::no_floats;             ///< by slot: its loss in the last step, less the shared model's on these samples
+  std::vector<std::size_t> ranking_;  ///< slots of the survivors, best first; before the first step slot 0 alone
 };
 
 }  // namespace

@@ -193,7 +193,7 @@ class Gossip final : public Strategy {
   std::size_t elements_ = 0;
   Buffer own_ = runtime::no_floats;       ///< x, its weight, zeros
   Buffer received_ = runtime::no_floats;  ///< the sum of what others sent in the last step
-  Buffer next_ = runtime::no_floats;      ///< where several send: a message that is yet to be added to theirs
+  Buffer next_ = runtime::no_floats;      ///< where several ranks send: the message that is added next to `received_`
   Ticket arriving_, leaving_;             ///< leaving: a step's messages have not been taken in yet
   std::vector<int> further_senders_;      ///< who else sends in that step
 };

@@ -21,7 +21,7 @@ class BlockPeriod {
  public:
   explicit BlockPeriod(std::uint64_t every, std::uint64_t start = 0) : every_(every), start_(start) {}
   virtual ~BlockPeriod() = default;
-  std::size_t longest() const { return every_; }  ///< of all blocks [steps]
+  std::size_t longest() const { return every_; }  ///< the length of the longest block [steps]
   /// The most bytes that `begin` takes from the fabric.
   virtual std::size_t memory_bytes(int ranks) const { return (void)ranks, 0; }
   virtual std::size_t replica_floats() const { return 0; }  ///< as in ReplicaWork
@@ -139,8 +139,8 @@ class FollowingPeriod final : public BlockPeriod {
   LossPeriod rule_;
   std::uint64_t period_, end_;
   std::uint64_t changed_ = 0;            ///< the step after which the period was last chosen
-  Buffer losses_ = runtime::no_floats;   ///< of step 1; the sum since the period was chosen; of the last step
-  Buffer periods_ = runtime::no_floats;  ///< of each rank
+  Buffer losses_ = runtime::no_floats;   ///< the loss of step 1; the sum since the period was chosen; the last step's
+  Buffer periods_ = runtime::no_floats;  ///< the period of each rank
 };
 
 }  // namespace
@@ -238,7 +238,7 @@ class BlockAveraging final : public Strategy {
       const auto anchor = runtime::ConstBuffer(anchor_.buffer).values<float>();
       for (std::size_t i = 0; i < p.size(); ++i) p[i] -= anchor[i];
       optimizer_->apply(anchor_.buffer, parameters, 0, step);
-      kernels::loops().copy(anchor_.buffer, parameters);  // what the host saw of them is older than a device's update
+      kernels::loops().copy(anchor_.buffer, parameters);  // read anew: `p` may be older than a device's update
     });
   }
 
@@ -249,7 +249,8 @@ class BlockAveraging final : public Strategy {
                        [b] { std::ranges::fill(b.values<float>(), 0.0f); });
     }
     if (inner_ != InnerState::average || w.ranks() == 1) return;
-    w.queue().copy("outer.buffer", b, w.gradients());  // which are not needed any more, and in the fabric's memory
+    w.queue().copy("outer.buffer", b,
+                   w.gradients());  // the gradients are not needed any more, and lie in the fabric's memory
     w.average(w.gradients());
     w.queue().copy("outer.buffer", w.gradients(), b);
   }
@@ -260,7 +261,7 @@ class BlockAveraging final : public Strategy {
   std::size_t averaged_buffers_;
   std::uint64_t last_end_ = 0;  ///< the number of the last block's last step
   std::unique_ptr<Optimizer> optimizer_;
-  runtime::OwnedBuffer anchor_;  ///< what the block began with
+  runtime::OwnedBuffer anchor_;  ///< the weights with which the block began
   bool diverged_ = false;        ///< steps have been made since the workers were equal
 };
 
@@ -364,9 +365,10 @@ struct DilocoRule {
 
 /// A part of the weights that is exchanged at once.
 struct Fragment {
-  std::size_t offset = 0, count = 0;              ///< elements
-  std::uint64_t first = 0, every = 1;             ///< its blocks end with step `first`, and then every so many
-  std::vector<allreduce::TensorPart> parts = {};  ///< its tensors, or what it has of them, where they lie in it
+  std::size_t offset = 0, count = 0;   ///< elements
+  std::uint64_t first = 0, every = 1;  ///< blocks end with step `first`, and then every `every` steps
+  /// Its tensors or parts of tensors; offsets count from the fragment's.
+  std::vector<allreduce::TensorPart> parts = {};
   allreduce::TensorLayout tensor_layout() const { return {.first = offset, .tensors = parts}; }
   /// How many blocks have ended after step n.
   std::uint64_t ended(std::uint64_t n) const { return n < first ? 0 : 1 + (n - first) / every; }
@@ -501,7 +503,7 @@ class Diloco final : public Strategy {
   compression::CodecChoicePtr codec_;
   DilocoRule rule_;
   std::unique_ptr<Optimizer> optimizer_;
-  runtime::OwnedBuffer anchor_;  ///< what blocks began with
+  runtime::OwnedBuffer anchor_;  ///< the weights with which the blocks of the fragments began
   std::vector<Fragment> fragments_;
   std::vector<Ticket> tickets_;          ///< by fragment; null: nothing under way
   Buffer changes_ = runtime::no_floats;  ///< since the anchor, then their mean

@@ -51,7 +51,7 @@ class ParameterServer final : public ServerStrategy {
 
   model::PendingOutcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
     ServerClient& server_client = this->server_client();
-    server_client.await_acknowledgements();  // of the gradients that this pass writes over
+    server_client.await_acknowledgements();  // this pass overwrites the gradients that were pushed
     const bool pushes = step.number % periods_.push == 0;
     const std::uint64_t next_clock = server_client.pushed() + (pushes ? 1 : 0);
     const bool pulls = step.number % periods_.fetch == 0 || too_old(next_clock);
@@ -286,7 +286,7 @@ class Easgd final : public ServerStrategy {
  private:
   /// x -= d. The gradient, already computed at the same x, is applied after it.
   void attract(Worker& w) {
-    server_client().await_acknowledgements();  // of the last d, which lies there
+    server_client().await_acknowledgements();  // `difference_` still holds the last d, which was pushed
     server_client().fetch(difference_);
     const float alpha = beta_ / static_cast<float>(workers(w.ranks()));
     const auto n = static_cast<double>(difference_.size());

@@ -62,8 +62,8 @@ class Sync final : public Strategy {
     return w.fabric().all_reduce(w.axis(), w.gradients(b.offset, b.count), allreduce::Op::average, w.fabric().record(),
                                  b.tensor_layout());
   }
-  double clip_;                  ///< 0: none
-  std::vector<Bucket> buckets_;  ///< of the model, which stays the same
+  double clip_;                  ///< 0: gradients are not clipped
+  std::vector<Bucket> buckets_;  ///< the buckets of the model, which stays the same
 };
 
 }  // namespace
@@ -227,8 +227,8 @@ class Sharded final : public Strategy {
   bool agrees_;  ///< on steps that are skipped
   bool takes_norms_;
   std::vector<Bucket> buckets_;
-  std::vector<Range> shares_;           ///< by bucket: what this rank owns of it
-  std::optional<GroupSums> axis_sums_;  ///< where blocks cut tensors whose norms are asked for, or ranks agree
+  std::vector<Range> shares_;           ///< by bucket: the part of it that this rank owns
+  std::optional<GroupSums> axis_sums_;  ///< empty unless blocks cut tensors whose norms are asked for, or ranks agree
   std::list<BlockSums> block_sums_;     ///< by bucket
   std::vector<std::unique_ptr<Optimizer>> optimizers_;
 };

@@ -24,8 +24,8 @@ enum class LnsArc { line, parabola };
 /// G+, around the multiples of 2w; for G− they are w wide, and w/4 in the first octave. Their t is from −2^15 to 2^15
 /// between one odd multiple of w and the next, since that is what a shift of d leaves.
 struct LnsKnots {
-  static constexpr std::size_t arcs = 32;         ///< where the lines of G− begin, behind those of G+
-  static constexpr std::size_t first_equal = 44;  ///< where the parabolas of G+ begin, behind those of G−
+  static constexpr std::size_t arcs = 32;         ///< the index of the first line of G−, behind those of G+
+  static constexpr std::size_t first_equal = 44;  ///< the index of the first parabola of G+, behind those of G−
   static constexpr std::size_t narrow = 12;  ///< parabolas that G− has more in its first octave than a quarter each
   static constexpr std::uint32_t near_count(LnsArc arc) { return arc == LnsArc::line ? 256 : 64; }
   /// In 2^-16. With that of the parabolas the steepest G− fits into 16 bits, and the search finds all of them.

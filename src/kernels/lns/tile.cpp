@@ -165,7 +165,7 @@ HWY_INLINE Words Sum(Words hi, Words lo, Words change) {
 
 // The table's index: twice the distance of the codes, with the lowest bit set where signs differ.
 HWY_INLINE Words Index(Words hi, Words lo) {
-  const auto twice = hn::Sub(hn::Or(hi, All(1)), lo);  // its lowest bit has no meaning
+  const auto twice = hn::Sub(hn::Or(hi, All(1)), lo);  // the lowest bit has no meaning
   return hn::Or(hn::AndNot(All(1), twice), hn::And(hn::Xor(hi, lo), All(1)));
 }
 

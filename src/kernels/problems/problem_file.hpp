@@ -23,8 +23,8 @@ struct ListedProblem {
 };
 struct ProblemList {
   std::vector<ListedProblem> problems;
-  std::vector<std::string>
-      faults;  ///< of rows that were left out: "problems.csv:3:7: 'x' is no number of at least 1 for n"
+  /// One for each row left out: "problems.csv:3:7: 'x' is no number of at least 1 for n".
+  std::vector<std::string> faults;
 };
 
 /// The first line that is no comment (#) names the columns, and so the operation:

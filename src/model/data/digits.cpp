@@ -301,7 +301,7 @@ class Digits final : public ImageDataset {
     const std::lock_guard lock(mutex_);
     if (const auto it = kept_.find(i); it != kept_.end()) return it->second;
     if (kept_.size() >= kMostKept) kept_.clear();
-    Sample& s = kept_[i];  // its place stays when others are added
+    Sample& s = kept_[i];  // its address stays when others are added
     s.label = static_cast<std::uint8_t>(draw_digit(spec_.seed, spec_.offset + i, s.pixels));
     return s;
   }

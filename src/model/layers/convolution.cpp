@@ -111,7 +111,7 @@ class ConvolutionLayer final : public Layer {
 
   ImageShape input_;
   Precision precision_;
-  ConvShape shape_;  // its batch is 0
+  ConvShape shape_;  // with a batch of 0
   std::array<LayerTensor, 2> tensors_;
 };
 

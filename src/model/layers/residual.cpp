@@ -37,7 +37,7 @@ class InnerBuffer {
 struct InnerLayer {
   std::unique_ptr<PreparedLayer> layer;
   std::size_t first_tensor, tensors;  ///< tensors among those of the residual layer
-  InnerBuffer output, gradient;       ///< its output and the gradient by it
+  InnerBuffer output, gradient;       ///< the layer's output, and the gradient with respect to it
 };
 
 class PreparedResidual final : public PreparedLayer {

@@ -34,7 +34,7 @@ class CallBuilder {
   /// A layer's state from forward to backward.
   struct State {
     std::vector<Place> kept;      ///< the operands of the forward calls that backward reads
-    bool reads_previous = false;  ///< its input is what the layer before wrote
+    bool reads_previous = false;  ///< the layer's input is the output of the layer before
     bool gives_gradient = false;  ///< it computes its input's gradient: there is a layer before it
   };
   /// The memory between two layers: an output, or the gradient by it.

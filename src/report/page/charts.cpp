@@ -107,7 +107,7 @@ void keep_within_bounds(Chart& chart, const PageTable& table) {
     std::set<std::string> values;
   };
   std::vector<Curve> curves;
-  std::vector<std::size_t> series;  // of each panel
+  std::vector<std::size_t> series;  // by panel: the number of its series
   std::unordered_map<std::string, std::size_t> panels, places;
   const auto curve_of = [&](const PageRow& row) {
     std::string name = panel_of(chart, row);

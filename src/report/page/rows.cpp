@@ -78,7 +78,7 @@ void append_number(std::string& to, double v) {
   const char* end = fmt::format_to(text.data(), "{:.6g}", v);
   const std::string_view digits(text.data(), static_cast<std::size_t>(end - text.data()));
   if (digits.find("e+") != std::string_view::npos) {
-    to += core::json_text(Json(six_digits(v)));  // which has no exponent below 1e15
+    to += core::json_text(Json(six_digits(v)));  // JSON text has no exponent below 1e15
     return;
   }
   to += digits;

@@ -61,7 +61,7 @@ void put_interval(PageRow& row, std::string_view column, std::string_view low, s
 struct FactorUse {
   std::map<std::string, core::Value> values;               ///< by text; "" where a point lacks the factor
   std::map<std::int64_t, std::set<std::string>> by_ranks;  ///< the texts at each number of ranks
-  std::map<std::string, std::string> words;                ///< of a value's text; empty until `find_words`
+  std::map<std::string, std::string> words;                ///< by a value's text: its words; empty until `find_words`
   std::map<std::string, std::set<std::string>> by_link;    ///< the texts at each interconnect
   std::set<std::string> exchanged;                         ///< the texts of points that exchange something
   bool varies() const { return values.size() > 1; }

@@ -76,7 +76,7 @@ struct RecentWork {
   std::size_t next = 0;
 };
 thread_local RecentWork recent_work;
-thread_local int current_gpu = -1;  // that this thread has chosen, whichever device asks
+thread_local int current_gpu = -1;  // the GPU that this thread has chosen, for whichever device
 
 }  // namespace
 

@@ -101,7 +101,7 @@ CudaFacts read_cuda() {
 std::string lost_gpu() {
   const int gpu = selected_gpu();
   if (gpu < 0) return {};
-  cudaGetLastError();  // what was told already
+  cudaGetLastError();  // clears an error that was reported already
   std::size_t free = 0, total = 0;
   cudaError_t state = cudaMemGetInfo(&free, &total);
   // The default stream, which nothing of ours uses: it would know of a kernel that has failed since.

@@ -267,7 +267,7 @@ struct NcclCommunicator::State {
   std::condition_variable changed = {};
   bool is_in_call = false, is_aborting = false, is_ending = false;
   double end_s = 0;                         ///< when the watchdog ends the call, on the host's clock
-  std::optional<NcclVerdict> verdict = {};  ///< of the watchdog, on a call that it has ended
+  std::optional<NcclVerdict> verdict = {};  ///< the watchdog's verdict on a call that it has ended
   std::thread watchdog;
 
   void join(const Communicator&, const ncclUniqueId&);

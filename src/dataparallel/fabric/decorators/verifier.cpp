@@ -169,13 +169,13 @@ struct Verifier::Call {
   Group group = {};
   Relation relation = Relation::copy;
   Buffer result = runtime::no_floats;  ///< what this rank gets
-  std::size_t first = 0, count = 0;    ///< where it lies in the whole call's data
+  std::size_t first = 0, count = 0;    ///< the elements of `result` within the whole call's data
   std::uint64_t number = 0, step = 0;
-  std::optional<int> from = {};    ///< of a message
+  std::optional<int> from = {};    ///< for a message: its sender
   double share = 1;                ///< the result's share of the sum
   std::vector<double> given = {};  ///< by this rank; summed over all: projections and the norm, or (and) a hash
   std::unique_ptr<CodedCall> coding = {};
-  std::size_t own = 0;     ///< which projection this rank's result must have
+  std::size_t own = 0;     ///< the index of the projection that this rank's result must have
   double product = 0;      ///< found
   std::uint64_t hash = 0;  ///< found
   Ticket ticket = {};      ///< keeps its address from being reused

@@ -330,7 +330,7 @@ class SimMessenger::SimPort final : public Port {
   int worker_;
   MessageQueue& queue_;
   std::vector<Peer> peers_;
-  Packet last_;  ///< its payload may still be read
+  Packet last_;  ///< the packet returned last, whose payload may still be read
 };
 
 std::shared_ptr<PortSet> SimMessenger::make(Group group, const PortOptions& options) {
