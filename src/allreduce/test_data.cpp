@@ -63,8 +63,9 @@ Range range_of(const KnownData& k) {
   return {static_cast<std::uint32_t>(active), static_cast<std::uint32_t>(run / active), multiple};
 }
 
-/// How many ranks have other values than ±1 in a random product. Their magnitudes lie between 0.75 and 1.25, so that
-/// every product of some of them is a normal number of every type, and the roundings of all leave a fault visible.
+/// The number of ranks that have other values than ±1 in a random product. Their magnitudes lie between 0.75 and 1.25,
+/// so that every product of some of them is a normal number of every type, and the roundings of all leave a fault
+/// visible.
 std::size_t active_factors(const KnownData& k) {
   constexpr double most = 16;
   return std::min(k.ranks, static_cast<std::size_t>(std::min(most, 0.25 / core::info(k.element).unit_roundoff)));

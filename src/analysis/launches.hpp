@@ -86,7 +86,7 @@ core::Factor find_factor(const std::string& name);
 /// A line "commit: 1a2b to 3c4d" for each difference: program, hosts, processor, MPI, libraries, environment, GPUs.
 std::vector<std::string> differing_conditions(const Side& a, const Side& b);
 
-/// Whether every launch of one side began before every launch of the other. If so, a drift of the machine looks like a
+/// True if every launch of one side began before every launch of the other. If so, a drift of the machine looks like a
 /// difference between the sides.
 bool launched_in_two_blocks(const Side& a, const Side& b);
 

@@ -59,8 +59,8 @@ struct SoakDisturbance {
   double from_s = 0, to_s = 0;
   /// The median of the period's worst interval (for an outlier: its one window), divided by the rank's usual median.
   double ratio = 1;
-  /// How far the worst interval's median exceeds the rank's usual median, in robust deviations of the rank's medians
-  /// (one deviation counts as at least 2 % of the usual median); 0 for an outlier.
+  /// The distance of the worst interval's median above the rank's usual median, in robust deviations of the rank's
+  /// medians (one deviation counts as at least 2 % of the usual median); 0 for an outlier.
   double deviations = 0;
 };
 

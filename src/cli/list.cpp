@@ -146,7 +146,7 @@ std::vector<Member> data() {
           {"text", "words in windows: --data FILE:steps=35", "Marcus et al. 1993"}};
 }
 
-/// Those with a name of their own, and the shipped layer tables with their figures.
+/// The models with a name of their own, and the shipped layer tables with their figures.
 std::vector<Member> models() {
   std::vector<Member> out;
   for (const auto& m : model::model_table()) {

@@ -192,7 +192,7 @@ int run_with_mpi(const bench::Command& command, const bench::Invocation& invocat
   const runtime::MpiSession mpi(argc, argv, threads_for(command, invocation.arguments));
   const int code = run_in_mpi_world(command, invocation, launcher);
   // When the first rank has left with a code other than 0, mpirun sends SIGTERM to those that are still ending MPI.
-  // They are done: the signal may have them, and there is nothing to say.
+  // Their work is done, so the signal may end them without a message.
   if (signals->pending() == 0) signals.reset();
   return code;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the parts of `gradmeter predict` share: predict.cpp reads tables of steps, predict_network.cpp predicts a
-// network on a machine, and predict_own.cpp predicts from our own result files and from tables of collectives.
+// The interface between the parts of `gradmeter predict`: predict.cpp reads tables of steps, predict_network.cpp
+// predicts a network on a machine, and predict_own.cpp predicts from our own result files and from tables of
+// collectives.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `predict --model` and its what-ifs share: the step that a user asks about, functions that set its codec,
-// strategy, algorithm and bucket, and the step's row in the table.
+// The code that `predict --model` and its what-ifs share: the step that a user asks about, functions that set its
+// codec, strategy, algorithm and bucket, and the step's row in the table.
 #pragma once
 #include <cstdint>
 #include <optional>

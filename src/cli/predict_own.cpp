@@ -34,7 +34,7 @@ std::string read_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-/// What one file has of measurements.
+/// The measurements of one file.
 struct OwnFile {
   std::string path;
   std::vector<predict::MeasuredCollective> collectives;

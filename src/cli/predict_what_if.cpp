@@ -103,7 +103,7 @@ WhatIf::WhatIf(const Flags& f, const std::vector<NetworkRow>& rows, const predic
     for (NetworkRow base : rows_) {
       NetworkRow other = predicted(changed(base.asked, c), calibration);
       if (base.p && other.p && base.p->basis != other.p->basis) {
-        // What was measured and what a data sheet says are not compared: both sides are taken from data sheets.
+        // A measured machine is not compared with a data sheet: both sides are taken from data sheets.
         const predict::Calibration nothing({});
         base.asked.machine.fit.reset();
         base = predicted(base.asked, nothing);

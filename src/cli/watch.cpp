@@ -45,7 +45,7 @@ std::string_view environment(const char* name) {
   return value ? value : "";
 }
 
-/// Whether standard output can be drawn on: a terminal, and no dumb one.
+/// True if standard output can be drawn on: a terminal, and no dumb one.
 bool can_draw() { return ::isatty(STDOUT_FILENO) && environment("TERM") != "dumb"; }
 
 /// Without NO_COLOR (no-color.org) and with a terminal.

@@ -31,7 +31,8 @@ struct ExpectedError {
 /// 2019 (natural); Karimireddy et al., ICML 2019 (sign).
 std::optional<ExpectedError> expected_error(const core::ParsedName& codec, std::span<const float> x);
 
-/// What the decoder gets for an encoded x, if the errors of random rounding and of a number format are disregarded.
+/// The value that the decoder gets for an encoded x, if the errors of random rounding and of a number format are
+/// disregarded.
 enum class Arrives : std::uint8_t {
   all,        ///< x itself: on average over the draws, or rounded to the nearest number of a format
   encoded,    ///< a value that differs from x, but is the same for each encoding of x, since nothing is drawn

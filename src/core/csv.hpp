@@ -17,7 +17,7 @@ struct CsvCell {
   std::size_t column = 1;
 };
 
-/// What is wrong with a row, and at which byte of its line. read_csv catches it.
+/// The fault of a row, and the byte of its line at which it is. read_csv catches it.
 struct CsvFault {
   std::size_t column;
   std::string what;

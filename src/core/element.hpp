@@ -112,9 +112,9 @@ constexpr const SmallFormat& small_format(Element e) {
   }
 }
 
-/// What a number too large for the format becomes. `honest`: infinity, or NaN if the format has no infinity, so that
-/// training notices the overflow; used for sums. `saturate`: the largest finite number, which infinities become too;
-/// used by codecs with a scale.
+/// The result of rounding a number that is too large for the format. `honest`: infinity, or NaN if the format has no
+/// infinity, so that training notices the overflow; used for sums. `saturate`: the largest finite number, which
+/// infinities become too; used by codecs with a scale.
 enum class Overflow { honest, saturate };
 
 /// Converts exactly. Of a NaN only the sign is kept.

@@ -28,7 +28,7 @@ struct MessageFaults {
     double probability;  ///< 0 to below 1
     double timeout_s;
     std::uint64_t seed;
-    /// How many times this message is lost, at most 30.
+    /// The number of times that this message is lost, at most 30.
     int losses(const MessagePlace&) const;
   };
   /// Each message takes longer by a random time, uniform from time - jitter to time + jitter.

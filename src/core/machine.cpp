@@ -83,7 +83,7 @@ Machine Machine::with_links_faster(double times) const {
 
 namespace {
 
-/// What is wrong with a description, and with which of its keys: "machine.trunk.latency_s".
+/// The fault of a description, and the key that has it: "machine.trunk.latency_s".
 struct MachineFault {
   std::string place, what;
 };

@@ -257,7 +257,7 @@ struct Point {
   std::vector<double> raw_times_s;
 };
 
-/// What the first line of a run says about its machine and command. `cli` fills in the command, `runtime` the rest.
+/// The machine and command of a run, as its first line describes them. `cli` fills in the command, `runtime` the rest.
 struct RunInfo {
   std::string run_id, time, command, version, commit;
   std::vector<std::string> hosts;
@@ -273,15 +273,15 @@ struct RunInfo {
 /// The share of the time for which the point's threads waited for a core [0..1]. By convention it is 0 if the point has
 /// more threads than cores: they then wait for each other, which says nothing about other programs.
 double run_delay(const Metrics&);
-/// Whether run_delay is over a twentieth of the time.
+/// True if run_delay is over a twentieth of the time.
 bool waits_for_cores(const Metrics&);
 /// Share of the time that the hypervisor took [0..1].
 double steal(const Metrics&);
-/// Whether steal is over a twentieth of the time.
+/// True if steal is over a twentieth of the time.
 bool loses_cores(const Metrics&);
-/// Whether the machine was not in its usual state during most blocks of samples.
+/// True if the machine was not in its usual state during most blocks of samples.
 bool is_mostly_disturbed(const Metrics&);
-/// Whether waits_for_cores, loses_cores or is_mostly_disturbed holds. Such a point is marked, and so is every
+/// True if waits_for_cores, loses_cores or is_mostly_disturbed holds. Such a point is marked, and so is every
 /// conclusion from it.
 bool is_disturbed(const Metrics&);
 /// The share of the point's time that the disturbance may have caused [0..1]; 0 if there was none.

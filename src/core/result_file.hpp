@@ -23,7 +23,7 @@ class FileReader;
 
 inline constexpr int result_schema = 2;
 
-/// How many points a run means to measure. It is written before the run's first point.
+/// The number of points that a run means to measure. It is written before the run's first point.
 struct RunPlan {
   std::int64_t points = 0;
   std::int64_t kept = 0;  ///< number of further points, which are taken from an earlier run (--resume)
@@ -54,7 +54,7 @@ struct ResultFile {
 
 /// lenient: lines that cannot be used are left out, and from lines of a newer schema only the known keys are read.
 enum class Reading { strict, lenient };
-/// Whether the raw times of the points are kept in memory. They are the largest part of a file.
+/// The raw times of the points are kept in memory, or left out. They are the largest part of a file.
 enum class Samples { kept, left_out };
 
 /// Each function gives one line without its newline. Numbers that are not finite become null, and the names of their
@@ -98,7 +98,7 @@ class ResultWriter {
   /// Waits until all lines are on the disk, and closes the file. Errors: BackendError if that fails.
   void finish();
   const std::filesystem::path& path() const { return path_; }
-  /// Whether the last line could not be written. A part of it may be in the file, so nothing should be appended to it.
+  /// True if the last line could not be written. A part of it may be in the file, so nothing should be appended to it.
   bool failed() const { return failed_; }
 
  private:
@@ -151,7 +151,7 @@ class ResultFollower {
   ResultFollower(const ResultFollower&) = delete;
   ResultFollower& operator=(const ResultFollower&) = delete;
 
-  /// What has happened to the file since the last look. replaced: the path now names another file, or the file was cut
+  /// The change of the file since the last look. replaced: the path now names another file, or the file was cut
   /// short, so that `file` begins anew. absent: the file is missing, or cannot be read now (`problem` says why); the
   /// points read so far stay.
   enum class Change : std::uint8_t { none, grown, replaced, absent };
@@ -164,7 +164,7 @@ class ResultFollower {
   /// Points without raw times.
   const ResultFile& file() const;
   const std::string& problem() const { return problem_; }
-  /// When the file was last written [s since 1970], by its time of modification.
+  /// The time at which the file was last written [s since 1970], by its time of modification.
   double last_growth() const { return last_growth_; }
 
  private:

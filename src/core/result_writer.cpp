@@ -187,7 +187,7 @@ void lock(int file, const std::filesystem::path& path) {
       "another job is writing '{}', and lines of both would mix; wait for it, or name another file", path.string()));
 }
 
-/// Whether it is an error of a network's file system whose server is away, or has restarted.
+/// True if the code is an error of a network's file system whose server is away, or has restarted.
 bool may_pass(int code) {
   constexpr std::array codes{EIO, ESTALE, ETIMEDOUT, ENOTCONN, EHOSTDOWN, ENETDOWN, EHOSTUNREACH, EREMOTEIO, ENOENT};
   return std::ranges::find(codes, code) != codes.end();
@@ -261,7 +261,7 @@ void warn(const std::string& what) { print(stderr, "gradmeter: {}\n", what); }
 
 /// Opens the file anew in place of `file`, and writes after its last whole line. Returns the error number; 0: written.
 int write_anew(int file, const std::filesystem::path& path, const std::string& run_id, std::string_view line) {
-  // It is not created: in an empty mount point it would be another file.
+  // The file is opened, not created: in an empty mount point it would be another file.
   const int opened = ::open(path.c_str(), O_RDWR | O_APPEND | O_CLOEXEC);
   if (opened < 0) return errno;
   const int moved = ::dup3(opened, file, O_CLOEXEC);

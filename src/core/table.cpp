@@ -65,7 +65,7 @@ std::size_t total_width(const std::vector<Shown>& shown) {
 /// Columns that a table leaves out, each with its place in the rows.
 using LeftOut = std::vector<std::pair<std::size_t, std::string>>;
 
-/// Their headers in the table's order, each once.
+/// The headers of the columns left out, in the table's order, each once.
 std::vector<std::string> headers_of(LeftOut gone) {
   std::sort(gone.begin(), gone.end());
   std::vector<std::string> headers;

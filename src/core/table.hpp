@@ -19,7 +19,7 @@ struct Column {
   /// A table that is too wide first leaves out all columns with the highest number, then those with the next number,
   /// and so on. Columns with 0 stay as long as possible (see Table::to_string).
   unsigned expendable = 0;
-  /// Whether the column is prose. If a table is still too wide without expendable columns, prose is wrapped to several
+  /// True if the column is prose. If a table is still too wide without expendable columns, prose is wrapped to several
   /// lines; if that does not suffice, other left-aligned columns are wrapped too.
   bool wraps = false;
 };

@@ -24,7 +24,7 @@ struct AssemblyOptions {
   std::string optimizer = "sgd";
   StrategyPtr strategy;
   StrategyOptions strategy_options = {};  ///< the worker takes its loss scale and its format of gradients from these
-  /// Whether an optimizer's norms are those of whole tensors even if a tensor is split over ranks. If false, each rank
+  /// True if an optimizer's norms are those of whole tensors even if a tensor is split over ranks. If false, each rank
   /// takes the norm of its own part.
   bool combines_norms = true;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// When an exchange ends whose calls run one after another, by when the gradients are ready and what a call costs; how
-// early it can end at all, and the cut into buckets with which it ends earliest.
+// Computes when an exchange ends whose calls run one after another, from the times at which gradients are ready and the
+// cost of a call. Also how early it can end at all, and the cut into buckets with which it ends earliest.
 #pragma once
 #include <cstddef>
 #include <span>
@@ -23,8 +23,8 @@ struct ExchangeCost {
 /// bytes or time are left out; where all have one size, only `byte` is known.
 ExchangeCost fit_cost(std::span<const double> bytes, std::span<const double> seconds);
 
-/// When the last call ends. ends: for each bucket the number of tensors in it and in those before it, ascending. A call
-/// begins when its bucket is ready and the call before it is over.
+/// The time at which the last call ends. ends: for each bucket the number of tensors in it and in those before it,
+/// ascending. A call begins when its bucket is ready and the call before it is over.
 double exchange_end(std::span<const ReadyTensor>, std::span<const std::size_t> ends, ExchangeCost);
 
 /// No cut ends earlier: each tensor is sent as soon as it is ready and the link is free, and a call costs nothing.

@@ -31,7 +31,7 @@ struct Forecast {
   Forecast times(std::uint64_t n) const;
 };
 
-/// What a forecast is made for: the calls of some steps on one axis.
+/// The input of a forecast: the calls of some steps on one axis.
 struct ForecastInput {
   std::uint32_t ranks = 1;  ///< ranks of the axis, including servers
   std::span<const model::Tensor> tensors = {};
@@ -47,7 +47,7 @@ struct ForecastInput {
   /// means that one call takes all elements.
   std::size_t message_bytes = 0, max_call_bytes = 0;
 
-  /// How many of these steps have numbers that are multiples of n.
+  /// The number of these steps whose numbers are multiples of n.
   std::uint64_t multiples_of(std::uint64_t n) const { return (first_step - 1 + steps) / n - (first_step - 1) / n; }
 };
 

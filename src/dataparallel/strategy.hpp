@@ -117,7 +117,7 @@ class Worker {
   std::vector<Range> checked_;  ///< ranges that are held back until all have been given
 };
 
-/// What only the strategy itself can count in a run: the numbers of this rank, so far.
+/// Numbers of this rank, so far, that only the strategy itself can count in a run.
 struct Observations {
   /// staleness[k]: how many updates had staleness k, that is, k other updates were applied between the read of their
   /// weights and their own application. Counted while all workers train. A server counts an update once for each of its

@@ -76,8 +76,8 @@ std::optional<std::string> collective_of(std::string_view name) {
   for (const char c : core::lower(name))
     if (c >= 'a' && c <= 'z') plain += c;
   if (plain.ends_with("perf")) plain.resize(plain.size() - 4);
-  // They include names of NCCL's Inspector, PARAM and PyTorch; collectives with counts for each rank (alltoallv) are
-  // other collectives.
+  // The names below include names of NCCL's Inspector, PARAM and PyTorch; collectives with counts for each rank
+  // (alltoallv) are other collectives.
   static const std::map<std::string_view, std::string> known{{"allreduce", "allreduce"},
                                                              {"reducescatter", "reduce_scatter"},
                                                              {"allgather", "all_gather"},

@@ -60,7 +60,7 @@ void check_rates(core::Point&, double algbw, double busbw, double digit, Faults&
 /// Checks that busbw/algbw is right for the collective on the point's ranks; else marks the point mistrusted. Only
 /// rates of three digits or more are checked, and only collectives whose ratio depends on the number of ranks.
 void check_bus_factor(core::Point&, double algbw, double busbw, double digit, Faults&);
-/// Whether `ratio` is within 2 % of `factor`, which is as near as rates of three digits allow.
+/// True if `ratio` is within 2 % of `factor`, which is as near as rates of three digits allow.
 bool is_near(double ratio, std::optional<double> factor);
 /// The number of ranks in each group, which must be the same for all groups. Errors: UsageError "line N: ...".
 std::int64_t size_of_groups(const std::map<std::int64_t, std::int64_t>& ranks_by_group, std::size_t line);
@@ -71,7 +71,7 @@ std::string why_not_of(const std::string& collective, const std::string& op, std
 void check_order(core::Point&, double least, double mean, double most, Faults&);
 /// Adds a further property of the measurement, besides collective and size: root=3, non-blocking.
 void add_problem(core::Point&, const std::string& what);
-/// Whether the sizes that OSU, IMB, Chakra and NCCL's Inspector give for this collective are those of one rank's part,
+/// True if the sizes that OSU, IMB, Chakra and NCCL's Inspector give for this collective are those of one rank's part,
 /// not of the whole buffer.
 bool counts_parts(std::string_view collective);
 /// Multiplies the size by the ranks if the log's size is one rank's part, since our sizes are of the whole buffer.

@@ -182,7 +182,7 @@ std::optional<core::Point> all_reduce_point(const BenchRow& row, const BenchTabl
   return p;
 }
 
-/// Whether the line is a table's head, which then replaces the last one.
+/// True if the line is a table's head, which then replaces the last one.
 bool read_bench_head(std::string_view line, std::size_t number, BenchTable& table) {
   const auto words = words_of(line);
   if (line.find(" AllReduce ") != std::string_view::npos)

@@ -36,7 +36,7 @@ struct Imported {
 
 struct Format {
   std::string_view name, about, source;
-  /// Whether a log is in this format, judged by what the format's tool prints first.
+  /// True if a log is in this format, judged by what the format's tool prints first.
   bool (*recognises)(std::string_view log);
   /// Reads a log. Errors: UsageError "line N: what is wrong" for a row that is cut or not of this format; UsageError
   /// for a log without rows, unless all its rows are of other kinds.

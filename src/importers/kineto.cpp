@@ -91,7 +91,7 @@ void fill_from_inputs(const Json& event, std::int64_t ranks, TracedCall& call) {
   if (!element) return;
   call.element = *element;
   call.bytes = checked_product(elements_in(*dims), core::size_of(*element));
-  // Their input is one rank's part.
+  // The input of these collectives is one rank's part.
   if (call.collective == "all_gather" || call.collective == "gather")
     call.bytes = checked_product(call.bytes, static_cast<std::uint64_t>(ranks));
 }

@@ -29,7 +29,7 @@ std::string without_escapes(std::string_view line) {
   return out;
 }
 
-/// Whether `line` begins with `form`, in which 0 is any digit.
+/// True if `line` begins with `form`, in which 0 is any digit.
 bool has_form(std::string_view line, std::string_view form) {
   if (line.size() < form.size()) return false;
   return std::ranges::equal(line.substr(0, form.size()), form,

@@ -173,7 +173,7 @@ void read_head(std::string_view line, std::size_t number, Run& run) {
     refuse_worlds(number, "a second run ends here, but only one began");
 }
 
-/// Whether a line begins the head of another run than the one that is being read.
+/// True if a line begins the head of another run than the one that is being read.
 bool begins_run(std::string_view line, const Run& run) {
   constexpr std::array<std::string_view, 4> firsts{"# nccl-tests version", "# Collective test starting", "# nThread",
                                                    "# Using devices"};
@@ -304,7 +304,7 @@ core::Point point_of(const Row& row, const Measured& m, core::Point p, Faults& f
   return p;
 }
 
-/// Whether the list lacks a rank, so that it may lack more at its end.
+/// True if the list lacks a rank, so that it may lack more at its end.
 bool has_gap(const Run& run) {
   return !run.list_is_cut && !run.ranks.empty() &&
          run.ranks.size() < static_cast<std::size_t>(run.ranks.rbegin()->first + 1);

@@ -155,7 +155,7 @@ void read_osu_head(std::string_view line, std::size_t number, OsuHead& head) {
     leave_table_out(head, head.title + " of a derived data type", "whether its rate counts the gaps is not said");
 }
 
-/// Whether a row of this table ends the line, after another text that has no blank or one before it. Two blanks at
+/// True if a row of this table ends the line, after another text that has no blank or one before it. Two blanks at
 /// least stand between columns, and the value has its decimals.
 bool hides_osu_row(std::string_view line, const OsuHead& head) {
   std::size_t column = head.columns.size();

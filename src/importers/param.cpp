@@ -97,7 +97,7 @@ std::optional<core::Point> param_row(const std::vector<std::string>& words, bool
     ++faults.without_time;
     return std::nullopt;
   }
-  // Its rates belong to the median.
+  // The row's rates belong to the median.
   set_time(p, time(middle));
   constexpr double digit = 0.001;
   const double algorithm_rate = number_of(words[algbw], number) * unit.algbw,

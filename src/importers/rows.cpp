@@ -98,7 +98,7 @@ void LogReader::end_rows(bool of_log) {
 
 namespace {
 
-/// Whether the last four words are numbers, as in a row whose begin is hidden.
+/// True if the last four words are numbers, as in a row whose begin is hidden.
 bool ends_like_a_row(std::string_view line) {
   constexpr std::size_t least = 4;
   const auto words = words_of(line);

@@ -38,7 +38,7 @@ struct Faults {
   void add_other(const std::string& name, std::size_t line, const std::string& why = no_kind);
   /// Counts a row that cannot be read, and keeps the reason of the first.
   void add_unreadable(std::string why);
-  /// Whether rows were left out, all of them because gradmeter does not have their kind.
+  /// True if rows were left out, all of them because gradmeter does not have their kind.
   bool has_only_other_kinds() const;
   std::string text() const;
 };
@@ -57,7 +57,7 @@ class LogReader {
   void each_line(const std::function<void(std::string_view line, std::size_t number)>& use) const {
     importers::each_line(text_, use);
   }
-  /// Whether the line belongs to the output of another tool. Such output begins with that tool's first line, and ends
+  /// True if the line belongs to the output of another tool. Such output begins with that tool's first line, and ends
   /// where the next output of the format's own tool begins. Its rows are counted as left out, under that tool's name.
   bool is_of_other_tool(std::string_view line, std::size_t number);
   /// Reads a whole row. joined: the row was joined from pieces, so it may be believed only if its columns agree.

@@ -16,7 +16,7 @@ std::string plain_text(std::string_view bytes);
 
 /// The line of the byte at offset `place`, counted from 1.
 std::size_t line_at(std::string_view text, std::size_t place);
-/// Whether `first` is the first character that is not blank.
+/// True if `first` is the first character that is not blank.
 bool begins_with(std::string_view text, char first);
 /// Repairs JSON. Outside of strings, NaN, inf, Infinity and the like (written by Python's json and printf) become null.
 /// Inside strings, control characters become blanks, and bytes that are not UTF-8, such as a path in another encoding,

@@ -116,8 +116,8 @@ std::unique_ptr<Op> make_own_rnn(const Problem&, const OpOptions&, runtime::Devi
 
 /// Takes fp32, bf16, fp16, fp8_e4m3, fp8_e5m2, int8, and the modes tf32, fp8_e4m3_fast and fp8_e5m2_fast.
 std::string cublaslt_refusal(const Problem&);
-/// Its scratch_bytes include the workspace of one algorithm for each alignment of operands that has occurred so far;
-/// each workspace is at most 32 MiB on devices of compute capability 9.0 and later, else 4 MiB.
+/// The operation's scratch_bytes include the workspace of one algorithm for each alignment of operands that has
+/// occurred so far; each workspace is at most 32 MiB on devices of compute capability 9.0 and later, else 4 MiB.
 std::unique_ptr<Op> make_cublaslt_op(const Problem&, const OpOptions&, runtime::Device&);
 
 /// Takes fp32, bf16 and fp16.

@@ -49,7 +49,7 @@ bool multiplies(const Op& op) {
   return (kind == KernelKind::gemm || kind == KernelKind::conv) &&
          (p == Precision::fp32 || p == Precision::bf16 || p == Precision::int8);
 }
-/// Whether the operation brings one operand into another layout.
+/// True if the operation brings one operand into another layout.
 bool packs(const Op& op) {
   return !op.problem() && op.inputs().size() == 1 && op.outputs().size() == 1 &&
          op.implementation().starts_with("onednn");
@@ -66,7 +66,7 @@ double flushed(const ReferenceSum& sum) {
   return std::numeric_limits<float>::min() * (4 * static_cast<double>(sum.terms) + sum.size);
 }
 
-/// Whether it is a linear product whose operands can be read quickly.
+/// True if the operation is a linear product whose operands can be read quickly.
 bool projects(const Op& op) {
   constexpr std::size_t most_elements = std::size_t{1} << 20;
   if (!multiplies(op)) return false;

@@ -140,12 +140,12 @@ std::span<const OpBackend> op_backends();
 /// Adds a row after the existing ones. Call it before threads begin; it invalidates spans of the table.
 void add_op_backend(const OpBackend&);
 
-/// Why no backend of the device takes the problem: the reason that the last of them gives; empty: some backend takes
-/// it.
+/// The reason why no backend of the device takes the problem: the reason that the last of them gives; empty: some
+/// backend takes it.
 std::string op_refusal(const Problem&, const runtime::Device& = runtime::host_device());
 /// As the other `op_refusal`, by the device's name. A device that was not opened has no rows and counts as the host.
 std::string op_refusal(const Problem&, std::string_view device);
-/// Whether software rounds to the problem's precision, so that a time says nothing about hardware that has the
+/// True if software rounds to the problem's precision, so that a time says nothing about hardware that has the
 /// precision. A GPU without products in that precision is such a case too. device: as for `op_refusal`.
 bool is_rounded_by_software(const Problem&, std::string_view device);
 /// The first words of `Op::implementation` if the device leaves the operation to the host, which works on copies. A

@@ -29,7 +29,7 @@ struct Tensor {
   std::string name;
   std::vector<std::size_t> shape;
   std::size_t offset, count;
-  /// Whether this is only a part of a tensor, of which the other tensor ranks hold the other parts.
+  /// True if this is only a part of a tensor, of which the other tensor ranks hold the other parts.
   bool is_part = false;
   /// place in the whole model; columns 0: by convention, the model is not split, so offset and count give the place
   WholePlace whole = {};
@@ -95,10 +95,10 @@ class Model {
   virtual double step_flops(std::size_t samples) const = 0;
   /// False: its loss has no meaning; it only computes and exchanges as a real network would.
   virtual bool learns() const { return true; }
-  /// What a user must know to judge the model's times; empty: nothing.
+  /// A note that a user needs to judge the model's times; empty: none.
   virtual std::string note() const { return {}; }
-  /// Names of its layers. The numbers that its passes give to `Queue::enter_layer` are indices of this list. Empty: its
-  /// passes give none.
+  /// The names of the model's layers. The numbers that its passes give to `Queue::enter_layer` are indices of this
+  /// list. Empty: its passes give none.
   virtual std::vector<std::string> layer_names() const { return {}; }
   /// The operations that this rank runs: pass_problems in a forward and backward pass, forward_problems in a forward
   /// pass alone. Only the layers that the rank holds are counted. Each operation has as many samples as the model gives
@@ -111,7 +111,7 @@ class Model {
   }
   /// Bytes of activations and work space for so many samples, without the flat buffers.
   virtual std::size_t workspace_bytes(std::size_t samples) const = 0;
-  /// What it needs from the ranks that hold its other parts; nothing when it is whole.
+  /// The needs of this part from the ranks that hold the model's other parts; none when the model is whole.
   virtual PeerNeeds peer_needs() const { return {}; }
   virtual PeerTraffic pass_traffic(std::size_t samples) const { return (void)samples, PeerTraffic{}; }
   virtual PeerTraffic forward_traffic(std::size_t samples) const { return (void)samples, PeerTraffic{}; }

@@ -32,7 +32,7 @@ struct ModelRequest {
 /// One row of the table that `gradmeter list models` prints.
 struct ModelEntry {
   std::string_view name, description, source;
-  /// What the bare name means for 28 × 28 images of ten digits, or for the built-in language.
+  /// The full name that the bare name stands for, given 28 × 28 images of ten digits, or the built-in language.
   std::string_view default_name;
   std::unique_ptr<Network> (*make)(const core::ParsedName&, const ModelRequest&);
   bool reads_text = false;  ///< the data are sentences, in which each token is to be predicted
@@ -45,7 +45,7 @@ std::span<const ModelEntry> model_table();
 /// Errors: UsageError for an unknown name, for parameters that the model does not have, and when the model does not fit
 /// the data, lacks the precision, or cannot be split as the request's part says.
 std::unique_ptr<Model> make_model(std::string_view name, const ModelRequest&);
-/// Whether software, not the processor, rounds to the precision in some of the model's operations. The model's times
+/// True if software, not the processor, rounds to the precision in some of the model's operations. The model's times
 /// then tell nothing about the precision.
 bool is_rounded_by_software(std::string_view name, const ModelRequest&);
 

@@ -21,7 +21,7 @@ double dot(const Vector& a, const Vector& b) {
   return sum;
 }
 
-/// What the terms of a machine are known to be: the covariance of their logarithms.
+/// The knowledge about a machine's terms: the covariance of their logarithms.
 class Knowledge {
  public:
   explicit Knowledge(const std::array<Prior, term_count>& priors) {

@@ -64,7 +64,7 @@ std::optional<double> wire_share(const MeasuredCollective& c) {
   return n == 0 ? 1 : static_cast<double>(codec->codec->wire_bytes(n)) / static_cast<double>(c.bytes);
 }
 
-/// Of a buffer's bytes, how many a rank decodes: what it adds up and what it gets.
+/// The share of a buffer's bytes that a rank decodes: those that it adds up, and those that it receives as results.
 double decoded(double ranks) { return 2 * (ranks - 1) / ranks; }
 
 std::array<Prior, link_term_count> link_priors(const MeasuredCollective& c) {
@@ -262,7 +262,7 @@ std::optional<double> CollectiveCalibration::by_terms(const System& system, cons
   return seconds;
 }
 
-/// What the terms miss of the same call on other ranks; they miss it on more ranks too.
+/// The error of the terms for the same call on other numbers of ranks, which is expected on more ranks as well.
 Missed CollectiveCalibration::missed(const System& system, const MeasuredCollective& c) const {
   constexpr double shrinkage = 0.25;
   double away = 0, squares = 0, weight = 0;
@@ -317,7 +317,7 @@ void CollectiveCalibration::fit(const std::string& name, bool with_spread) {
   system.log_terms = fit_terms(priors, residuals, noise);
   system.spread = spread_of_one_group;
   if (!with_spread) return;
-  // What was fitted is too near: rows are predicted from those of other ranks.
+  // The fit's own errors are too small, so each row is predicted from the rows of other numbers of ranks.
   const auto leave_out = [&](const auto& group) {
     std::set<std::string> groups;
     for (const MeasuredCollective* c : rows) groups.insert(group(*c));

@@ -44,13 +44,13 @@ std::string exchange_system(const core::Factors&);
 /// The points with status ok of experiment `allreduce` in a result file. A point without a measured time gets a
 /// `problem`.
 std::vector<MeasuredCollective> collectives_of(std::span<const core::Run>, const std::string& file);
-/// Whether this is a table of collectives: only such a table has a column `op`.
+/// True if this is a table of collectives: only such a table has a column `op`.
 bool is_collective_table(std::string_view text);
 /// Reads a table with the columns system, gpus, op, bytes and time_us, and optionally gpus_per_node, nodes, dtype and
 /// id. Errors: UsageError "FILE:LINE: …".
 std::vector<MeasuredCollective> read_collectives(std::string_view text, const std::string& file);
 
-/// What is fitted of a machine's links. The order is that of `log_terms` below.
+/// The quantities of a machine's links that are fitted. The order is that of `log_terms` below.
 enum class LinkTerm : std::uint8_t {
   within_latency,   ///< [s]
   within_rate,      ///< [bytes/s]

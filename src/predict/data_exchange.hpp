@@ -12,7 +12,7 @@
 
 namespace gradmeter::predict {
 
-/// What was chosen for the exchange. The default is what training software usually does: it exchanges gradients in each
+/// The choices for the exchange. The default is that of usual training software: it exchanges gradients in each
 /// step, by a ring in a node and a tree between nodes. The default buckets are so small that the exchange runs beside
 /// the whole backward pass, and only the time by which it is longer is exposed.
 struct ExchangeChoice {
@@ -44,8 +44,8 @@ struct ExchangeLinks {
   double within_bytes_per_s = 1, between_bytes_per_s = 1;
   double reduce_bytes_per_s = 1;
 };
-/// Why the algorithm does not work on so many ranks; empty: it does. Precondition: `algorithm` is empty or has a closed
-/// form.
+/// The reason why the algorithm does not work on so many ranks; empty: it does. Precondition: `algorithm` is empty or
+/// has a closed form.
 std::string algorithm_refusal(const std::string& algorithm, std::uint32_t ranks, std::uint32_t ranks_per_node);
 /// The time of an all-reduce by the algorithm's closed form [s]. Precondition: the algorithm is named and not refused.
 double all_reduce_seconds(const std::string& algorithm, double bytes, const ExchangeLinks&);

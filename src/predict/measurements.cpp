@@ -38,7 +38,7 @@ class Cells {
     if (problem_.empty()) problem_ = fmt::format("'{}' is no whole number for {}", text(column), column);
     return 0;
   }
-  /// Why the first cell that could not be read could not be; empty: all could be.
+  /// The reason why the first unreadable cell could not be read; empty: all could be.
   const std::string& problem() const { return problem_; }
 
  private:

@@ -356,7 +356,7 @@ std::optional<OwnStepCalibration::Modelled> OwnStepCalibration::modelled(const O
   return out;
 }
 
-/// What the modelled step lacks on the measured ranks of the same curve, those nearest most.
+/// The time that the modelled step lacks at the measured numbers of ranks of the same curve; the nearest weigh most.
 Missed OwnStepCalibration::missed(const OwnStep& s) const {
   constexpr double shrinkage = 0.25;
   double away = 0, squares = 0, weight = 0;

@@ -28,7 +28,7 @@ struct ScaledStep {
 /// doubling of GPUs, ov the share of the backward pass (⅔ of T1) that can hide exchange, and fe the share of C that is
 /// exposed in any case.
 ScaledStep scaled_step(const MeasuredStep&, std::span<const MeasuredStep> known, const core::Machine&);
-/// Why the exchange that the row chooses cannot be predicted on its GPUs; empty: it can.
+/// The reason why the exchange that the row chooses cannot be predicted on its GPUs; empty: it can.
 std::string exchange_refusal(const MeasuredStep&, const core::Machine&);
 /// T [s] by the formula above, where T1 is `one_gpu_s`, measured on `gpus_of_it` GPUs.
 double scaled_seconds(const MeasuredStep&, double one_gpu_s, double gpus_of_it, const core::Machine&);

@@ -126,7 +126,8 @@ void set_interval(Prediction& p, double spread, double times_ranks) {
 }
 
 double spread_of(std::vector<double> away) {
-  // Of n rows that were left out, the next row is within the k-th smallest with probability k / (n + 1).
+  // Given the errors of n rows that were left out, that of the next row is at most the k-th smallest with probability
+  // k / (n + 1).
   constexpr double ninety = 0.9;
   const double n = static_cast<double>(away.size());
   const double share = n > 1 ? std::min(1.0, (ninety * (n + 1) - 1) / (n - 1)) : 1;

@@ -16,7 +16,7 @@
 
 namespace gradmeter::predict {
 
-/// What a prediction is made from.
+/// The basis of a prediction.
 enum class Basis : std::uint8_t { data_sheet, fit, measured_step, layer_costs };
 std::string_view name(Basis);
 
@@ -63,8 +63,8 @@ struct PredictionOrReason {
   std::string reason = {};  ///< why there is none
 };
 
-/// What calibration rows tell about systems: the fitted terms, and how far predictions were from rows that their fit
-/// had left out.
+/// The result of calibration for the systems of its rows: the fitted terms, and how far predictions were from rows that
+/// their fit had left out.
 class Calibration {
  public:
   explicit Calibration(std::vector<MeasuredStep> rows);

@@ -183,7 +183,7 @@ double TransformerStep::layer_parameters() const {
 }
 double TransformerStep::end_parameters() const { return vocabulary_ * hidden_; }
 
-/// Of products in 8 or 4 bits, relative to those in 16.
+/// The rate of products in 8 or 4 bits, relative to products in 16.
 double TransformerStep::narrow_gain(const Terms& t) const {
   constexpr double of_four_bits = 1.4;  // relative to 8 bits, whose peak is half
   return (fp8_ || fp4_ ? t[Term::fp8_gain] : 1) * (fp4_ ? of_four_bits : 1);

@@ -57,8 +57,8 @@ MachineOrReason machine_of(const MeasuredStep&);
 std::array<Prior, term_count> priors_of(const core::Machine&, const MeasuredStep&);
 /// The terms of the machine's fit where it has one, else the middles of the priors.
 Terms terms_of(const core::Machine&, const MeasuredStep&);
-/// Why no step can be predicted on this machine: it has no device, or a data sheet that lacks a peak or a memory rate.
-/// Empty: steps can be predicted.
+/// The reason why no step can be predicted on this machine: it has no device, or a data sheet that lacks a peak or a
+/// memory rate. Empty: steps can be predicted.
 std::string lacks_of(const core::Machine&);
 
 /// Published networks, which tables and users give by name. Sources: Grattafiori et al., "The Llama 3 herd of models",
@@ -99,7 +99,7 @@ class TransformerStep {
   static std::string refusal(const MeasuredStep&);
   /// Precondition: not refused.
   TransformerStep(const MeasuredStep&, const core::Machine&);
-  /// Why the chosen exchange cannot be predicted on these ranks; empty: it can.
+  /// The reason why the chosen exchange cannot be predicted on these ranks; empty: it can.
   std::string exchange_refusal() const;
   /// Precondition: the exchange is not refused.
   StepParts parts(const Terms&) const;

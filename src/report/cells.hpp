@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tables of reports share: values as the text of cells, columns of tables and of CSV, and groups of points.
+// The parts that tables of reports share: values as the text of cells, columns of tables and of CSV, and groups of
+// points.
 #pragma once
 #include <concepts>
 #include <functional>
@@ -67,7 +68,7 @@ std::string slow_and_busy(const core::Point&);
 std::string counted(std::integral auto n, std::string_view what) {
   return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
 }
-/// Whether busy threads outnumber cores; tables mark such points "*".
+/// True if busy threads outnumber cores; tables mark such points "*".
 bool oversubscribed(const core::Point&);
 /// The values of a factor, by canonical name, with names as short as they can be while they still differ: "qsgd4", or
 /// if that is not enough "qsgd4:bucket=128".

@@ -16,7 +16,7 @@ namespace gradmeter::report {
 /// and the run has written nothing for a long time.
 enum class RunState : std::uint8_t { none, running, ended, gone, silent };
 
-/// What an observer knows besides the file's contents. Times are in seconds since 1970.
+/// The facts that an observer knows besides the file's contents. Times are in seconds since 1970.
 struct Observation {
   double now = 0, last_growth = 0;
   bool is_held = false;   ///< somebody has the writer's lock

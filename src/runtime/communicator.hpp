@@ -18,14 +18,14 @@
 
 namespace gradmeter::runtime {
 
-/// What the ranks of a run are.
+/// The ranks of a run are processes or threads.
 enum class RanksAs : std::uint8_t { processes, threads };
 std::string_view name(RanksAs);
 
 enum class Combine { sum, min, max, product };
 double combined(double a, double b, Combine);
 
-/// Whether memory that ranks free together may be freed now. It may not while an exception propagates, since the other
+/// True if memory that ranks free together may be freed now. It may not while an exception propagates, since the other
 /// ranks may never come to free it; this rank is then about to end.
 bool may_free() noexcept;
 

@@ -37,9 +37,9 @@ class Device {
   /// Page-locks `memory` of this process while the result lives, so that copies between it and this device are as fast
   /// as possible. Null: this device has no use for that.
   virtual std::shared_ptr<void> pin(std::span<std::byte> memory) { return (void)memory, nullptr; }
-  /// Whether this device is a stand-in for tests: its results are right, but its times mean nothing.
+  /// True if this device is a stand-in for tests: its results are right, but its times mean nothing.
   virtual bool is_emulated() const { return false; }
-  /// Whether transports reach only a copy of the device's memory, which `DeviceAccess::to_transport` and
+  /// True if transports reach only a copy of the device's memory, which `DeviceAccess::to_transport` and
   /// `from_transport` update.
   virtual bool is_staged() const { return false; }
   /// The address at which transports reach a buffer of this device or of the host.
@@ -160,7 +160,7 @@ class Queue {
   }
 
  private:
-  /// Whether the buffer has a copy that transports reach.
+  /// True if the buffer has a copy that transports reach.
   bool has_twin(const ConstBuffer& b) { return b.on_device() && b.bytes() > 0 && device().is_staged(); }
 };
 

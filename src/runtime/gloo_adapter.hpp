@@ -12,11 +12,11 @@ namespace gradmeter::runtime {
 
 enum class GlooAlgorithm { ring, bcube };
 
-/// Why this program has no gloo, and what to do about it; empty: it has gloo.
+/// The reason why this program has no gloo, and what to do about it; empty: it has gloo.
 std::string gloo_refusal();
 /// "gloo 0.5.0", from the headers that the program was built with; empty without gloo.
 std::string gloo_version();
-/// Whether gloo has its own operators for this type: fp64, fp32, fp16, int64, int32 and int8.
+/// True if gloo has its own operators for this type: fp64, fp32, fp16, int64, int32 and int8.
 bool gloo_has(core::Element);
 
 /// A full mesh of TCP connections between the ranks: over loopback if all share a host, else over the interface to

@@ -289,7 +289,7 @@ void PeerCollective::submit(const Call& call) {
   queue_.submit(kernel_.row, {.flops = 0, .bytes = bytes}, [&] { kernel_.launch(c, call); });
 }
 
-/// Why kernels cannot read the memory of these ranks' GPUs; empty: they can, as far as the request says.
+/// The reason why kernels cannot read the memory of these ranks' GPUs; empty: they can, as far as the request says.
 std::string peers_refusal(const Request& r) {
   if (r.shape.ranks_per_node != r.shape.ranks) return fmt::format("{} needs all ranks on one node", r.name.base);
   if (r.shape.ranks <= cuda::most_peers) return {};

@@ -47,7 +47,7 @@ struct CallNumbers {
   bool is_given_up;       ///< a barrier was given up, so peers' memory may be gone
 };
 
-/// Whether a thread of this block has given up a barrier.
+/// True if a thread of this block has given up a barrier.
 __device__ inline std::uint32_t& block_gives_up() {
   GPU_SHARED(std::uint32_t, word, [1]);
   return word[0];
@@ -60,7 +60,7 @@ __device__ inline CallNumbers numbers_of(const PeerCall& c) {
   return {calls % 2, c.barriers * calls + 1, gpu::look_at(given_up_of(c)) != 0};
 }
 
-/// Whether a wait that began at the time `begin` must end without the flag: the host says so, another block of this GPU
+/// True if a wait that began at the time `begin` must end without the flag: the host says so, another block of this GPU
 /// has given up, or the wait is too long.
 __device__ inline bool must_leave(const PeerCall& c, unsigned from, std::uint64_t begin) {
   if (gpu::look_at(given_up_of(c)) != 0) return true;

@@ -56,7 +56,7 @@ struct GraphShape {
 };
 
 /// Two collectives that capture a call when it is first made on its buffers, and launch the graph for every later call.
-/// They keep only the graphs for calls of one length; a call of another length discards them. The first call is slower,
+/// Only the graphs for calls of one length are kept; a call of another length discards them. The first call is slower,
 /// since it captures before it launches, so a caller that times calls first makes an untimed one.
 /// Source: CUDA C++ Programming Guide, "CUDA Graphs"; NCCL User Guide, "Using NCCL with CUDA Graphs"
 struct GraphedCollectives {

@@ -188,7 +188,7 @@ StatedCost recursive_doubling_cost(const Request& r) {
   return folded(inner, r.shape.ranks);
 }
 
-/// How many digits of this base number the ranks; null: the ranks are no power of it.
+/// The number of digits of a rank in this base; null: the number of ranks is no power of the base.
 std::optional<u32> digits_of(u32 ranks, u32 base) {
   u32 digits = 0;
   for (; ranks % base == 0; ranks /= base) ++digits;

@@ -24,7 +24,7 @@ namespace gradmeter::allreduce {
 /// on all ranks.
 /// Cost:   2 barriers; p·n bytes read and p·n written by all ranks together. Calls of up to `small` bytes have 1
 ///         barrier, and every rank reads all p·n bytes. Buffers that go through the arena have one barrier a chunk.
-///         Those that are copied between processes: 2(p-1) system calls a piece, and max(512 KiB, 16p KiB) of memory.
+///         Buffers that are copied between processes: 2(p-1) system calls a piece, and max(512 KiB, 16p KiB) of memory.
 /// Errors: BackendError when a call is started before the last one is complete; when some ranks' buffers are in the
 ///         arena and others' are not; when the kernel refuses a copy. The other ranks then wait for this one.
 class ShmDirect final : public Collective {

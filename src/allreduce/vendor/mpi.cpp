@@ -45,7 +45,7 @@ runtime::Reduction mpi_reduction(core::Element e, Op op) {
   return {e, combine_of(op)};
 }
 
-// It is below INT_MAX, and a round number so that pieces stay aligned.
+// The length of a piece is below INT_MAX, and a power of two so that pieces stay aligned.
 constexpr std::size_t longest_piece = std::size_t{1} << 30;
 
 /// Can a long buffer go in pieces, each of which is the same collective?

@@ -287,7 +287,7 @@ std::optional<Finding> codecs_on_link(std::span<const Point> points, core::Bytes
     f.rows.push_back({0, i});
     f.figures["speed_with_" + core::to_text(names.back())] = gains.back().faster;
   }
-  // Those that save no bits come last.
+  // Codecs that save no bits come last.
   std::ranges::stable_sort(gains, [](const CodecGain& a, const CodecGain& b) {
     return std::isnan(b.faster.value) ? !std::isnan(a.faster.value) : a.faster.value > b.faster.value;
   });

@@ -48,10 +48,10 @@ Relation compare(const Estimate& a, const Estimate& b);
 /// a/b with the widest interval that the 95 % intervals of a and b allow.
 Estimate ratio(const Estimate& a, const Estimate& b);
 
-/// Whether the efficiency is too high to be true: its 95 % interval lies above 105 %, or, if it has no interval, it is
+/// True if the efficiency is too high to be true: its 95 % interval lies above 105 %, or, if it has no interval, it is
 /// above 110 %.
 bool is_implausible(const MergedRow&);
-/// Whether the row has an efficiency that has a 95 % interval and is not implausible. Only from such rows of `scale` is
+/// True if the row has an efficiency that has a 95 % interval and is not implausible. Only from such rows of `scale` is
 /// anything concluded.
 bool has_efficiency(const MergedRow&);
 

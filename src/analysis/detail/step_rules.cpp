@@ -74,7 +74,7 @@ std::pair<const MergedRow*, const MergedRow*> extremes(const Group& curve) {
   return out;
 }
 
-/// Whether between some two rows efficiency moves that way beyond doubt as the mini-batch grows.
+/// True if between some two rows efficiency moves that way beyond doubt as the mini-batch grows.
 bool moves(const Group& curve, Relation way) {
   Estimate before{.low = -std::numeric_limits<double>::infinity(), .high = std::numeric_limits<double>::infinity()};
   for (const MergedRow* row : curve) {

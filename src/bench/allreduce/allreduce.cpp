@@ -198,8 +198,8 @@ class CollectiveSweep final : public Experiment {
     p.row.metrics[core::Metric::predicted_time_s] = o->predicted_s;
   }
 
-  /// How many points like `first` take as long as those of later groups at least. Only the same collective is
-  /// comparable: with fewer bytes it takes less, in proportion at the least.
+  /// The number of points like `first` that take as long as the points of later groups at least. Only the same
+  /// collective is comparable: with fewer bytes it takes less, in proportion at the least.
   double points_after(std::size_t group, const CollectivePoint& first) const {
     double points = 0;
     for (const auto& p : points_) {
@@ -209,7 +209,7 @@ class CollectiveSweep final : public Experiment {
     return points;
   }
 
-  /// They share buffers and bindings.
+  /// The points of this collective that are to be measured. They share buffers and bindings.
   std::vector<CollectivePoint> due(const CollectiveInfo& c) const {
     std::vector<CollectivePoint> out;
     for (const auto& p : points_) {

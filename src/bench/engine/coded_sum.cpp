@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::uint64_t common_stream = 0, signs_stream = 0x7369676e73;
 
-/// Its table is made once.
+/// The test gradient with normally distributed numbers, whose table is made once.
 const compression::TestGradient& gaussian() {
   static const compression::TestGradient g("gaussian");
   return g;

@@ -69,7 +69,7 @@ class Canary {
   CanaryTimes times_;
 };
 
-// What follows finds how steady the machine was while points took turns. The canary runs between turns. The latest
+// The code below finds how steady the machine was while points took turns. The canary runs between turns. The latest
 // round before a turn decides whether the turn counts as disturbed, for the blocks of all points in that turn.
 
 struct MachineState {

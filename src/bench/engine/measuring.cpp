@@ -232,7 +232,7 @@ bool is_open(const Finding& f) {
   return (f.kind == FindingKind::change || f.kind == FindingKind::fastest_exchange) && !(f.severity > 0);
 }
 
-/// Of a sweep over sizes the largest size has the answer, each placement its own.
+/// In a sweep over sizes, only the finding for the largest size is added, for each placement.
 void add_exchanges(const std::vector<Finding>& found, std::vector<const Finding*>& out) {
   const auto size = [](const Finding& f) {
     const auto* bytes = f.factors[core::Factor::size_bytes].as<std::int64_t>();

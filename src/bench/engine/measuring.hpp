@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all commands that measure share: their course, the output of rows, and the lines below their tables.
+// The parts that all commands that measure share: their course, the output of rows, and the lines below their tables.
 #pragma once
 #include <functional>
 #include <map>

@@ -22,7 +22,7 @@ std::vector<std::vector<int>> members_of(std::span<const int> node_of) {
   return members;
 }
 
-/// How many ranks each node gives.
+/// The number of ranks that each node gives.
 std::vector<std::size_t> shares(const std::vector<std::vector<int>>& members, std::size_t ranks, Placement p) {
   std::vector<std::size_t> share(members.size(), 0);
   for (std::size_t left = ranks; left > 0;) {

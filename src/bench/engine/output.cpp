@@ -46,7 +46,7 @@ OutputFlags read_output_flags(const Flags& f) {
   if (o.path.empty() && (o.force && !other_file) + o.resume + o.append > 0) {
     throw UsageError("--force, --resume and --append need the result file's name in --out");
   }
-  // It is named in notes, in the closing of a run, and in the commands to run next.
+  // The path is printed in notes, at the end of a run, and in the commands to run next.
   if (std::ranges::any_of(o.path, [](char c) { return (c >= 0 && c < ' ') || c == 0x7F; }))
     throw UsageError(fmt::format("--out {}: has control characters; give a plain name", o.path));
   return o;

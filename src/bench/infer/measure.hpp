@@ -26,8 +26,8 @@ struct PrecisionAccuracy {
   double accuracy = 0;  ///< accuracy in the precision
   PairedMean lost;      ///< loss of accuracy against fp32, in which the network was trained
   double error = 0;  ///< ‖logits − reference‖ / ‖reference‖, where the reference is the host's logits in fp32
-  /// What kernels::CallCheck found wrong in an operation on the host, in the precision's own passes or the fp32 passes
-  /// that they are compared with; empty: nothing.
+  /// The fault that kernels::CallCheck found in an operation on the host, in the precision's own passes or the fp32
+  /// passes that they are compared with; empty: nothing.
   std::string fault = {};
 };
 /// The reason why the logits cannot be the network's; empty: they can be. In fp32 they may differ from the host's only

@@ -79,7 +79,7 @@ constexpr std::size_t most_pending = 1000;
 /// One clearing takes the device about as long as the host needs for so many submissions.
 constexpr std::size_t submissions_of_clearing = 8;
 
-/// How many samples of so many submissions may be pending, with the clearings before them.
+/// The number of samples, each of `submissions` submissions, that may be pending, with the clearings before them.
 std::size_t samples_at_once(std::size_t submissions) {
   return std::max<std::size_t>(
       1, most_pending * submissions_of_clearing / ((submissions_of_clearing + 1) * (submissions + 1)));

@@ -14,7 +14,7 @@
 
 namespace gradmeter::bench {
 
-/// Where the operands are when a call begins. hot: in the caches, as the call before left them. cold: in memory.
+/// The place of the operands when a call begins. hot: in the caches, as the call before left them. cold: in memory.
 enum class CacheState : std::uint8_t { hot, cold };
 std::string_view name(CacheState);
 

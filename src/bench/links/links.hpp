@@ -20,7 +20,7 @@
 
 namespace gradmeter::bench {
 
-/// Which ranks send to each other at the same time.
+/// The pairs of ranks that send to each other at the same time.
 ///   one-way           every pair by itself, first one way, then the other: latency and bandwidth of each link
 ///   both-ways         every pair, both ways at once (OSU's osu_bibw)
 ///   multi-pair        1, 2, 4 … ranks of the first half to as many of the second (osu_mbw_mr)

@@ -19,7 +19,7 @@ int tournament_rounds(int ranks) { return ranks < 2 ? 0 : circle_of(ranks); }
 int tournament_partner(int ranks, int round, int rank) {
   const int circle = circle_of(ranks);
   const bool even = ranks % 2 == 0;
-  // Those on the circle meet when their places add up to the round; the place that meets itself meets the one that
+  // Ranks on the circle meet when their places add up to the round; the place that meets itself meets the one that
   // stands still.
   if (even && rank == circle) {
     for (const int r : {round, round + circle}) {

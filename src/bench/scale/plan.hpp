@@ -16,7 +16,7 @@ namespace gradmeter::bench {
 enum class Scaling { weak, strong };
 std::string_view name(Scaling);
 
-/// What the user asked for; each list is a factor.
+/// The factors that the user asked for; each list is one of them.
 struct ScaleFactors {
   std::vector<std::string> models;  ///< canonical
   std::vector<std::size_t> batches;
@@ -64,7 +64,7 @@ ScalePoint node_of(ScalePoint, const NodeMap& world, int ranks_per_node);
 ScalePoint control_of(ScalePoint);
 
 /// Plans all points, baselines first: one rank before more, `independent` before the points that are compared with it.
-/// It adds controls that were not asked for: one rank, and `independent` at every rank count.
+/// Adds controls that were not asked for: one rank, and `independent` at every rank count.
 std::vector<ScalePoint> plan_scale(const ScaleFactors&);
 
 /// The point's factors in its row: automatic choices are resolved, factors that do not apply are null.

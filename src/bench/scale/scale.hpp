@@ -46,7 +46,7 @@ struct ScaleListener {
 };
 
 /// Collective over the session's world. `finished`: points of earlier runs by Factors::key(), the same on every rank.
-/// They are measured again only where new points are compared with them.
+/// Finished points are measured again only where new points are compared with them.
 /// Returns the number of points with a wrong result, which have status wrong. Errors: Interrupted.
 std::size_t run_scale(Session&, const ScaleOptions&, const FinishedRows& finished, const ScaleListener&);
 

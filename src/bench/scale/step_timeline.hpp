@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When each layer of a step was computed and each bucket exchanged, by the times that the probe has recorded.
+// The times at which each layer of a step was computed and each bucket exchanged, from what the probe has recorded.
 #pragma once
 #include <optional>
 #include <span>

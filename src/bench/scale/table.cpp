@@ -85,7 +85,7 @@ std::string undecided_note(const Point& p) {
                      core::is_disturbed(p.metrics) ? "quieter cores" : "a longer --time-budget");
 }
 
-/// What all measured points of a curve have to say, such as how the processor multiplies; empty where they differ.
+/// The remark that all measured points of a curve have, such as how the processor multiplies; empty where they differ.
 std::string common_remark(std::span<const Point* const> curve) {
   const auto is_ok = [](const Point* p) { return p->status == core::Status::ok; };
   const auto first = std::ranges::find_if(curve, is_ok);

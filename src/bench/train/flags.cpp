@@ -87,7 +87,8 @@ std::vector<dataparallel::StrategyPtr> parse_strategies(const std::string& text)
   return out;
 }
 
-/// Those that have servers, which some must, with each of these numbers of them.
+/// Replaces each strategy that has servers by one strategy for each of these numbers of servers. Some must have
+/// servers.
 std::vector<dataparallel::StrategyPtr> with_servers(const std::vector<dataparallel::StrategyPtr>& strategies,
                                                     const std::vector<std::uint64_t>& servers) {
   std::vector<dataparallel::StrategyPtr> out;

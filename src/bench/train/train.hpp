@@ -76,7 +76,7 @@ void check_noise_scale(const TrainOptions&, int ranks);
 TrainResult run_train(Session&, const TrainOptions&, const TrainListener&);
 
 std::string train_header();
-/// What the columns of the table are.
+/// The meaning of the table's columns.
 std::string train_legend();
 /// One line for an epoch's point; empty for a point without an accuracy.
 std::string train_row(const core::Point&);

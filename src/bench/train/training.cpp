@@ -55,7 +55,7 @@ dataparallel::RankFabricOptions options_of(const Session& s, const runtime::Comm
   if (on_device) o.queue = &queues.computation;
   if (on_device && c.algorithm && c.algorithm->works_on_devices()) o.exchange.queue = &queues.exchange;
   o.spin_policy = spin_policy(s, comm, c, l);
-  // Its own server does not keep a worker from waiting: it works when the worker does not.
+  // A worker may spin although its own server needs a core, too: the server works while the worker does not.
   o.worker_spin_policy = runtime::spin_policy_for(s.ranks_per_node(comm.size()) * c.threads, s.cores_per_node());
   o.progress = needs_progress_thread(c, l) ? dataparallel::ProgressMode::thread : dataparallel::ProgressMode::on_wait;
   o.message_faults = c.injection.messages;

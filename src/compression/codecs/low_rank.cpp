@@ -133,7 +133,7 @@ HWY_EXPORT(ReconstructRow);
 
 namespace {
 
-/// How many elements row i has.
+/// The number of elements in row i.
 std::size_t row_length(const Matrix& m, std::size_t i) { return std::min(m.columns, m.count - i * m.columns); }
 
 constexpr std::size_t most_rank = 1024;

@@ -77,7 +77,7 @@ __device__ inline T load_at(const std::byte* from) {
   return *reinterpret_cast<const T*>(from);
 }
 
-/// Whether floats can be moved four at a time.
+/// True if floats can be moved four at a time.
 inline bool whole_quads(const void* address) { return reinterpret_cast<std::uintptr_t>(address) % sizeof(float4) == 0; }
 
 // The sources of an encoding kernel's numbers: a tensor (FromFloats), or the sum of encoded tensors (FromWires).
@@ -235,8 +235,8 @@ __device__ inline float root_of(double sum) {
 // between the norm and the codes: they are read once, and no bounds are checked. Other buckets are read a second time,
 // from the L1 or L2 cache if they are short.
 
-/// Which elements this warp works on: its bucket, and its pieces there. 32 bits can count the buckets for every n that
-/// memory holds, and can hold the length of every bucket that these kernels encode.
+/// The elements that this warp works on: its bucket, and its pieces of that bucket. 32 bits can count the buckets for
+/// every n that memory holds, and can hold the length of every bucket that these kernels encode.
 struct Place {
   __device__ explicit Place(const WireShape& s)
       : warp(s.team == 1 ? 0 : threadIdx.x / 32),

@@ -98,7 +98,7 @@ std::size_t topk_workspace(std::size_t n);
 /// and write them in order. Cost: four reads of x, as on the host. Errors: BackendError.
 void topk_encode(const float* x, const TopKWire&, std::byte* wire, std::byte* workspace, cudaStream_t);
 
-/// What `topk_decode` does with an element that was sent: assigns its value to it, adds the value, or (`clear`) sets
+/// The work of `topk_decode` on an element that was sent: it assigns its value to it, adds the value, or (`clear`) sets
 /// the element to 0 while all others stay.
 enum class Scatter : unsigned char { assign, add, clear };
 /// With `assign` all other elements become 0; with `add` they become those of `addend`, which may be `out`. Where the

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all codecs share that cut a tensor into buckets (runs of elements with a common scale): where scales and codes
+// The code of all codecs that cut a tensor into buckets (runs of elements with a common scale): where scales and codes
 // lie in the encoded bytes, the norm of a bucket, and the loop over buckets. Each codec adds a rule, which turns one
 // number into a code and a code into a number. Each codec has two sets of loops: plain ones, which define its results,
 // and fast ones with vectors (bucketed-inl.hpp).

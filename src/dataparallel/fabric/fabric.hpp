@@ -31,7 +31,7 @@ struct Range {
   std::size_t end() const { return first + count; }
 };
 
-/// What is known about a completed call. Times [s] are by the fabric's clock: the host's, a stream's events, or virtual
+/// The facts about a completed call. Times [s] are by the fabric's clock: the host's, a stream's events, or virtual
 /// time.
 struct Completion {
   double posted = 0, started = 0, finished = 0;
@@ -52,8 +52,8 @@ class Operation {
 };
 using Ticket = std::shared_ptr<Operation>;
 
-// What a task on a rank needs to compute: its rank, timed computation, and a clock. A background task has these and its
-// ports; a worker has a Fabric, which adds communication.
+// The means of a task on a rank to compute: its rank, timed computation, and a clock. A background task has these and
+// its ports; a worker has a Fabric, which adds communication.
 
 /// A set of ranks. Group 0 holds all of them; others come from `Fabric::split`.
 struct Group {
@@ -109,7 +109,7 @@ struct MessageHeader {
   std::uint64_t check = 0;  ///< hash of header and payload, if the message is verified (see MessageVerifier); 0: none
   // The next two fields name memory by the number that `Port::place_of` gives it.
   std::uint64_t answer_place = 0;  ///< where in the sender's memory an answer may be written; 0: nowhere
-  /// Where in the receiver's memory the payload already is; 0: the payload follows the header.
+  /// The place in the receiver's memory that holds the payload already; 0: the payload follows the header.
   std::uint64_t payload_place = 0;
 };
 static_assert(std::is_trivially_copyable_v<MessageHeader> && sizeof(MessageHeader) == 88);

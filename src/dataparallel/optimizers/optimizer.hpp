@@ -75,7 +75,7 @@ class Optimizer {
   std::string name_;
 };
 
-/// What an optimizer is made for: a flat buffer and the tensors in it, with their offsets in the buffer.
+/// The weights that an optimizer is made for: a flat buffer and the tensors in it, with their offsets in the buffer.
 struct OptimizerScope {
   std::size_t elements = 0;
   std::span<const model::Tensor> tensors = {};  ///< must last until the optimizer is made

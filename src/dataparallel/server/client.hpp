@@ -50,12 +50,12 @@ class ServerClient {
   std::uint64_t reached() const;
 
  private:
-  /// What is known about the weights of one chunk.
+  /// The versions of the weights of one chunk.
   struct ChunkVersions {
-    /// Of the weights from which this worker computes: their version, and how many updates of every worker they
+    /// The version of the weights from which this worker computes, and the number of updates of every worker that they
     /// include.
     std::uint64_t base = 0, reached = 0;
-    /// the same two numbers of the weights that have arrived since
+    /// The same two numbers for the weights that have arrived since
     std::uint64_t incoming = 0, incoming_reached = 0;
     bool waits = false;       ///< the incoming weights lie in `weights_`
     bool is_written = false;  ///< a server has written the incoming weights to the buffer of `finish_push`

@@ -129,7 +129,8 @@ class Coding {
 
 /// How servers serve an axis, as the strategy chose it.
 struct ServiceOptions {
-  /// How many ranks at the end of the axis only serve. By convention 0 means that every rank is worker and server.
+  /// The number of ranks at the end of the axis that only serve. By convention 0 means that every rank is worker and
+  /// server.
   int servers = 0;
   std::uint64_t staleness = Admission::unbounded;
   std::string optimizer = "sgd";  ///< optimizer of the weights; "add": changes are added to the weights

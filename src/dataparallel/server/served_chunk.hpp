@@ -56,8 +56,8 @@ class ChunkWeights {
   /// its memory holds the newest weights, they are copied first.
   void forget(ExecutionContext&, int worker);
 
-  /// What a step reads and writes: it reads `from`, and writes the new weights to `to` and to all `copies`. `from` and
-  /// `to` are the same, or do not overlap.
+  /// The memory that a step reads and writes: it reads `from`, and writes the new weights to `to` and to all `copies`.
+  /// `from` and `to` are the same, or do not overlap.
   struct Step {
     std::span<const float> from = {};
     std::span<float> to = {};

@@ -404,7 +404,7 @@ class Population final : public Strategy {
     }
   }
 
-  /// Their places among the survivors, best first. Without breeding both are the same.
+  /// The two parents' places among the survivors, best first. Without breeding both are the same.
   std::pair<std::size_t, std::size_t> parents(std::size_t slot, std::uint64_t step) const {
     const core::Random draw(s_.seed ^ 0x706172656e7473, step);  // apart from the streams of initial weights
     const auto first = static_cast<std::size_t>(draw.below(2 * slot, s_.survivors));

@@ -260,7 +260,7 @@ class DPsgd final : public Strategy {
     const int ranks = static_cast<int>(s.ranks);
     const std::uint64_t period = neighbour_period(graph_, ranks), past = s.first_step - 1;
     for (std::uint64_t number = 1; s.ranks > 1 && number <= period; ++number) {
-      // How many of the steps have the same neighbours as step `number`.
+      // The number of steps that have the same neighbours as step `number`.
       const auto until = [&](std::uint64_t step) { return (step + period - number) / period; };
       const std::uint64_t steps = until(past + s.steps) - until(past);
       std::uint32_t senders = 0;

@@ -15,8 +15,8 @@
 namespace gradmeter::dataparallel {
 namespace {
 
-/// When workers that train apart average: after a number of steps that is fixed. Steps are counted from 1. Each of the
-/// first `start` steps is a block of its own, the others have `every`.
+/// The rule when workers that train apart average: after a number of steps that is fixed. Steps are counted from 1.
+/// Each of the first `start` steps is a block of its own, the others have `every`.
 class BlockPeriod {
  public:
   explicit BlockPeriod(std::uint64_t every, std::uint64_t start = 0) : every_(every), start_(start) {}
@@ -38,7 +38,7 @@ class BlockPeriod {
   }
 
  private:
-  /// How many blocks have ended after step n.
+  /// The number of blocks that have ended after step n.
   std::uint64_t ended(std::uint64_t n) const { return std::min(n, start_) + (n > start_ ? (n - start_) / every_ : 0); }
   std::uint64_t every_, start_;
 };
@@ -367,10 +367,10 @@ struct DilocoRule {
 struct Fragment {
   std::size_t offset = 0, count = 0;   ///< elements
   std::uint64_t first = 0, every = 1;  ///< blocks end with step `first`, and then every `every` steps
-  /// Its tensors or parts of tensors; offsets count from the fragment's.
+  /// The fragment's tensors or parts of tensors; offsets count from the fragment's.
   std::vector<allreduce::TensorPart> parts = {};
   allreduce::TensorLayout tensor_layout() const { return {.first = offset, .tensors = parts}; }
-  /// How many blocks have ended after step n.
+  /// The number of blocks that have ended after step n.
   std::uint64_t ended(std::uint64_t n) const { return n < first ? 0 : 1 + (n - first) / every; }
   bool ends_with(std::uint64_t n) const { return n >= first && (n - first) % every == 0; }
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all uses of cuDNN share: its errors as BackendError, its handles, its types.
+// The code that all callers of cuDNN share: its errors as BackendError, its handles, its types.
 #pragma once
 #include <cudnn.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all code that calls NVIDIA's libraries shares: owners of the libraries' handles and descriptors, and the
+// The code that all callers of NVIDIA's libraries share: owners of the libraries' handles and descriptors, and the
 // properties of the device, which decide whether a library takes a problem.
 #pragma once
 #include <cuda_runtime_api.h>

@@ -27,7 +27,7 @@ UpdateGate gate_of(const UpdateNumber& t) {
   return {t.value, t.counts.count() > 0 ? device_values<LossScaleCounts>(t.counts).device_address() : nullptr};
 }
 
-/// Whether all buffers are on the device; an empty buffer counts as such.
+/// True if all buffers are on the device; an empty buffer counts as such.
 template <class... Buffers>
 bool are_on_gpu(const Buffers&... b) {
   return ((b.on_device() || b.count() == 0) && ...);

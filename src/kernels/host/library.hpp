@@ -10,9 +10,9 @@ namespace gradmeter::kernels {
 
 /// {"oneDNN": "2.6.3"}; empty in a build without it.
 std::map<std::string, std::string> library_versions();
-/// Why oneDNN cannot be used; empty: it can.
+/// The reason why oneDNN cannot be used; empty: it can.
 std::string onednn_refusal();
-/// Whether oneDNN has bf16 kernels on this processor; else operations convert bf16 to fp32.
+/// True if oneDNN has bf16 kernels on this processor; else operations convert bf16 to fp32.
 bool has_bf16_kernels();
 /// How bf16 is multiplied: by instructions of the processor, emulated by the library, or in fp32. Empty for other
 /// precisions.

@@ -168,7 +168,7 @@ core::FlopsPerSecond measure_fma_peak(core::Seconds budget) {
 namespace {
 
 #if defined(__x86_64__)
-/// Whether the processor has the instructions of this bit of CPUID's leaf 7.
+/// True if the processor has the instructions of this bit of CPUID's leaf 7.
 bool has_feature(unsigned subleaf, unsigned reg, unsigned bit) {
   std::array<unsigned, 4> r{};
   return __get_cpuid_count(7, subleaf, r.data(), &r[1], &r[2], &r[3]) != 0 && ((r.at(reg) >> bit) & 1U) != 0;

@@ -52,7 +52,7 @@ float read_once(std::span<const float> values);
 std::size_t memory_array_bytes();
 
 // The rates that libraries reach on these cores, measured in the same run as the kernels that are compared with them.
-// They are below the limits above, which are the hardware's.
+// These rates are below the limits above, which are the hardware's.
 
 /// The best fp32 rate of the calling thread's compute_threads() cores: the fastest run among square oneDNN products of
 /// 384, 768 and 1536 on random data, repeated in turn for `budget` (each at least twice). On one core small products

@@ -77,7 +77,7 @@ class LogarithmicGemm final : public LnsGemm {
   void run(std::span<const Lns16> a, std::span<const Lns16> b, std::span<Lns16> c) override {
     require_operands(p_, a, b, c);
     const Window window = Window::plan(lns_, Codes(a), Codes(b));
-    // It is asked in each run, since tests change the instruction set.
+    // The number of lanes is read in each run, since tests change the instruction set.
     lanes_ = detail::lns_tile_lanes();
     pack_a(a, window);
     pack_b(b, window);

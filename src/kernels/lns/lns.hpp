@@ -65,7 +65,7 @@ void lns_decode(const Lns&, std::span<const Lns16> words, std::span<float> value
 
 /// logarithmic: products and sums are those of `Lns`, from zero in the order k = 0, 1, 2, …; the bits depend on this
 /// order. Underflow and saturation are as in `Lns`, but not counted. linear: numbers are only stored as logarithms.
-/// They are decoded to fp32 and multiplied by the fp32 library, and the result is encoded. The bits of the result
+/// Operands are decoded to fp32 and multiplied by the fp32 library, and the result is encoded. The bits of the result
 /// depend on the library, as those of a Gemm do.
 enum class LnsSum { logarithmic, linear };
 

@@ -51,7 +51,7 @@ __global__ void sum_planes(const float* images, std::size_t pixels, float* sums,
   if (threadIdx.x % 32 == 0) sums[plane] = sum;
 }
 
-/// Whether the number is a word of the table; NaN is none.
+/// True if the number is a word of the table; NaN is none.
 __device__ inline bool is_word(float word, std::size_t words) { return word >= 0 && word < static_cast<float>(words); }
 
 template <class D>

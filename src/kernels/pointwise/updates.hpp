@@ -42,8 +42,8 @@ struct UpdateNumber {
   std::uint64_t value = 1;
   runtime::ConstBuffer counts = runtime::no_floats;  ///< LossScaleCounts as int64 [3]; empty: every step is made
 
-  /// Whether this step is skipped, and (`counted`) the number of this update when skipped steps are not counted. Both
-  /// read `counts` on the host, so call them only within work that a queue runs on the host.
+  /// is_skipped: true if this step is skipped. counted: the number of this update when skipped steps are not counted.
+  /// Both read `counts` on the host, so call them only within work that a queue runs on the host.
   bool is_skipped() const { return counts.count() > 0 && counts.values<std::int64_t>()[0] != 0; }
   std::uint64_t counted() const {
     return counts.count() == 0 ? value : value - static_cast<std::uint64_t>(counts.values<std::int64_t>()[1]);

@@ -112,7 +112,7 @@ struct Problem {
   KernelKind operation() const { return static_cast<KernelKind>(shape.index()); }
 };
 
-/// Whether both are the same operation, whichever list or application they come from.
+/// True if both are the same operation, whichever list or application they come from.
 inline bool same_work(const Problem& a, const Problem& b) {
   return a.shape == b.shape && a.pass == b.pass && a.precision == b.precision;
 }

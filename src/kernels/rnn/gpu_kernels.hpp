@@ -36,7 +36,7 @@ using RnnGradientSpans = RnnSpans<float>;
 void rnn_forward(const RnnShape&, const RnnOperands&, DeviceSpan<float> output, DeviceSpan<float> kept,
                  DeviceSpan<float> scratch, cudaStream_t);
 
-/// What backward needs besides the operands: the results of forward, and the gradient by the output.
+/// The inputs of backward besides the operands: the results of forward, and the gradient by the output.
 struct RnnForwardState {
   DeviceSpan<const float> output, kept, output_gradient;
 };

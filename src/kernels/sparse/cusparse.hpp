@@ -11,7 +11,7 @@
 
 namespace gradmeter::kernels::cuda {
 
-/// Why the library does not take the shape; empty: it does.
+/// The reason why the library does not take the shape; empty: it does.
 std::string cusparse_refusal(const SparseShape&);
 
 /// Notes an error that a destructor cannot throw.

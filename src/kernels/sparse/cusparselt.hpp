@@ -14,7 +14,7 @@
 
 namespace gradmeter::kernels::cuda {
 
-/// Why the library does not take the problem on the current device; empty: it does.
+/// The reason why the library does not take the problem on the current device; empty: it does.
 std::string cusparselt_refusal(const Problem&);
 
 struct SparseLtTypes {

@@ -72,9 +72,9 @@ struct DataOptions {
   std::uint64_t seed = 1;                   ///< seed of the built-in digits
 };
 
-/// Whether the program draws the samples itself, so that there are as many as are asked for.
+/// True if the program draws the samples itself, so that there are as many as are asked for.
 bool is_drawn(const DataOptions&);
-/// Whether images are read from files.
+/// True if images are read from files.
 bool reads_images(const DataOptions&);
 
 /// Both parts have equal features and classes and share no sample. Equal options give equal bytes on every rank.

@@ -134,7 +134,7 @@ class Layer {
   virtual std::string name() const = 0;  ///< "conv:16x3x3"
   virtual SampleShape input() const = 0;
   virtual SampleShape output() const = 0;
-  /// Its tensors, in the order in which their gradients become ready.
+  /// The layer's tensors, in the order in which their gradients become ready.
   virtual std::span<const LayerTensor> tensors() const = 0;
   /// The operations that a prepared layer runs, from which the limits and the FLOP of a step follow.
   virtual LayerProblems problems(std::size_t samples, bool input_gradient) const = 0;
@@ -153,8 +153,8 @@ class Layer {
   }
   virtual LayerSums sums() const { return {}; }
 
-  /// Why the layer has no inference in this precision; empty: it has. The default: inference in fp32, and in other
-  /// precisions only for layers that run no operation.
+  /// The reason why the layer has no inference in this precision; empty: it has. The default: inference in fp32, and in
+  /// other precisions only for layers that run no operation.
   virtual std::string inference_refusal(kernels::Precision) const;
   /// Prepares as `prepare` does, but packs weights once, here. Errors: those of `prepare`.
   virtual std::unique_ptr<InferenceLayer> prepare_inference(const InferenceRequest&, runtime::Queue&) const;

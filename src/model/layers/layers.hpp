@@ -40,7 +40,7 @@ struct ConvolutionOptions {
 std::unique_ptr<Layer> make_convolution_layer(const ImageShape& input, const ConvolutionOptions&,
                                               kernels::Precision = kernels::Precision::fp32);
 
-/// Whether a recurrent layer gives the state after every step, or after the last.
+/// The states that a recurrent layer gives: that after every step, or after the last.
 enum class RecurrentOutput : std::uint8_t { every_step, last_step };
 
 /// A recurrent layer that begins with zero states: vanilla, lstm or gru. h is the width of the state. Tensors: weights

@@ -12,8 +12,8 @@
 
 namespace gradmeter::model {
 
-/// Why the network has no inference in this precision: the reason of the first layer that has none; empty: all layers
-/// have it.
+/// The reason why the network has no inference in this precision: the reason of the first layer that has none; empty:
+/// all layers have it.
 std::string inference_refusal(const Network&, kernels::Precision);
 
 /// Makes a forward pass of the batch, and widens the ranges, one for each layer, so that they include the layers'

@@ -50,7 +50,7 @@ class Peers {
   virtual runtime::Buffer memory(std::size_t floats) = 0;
 };
 
-/// What one rank's part of a model needs of `Peers`.
+/// The needs of one rank's part of a model from `Peers`.
 struct PeerNeeds {
   std::size_t memory_bytes = 0;       ///< taken from `Peers::memory`, once
   std::size_t largest_sum_bytes = 0;  ///< length of the longest buffer that is summed

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a pass of a network needs besides its layers: recorded work, the sum of gradients over micro-batches, a weight
+// The means of a network's pass besides the layers: recorded work, the sum of gradients over micro-batches, a weight
 // that two stages share, and memory.
 #pragma once
 #include <array>
@@ -31,7 +31,7 @@ class RecordedPass {
   };
 
   bool is_of(const Operands& o) const { return recorded_ && last_ == o; }
-  /// Whether this pass is to be recorded, because the last one had the same operands. Remembers the operands.
+  /// True if this pass is to be recorded, because the last one had the same operands. Remembers the operands.
   bool should_record(const Operands&);
   /// Discards what was recorded. Must be called when memory of the layers has been replaced.
   void forget() { recorded_ = false, last_ = {}; }
@@ -111,7 +111,7 @@ class TiedWeight {
   TiedWeight(const HeldLayers&, const Part&);
 
   std::size_t floats() const { return held_.tied_between_stages(); }
-  /// Whether this is the last stage, which uses the first stage's weight.
+  /// True if this is the last stage, which uses the first stage's weight.
   bool uses() const { return !is_first_ && floats() > 0; }
   /// The number of floats in which the last stage sums the gradient over micro-batches.
   std::size_t summed_floats() const { return uses() && micro_batches_ > 1 ? floats() : 0; }

@@ -50,7 +50,7 @@ class HeldLayers {
   std::span<const std::size_t> widths() const { return widths_; }
   /// The sums over tensor ranks that a layer needs. The gradient with respect to the network's input is never summed.
   const LayerSums& sums(std::size_t layer) const { return sums_[layer]; }
-  /// Whether the gradient with respect to the layer's input is needed: for every layer but the network's first.
+  /// True if the gradient with respect to the layer's input is needed: for every layer but the network's first.
   bool has_input_gradient(std::size_t layer) const { return begin_ + layer > 0; }
   std::span<const Tensor> tensors() const { return tensors_; }
   std::size_t element_count() const { return element_count_; }

@@ -85,7 +85,7 @@ LayerTable read_layer_table(const std::string& path);
 /// column that the kind does not have, and for a geometry that does not give the row's FLOP.
 void read_geometry(const core::CsvRow&, TableRow&);
 
-/// Whether a recurrent row has the weights of the input and of the state in one matrix: (input + hidden) x (gates *
+/// True if a recurrent row has the weights of the input and of the state in one matrix: (input + hidden) x (gates *
 /// hidden). False if the shape could also be that of the weights of the input alone: (gates * hidden) x input.
 bool is_fused(const TableRow&);
 

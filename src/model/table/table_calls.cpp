@@ -327,7 +327,7 @@ class CallBuilder {
     if (!is_flat(o)) p.stored_at = scratch(o).first, p.conversion = &conversion(op, i, false);
     return p;
   }
-  /// Whether the operand has the form of the flat buffers: plain, fp32.
+  /// True if the operand has the form of the flat buffers: plain, fp32.
   static bool is_flat(const kernels::Operand& o) {
     return !o.packed && *o.format == kernels::number_format(core::Element::f32);
   }

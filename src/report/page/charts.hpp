@@ -63,8 +63,8 @@ struct Chart {
 /// in all charts of the page.
 std::vector<Chart> charts_for(const PageTable&);
 
-/// What a page needs of a chart, as JSON: {"name", "along", "spans", "spec", "rows", "starts"}. Rows and starts are
-/// written as ranges [begin, end, begin, end, …].
+/// The data of a chart that a page needs, as JSON: {"name", "along", "spans", "spec", "rows", "starts"}. Rows and
+/// starts are written as ranges [begin, end, begin, end, …].
 core::Json to_json(const Chart&);
 
 // Charts as pictures without a browser: vl-convert draws the same specifications in a Python process.

@@ -40,7 +40,7 @@
   // --- charts
 
   const isDark = () => document.documentElement.dataset.theme === "dark";
-  // What is too dark for a dark ground, and what stands for it there.
+  // Colours that are too dark for a dark ground, and the colours that replace them there.
   const onDark = { "#5D4A00": "#F0E442", "#000000": "#DDDDDD", "#332288": "#8F84E8", "#882255": "#C9578C", "#117733": "#3BA55D", "#AA4499": "#CC6CBB",
     "#555555": "#DDDDDD", "#DDDDDD": "#5C6370", "#BBBBBB": "#7C8594" };
   const shade = (colour) => (isDark() && onDark[colour]) || colour;

@@ -199,7 +199,7 @@ void put_labels(PageRow& row, const Uses& uses, const std::string& source, const
           words_of(point, uses, group.machine, [&](Factor f) { return !is_in(choice_factors, f) && !is_link(f); }));
 }
 
-/// Why a row's figure is not to be relied on; empty where nothing is known against it.
+/// The reason why a row's figure is not to be relied on; empty where nothing is known against it.
 std::string doubt_of(const core::Point& point) {
   std::vector<std::string> doubts;
   const double efficiency = point.metrics.number(core::Metric::efficiency);
@@ -228,7 +228,7 @@ PageRow row_of(core::Point point, std::size_t source) {
   return row;
 }
 
-/// Whether a curve of `row` may begin at `start`: it is the same but for ranks, the control's strategy, and what one
+/// True if a curve of `row` may begin at `start`: it is the same but for ranks, the control's strategy, and what one
 /// rank lacks since it exchanges nothing.
 bool begins_at(const PageRow& row, const PageRow& start, const std::vector<Factor>& varying) {
   const core::Factors &of_row = row.point.factors, &of_start = start.point.factors;

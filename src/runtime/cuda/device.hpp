@@ -39,7 +39,7 @@ class CudaDevice final : public Device {
   };
   OwnedBuffer map(core::Element, std::span<std::byte> memory, const Allocator&);
   bool is_emulated() const override;
-  /// Whether ranks whose kernels wait for each other may share a GPU. On hardware they may not, since nothing promises
+  /// True if ranks whose kernels wait for each other may share a GPU. On hardware they may not, since nothing promises
   /// that kernels of one GPU run at the same time. In tests they may while the emulated device is made to stand for a
   /// GPU of each rank (cuda_emulator::SharedDevice).
   static bool ranks_may_share();

@@ -45,7 +45,7 @@ class GpuGauge {
   GpuGauge(const GpuGauge&) = delete;
   GpuGauge& operator=(const GpuGauge&) = delete;
 
-  /// Why NVML cannot be used; empty: it can.
+  /// The reason why NVML cannot be used; empty: it can.
   const std::string& problem() const { return problem_; }
   /// "NVML 13.580.65, driver 580.65.06"; empty if there is a `problem`.
   std::string version() const;

@@ -103,8 +103,8 @@ class CudaQueue final : public Queue {
   /// Captures as a CUDA graph. Null also if a call of CUDA fails; its error is dropped, since the caller then submits
   /// the work without capture, where the call fails again.
   std::unique_ptr<CapturedWork> capture(const std::function<void()>& body) override;
-  /// What the host did because no kernel exists: for each label, how many submissions asked for a copy of memory at
-  /// least once. Each such request waits for the stream.
+  /// The work that the host did because no kernel exists: for each label, how many submissions asked for a copy of
+  /// memory at least once. Each such request waits for the stream.
   using HostWork = std::map<std::string, std::size_t, std::less<>>;
   const HostWork& host_work() const { return host_work_; }
 

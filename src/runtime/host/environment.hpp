@@ -10,7 +10,7 @@
 
 namespace gradmeter::runtime {
 
-/// Whether results record this variable. They record a fixed list of names, and the variables of Open MPI's tuning
+/// True if results record this variable. They record a fixed list of names, and the variables of Open MPI's tuning
 /// parameters, NCCL and the like. They never record one that looks like a key, token or password, nor those that mpirun
 /// sets for its own use (addresses, session directories, the transport key).
 bool is_recorded_variable(std::string_view name);
@@ -41,7 +41,7 @@ using ReadVariable = std::function<const char*(const char*)>;
 Launcher read_launcher(const ReadVariable& variable);
 Launcher read_launcher();  ///< the launcher of this process
 
-/// Whether this is a task of srun. A batch script has most of a task's variables too, but is not one.
+/// True if this is a task of srun. A batch script has most of a task's variables too, but is not one.
 bool in_slurm_step(const ReadVariable& variable);
 
 /// Detects that a launcher has started N processes which MPI sees as N worlds of one rank each, a mistake that can cost

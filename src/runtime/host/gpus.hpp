@@ -34,10 +34,10 @@ struct CudaFacts {
 /// Cost: up to a second at the first call if there is a driver.
 CudaFacts read_cuda();
 
-/// Why the GPU of this thread answers no call any more, and which work the thread last gave to it; empty: the GPU
-/// answers, or the thread has none. After an illegal access, for example, a process loses its GPU, and every later call
-/// fails. Whoever catches an error of a GPU therefore asks this function, so that later points are not blamed. The
-/// function waits for no work.
+/// The reason why the GPU of this thread answers no call any more, and which work the thread last gave to it; empty:
+/// the GPU answers, or the thread has none. After an illegal access, for example, a process loses its GPU, and every
+/// later call fails. Whoever catches an error of a GPU therefore asks this function, so that later points are not
+/// blamed. The function waits for no work.
 std::string lost_gpu();
 
 /// Sets two variables that CUDA reads at its first call, unless the user has set them. CUDA_MODULE_LOADING=EAGER loads
@@ -76,7 +76,7 @@ int most_ranks_on_a_device(std::span<const std::string> devices);
 /// every rank has a device of its own.
 std::string shared_devices_note(std::span<const std::string> devices);
 
-/// Why this rank sees no device, judged by the environment, and what to do.
+/// The reason why this rank sees no device, judged by the environment, and what to do.
 std::string no_device_reason(const ReadVariable& variable);
 
 /// A library for GPUs: whether it is present, in which version, and what is missing without it.

@@ -140,7 +140,8 @@ std::uint64_t fnv1a(std::string_view text) {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-/// Whether it looks like a container's name: Docker uses 12 hexadecimal digits of its identity, new at every start.
+/// True if the name looks like a container's name: Docker uses 12 hexadecimal digits of its identity, new at every
+/// start.
 bool looks_random(std::string_view name) {
   return name.size() == 12 && name.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What disturbs a measurement: stolen time, waits for a core, preemptions, clock frequency.
+// The disturbances of a measurement: stolen time, waits for a core, preemptions, clock frequency.
 #pragma once
 #include <chrono>
 #include <cstddef>

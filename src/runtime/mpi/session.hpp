@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a program can use of MPI without MPI's header: initialisation, finalisation, the world, whether MPI takes device
-// memory, and Open MPI's all-reduce algorithms.
+// The functions of MPI that a program can use without MPI's header: initialisation, finalisation, the world, whether
+// MPI takes device memory, and Open MPI's all-reduce algorithms.
 #pragma once
 #include <string>
 
@@ -41,11 +41,11 @@ class MpiSession {
   bool serialized_;
 };
 
-/// Why no MPI collective can be called in this process, and what to do about it; empty: one can be called, once a
-/// session runs.
+/// The reason why no MPI collective can be called in this process, and what to do about it; empty: one can be called,
+/// once a session runs.
 std::string mpi_refusal();
 
-/// Whether MPI takes device memory.
+/// The answer to the question whether MPI takes device memory.
 enum class CudaAwareMpi {
   no_mpi,   ///< a build without MPI
   unknown,  ///< this MPI cannot be asked; sending device memory once, with a check, decides
@@ -74,9 +74,9 @@ enum class ForcedAllReduce : int {
 /// stays.
 void listen_to_forced_algorithms();
 
-/// Why this algorithm cannot be forced here, and what to do about it; empty: it can. Without a session, it only checks
-/// that the library is Open MPI. Cost: 0.2 to 0.3 s the first time (Open MPI loads all its components), then
-/// microseconds.
+/// The reason why this algorithm cannot be forced here, and what to do about it; empty: it can. Without a session, it
+/// only checks that the library is Open MPI. Cost: 0.2 to 0.3 s the first time (Open MPI loads all its components),
+/// then microseconds.
 std::string forced_all_reduce_refusal(ForcedAllReduce);
 
 /// Makes a duplicate whose MPI_Allreduce uses this algorithm for any size. Collective. coll/tuned reads the forced

@@ -226,7 +226,7 @@ int current_device() {
 
 }  // namespace
 
-/// Why a call has to end.
+/// The reason why a call has to end.
 struct NcclVerdict {
   bool has_peer_failed = false;  ///< else it has lasted too long
   double waited_s = 0;

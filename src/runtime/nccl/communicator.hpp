@@ -17,11 +17,12 @@ struct ncclComm;
 
 namespace gradmeter::runtime {
 
-/// Why NCCL cannot be used here, and what to do about it; empty: it can.
+/// The reason why NCCL cannot be used here, and what to do about it; empty: it can.
 std::string nccl_refusal();
 /// "NCCL 2.28.9", the version of the library that runs; empty: there is none.
 std::string nccl_library();
-/// Why NCCL does not add this type on the calling thread's GPU; empty: it does. 8-bit floats need NCCL 2.24 and sm_90.
+/// The reason why NCCL does not add this type on the calling thread's GPU; empty: it does. 8-bit floats need NCCL 2.24
+/// and sm_90.
 std::string nccl_sum_refusal(core::Element);
 
 struct NcclOptions {
@@ -102,7 +103,8 @@ class NcclCommunicator {
 
 // Memory of a GPU that NCCL can use faster if it is registered. Registering other memory would be of no use.
 
-/// Why NCCL registers no memory in this program, and what to do about it; empty: it does (from version 2.19 on).
+/// The reason why NCCL registers no memory in this program, and what to do about it; empty: it does (from version 2.19
+/// on).
 std::string nccl_registration_refusal();
 
 /// Does what Device::map does on a GPU, but allocates by ncclMemAlloc. NCCL accepts registration of cudaMalloc's

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank is doing now, written by the thread that works and read by others; and the watchdog, which ends a rank
+// The activity of a rank, written by the thread that works and read by others; and the watchdog, which ends a rank
 // that hangs and says where.
 #pragma once
 #include <atomic>
@@ -16,7 +16,7 @@
 
 namespace gradmeter::runtime {
 
-/// What a rank was doing when the snapshot was taken. While something moves, the fields may be of two moments; in a
+/// The activity of a rank when the snapshot was taken. While something moves, the fields may be of two moments; in a
 /// hang nothing moves. Names must live as long as the program: they are literals, or names in a registry.
 struct ActivitySnapshot {
   const char* operation = nullptr;  ///< operation in which it waits: "all-reduce ring"; null when it does not wait

@@ -29,7 +29,7 @@ class Backoff {
   void wait();
   /// Must be called when a wait has ended.
   void reset();
-  /// Whether cores are shared, so that a long wait sleeps.
+  /// True if cores are shared, so that a long wait sleeps.
   bool may_sleep() const { return spin_policy_.yields > 0; }
   /// Number of polls before the next yield, as learned.
   int spins() const { return spins_; }

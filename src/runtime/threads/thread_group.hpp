@@ -27,7 +27,7 @@ void run_thread_ranks(int ranks, const std::function<void(Communicator)>& body);
 /// refuses, nothing is bound.
 void bind_to_share(const Communicator& world);
 
-/// Whether ranks of `run_thread_ranks` are in this process now. MPI knows nothing of them.
+/// True if ranks of `run_thread_ranks` are in this process now. MPI knows nothing of them.
 bool thread_ranks_running();
 
 /// Throws PeerFailed where another rank of the group has ended by an error. Cost: a load.

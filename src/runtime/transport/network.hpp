@@ -28,8 +28,8 @@ struct TransportInfo {
 std::span<const TransportInfo> transport_table();
 std::string_view name(TransportKind);
 
-/// Why ranks of this kind (processes or threads) that use this device ("cpu", "cuda") cannot have this transport;
-/// empty: they can. Threads have shm only; cuda_mpi needs an MPI that says it is CUDA-aware.
+/// The reason why ranks of this kind (processes or threads) that use this device ("cpu", "cuda") cannot have this
+/// transport; empty: they can. Threads have shm only; cuda_mpi needs an MPI that says it is CUDA-aware.
 std::string transport_refusal(TransportKind, RanksAs, std::string_view device);
 
 struct NetworkOptions {
@@ -52,7 +52,7 @@ class Network {
 
   /// The transport in use, which is never `automatic`.
   TransportKind transport() const { return transport_; }
-  /// Whether messages of its transports may be memory of GPUs.
+  /// True if messages of its transports may be memory of GPUs.
   bool takes_device_memory() const { return transport_ == TransportKind::cuda_mpi; }
   /// This rank's arena. With the transports mpi and cuda_mpi it is private memory; with the others the node's ranks
   /// share it.

@@ -20,7 +20,7 @@ struct MessageHandle {
   void* place = nullptr;
 };
 
-/// What this rank has sent: messages, and bytes of payload without headers.
+/// The messages that this rank has sent, and their bytes of payload without headers.
 struct Traffic {
   std::uint64_t bytes = 0, messages = 0, bytes_between_nodes = 0;
   Traffic operator-(const Traffic& o) const {
@@ -46,7 +46,7 @@ class Transport {
   /// True where data from this peer is read in the peer's own memory. A receive then needs no landing, and a send to
   /// the peer is `send_done` when the peer has read it.
   virtual bool zero_copy_from(int peer) const = 0;
-  /// Whether messages can be sent from this memory. (Peers can only read memory that they map.)
+  /// True if messages can be sent from this memory. (Peers can only read memory that they map.)
   virtual bool can_send_from(std::span<const std::byte>) const { return true; }
   /// A number for this memory. On another rank that maps the memory, `peer_memory` turns the number into an address.
   /// Empty: no other rank maps the memory.
@@ -60,7 +60,7 @@ class Transport {
   virtual MessageHandle send(int peer, int channel, std::span<const std::byte> data) = 0;
   /// `landing` gets the bytes, unless the transport reads peers' memory. It has the exact size of the message.
   virtual MessageHandle receive(int peer, int channel, std::span<std::byte> landing) = 0;
-  /// Whether the source of this send may be overwritten.
+  /// True if the source of this send may be overwritten.
   virtual bool send_done(MessageHandle&) = 0;
   /// The address of the message, in the landing buffer or the peer's memory, which is valid until `release`; null: the
   /// message has not arrived yet.

@@ -20,8 +20,8 @@
 
 namespace gradmeter::dataparallel {
 
-/// Which thread moves bytes. on_wait: the thread that waits for a call, so nothing moves while it computes. thread: a
-/// progress thread.
+/// The thread that moves bytes. on_wait: the thread that waits for a call, so nothing moves while it computes. thread:
+/// a progress thread.
 enum class ProgressMode { on_wait, thread };
 
 /// A call as the engine sees it: the engine starts it, and advances it until `advance` returns true.

@@ -339,7 +339,7 @@ void RankFabric::stamp(double& to) {
 }
 
 void RankFabric::synchronise() {
-  // Of the copies, the queue or a call under way waits for all that is read again.
+  // No wait for copies is needed: the queue, or a call under way, waits for those whose data are read again.
   if (marked_.empty() && stamps_.empty()) return queue_->synchronise();
   runtime::EventPtr here;
   queue_->submit("clock", {}, [&here] { here = runtime::device_access->mark(); });

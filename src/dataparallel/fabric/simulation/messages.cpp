@@ -76,11 +76,11 @@ void PointToPoint::match(Channel& channel) {
 
 /// A port on which every message arrives once and in order, around one on which messages get lost, come twice and
 /// overtake each other: where delivery faults are injected. The tasks above know nothing of it.
-/// It numbers the messages to each rank and keeps those that are not acknowledged. The first of them is sent again when
-/// its acknowledgement is overdue, each time after twice the wait. A receiver takes each sender's next number, drops
-/// all else, and acknowledges, if there is room. That happens within `next`, which then may return empty, and within
-/// `close`; the task's tickets count none of it.
-/// Source: TCP's sequence numbers, cumulative acknowledgements and backoff (RFC 9293, RFC 6298).
+/// The port numbers the messages to each rank and keeps those that are not acknowledged. The first of them is sent
+/// again when its acknowledgement is overdue, each time after twice the wait. A receiver takes each sender's next
+/// number, drops all else, and acknowledges, if there is room. That happens within `next`, which then may return empty,
+/// and within `close`; the task's tickets count none of it. Source: TCP's sequence numbers, cumulative acknowledgements
+/// and backoff (RFC 9293, RFC 6298).
 class ReliablePort final : public Port {
  public:
   /// Follows every payload. received: so many messages of the other have been taken.
@@ -115,7 +115,7 @@ class ReliablePort final : public Port {
     }
   }
 
-  /// It need not stay to repeat acknowledgements that got lost: its peers see that it is closed.
+  /// The port need not stay open to repeat lost acknowledgements: its peers see that it is closed.
   void close() override {
     for (double due = send_due(); due < EventScheduler::forever; due = send_due()) {
       if (auto message = inner_->next("its messages to arrive", due)) take(*message);
@@ -303,7 +303,7 @@ class SimMessenger::SimPort final : public Port {
       context_.network.deliver(queue, packet, sending, fault.delay_s.at(static_cast<std::size_t>(i)));
   }
 
-  /// When there will be room for a draft that was refused [s].
+  /// The time at which there will be room for a draft that was refused [s].
   double first_to_leave() const {
     double first = EventScheduler::forever;
     for (const Peer& p : peers_) {

@@ -103,7 +103,8 @@ class SimBackgroundTask final : public BackgroundTask {
     try {
       SimCompute<ExecutionContext> context(context_, worker, thread_, context_.simulated.background_slowdown, count);
       program(context);
-      // Its last message's memory is read until it has left: then the memory is free, and all its calls are done.
+      // The memory of the task's last message is read until the message has left. Then all the task's calls are done,
+      // too.
       const double left = messenger.take_last_send_end(thread_);
       if (left > context_.scheduler.now(thread_)) context_.scheduler.block(thread_, "its last message to leave", left);
     } catch (const EventScheduler::Stopped&) {
