@@ -48,7 +48,7 @@ runtime::Reduction mpi_reduction(core::Element e, Op op) {
 // The length of a piece is below INT_MAX, and a power of two so that pieces stay aligned.
 constexpr std::size_t longest_piece = std::size_t{1} << 30;
 
-/// Can a long buffer go in pieces, each of which is the same collective?
+/// True where a long buffer can go in pieces, each of which is the same collective.
 bool goes_in_pieces(CollectiveKind g) {
   return g == CollectiveKind::all_reduce || g == CollectiveKind::broadcast || g == CollectiveKind::send_receive;
 }

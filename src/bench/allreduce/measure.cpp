@@ -88,7 +88,7 @@ bool CollectiveBenchmark::first_call() {
   return true;
 }
 
-/// Do calls leave their data as they are?
+/// True where calls leave their data as they are.
 bool CollectiveBenchmark::times_known_data() const {
   using enum allreduce::CollectiveKind;
   const auto kind = point_.collective->collective_kind;

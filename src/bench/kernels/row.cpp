@@ -18,7 +18,7 @@ std::string at_rank(const KernelFindings& f, int rank) {
   return f.ranks > 1 ? fmt::format(" on {} (rank {})", f.host_of(rank), rank) : "";
 }
 
-/// Is the whole interval below the bound?
+/// True where the whole interval is below the bound.
 bool is_under_bound(const KernelFindings& f) {
   return f.times.count() > 0 && core::summarise(f.times).ci95_high < f.bound.seconds;
 }

@@ -38,7 +38,7 @@ std::vector<ScalePoint> cross(const std::vector<ScalePoint>& points, const std::
   return out;
 }
 
-/// Does the placement change which ranks are taken?
+/// True where the placement changes which ranks are taken.
 bool matters(const NodeMap& map, int ranks) {
   if (ranks == 1 || ranks >= map.ranks()) return false;
   return map.ranks_for(ranks, Placement::packed) != map.ranks_for(ranks, Placement::spread);

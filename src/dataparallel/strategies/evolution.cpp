@@ -412,7 +412,7 @@ class Population final : public Strategy {
     return {first, static_cast<std::size_t>(draw.below(2 * slot + 1, s_.survivors))};
   }
 
-  /// Does that rank need this survivor, to make a child of it?
+  /// True where that rank needs this survivor, to make a child of it.
   bool wanted(std::size_t survivor, std::size_t rank, std::uint64_t step) const {
     if (survivor == 0) return true;  // the next step's shared model
     const std::size_t own = members_.size();
