@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Known data for every collective: what each rank gives, and what it must hold afterwards.
+// Known data for every collective: the input of each rank, and the result that it must hold afterwards.
 #include <algorithm>
 #include <cstring>
 
@@ -21,13 +21,15 @@ std::span<Byte> bytes_of(const KnownCollective& k, std::span<Byte> all, ElementR
   return all.subspan(part.begin * width, part.count * width);
 }
 
-ElementRange given(const KnownCollective& k, std::size_t rank) {
+/// The part of the buffer that this rank contributes.
+ElementRange input_range(const KnownCollective& k, std::size_t rank) {
   if (k.collective_kind == CollectiveKind::all_gather) return block(k, rank);
   if (k.collective_kind == CollectiveKind::broadcast && rank != k.root) return {};
   return whole(k);
 }
 
-ElementRange held(const KnownCollective& k, std::size_t rank) {
+/// The part of a reduction's result that this rank must hold.
+ElementRange reduced_range(const KnownCollective& k, std::size_t rank) {
   return k.collective_kind == CollectiveKind::reduce_scatter ? block(k, rank) : whole(k);
 }
 
@@ -48,22 +50,22 @@ Verdict check_moved(const KnownCollective& k, std::size_t rank, std::span<const 
 
 }  // namespace
 
-void give(const KnownCollective& k, std::size_t rank, std::span<std::byte> in) {
+void write_input(const KnownCollective& k, std::size_t rank, std::span<std::byte> in) {
   constexpr auto poison = 0xa5;
   if (in.empty()) return;
   std::memset(in.data(), poison, in.size());
-  const ElementRange part = given(k, rank);
+  const ElementRange part = input_range(k, rank);
   fill(k.data, rank, part.begin, bytes_of(k, in, part));
 }
 
 void restamp(const KnownCollective& k, std::size_t rank, std::span<std::byte> in) {
-  const ElementRange part = given(k, rank);
+  const ElementRange part = input_range(k, rank);
   restamp(k.data, rank, part.begin, bytes_of(k, in, part));
 }
 
 Verdict check(const KnownCollective& k, std::size_t rank, std::span<const std::byte> result) {
   if (!reduces(k.collective_kind)) return check_moved(k, rank, result);
-  const ElementRange part = held(k, rank);
+  const ElementRange part = reduced_range(k, rank);
   return check_reduced(k.data, part.begin, bytes_of(k, result, part));
 }
 
@@ -72,10 +74,10 @@ Verdict check_share(const KnownCollective& k, std::size_t share, std::span<const
   return check_reduced(k.data, part.begin, bytes_of(k, result, part));
 }
 
-Verdict check_some(const KnownCollective& k, std::size_t rank, std::span<const std::byte> result) {
-  // `most`: inputs to draw, which takes some 0.2 s. `run`: elements.
-  constexpr std::size_t most = std::size_t{1} << 26, run = 64;
-  const std::size_t affordable = std::max(run, most / k.data.ranks);
+Verdict check_sample(const KnownCollective& k, std::size_t rank, std::span<const std::byte> result) {
+  constexpr std::size_t most_inputs = std::size_t{1} << 26;  // drawing so many takes some 0.2 s
+  constexpr std::size_t run = 64;                            // elements
+  const std::size_t affordable = std::max(run, most_inputs / k.data.ranks);
   if (k.count <= affordable) return check(k, rank, result);
   Verdict v;
   const std::size_t runs = affordable / run, room = k.count / runs - run + 1;
@@ -87,7 +89,7 @@ Verdict check_some(const KnownCollective& k, std::size_t rank, std::span<const s
 }
 
 void inject_error(const KnownCollective& k, std::size_t rank, std::span<std::byte> result) {
-  const ElementRange part = held(k, rank);
+  const ElementRange part = reduced_range(k, rank);
   if (part.count > 0) inject_error(k.data.element, bytes_of(k, result, {part.begin + part.count / 2, 1}).data());
 }
 

@@ -94,7 +94,7 @@ struct KnownCollective {
 
 /// Writes this rank's contribution, before the call. Elements of `in` that contribute nothing get a value that no
 /// result has.
-void give(const KnownCollective&, std::size_t rank, std::span<std::byte> in);
+void write_input(const KnownCollective&, std::size_t rank, std::span<std::byte> in);
 /// Gives this rank's contribution the data's stamp (see `restamp` of known data), before a later call on the same data.
 void restamp(const KnownCollective&, std::size_t rank, std::span<std::byte> in);
 /// Compares this rank's result with the right one, after the call. Cost: O(ranks · count) for a reduction.
@@ -105,7 +105,7 @@ Verdict check_share(const KnownCollective&, std::size_t share, std::span<const s
 /// Does what `check` does for the result of an all-reduce whose ranks hold different bits. It checks the whole result
 /// if at most 2^26 inputs must be drawn for that, else a sample of the elements for which so many are drawn; each rank
 /// checks another sample. Cost: O(count), bounded.
-Verdict check_some(const KnownCollective&, std::size_t rank, std::span<const std::byte> result);
+Verdict check_sample(const KnownCollective&, std::size_t rank, std::span<const std::byte> result);
 /// Makes one element of this rank's result wrong, where it has one.
 void inject_error(const KnownCollective&, std::size_t rank, std::span<std::byte> result);
 /// True where all ranks end with the same data.

@@ -141,12 +141,12 @@ class Queue {
   /// to_transport copies results of work to the memory that transports reach; from_transport copies received data to
   /// the memory where work computes. They do nothing where the two are the same.
   void to_transport(const ConstBuffer& b) {
-    if (!has_twin(b)) return;
+    if (!has_host_copy(b)) return;
     submit("to transport", {.flops = 0, .bytes = 2.0 * static_cast<double>(b.bytes())},
            [b] { device_access->to_transport(b.address(), b.bytes()); });
   }
   void from_transport(const Buffer& b) {
-    if (!has_twin(b)) return;
+    if (!has_host_copy(b)) return;
     submit("from transport", {.flops = 0, .bytes = 2.0 * static_cast<double>(b.bytes())},
            [b] { device_access->from_transport(b.address(), b.bytes()); });
   }
@@ -161,7 +161,7 @@ class Queue {
 
  private:
   /// True if the buffer has a copy that transports reach.
-  bool has_twin(const ConstBuffer& b) { return b.on_device() && b.bytes() > 0 && device().is_staged(); }
+  bool has_host_copy(const ConstBuffer& b) { return b.on_device() && b.bytes() > 0 && device().is_staged(); }
 };
 
 /// Runs work at once, and does nothing else.

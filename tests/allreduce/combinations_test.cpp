@@ -124,7 +124,7 @@ TEST(Combinations, FindAnErrorMadeOnPurpose) {
       std::vector<std::vector<std::byte>> all;
       for (std::size_t r = 0; r < ranks; ++r) {
         all.push_back(right);
-        give(k, r, all.back());
+        write_input(k, r, all.back());
       }
       if (collective_kind != CollectiveKind::broadcast) continue;  // the root's input is already all ranks' answer
       EXPECT_EQ(check(k, 1, all[0]).wrong, 0u);

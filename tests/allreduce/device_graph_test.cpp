@@ -75,7 +75,7 @@ std::string fault(const GpuRank& r, const GraphCase& c, Collective& call, const 
                   std::uint64_t seed) {
   const KnownCollective known = c.data(seed);
   const auto rank = static_cast<std::size_t>(r.world.rank());
-  r.queue.submit("give", {}, [&] { give(known, rank, {in.host(), in.bytes()}); });
+  r.queue.submit("give", {}, [&] { write_input(known, rank, {in.host(), in.bytes()}); });
   call.start({.in = in, .out = out, .op = c.op});
   test::run_to_end(call);
   Verdict verdict;

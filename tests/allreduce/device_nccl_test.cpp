@@ -70,7 +70,7 @@ std::string fault(const GpuRank& r, Collective& collective, const test::Collecti
   std::uint64_t before = 0, after = 0;
   Verdict verdict;
   r.queue.submit("give", {}, [&] {
-    give(c.known, rank, on.bytes(in));
+    write_input(c.known, rank, on.bytes(in));
     before = hash_of(on.bytes(in));
   });
   collective.start({.in = in, .out = out, .op = c.known.data.op});
@@ -216,7 +216,7 @@ TEST_F(RegisteredBuffers, HaveTheHostsResults) {
                                       .count = count,
                                       .root = 0};
           const Buffer in = memory.in.buffer, out = memory.out.buffer;
-          r.queue.submit("give", {}, [&] { give(known, rank, {in.host(), in.bytes()}); });
+          r.queue.submit("give", {}, [&] { write_input(known, rank, {in.host(), in.bytes()}); });
           bound->start({.in = in, .out = out, .op = Op::sum});
           run_to_end(*bound);
           Verdict verdict;

@@ -218,9 +218,9 @@ TEST(ManyRanksCheck, BitsThatDifferAreLookedAtInBoundedSamples) {
   allreduce::KnownCollective k{
       .collective_kind = CollectiveKind::all_reduce, .data = {.ranks = ranks, .seed = 3}, .count = count};
   const std::vector<float> result(count, 0.25f);
-  EXPECT_EQ(check_some(k, rank, std::as_bytes(std::span(result))).wrong, (std::size_t{1} << 26) / ranks);
+  EXPECT_EQ(check_sample(k, rank, std::as_bytes(std::span(result))).wrong, (std::size_t{1} << 26) / ranks);
   k.count = 2'000;  // few enough to be checked in full
-  EXPECT_EQ(check_some(k, rank, std::as_bytes(std::span(result).first(k.count))).wrong, k.count);
+  EXPECT_EQ(check_sample(k, rank, std::as_bytes(std::span(result).first(k.count))).wrong, k.count);
   k.count = count;
   k.data.pattern = allreduce::Pattern::random;
   (void)check_share(k, rank, std::as_bytes(std::span(result)));

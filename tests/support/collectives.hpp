@@ -89,7 +89,7 @@ inline CollectiveOutcome run_known(allreduce::Collective& collective, const Coll
   const bool in_place = c.placement == allreduce::Placement::in_place;
   const std::size_t second = (bytes + 63) / 64 * 64;
   const std::span<std::byte> in = memory.subspan(0, bytes), out = in_place ? in : memory.subspan(second, bytes);
-  give(c.known, rank, in);
+  write_input(c.known, rank, in);
   const std::uint64_t before = allreduce::hash_of(in);
   const core::Element element = c.known.data.element;
   allreduce::Call call{.in = {element, in}, .out = {element, out}, .op = c.known.data.op};

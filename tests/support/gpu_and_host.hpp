@@ -81,7 +81,7 @@ class GpuAndHost {
     std::uint64_t before = 0, after = 0;
     const auto bytes_of = [](const runtime::Buffer& b) { return std::span(b.host(), b.bytes()); };
     rank_.queue.submit("give", {}, [&] {
-      give(c.known, rank, bytes_of(in));
+      write_input(c.known, rank, bytes_of(in));
       before = allreduce::hash_of(bytes_of(in));
     });
     on_gpus_->start({.in = in, .out = out, .op = c.known.data.op});

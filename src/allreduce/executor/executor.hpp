@@ -196,7 +196,7 @@ class Executor final : public Collective {
   std::vector<Plan> plans_;
   std::optional<runtime::PrivateArena> landings_;
   // True for a device that is staged. The scratch is then device memory; if messages pass through host memory, each
-  // piece of this scratch has its twin in the host's arena (`Device::map`).
+  // piece of this scratch has a copy in the host's arena (`Device::map`).
   bool on_device_ = false;
   std::shared_ptr<void> pinned_landings_;
   std::vector<runtime::OwnedBuffer> device_scratch_;

@@ -48,21 +48,21 @@ const Axes& naming_order() {
 
 std::string value_text(const core::Value& v) { return core::is_null(v) ? "" : core::to_text(v); }
 
-/// A factor whose value splits rows that agree in all telling factors before it is telling.
-Axes telling_factors(const std::vector<const MergedRow*>& rows) {
+/// The factors that distinguish the rows of an experiment: each splits some rows that agree in all factors before it.
+Axes find_distinguishing_factors(const std::vector<const MergedRow*>& rows) {
   Axes out;
-  std::vector<std::size_t> group_of(rows.size(), 0);  // groups of rows that agree in the telling factors so far
+  std::vector<std::size_t> group_of(rows.size(), 0);  // groups of rows that agree in the distinguishing factors so far
   std::size_t groups = 1;
   for (const Factor f : naming_order()) {
     std::vector<const core::Value*> value_of(groups, nullptr);
-    bool tells = false;
-    for (std::size_t i = 0; i < rows.size() && !tells; ++i) {
+    bool is_distinguishing = false;
+    for (std::size_t i = 0; i < rows.size() && !is_distinguishing; ++i) {
       const core::Value& value = rows[i]->point.factors[f];
       const core::Value*& first = value_of[group_of[i]];
       if (!first) first = &value;
-      tells = !(*first == value) && value_text(*first) != value_text(value);
+      is_distinguishing = !(*first == value) && value_text(*first) != value_text(value);
     }
-    if (!tells) continue;
+    if (!is_distinguishing) continue;
     out.push_back(f);
     std::map<std::pair<std::size_t, std::string>, std::size_t> numbers;
     for (std::size_t i = 0; i < rows.size(); ++i)
@@ -164,7 +164,7 @@ void MergedRows::number_values(const std::string& experiment) {
   std::vector<MergedRow*> of;
   for (MergedRow& row : rows_)
     if (row.is_ok() && row.point.experiment == experiment) of.push_back(&row);
-  telling_[experiment] = telling_factors({of.begin(), of.end()});
+  distinguishing_factors_[experiment] = find_distinguishing_factors({of.begin(), of.end()});
   Axes& differing = differing_[experiment];
   for (const Factor f : naming_order()) {
     struct Alike {
@@ -250,7 +250,9 @@ std::string MergedRows::again(const MergedRow& row) const {
   return repeat_command(runs_[row.sources.front().run].info, launches);
 }
 
-const Axes& MergedRows::telling(const std::string& experiment) const { return telling_.at(experiment); }
+const Axes& MergedRows::distinguishing_factors(const std::string& experiment) const {
+  return distinguishing_factors_.at(experiment);
+}
 
 std::string MergedRows::words(const MergedRow& row, Factor f) const {
   return in_words(f, row.point.factors[f], values_.at({row.point.experiment, f}));
@@ -258,9 +260,10 @@ std::string MergedRows::words(const MergedRow& row, Factor f) const {
 
 MergedRows::Where MergedRows::where(const Group& group, const Axes& over) const {
   const MergedRow& row = *group.front();
-  const Axes& tells = telling(row.point.experiment);
+  const Axes& distinguishing = distinguishing_factors(row.point.experiment);
   const auto is_said = [&](Factor f) {
-    return (is_in(tells, f) || is_in(always_named, f)) && !is_in(over, f) && !core::is_null(row.point.factors[f]);
+    return (is_in(distinguishing, f) || is_in(always_named, f)) && !is_in(over, f) &&
+           !core::is_null(row.point.factors[f]);
   };
   Where out;
   Axes left;

@@ -90,13 +90,13 @@ class MergedRows {
   void label_origins(const std::vector<std::string>& origins);
   void number_values(const std::string& experiment);
   /// The factors that differ among the rows of an experiment, except those that follow from earlier factors.
-  const Axes& telling(const std::string& experiment) const;
+  const Axes& distinguishing_factors(const std::string& experiment) const;
 
   std::span<const core::Run> runs_;
   std::vector<MergedRow> rows_;
   std::vector<std::size_t> origin_of_run_;
   std::vector<std::string> origin_labels_;
-  std::map<std::string, Axes> telling_;
+  std::map<std::string, Axes> distinguishing_factors_;
   std::map<std::string, Axes, std::less<>> differing_;  ///< all factors in which rows of an experiment differ
   std::map<std::pair<std::string, core::Factor>, std::vector<core::Value>> values_;
 };

@@ -56,7 +56,7 @@ allreduce::KnownCollective known_call(const CollectivePoint& p, allreduce::Patte
 void give_known(const allreduce::KnownCollective& k, int rank, CollectiveBuffers b) {
   constexpr int no_result = 0xa5;
   if (b.out.data() != b.in.data() && !b.out.empty()) std::memset(b.out.data(), no_result, b.out.size());
-  allreduce::give(k, static_cast<std::size_t>(rank), b.in);
+  allreduce::write_input(k, static_cast<std::size_t>(rank), b.in);
 }
 
 CheckFinding check_known(const allreduce::KnownCollective& k, const runtime::Communicator& c,
@@ -70,7 +70,7 @@ CheckFinding check_known(const allreduce::KnownCollective& k, const runtime::Com
   // A sum over many ranks is slow to compute. Where all hold the same bits, each checks a share for all of them.
   const auto mine = whole         ? allreduce::check(k, rank, result)
                     : f.same_bits ? allreduce::check_share(k, rank, result)
-                                  : allreduce::check_some(k, rank, result);
+                                  : allreduce::check_sample(k, rank, result);
   f.wrong = static_cast<std::uint64_t>(c.sum(static_cast<double>(mine.wrong)));
   if (!whole && f.same_bits) f.wrong *= k.data.ranks;
   // Exact data have one right answer, whether or not the element at which ranks differ was checked.

@@ -42,6 +42,7 @@ namespace {
 /// The collectives that a replay runs, as result files name them, in the order of CallKind.
 constexpr std::array<std::string_view, 4> replayed_collectives{"allreduce", "reduce_scatter", "all_gather",
                                                                "broadcast"};
+/// The kind of call that replays a collective; empty: a replay cannot run it.
 std::optional<CallKind> replayed_as(std::string_view collective) {
   const auto* const found = std::ranges::find(replayed_collectives, collective);
   if (found == replayed_collectives.end()) return std::nullopt;
@@ -50,7 +51,7 @@ std::optional<CallKind> replayed_as(std::string_view collective) {
 
 std::size_t floats_for(std::uint64_t bytes) { return (bytes + sizeof(float) - 1) / sizeof(float); }
 
-/// The longest buffer at each place of a step.
+/// By the index of a call in its step: the length of its longest buffer [floats].
 std::vector<std::size_t> buffer_floats(const StepTrace& t) {
   std::vector<std::size_t> floats;
   for (const TracedStep& s : t.steps) {
@@ -95,7 +96,8 @@ std::vector<ReplayEvent> replay_events(const TracedStep& s) {
   std::vector<ReplayEvent> out;
   std::vector<std::size_t> open;
   std::size_t next = 0;
-  const auto start_until = [&](double time) {  // inclusive
+  // Starts the next call if it began at this time or earlier.
+  const auto start_until = [&](double time) {
     if (next == s.calls.size() || s.calls[next].when.begin > time) return false;
     out.push_back({.kind = Kind::start, .call = next});
     open.push_back(next++);
@@ -112,7 +114,7 @@ std::vector<ReplayEvent> replay_events(const TracedStep& s) {
   for (const Interval& busy : busy_intervals(s)) {
     while (start_until(busy.begin)) {
     }
-    // After a pause: for the calls that ended in it.
+    // After a pause, the replay waits for the calls that ended during the pause.
     if (busy.begin > done)
       wait_for([&](const TracedCall& c) { return c.when.end > done && c.when.end <= busy.begin + rounding_s; });
     for (double from = busy.begin; from < busy.end;) {
@@ -201,10 +203,10 @@ std::uint64_t Replay::wrong(std::uint64_t seed) {
     for (const FabricCall& c : s.calls) {
       const auto known = known_of(c, fabric_.size(), ++seed);
       const std::span<std::byte> bytes(c.out.host(), c.out.bytes());
-      allreduce::give(known, rank, bytes);
+      allreduce::write_input(known, rank, bytes);
       fabric_.wait(fabric_.start(c));
       const bool is_sum = c.kind == CallKind::all_reduce;
-      wrong += (is_sum ? allreduce::check_some(known, rank, bytes) : allreduce::check(known, rank, bytes)).wrong;
+      wrong += (is_sum ? allreduce::check_sample(known, rank, bytes) : allreduce::check(known, rank, bytes)).wrong;
     }
   }
   return wrong;

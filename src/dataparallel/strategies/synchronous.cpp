@@ -25,7 +25,7 @@ class Sync final : public Strategy {
     std::vector<Ticket> tickets;
     const bool clips = clip_ > 0 && w.ranks() > 1;
     auto outcome = w.pass(batch, [&](std::size_t tensor) {
-      if (clips) return;  // the norm is of all tensors: nothing can be sent before the last
+      if (clips) return;  // the norm needs all tensors, so nothing can be sent before the last is ready
       if (tickets.size() == buckets_.size()) return;
       const Bucket& b = buckets_[tickets.size()];
       if (tensor + 1 < b.first_tensor + b.tensors) return;
@@ -35,7 +35,7 @@ class Sync final : public Strategy {
       w.clip(clip_, w.ranks());
       for (const Bucket& b : buckets_) tickets.push_back(exchange(w, b));
     }
-    // A bucket is applied as soon as it is here, during the exchange of those after it.
+    // A bucket is applied as soon as it has arrived, while later buckets are still exchanged.
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
       if (tickets[i]) w.fabric().wait(tickets[i]);
       w.update(buckets_[i].offset, buckets_[i].count, step);
@@ -86,8 +86,8 @@ extern constinit const StrategyInfo sync_strategy{
 
 namespace {
 
-/// Norms of a bucket's tensors: first over the axis, whose ranks hold blocks of the bucket, then over the ranks that
-/// hold the rest of those tensors that are parts already.
+/// Sums the norms of a bucket's tensors: first over the axis, whose ranks hold blocks of the bucket; then, for tensors
+/// that tensor parallelism has split, over the ranks that hold their other parts.
 class BlockSums final : public PartSums {
  public:
   BlockSums(PartSums& axis, PartSums* parts, std::span<const model::Tensor> tensors) : axis_(axis), parts_(parts) {
@@ -96,16 +96,16 @@ class BlockSums final : public PartSums {
   void sum(std::span<double> values) override {
     axis_.sum(values);
     if (!parts_) return;
-    std::vector<double> some;
-    const auto each = [&](auto&& take) {
+    std::vector<double> values_of_parts;
+    const auto for_each_of_parts = [&](auto&& take) {
       for (std::size_t i = 0; i < values.size(); ++i) {
         if (is_part_[i / sums_a_tensor]) take(values[i]);
       }
     };
-    each([&](double v) { some.push_back(v); });
-    if (some.empty()) return;
-    parts_->sum(some);
-    each([next = some.begin()](double& v) mutable { v = *next++; });
+    for_each_of_parts([&](double v) { values_of_parts.push_back(v); });
+    if (values_of_parts.empty()) return;
+    parts_->sum(values_of_parts);
+    for_each_of_parts([next = values_of_parts.begin()](double& v) mutable { v = *next++; });
   }
 
  private:
@@ -119,14 +119,14 @@ class Sharded final : public Strategy {
   explicit Sharded(const StrategyOptions& o)
       : Strategy(o.bucket_bytes),
         optimizer_(o.optimizer),
-        agrees_(o.loss_scale.adapts()),
+        agrees_on_skipping_(o.loss_scale.adapts()),
         takes_norms_(make_optimizer(o.optimizer, {})->needs_whole_tensors()) {}
 
   std::size_t memory_bytes(const model::Model& m, int ranks) const override {
     const std::size_t most = values_summed(m);
     return ranks > 1 && most > 0 ? GroupSums::memory_bytes(ranks, most) : 0;
   }
-  /// The first rank's blocks, which are the largest.
+  /// The bytes for the blocks of the first rank, which are the largest.
   std::size_t own_bytes(const model::Model& m, int ranks) const override {
     std::size_t owned = 0;
     for (const Bucket& b : buckets(m)) owned += allreduce::block_begin(b.count, static_cast<std::uint32_t>(ranks), 1);
@@ -143,7 +143,7 @@ class Sharded final : public Strategy {
       const std::size_t from = allreduce::block_begin(b.count, ranks, rank);
       const std::size_t to = allreduce::block_begin(b.count, ranks, rank + 1);
       shares_.push_back({b.offset + from, to - from});
-      optimizers_.push_back(make_rule(w, b, shares_.back()));
+      optimizers_.push_back(make_bucket_optimizer(w, b, shares_.back()));
     }
   }
 
@@ -157,8 +157,8 @@ class Sharded final : public Strategy {
       reduced.push_back(w.fabric().reduce_scatter(w.axis(), w.gradients(b.offset, b.count), allreduce::Op::average,
                                                   w.fabric().record()));
     });
-    if (agrees_) agree(w, reduced);
-    if (agrees_) step.loss_scale_counts = w.scaler()->counts();
+    if (agrees_on_skipping_) agree_on_skipping(w, reduced);
+    if (agrees_on_skipping_) step.loss_scale_counts = w.scaler()->counts();
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
       if (!alone && reduced[i]) w.fabric().wait(reduced[i]);
       update(w, i, step);
@@ -167,7 +167,7 @@ class Sharded final : public Strategy {
       gathered.push_back(w.fabric().all_gather(w.axis(), w.parameters().part(b.offset, b.count), w.fabric().record()));
     }
     for (const Ticket& t : gathered) w.fabric().wait(t);
-    if (agrees_) w.scaler()->submit_end_of_step(w.queue());
+    if (agrees_on_skipping_) w.scaler()->submit_end_of_step(w.queue());
     return outcome;
   }
 
@@ -178,17 +178,17 @@ class Sharded final : public Strategy {
       step += forecast_collective(s, allreduce::CollectiveKind::all_gather, b.count);
       if (takes_norms_) step += GroupSums::predict(s, sums_a_tensor * b.tensors);
     }
-    if (agrees_) step += GroupSums::predict(s, 1);
+    if (agrees_on_skipping_) step += GroupSums::predict(s, 1);
     return step.times(s.steps);
   }
 
  private:
   std::size_t values_summed(const model::Model& m) const {
-    return takes_norms_ ? sums_a_tensor * m.tensors().size() : agrees_ ? 1 : 0;
+    return takes_norms_ ? sums_a_tensor * m.tensors().size() : agrees_on_skipping_ ? 1 : 0;
   }
 
-  /// No rank sees the whole gradient: what one finds in its blocks the others must be told.
-  void agree(Worker& w, std::vector<Ticket>& reduced) {
+  /// Makes all ranks skip the step if any of them finds a number that is not finite in its blocks of the gradient.
+  void agree_on_skipping(Worker& w, std::vector<Ticket>& reduced) {
     for (Ticket& t : reduced) w.fabric().wait(std::exchange(t, nullptr));
     for (const Range& own : shares_) w.scaler()->submit_check(w.queue(), w.gradients(own.first, own.count));
     if (!axis_sums_) return;
@@ -199,7 +199,7 @@ class Sharded final : public Strategy {
 
   /// Makes the optimizer for the parts of a bucket's tensors in this rank's share. All ranks list all tensors, some as
   /// empty parts, so that their norms can be summed.
-  std::unique_ptr<Optimizer> make_rule(Worker& w, const Bucket& b, const Range& own) {
+  std::unique_ptr<Optimizer> make_bucket_optimizer(Worker& w, const Bucket& b, const Range& own) {
     const auto whole = w.model().tensors().subspan(b.first_tensor, b.tensors);
     std::vector<model::Tensor> mine(whole.begin(), whole.end());
     for (model::Tensor& t : mine) {
@@ -224,7 +224,7 @@ class Sharded final : public Strategy {
   }
 
   std::string optimizer_;
-  bool agrees_;  ///< on steps that are skipped
+  bool agrees_on_skipping_;  ///< the loss scale adapts, so that ranks must agree on the steps that they skip
   bool takes_norms_;
   std::vector<Bucket> buckets_;
   std::vector<Range> shares_;           ///< by bucket: the part of it that this rank owns

@@ -79,8 +79,9 @@ void PlainOp::run_packed(runtime::Queue& queue, std::string_view label, std::str
 
 namespace {
 
-/// Whole numbers and convolutions have no bias of their own.
-kernels::Problem as_run(const kernels::Problem& problem, const runtime::Device& device) {
+/// The problem as the operation runs it. Products of whole numbers get no bias and no activation, which are added
+/// afterwards.
+kernels::Problem without_bias_if_exact(const kernels::Problem& problem, const runtime::Device& device) {
   kernels::Problem p = with_packed_weights(problem, device);
   auto* const gemm = std::get_if<kernels::GemmShape>(&p.shape);
   if (!gemm || !kernels::info(p.precision).exact) return p;
@@ -92,7 +93,7 @@ kernels::Problem as_run(const kernels::Problem& problem, const runtime::Device& 
 class PreparedInferenceProduct final : public InferenceLayer {
  public:
   PreparedInferenceProduct(const InferenceProduct& p, const InferenceRequest& r, runtime::Queue& queue)
-      : op_(as_run(p.problem, queue.device()), queue.device(),
+      : op_(without_bias_if_exact(p.problem, queue.device()), queue.device(),
             quantized(r.precision, r.input, std::span(r.parameters).first(1), p.output_weights,
                       r.parameters.at(1).count(), queue)),
         is_relu_(p.is_relu) {
@@ -117,6 +118,8 @@ class PreparedInferenceProduct final : public InferenceLayer {
   std::string implementation() const override { return op_.op().implementation(); }
 
  private:
+  /// Computes the offsets that are added to a product: the bias, less the result of the product for an input of zeros,
+  /// which is not 0 where the input has a zero point.
   void find_offsets(const runtime::ConstBuffer& bias, std::size_t places, runtime::Queue& queue) {
     const auto floats = [&](std::size_t n) { return queue.device().allocate(core::Element::f32, n); };
     const auto zeros = floats(op_.op().inputs()[0].elements), outputs = floats(op_.op().outputs()[0].elements);
@@ -131,7 +134,7 @@ class PreparedInferenceProduct final : public InferenceLayer {
 
   PlainOp op_;
   bool is_relu_;
-  runtime::OwnedBuffer offsets_;  // offsets of one sample; none: the operation adds the bias
+  runtime::OwnedBuffer offsets_;  ///< the offsets of one sample; empty: the operation itself adds the bias
 };
 
 }  // namespace

@@ -20,8 +20,7 @@ namespace gradmeter::runtime {
 
 namespace {
 
-/// The memory that cudaMallocAsync gives out: it stays with the process when it is free, since it is asked for in every
-/// step, and the driver would take it back whenever a stream is waited for. Null: the device has no such pool.
+/// The pool from which cudaMallocAsync takes memory; null: the device has none.
 cudaMemPool_t pool_of(int device) {
   int has_pools = 0;
   check_cuda(cudaDeviceGetAttribute(&has_pools, cudaDevAttrMemoryPoolsSupported, device), "cudaDeviceGetAttribute");
@@ -30,13 +29,15 @@ cudaMemPool_t pool_of(int device) {
   return pool;
 }
 
+/// Makes the pool keep freed memory. Every step allocates the same memory again, and the driver would take it back
+/// whenever a stream is waited for.
 void keep_freed_memory(int device) {
   auto most = std::numeric_limits<std::uint64_t>::max();
   if (cudaMemPool_t const pool = pool_of(device))
     check_cuda(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &most), "cudaMemPoolSetAttribute");
 }
 
-/// Where there is too little memory it takes back what the pool keeps and does not use.
+/// As cudaMalloc. Where memory is short, it first releases what the pool keeps without using it.
 cudaError_t allocate(void** address, std::size_t bytes) {
   const cudaError_t error = cudaMalloc(address, bytes);
   int device = 0;
@@ -183,7 +184,7 @@ std::size_t CudaDevice::free_bytes() const {
   return free;
 }
 
-std::shared_ptr<void> CudaDevice::add(std::size_t bytes, std::byte* twin, const Allocator& allocator) {
+std::shared_ptr<void> CudaDevice::add(std::size_t bytes, std::byte* host_copy, const Allocator& allocator) {
   select();
   // An empty buffer has an address too: CUDA gives none for zero bytes.
   void* const address = allocator.allocate(std::max<std::size_t>(bytes, 1));
@@ -198,7 +199,7 @@ std::shared_ptr<void> CudaDevice::add(std::size_t bytes, std::byte* twin, const 
   };
   {
     const std::lock_guard lock(mutex_);
-    ranges_[begin] = {begin, bytes, twin};
+    ranges_[begin] = {begin, bytes, host_copy};
   }
   std::shared_ptr<void> memory(address, free);
   const Stream stream;
@@ -245,15 +246,15 @@ CudaDevice::Range CudaDevice::range_of(const std::byte* address, std::size_t byt
       fmt::format("{} bytes at {} are not memory of GPU {}", bytes, static_cast<const void*>(address), number_));
 }
 
-std::byte* CudaDevice::twin_of(const std::byte* address, std::size_t bytes) const {
+std::byte* CudaDevice::host_copy_of(const std::byte* address, std::size_t bytes) const {
   const Range range = range_of(address, bytes);
-  if (!range.twin) throw std::logic_error("memory of a GPU that transports do not reach was given to one");
-  return range.twin + (address - range.begin);
+  if (!range.host_copy) throw std::logic_error("memory of a GPU that transports do not reach was given to one");
+  return range.host_copy + (address - range.begin);
 }
 
 const std::byte* CudaDevice::transport_address(const ConstBuffer& b) const {
   if (!b.on_device()) return b.host();
-  return twin_of(b.address(), b.bytes());
+  return host_copy_of(b.address(), b.bytes());
 }
 std::byte* CudaDevice::transport_address(const Buffer& b) const {
   return const_cast<std::byte*>(transport_address(ConstBuffer(b)));

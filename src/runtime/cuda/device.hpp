@@ -62,14 +62,14 @@ class CudaDevice final : public Device {
   struct Range {
     std::byte* begin;
     std::size_t bytes;
-    std::byte* twin;  ///< address at which transports reach it; null: they cannot
+    std::byte* host_copy;  ///< where transports reach the allocation; null: they cannot
   };
   Range range_of(const std::byte* address, std::size_t bytes) const;
   /// The address at which transports reach this memory. Errors: std::logic_error where they do not.
-  std::byte* twin_of(const std::byte* address, std::size_t bytes) const;
+  std::byte* host_copy_of(const std::byte* address, std::size_t bytes) const;
 
  private:
-  std::shared_ptr<void> add(std::size_t bytes, std::byte* twin, const Allocator&);
+  std::shared_ptr<void> add(std::size_t bytes, std::byte* host_copy, const Allocator&);
 
   const int number_;
   mutable std::mutex mutex_;

@@ -128,10 +128,10 @@ bool HostView::copy(std::byte* to, const std::byte* from, std::size_t bytes) con
 }
 
 void HostView::to_transport(const std::byte* device_address, std::size_t bytes) const {
-  copy(device_.twin_of(device_address, bytes), device_address, bytes);
+  copy(device_.host_copy_of(device_address, bytes), device_address, bytes);
 }
 void HostView::from_transport(std::byte* device_address, std::size_t bytes) const {
-  copy(device_address, device_.twin_of(device_address, bytes), bytes);
+  copy(device_address, device_.host_copy_of(device_address, bytes), bytes);
 }
 
 EventPtr HostView::event() const { return std::make_shared<StreamEvent>(device_.number(), events_, stream_); }
