@@ -37,9 +37,9 @@ bool is_blank(char32_t c) { return c == '\t' || c == '\n' || c == '\r' || c == 0
 
 bool is_harmful(char32_t c) {
   const bool is_control = c < 0x20 || (c >= 0x7F && c < 0xA0);
-  const bool turns =
+  const bool changes_direction =
       c == 0x061C || c == 0x200E || c == 0x200F || (c >= 0x202A && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069);
-  return is_control || turns || c == 0xFFFE || c == 0xFFFF;
+  return is_control || changes_direction || c == 0xFFFE || c == 0xFFFF;
 }
 
 std::string without_harm(std::string_view text, bool keeps_lines) {
@@ -68,7 +68,7 @@ std::string printable_lines(std::string_view text) { return without_harm(text, t
 
 namespace {
 
-/// Letters and digits, characters beyond ASCII, and what no shell minds.
+/// True for letters, digits, characters beyond ASCII, and those that have no meaning in any shell.
 bool is_plain(char c) {
   const bool is_letter_or_digit = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
   const bool is_ascii = static_cast<unsigned char>(c) < 0x80;

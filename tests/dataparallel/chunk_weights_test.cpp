@@ -64,15 +64,15 @@ TEST(ChunkWeights, AStepIsWrittenWhereItsWorkersRead) {
   EXPECT_EQ(c.weights.values().data(), c.of_worker[nearest].data()) << "the server's own rank has the nearest memory";
   EXPECT_TRUE(c.holds(0, 11) && c.holds(1, 11));
   EXPECT_TRUE(c.holds(2, -1)) << "it sent no change";
-  EXPECT_EQ(c.weights.withdraw(0).data(), c.of_worker[0].data());
-  EXPECT_TRUE(c.weights.withdraw(2).empty());
+  EXPECT_EQ(c.weights.end_offer(0).data(), c.of_worker[0].data());
+  EXPECT_TRUE(c.weights.end_offer(2).empty());
 }
 
 TEST(ChunkWeights, TheNextStepBeginsWithTheNewestWhereverTheyAre) {
   Chunk c;
   c.push(0);
   c.step();
-  (void)c.weights.withdraw(0);
+  (void)c.weights.end_offer(0);
   c.push(2);
   c.step();
   EXPECT_TRUE(c.are(12) && c.holds(2, 12));
@@ -86,7 +86,7 @@ TEST(ChunkWeights, TheNextStepBeginsWithTheNewestWhereverTheyAre) {
 TEST(ChunkWeights, NothingIsWrittenToAWorkerThatWasAnswered) {
   Chunk c;
   c.push(0);
-  EXPECT_TRUE(c.weights.withdraw(0).empty()) << "no step was made: it gets a message";
+  EXPECT_TRUE(c.weights.end_offer(0).empty()) << "no step was made: it gets a message";
   c.push(1);
   c.step();
   EXPECT_TRUE(c.holds(0, -1));
@@ -99,7 +99,7 @@ TEST(ChunkWeights, AnOlderStepIsNoAnswer) {
   c.push(1);
   c.step();
   EXPECT_TRUE(c.holds(0, 11));
-  EXPECT_TRUE(c.weights.withdraw(0).empty()) << "its read had to wait, and the weights went on";
+  EXPECT_TRUE(c.weights.end_offer(0).empty()) << "its read had to wait, and the weights went on";
 }
 
 TEST(ChunkWeights, MessagesLeaveFromTheServersMemory) {
@@ -107,21 +107,21 @@ TEST(ChunkWeights, MessagesLeaveFromTheServersMemory) {
     Chunk c;
     c.push(0);
     c.step();
-    ASSERT_TRUE(c.weights.lends());
-    const auto lent = c.weights.to_lend(f);
-    EXPECT_GE(lent.data(), c.own.data());
-    EXPECT_LT(lent.data(), c.own.data() + c.own.size());
-    EXPECT_EQ(lent.front(), 11);
+    ASSERT_TRUE(c.weights.can_send());
+    const auto sent = c.weights.weights_to_send(f);
+    EXPECT_GE(sent.data(), c.own.data());
+    EXPECT_LT(sent.data(), c.own.data() + c.own.size());
+    EXPECT_EQ(sent.front(), 11);
     const auto message = std::make_shared<Departing>();
-    c.weights.lend(message);
+    c.weights.note_message(message);
     c.weights.offer(2, {});
     c.weights.join_step(2);
     c.step();
-    EXPECT_EQ(lent.front(), 11) << "it is being read";
+    EXPECT_EQ(sent.front(), 11) << "it is being read";
     EXPECT_TRUE(c.are(12));
-    EXPECT_FALSE(c.weights.lends()) << "a step would have no copy";
+    EXPECT_FALSE(c.weights.can_send()) << "a step would have no copy";
     message->left = true;
-    EXPECT_TRUE(c.weights.lends());
+    EXPECT_TRUE(c.weights.can_send());
   });
 }
 
@@ -130,9 +130,9 @@ TEST(ChunkWeights, AnAnswerByMessageLeavesTheWorkersMemoryToIt) {
     Chunk c;
     c.push(0);
     c.step();
-    (void)c.weights.withdraw(0);
+    (void)c.weights.end_offer(0);
     c.push(0);  // no step: the weights of before still lie there
-    EXPECT_TRUE(c.weights.withdraw(0).empty());
+    EXPECT_TRUE(c.weights.end_offer(0).empty());
     EXPECT_EQ(c.weights.values().data(), c.of_worker[0].data());
     c.weights.forget(f, 0);
     EXPECT_NE(c.weights.values().data(), c.of_worker[0].data());

@@ -58,7 +58,7 @@ class Pipeline {
   bool encode();
   bool post_sends();
   bool sendable();
-  bool may_land(const ReceiveStep&);
+  bool may_post_receive(const ReceiveStep&);
   bool post_receives();
   bool receive();
   bool receive_direct();
@@ -69,7 +69,7 @@ class Pipeline {
   void copy(const std::vector<LocalStep>&);
   void sum(const ReduceStep&, const Extent&);
   bool operands_arrived(const ReduceStep&);
-  const std::byte* view(std::uint32_t receive);
+  const std::byte* received_data(std::uint32_t receive);
   bool first_sends_done(std::uint32_t count);
   std::size_t bytes(const Extent& e) const { return e.elements * width_; }
   std::byte* at(Place, const Extent&) const;
@@ -91,7 +91,7 @@ class Pipeline {
   std::uint32_t next_receive_ = 0,
                 next_reduction_ = 0;  ///< numbers of receives and reductions that are done in this round
   std::vector<runtime::MessageHandle> sends_, receives_;
-  std::vector<const std::byte*> views_;  ///< the data of each receive of this round; null: it has not arrived
+  std::vector<const std::byte*> received_;  ///< the data of each receive of this round; null: it has not arrived
   Sources sources_;
   std::uint32_t sends_done_ = 0;  ///< this many of the first sends, in the order of posting, are known to be done
 };

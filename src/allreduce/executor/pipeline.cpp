@@ -8,11 +8,11 @@
 namespace gradmeter::allreduce {
 namespace {
 
-/// An empty message is never sent; this is its view.
-constexpr std::byte nothing{};
+/// The data of an empty message, which is never sent.
+constexpr std::byte no_data{};
 
-constexpr std::size_t line = 64;
-constexpr std::size_t round_up_to_line(std::size_t n) { return (n + line - 1) / line * line; }
+constexpr std::size_t cache_line = 64;
+constexpr std::size_t round_up_to_line(std::size_t n) { return (n + cache_line - 1) / cache_line * cache_line; }
 
 }  // namespace
 
@@ -141,28 +141,29 @@ bool Pipeline<Submit>::sendable() {
 
 /// True where the message's data may be written to their place as soon as the receive is posted.
 template <class Submit>
-bool Pipeline<Submit>::may_land(const ReceiveStep& x) {
+bool Pipeline<Submit>::may_post_receive(const ReceiveStep& x) {
   if (Submit::at_once && !x.direct) return true;
   if (transport_.zero_copy_from(static_cast<int>(x.peer))) return true;
   if (x.direct && !first_sends_done(x.sends_before_write)) return false;
   if (slice_.extent(x.blocks).elements == 0) return true;
-  // The encoding that was there has been sent, for which sends_before_write waits, or it is one of another block.
+  // In a coded plan no queued work reads the place in `wire`: the encoding there belongs to another block, or it has
+  // been sent, which `sends_before_write` has waited for.
   return x.direct && !coded_ ? work_.done() : work_.landing_read();
 }
 
 template <class Submit>
 bool Pipeline<Submit>::post_receives() {
   const std::span steps = round().receives.of(plan_->receives);
-  if (!std::ranges::all_of(steps, [this](const ReceiveStep& x) { return may_land(x); })) return false;
+  if (!std::ranges::all_of(steps, [this](const ReceiveStep& x) { return may_post_receive(x); })) return false;
   receives_.clear();
-  views_.clear();
+  received_.clear();
   next_receive_ = next_reduction_ = 0;
   std::size_t landed = 0;
   for (const auto& x : steps) {
     const std::span<std::byte> place = message(x.to, x.blocks);
     if (place.empty()) {
       receives_.emplace_back();
-      views_.push_back(&nothing);
+      received_.push_back(&no_data);
       continue;
     }
     std::byte* landing = nullptr;
@@ -173,15 +174,15 @@ bool Pipeline<Submit>::post_receives() {
       landed += round_up_to_line(place.size());
     }
     receives_.push_back(transport_.receive(static_cast<int>(x.peer), channel_, {landing, place.size()}));
-    views_.push_back(nullptr);
+    received_.push_back(nullptr);
   }
   return true;
 }
 
 template <class Submit>
-const std::byte* Pipeline<Submit>::view(std::uint32_t i) {
-  if (!views_[i]) views_[i] = transport_.try_receive(receives_[i]);
-  return views_[i];
+const std::byte* Pipeline<Submit>::received_data(std::uint32_t i) {
+  if (!received_[i]) received_[i] = transport_.try_receive(receives_[i]);
+  return received_[i];
 }
 
 template <class Submit>
@@ -199,9 +200,9 @@ bool Pipeline<Submit>::receive_direct() {
   for (; next_receive_ < round().receives.count; ++next_receive_) {
     const ReceiveStep& x = plan_->receives[round().receives.first + next_receive_];
     if (!x.direct) continue;
-    const std::byte* from = view(next_receive_);
+    const std::byte* from = received_data(next_receive_);
     if (!from || !first_sends_done(x.sends_before_write)) return false;
-    if (from == &nothing) continue;
+    if (from == &no_data) continue;
     const std::span<std::byte> to = message(x.to, x.blocks);
     if (coded_) {
       work_.run("decode", to.size(), [this, &x, from] { coded_->accept(x, from); });
@@ -217,7 +218,7 @@ template <class Submit>
 bool Pipeline<Submit>::operands_arrived(const ReduceStep& r) {
   for (std::uint32_t i = 0; i < r.operands; ++i) {
     const std::uint32_t o = plan_->operands[r.first_operand + i];
-    if (o != own_operand && !view(o)) return false;
+    if (o != own_operand && !received_data(o)) return false;
   }
   return true;
 }
@@ -230,7 +231,7 @@ bool Pipeline<Submit>::reduce_one(const ReduceStep& r) {
   sources_.clear();
   for (std::uint32_t i = 0; i < r.operands; ++i) {
     const std::uint32_t o = plan_->operands[r.first_operand + i];
-    sources_.push_back(o != own_operand ? views_[o] : coded_ ? nullptr : at(r.own, e));
+    sources_.push_back(o != own_operand ? received_[o] : coded_ ? nullptr : at(r.own, e));
   }
   sum(r, e);
   for (std::uint32_t i = 0; i < r.operands; ++i) {
@@ -304,7 +305,7 @@ Waiting Pipeline<Submit>::waiting() const {
   Waiting w{.peer = -1, .round = static_cast<std::uint32_t>(round_) + 1, .rounds = rounds};
   if (phase_ != Phase::receive) return w;
   for (std::uint32_t i = 0; i < round().receives.count; ++i) {
-    if (!views_[i]) return w.peer = static_cast<int>(plan_->receives[round().receives.first + i].peer), w;
+    if (!received_[i]) return w.peer = static_cast<int>(plan_->receives[round().receives.first + i].peer), w;
   }
   return w;
 }

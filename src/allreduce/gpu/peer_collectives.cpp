@@ -36,7 +36,8 @@ namespace {
 
 using runtime::check_cuda;
 
-/// The host waits so much longer than a kernel, which can say for which rank it has waited [s].
+/// The host waits longer than a kernel by this [s], so that the kernel, which knows for which rank it waits, gives up
+/// first.
 constexpr double host_waits_longer_s = 2;
 
 /// Places of multicast memory: two slots and the result.
@@ -49,12 +50,12 @@ struct PeerKernel {
   std::uint32_t barriers;  ///< the most barriers that a call uses
   double moved;            ///< buffers read and written
   bool in_switch = false;  ///< places are multicast memory, not the window's
-  /// In work of the queue.
+  /// Launches the kernel. It is called in work of the queue.
   std::function<void(const cuda::PeerCall&, const Call&)> launch;
 };
 
 /// The facts about its window that a rank tells the others.
-struct Shown {
+struct WindowFacts {
   pid_t process;
   int device;
   std::byte* address;
@@ -83,7 +84,7 @@ class Watch {
   cuda::PeerWatch *host_ = nullptr, *on_device_ = nullptr;
 };
 
-/// A collective whose call is one kernel in the queue's stream: nothing of it needs the host. Every rank's window is
+/// A collective whose call is one kernel in the queue's stream; the host takes no part in it. Every rank's window is
 /// reached through CUDA IPC between processes, by plain addresses between threads. Kernels of all ranks wait for each
 /// other, so each rank needs a GPU of its own: nothing promises that two kernels of one GPU run at once (streams share
 /// hardware queues, one cooperative grid may keep another one from beginning, and a kernel that is loaded, or memory
@@ -110,7 +111,7 @@ class PeerCollective final : public StreamCollective {
  private:
   [[noreturn]] void give_up(const std::string& reason);
   unsigned resident_blocks(int device, std::ptrdiff_t ranks_on_it) const;
-  std::byte* reach(const Shown& peer, const void* handle, const Shown& mine);
+  std::byte* window_address(const WindowFacts& peer, const void* handle, const WindowFacts& mine);
   void submit(const Call&);
 
   const std::string name_;
@@ -149,7 +150,7 @@ void refuse_shared_gpus(const char* row, const runtime::Communicator& c, const r
 void enable_access(int peer) {
   const cudaError_t error = cudaDeviceEnablePeerAccess(peer, 0);
   if (error != cudaErrorPeerAccessAlreadyEnabled) return check_cuda(error, "cudaDeviceEnablePeerAccess");
-  cudaGetLastError();  // it is remembered, and must not be the next call's
+  cudaGetLastError();  // clears the error, which must not be reported by the next call
 }
 
 PeerCollective::PeerCollective(std::string name, const runtime::Communicator& c, runtime::CudaDevice& device,
@@ -165,27 +166,28 @@ PeerCollective::PeerCollective(std::string name, const runtime::Communicator& c,
   refuse_shared_gpus(kernel_.row, c, device);
   if (kernel_.in_switch)
     multicast_ = std::make_shared<runtime::MulticastMemory>(communicator_, device, places_in_switch * window_.room);
-  Shown mine{.process = getpid(), .device = device.number(), .address = own_.buffer.device().device_address()};
+  WindowFacts mine{.process = getpid(), .device = device.number(), .address = own_.buffer.device().device_address()};
   check_cuda(cudaDeviceGetPCIBusId(mine.bus_id.data(), static_cast<int>(mine.bus_id.size()), device.number()),
              "cudaDeviceGetPCIBusId");
-  const auto shown = communicator_.all_gather_value(mine);
-  std::vector<cudaIpcMemHandle_t> handles(shown.size());
-  // One process needs none, and some machines have none.
-  if (std::ranges::any_of(shown, [&](const Shown& s) { return s.process != mine.process; })) {
+  const auto facts = communicator_.all_gather_value(mine);
+  std::vector<cudaIpcMemHandle_t> handles(facts.size());
+  // Within one process no handles are needed, and some machines have none.
+  if (std::ranges::any_of(facts, [&](const WindowFacts& s) { return s.process != mine.process; })) {
     cudaIpcMemHandle_t handle{};
     check_cuda(cudaIpcGetMemHandle(&handle, mine.address), "cudaIpcGetMemHandle");
     handles = communicator_.all_gather_value(handle);
   }
-  blocks_ = resident_blocks(device.number(), std::ranges::count(shown, mine.bus_id, &Shown::bus_id));
-  for (std::size_t r = 0; r < shown.size(); ++r) windows_.push_back(reach(shown[r], &handles[r], mine));
+  blocks_ = resident_blocks(device.number(), std::ranges::count(facts, mine.bus_id, &WindowFacts::bus_id));
+  for (std::size_t r = 0; r < facts.size(); ++r) windows_.push_back(window_address(facts[r], &handles[r], mine));
 }
 
-/// Kernels read memory that goes next. Whoever opened another's memory closes it before that goes.
+/// Waits for the kernels before the memory that they read is freed. Every rank closes the memory of others that it has
+/// opened before that is freed.
 PeerCollective::~PeerCollective() {
   if (running_ || !runtime::may_free()) abort();
   wait_before_end(queue_);
   for (void* p : opened_) runtime::release_cuda(cudaIpcCloseMemHandle(p), "cudaIpcCloseMemHandle");
-  // While an exception propagates, peers' kernels may come to the window until they leave; the rank is about to end.
+  // While an exception propagates, the memory is kept: peers' kernels may still use it, and the rank is about to end.
   if (!runtime::may_free()) {
     keep_for_ever(std::move(own_.memory));
     keep_for_ever(std::move(multicast_));
@@ -194,7 +196,8 @@ PeerCollective::~PeerCollective() {
   communicator_.barrier();
 }
 
-/// A block a multiprocessor, of which each rank on the GPU has a part: the kernels of all ranks run at once.
+/// The number of thread blocks of a kernel: one for each multiprocessor, divided by the ranks on the GPU, so that the
+/// kernels of all ranks run at the same time.
 unsigned PeerCollective::resident_blocks(int device, std::ptrdiff_t ranks_on_it) const {
   int multiprocessors = 0;
   check_cuda(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
@@ -209,7 +212,7 @@ unsigned PeerCollective::resident_blocks(int device, std::ptrdiff_t ranks_on_it)
   return std::min(static_cast<unsigned>(least), cuda::most_peer_blocks);
 }
 
-std::byte* PeerCollective::reach(const Shown& peer, const void* handle, const Shown& mine) {
+std::byte* PeerCollective::window_address(const WindowFacts& peer, const void* handle, const WindowFacts& mine) {
   if (peer.process != mine.process) {
     void* opened = nullptr;
     check_cuda(
@@ -267,7 +270,7 @@ void PeerCollective::completed() {
     give_up(fmt::format("its kernel has waited {} for rank {}, and left", core::to_text(patience_), peer));
 }
 
-/// Kernels leave; none can be launched after.
+/// Makes running kernels end; no kernel can be launched afterwards.
 void PeerCollective::abort() noexcept {
   watch_.tell_to_leave();
   is_given_up_ = true;
@@ -308,7 +311,8 @@ std::size_t small_of(const Request& r) {
   return core::count_parameter(r.name, "small", {.least = 0, .most = std::uint64_t{1} << 40});
 }
 
-PeerKernel shots(std::size_t small) {
+/// The kernels of `gpu-direct`: one shot up to `small` bytes, else two.
+PeerKernel direct_kernel(std::size_t small) {
   return {.row = "gpu-direct",
           .what = std::string(name(CollectiveKind::all_reduce)),
           .places = 3,
@@ -321,7 +325,7 @@ PeerKernel shots(std::size_t small) {
           }};
 }
 
-PeerKernel ring_of(CollectiveKind kind, std::uint32_t root, std::uint32_t ranks) {
+PeerKernel ring_kernel(CollectiveKind kind, std::uint32_t root, std::uint32_t ranks) {
   return {.row = "gpu-ring",
           .what = std::string(name(kind)),
           .places = 2,
@@ -333,7 +337,7 @@ PeerKernel ring_of(CollectiveKind kind, std::uint32_t root, std::uint32_t ranks)
           }};
 }
 
-PeerKernel sums_in_switch() {
+PeerKernel multimem_kernel() {
   return {.row = "gpu-multimem",
           .what = std::string(name(CollectiveKind::all_reduce)),
           .places = 0,
@@ -360,10 +364,10 @@ std::string gpu_direct_refusal(const Request& r) {
 }
 std::unique_ptr<Collective> bind_gpu_direct(const Request& r, const GroupConnection& connection,
                                             const ExchangeSpec& options) {
-  return bind_kernel(r, connection, options, shots(small_of(r)));
+  return bind_kernel(r, connection, options, direct_kernel(small_of(r)));
 }
 
-/// The operations that NVLink's switches have, of those that we have.
+/// Refuses the operations and types that NVLink's switches do not have.
 std::string gpu_multimem_refusal(const Request& r) {
   if (auto why = refusal_unless(r, {CollectiveKind::all_reduce}); !why.empty()) return why;
   const auto [element, op, wide] = r.arithmetic;
@@ -377,7 +381,7 @@ std::string gpu_multimem_refusal(const Request& r) {
 }
 std::unique_ptr<Collective> bind_gpu_multimem(const Request& r, const GroupConnection& connection,
                                               const ExchangeSpec& options) {
-  return bind_kernel(r, connection, options, sums_in_switch());
+  return bind_kernel(r, connection, options, multimem_kernel());
 }
 
 std::string gpu_ring_refusal(const Request& r) {
@@ -388,7 +392,7 @@ std::string gpu_ring_refusal(const Request& r) {
 }
 std::unique_ptr<Collective> bind_gpu_ring(const Request& r, const GroupConnection& connection,
                                           const ExchangeSpec& options) {
-  return bind_kernel(r, connection, options, ring_of(r.collective_kind, r.root, r.shape.ranks));
+  return bind_kernel(r, connection, options, ring_kernel(r.collective_kind, r.root, r.shape.ranks));
 }
 
 }  // namespace
@@ -396,14 +400,14 @@ std::unique_ptr<Collective> bind_gpu_ring(const Request& r, const GroupConnectio
 std::unique_ptr<Collective> make_gpu_direct(const GroupConnection& connection, runtime::Queue& queue,
                                             PeerOptions options, std::size_t small) {
   return std::make_unique<PeerCollective>("gpu-direct", connection.communicator, gpu_of("gpu-direct", &queue), queue,
-                                          options, shots(small));
+                                          options, direct_kernel(small));
 }
 
 std::unique_ptr<Collective> make_gpu_ring(const GroupConnection& connection, runtime::Queue& queue, PeerOptions options,
                                           CollectiveKind kind, std::uint32_t root) {
   const auto ranks = static_cast<std::uint32_t>(connection.communicator.size());
   return std::make_unique<PeerCollective>("gpu-ring", connection.communicator, gpu_of("gpu-ring", &queue), queue,
-                                          options, ring_of(kind, root, ranks));
+                                          options, ring_kernel(kind, root, ranks));
 }
 
 }  // namespace gradmeter::allreduce

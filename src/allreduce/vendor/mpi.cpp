@@ -52,7 +52,9 @@ constexpr std::size_t longest_piece = std::size_t{1} << 30;
 bool goes_in_pieces(CollectiveKind g) {
   return g == CollectiveKind::all_reduce || g == CollectiveKind::broadcast || g == CollectiveKind::send_receive;
 }
-bool has_cuts(CollectiveKind g) { return g == CollectiveKind::reduce_scatter || g == CollectiveKind::all_gather; }
+bool is_cut_into_blocks(CollectiveKind g) {
+  return g == CollectiveKind::reduce_scatter || g == CollectiveKind::all_gather;
+}
 
 }  // namespace
 
@@ -71,16 +73,16 @@ const runtime::Reduction& MpiCollective::reduction_for(core::Element e, Op op) {
   return reductions_.emplace_back(KnownReduction{e, op, mpi_reduction(e, op)}).reduction;
 }
 
-void MpiCollective::cut(std::size_t count) {
-  if (cut_count_ == count && !cuts_.counts.empty()) return;
+void MpiCollective::cut_into_blocks(std::size_t count) {
+  if (cut_elements_ == count && !block_cuts_.counts.empty()) return;
   const auto ranks = static_cast<std::uint32_t>(communicator_.size());
-  cuts_ = {};
+  block_cuts_ = {};
   for (std::uint32_t r = 0; r < ranks; ++r) {
     const ElementRange block = block_range(count, ranks, r);
-    cuts_.begins.push_back(runtime::mpi_count(block.begin));
-    cuts_.counts.push_back(runtime::mpi_count(block.count));
+    block_cuts_.begins.push_back(runtime::mpi_count(block.begin));
+    block_cuts_.counts.push_back(runtime::mpi_count(block.count));
   }
-  cut_count_ = count;
+  cut_elements_ = count;
 }
 
 void MpiCollective::check(const Call& call) const {
@@ -104,16 +106,16 @@ void MpiCollective::start(const Call& call) {
   // Small calls take a quarter of a microsecond: what was checked for the last call is not checked again.
   const bool as_before = !running_ && call.element() == call_.element() && call.op == call_.op &&
                          call.count() == call_.count() && call.accumulate == call_.accumulate && !reductions_.empty();
-  if (as_before && repeated_) return (*repeated_)(call.in.host(), call.out.host());
+  if (as_before && repeated_call_) return (*repeated_call_)(call.in.host(), call.out.host());
   if (!as_before) {
-    repeated_.reset();
+    repeated_call_.reset();
     check(call);
     const runtime::Reduction& reduction = reduction_for(call.element(), call.op);
     if (mode_ == MpiMode::blocking && collective_kind_ == CollectiveKind::all_reduce && call.op != Op::average &&
         call.count() <= longest_piece)
-      repeated_.emplace(communicator_, reduction, call.count());
+      repeated_call_.emplace(communicator_, reduction, call.count());
   }
-  if (has_cuts(collective_kind_)) cut(call.count());
+  if (is_cut_into_blocks(collective_kind_)) cut_into_blocks(call.count());
   const std::size_t bytes = call.out.bytes();
   const bool in_place = call.in_place();
   if (collective_kind_ == CollectiveKind::broadcast && communicator_.rank() == root_ && !in_place && bytes > 0) {
@@ -143,23 +145,23 @@ void MpiCollective::post() {
 
 void MpiCollective::post(runtime::MpiBuffers b) {
   const runtime::Reduction& r = reduction_for(call_.element(), call_.op);
-  runtime::MpiRequests* later = mode_ == MpiMode::nonblocking ? &requests_ : nullptr;
+  runtime::MpiRequests* requests = mode_ == MpiMode::nonblocking ? &requests_ : nullptr;
   const bool equal = mode_ != MpiMode::any_lengths && b.count % static_cast<std::size_t>(communicator_.size()) == 0;
   switch (collective_kind_) {
     case CollectiveKind::all_reduce:
-      return runtime::mpi_all_reduce(communicator_, b, r, later);
+      return runtime::mpi_all_reduce(communicator_, b, r, requests);
     case CollectiveKind::reduce_scatter:
-      return equal ? runtime::mpi_reduce_scatter(communicator_, b, r, later)
-                   : runtime::mpi_reduce_scatter(communicator_, b, cuts_, r, later);
+      return equal ? runtime::mpi_reduce_scatter(communicator_, b, r, requests)
+                   : runtime::mpi_reduce_scatter(communicator_, b, block_cuts_, r, requests);
     case CollectiveKind::all_gather:
-      return equal ? runtime::mpi_all_gather(communicator_, b, r, later)
-                   : runtime::mpi_all_gather(communicator_, b, cuts_, r, later);
+      return equal ? runtime::mpi_all_gather(communicator_, b, r, requests)
+                   : runtime::mpi_all_gather(communicator_, b, block_cuts_, r, requests);
     case CollectiveKind::broadcast:
-      return runtime::mpi_broadcast(communicator_, b, root_, r, later);
+      return runtime::mpi_broadcast(communicator_, b, root_, r, requests);
     case CollectiveKind::all_to_all:
-      return runtime::mpi_all_to_all(communicator_, b, r, later);
+      return runtime::mpi_all_to_all(communicator_, b, r, requests);
     case CollectiveKind::send_receive:
-      return runtime::mpi_send_receive(communicator_, b, r, later);
+      return runtime::mpi_send_receive(communicator_, b, r, requests);
   }
 }
 
@@ -188,8 +190,8 @@ void MpiCollective::complete() {
   std::size_t n = call_.count();
   if (collective_kind_ == CollectiveKind::reduce_scatter) {
     const auto rank = static_cast<std::size_t>(communicator_.rank());
-    result += static_cast<std::size_t>(cuts_.begins[rank]) * width;
-    n = static_cast<std::size_t>(cuts_.counts[rank]);
+    result += static_cast<std::size_t>(block_cuts_.begins[rank]) * width;
+    n = static_cast<std::size_t>(block_cuts_.counts[rank]);
     // In place MPI leaves the block at the beginning of the buffer.
     if (in_place && n > 0) std::memmove(result, call_.out.host(), n * width);
   }
@@ -231,8 +233,8 @@ ForcedAllReduce forced_algorithm(const Request& r) {
   throw std::logic_error(r.name.base + " is no forced algorithm of Open MPI");
 }
 
-/// Open MPI 4.1 divides by ranks · segment, counted in elements and kept in an int: 0 for no segment, and for a product
-/// that wraps. A segment shorter than an element counts as none.
+/// Open MPI 4.1 divides by ranks · segment, with the segment in elements and the product in an int. The product is 0,
+/// and the division fails, if the segment is shorter than an element, or if the product wraps.
 constexpr std::size_t longest_element = 8;
 
 /// 0 where the algorithm has no segments. Errors: UsageError for a segment that Open MPI would stumble over.

@@ -70,7 +70,7 @@ class MpiCollective final : public Collective {
     runtime::Reduction reduction;
   };
   const runtime::Reduction& reduction_for(core::Element, Op);
-  void cut(std::size_t count);
+  void cut_into_blocks(std::size_t count);
 
   std::string name_;
   runtime::Communicator communicator_;
@@ -79,9 +79,9 @@ class MpiCollective final : public Collective {
   int root_;
   std::vector<KnownReduction> reductions_;
   /// For calls like `call_`; empty unless such calls are all-reduces that need one call of MPI and nothing after it.
-  std::optional<runtime::MpiAllReduce> repeated_;
-  runtime::MpiCuts cuts_;
-  std::size_t cut_count_ = 0;
+  std::optional<runtime::MpiAllReduce> repeated_call_;
+  runtime::MpiCuts block_cuts_;
+  std::size_t cut_elements_ = 0;
   std::vector<std::byte> landing_;  ///< scratch of a non-blocking send-receive that is in place
   runtime::MpiRequests requests_;
   Call call_{};

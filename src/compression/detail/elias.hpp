@@ -10,16 +10,17 @@
 
 namespace gradmeter::compression::detail {
 
+/// The number of bits of a number's code.
 constexpr unsigned gamma_bits(std::uint64_t value) { return 2 * static_cast<unsigned>(std::bit_width(value)) - 1; }
 
-/// The lowest `count` of `bits`, where all others are 0.
+/// A string of bits: the lowest `count` bits of `bits`, whose other bits are 0.
 struct BitString {
   std::uint32_t bits = 0, count = 0;
 };
 /// The code of a number from 1 to 65535.
 constexpr BitString gamma_code(std::uint32_t value) {
-  const auto behind = static_cast<std::uint32_t>(std::bit_width(value)) - 1;
-  return {((value - (1U << behind)) << 1 | 1U) << behind, 2 * behind + 1};
+  const auto bits_below_top = static_cast<std::uint32_t>(std::bit_width(value)) - 1;
+  return {((value - (1U << bits_below_top)) << 1 | 1U) << bits_below_top, 2 * bits_below_top + 1};
 }
 
 /// Writes a stream of bits. It touches no byte behind the end of the stream.
@@ -37,16 +38,16 @@ class BitWriter {
     used_ -= 32;
   }
   void gamma(std::uint64_t value) {
-    const unsigned behind = static_cast<unsigned>(std::bit_width(value)) - 1;
-    if (behind < 16) {
+    const unsigned bits_below_top = static_cast<unsigned>(std::bit_width(value)) - 1;
+    if (bits_below_top < 16) {
       const BitString code = gamma_code(static_cast<std::uint32_t>(value));
       return put(code.bits, code.count);
     }
-    const std::uint64_t rest = value - (std::uint64_t{1} << behind);
-    for (unsigned zeros = behind; zeros > 0; zeros -= std::min(zeros, 32u)) put(0, std::min(zeros, 32u));
+    const std::uint64_t rest = value - (std::uint64_t{1} << bits_below_top);
+    for (unsigned zeros = bits_below_top; zeros > 0; zeros -= std::min(zeros, 32u)) put(0, std::min(zeros, 32u));
     put(1, 1);
-    put(rest & 0xffffffff, std::min(behind, 32u));
-    if (behind > 32) put(rest >> 32, behind - 32);
+    put(rest & 0xffffffff, std::min(bits_below_top, 32u));
+    if (bits_below_top > 32) put(rest >> 32, bits_below_top - 32);
   }
   /// Fills up the last byte with zeros; returns the end of the stream.
   std::byte* finish() {
@@ -73,20 +74,20 @@ class BitReader {
   }
   /// Takes the next number; 0 if no valid code follows, as in a damaged stream.
   std::uint64_t gamma() {
-    unsigned behind = 0;
+    unsigned bits_below_top = 0;
     for (refill(); held_ == 0; refill()) {
-      behind += held_bits_;
+      bits_below_top += held_bits_;
       drop(held_bits_);
-      if (behind > 63 || at_ >= from_.size()) return 0;
+      if (bits_below_top > 63 || at_ >= from_.size()) return 0;
     }
     const auto zeros = static_cast<unsigned>(std::countr_zero(held_));
-    behind += zeros;
+    bits_below_top += zeros;
     drop(zeros);
     drop(1);
-    if (behind > 63) return 0;
-    const std::uint64_t low = take(std::min(behind, 32u));
-    const std::uint64_t high = behind > 32 ? take(behind - 32) : 0;
-    return (std::uint64_t{1} << behind) + (high << 32 | low);
+    if (bits_below_top > 63) return 0;
+    const std::uint64_t low = take(std::min(bits_below_top, 32u));
+    const std::uint64_t high = bits_below_top > 32 ? take(bits_below_top - 32) : 0;
+    return (std::uint64_t{1} << bits_below_top) + (high << 32 | low);
   }
   bool overrun() const { return overrun_; }
 

@@ -25,7 +25,7 @@ bool ChunkWeights::OwnCopy::unread() {
 }
 
 /// Whatever is lent, one copy stays free for a step.
-bool ChunkWeights::lends() {
+bool ChunkWeights::can_send() {
   return copies_[1 - last_written_].unread() && (owner_ == server_itself || copies_[last_written_].unread());
 }
 
@@ -36,7 +36,7 @@ std::span<float> ChunkWeights::free_copy() {
   return copies_[last_written_].memory;
 }
 
-std::span<const float> ChunkWeights::to_lend(ExecutionContext& f) {
+std::span<const float> ChunkWeights::weights_to_send(ExecutionContext& f) {
   if (owner_ == server_itself) return newest_;
   const std::span<float> to = free_copy();
   f.submit("server.copy", {0, 8.0 * double(to.size())}, [&] { std::ranges::copy(newest_, to.begin()); });
@@ -45,13 +45,13 @@ std::span<const float> ChunkWeights::to_lend(ExecutionContext& f) {
 }
 
 void ChunkWeights::forget(ExecutionContext& f, int worker) {
-  if (owner_ == worker) to_lend(f);
+  if (owner_ == worker) weights_to_send(f);
   place(worker) = {};
 }
 
 void ChunkWeights::offer(int worker, std::span<float> memory) { place(worker) = {.memory = memory}; }
 
-std::span<float> ChunkWeights::withdraw(int worker) {
+std::span<float> ChunkWeights::end_offer(int worker) {
   const WorkerPlace p = std::exchange(place(worker), {});
   return p.newest ? p.memory : std::span<float>{};
 }

@@ -37,12 +37,13 @@ class ChunkWeights {
   /// True if a message with the newest weights may be sent from the server's memory now. Until it has left, the message
   /// occupies one of the two copies, and the other must stay free for the next step. So this is false while an earlier
   /// message still leaves from a copy that is needed.
-  bool lends();
+  bool can_send();
   /// The newest weights in the server's memory; they are copied there if a worker's memory holds them. Requires
-  /// `lends`.
-  std::span<const float> to_lend(ExecutionContext&);
-  /// Says that this message leaves from what `to_lend` returned, which then stays unchanged until the message has left.
-  void lend(Ticket t) { copies_[last_written_].readers.push_back(std::move(t)); }
+  /// `can_send`.
+  std::span<const float> weights_to_send(ExecutionContext&);
+  /// Says that this message leaves from the memory that `weights_to_send` returned, which then stays unchanged until
+  /// the message has left.
+  void note_message(Ticket t) { copies_[last_written_].readers.push_back(std::move(t)); }
 
   /// Says that the worker has sent a change, and neither reads nor writes this memory until it is answered. Empty: the
   /// worker has no memory that the server can reach.
@@ -51,7 +52,7 @@ class ChunkWeights {
   void join_step(int worker) { place(worker).joins = true; }
   /// Ends the offer of a worker that is being answered. Returns the worker's memory if it holds the newest weights,
   /// else an empty span.
-  std::span<float> withdraw(int worker);
+  std::span<float> end_offer(int worker);
   /// Says that the worker may write to its memory from now on, because it has finished or is answered by a message. If
   /// its memory holds the newest weights, they are copied first.
   void forget(ExecutionContext&, int worker);

@@ -26,7 +26,7 @@ ReplyQueue::ReplyQueue(Port& port, const Sharding& sharding, std::uint32_t serve
     const auto values = first.subspan(chunk.first, chunk.count);
     begin[i] = std::make_shared<Snapshot>(Snapshot{.id = ++last_id_, .values = {values.begin(), values.end()}});
   }
-  for (WorkerConnection& l : connections_) l.worker_has = begin;
+  for (WorkerConnection& c : connections_) c.worker_has = begin;
 }
 
 void ReplyQueue::acknowledge(int worker, const MessageHeader& h) {
@@ -38,24 +38,25 @@ void ReplyQueue::acknowledge(int worker, const MessageHeader& h) {
 void ReplyQueue::answer(ExecutionContext& f, Reply reply, ChunkWeights& weights) {
   const int worker = reply.read.worker;
   const std::size_t chunk = reply.chunk;
-  WorkerConnection& l = connection(worker);
-  const Snapshot* base = reply.for_evaluation ? nullptr : l.worker_has[chunk].get();
-  const bool goes_at_once = !base && l.replies.empty();
+  WorkerConnection& c = connection(worker);
+  const Snapshot* base = reply.for_evaluation ? nullptr : c.worker_has[chunk].get();
+  const bool goes_at_once = !base && c.replies.empty();
   if (!reply.for_evaluation) {
-    if (goes_at_once && post_written(reply, weights.withdraw(worker))) return;
-    weights.forget(f, worker);  // it will write what it gets to its memory
+    if (goes_at_once && post_written(reply, weights.end_offer(worker))) return;
+    weights.forget(f, worker);  // the worker will write the weights of the message to its memory
   }
-  if (goes_at_once && weights.lends()) {
-    const auto bytes = std::as_bytes(weights.to_lend(f));
+  if (goes_at_once && weights.can_send()) {
+    const auto bytes = std::as_bytes(weights.weights_to_send(f));
     Ticket t = port_.post_from(worker, header_of(reply, bytes.size()), bytes, "weights");
-    if (t) return weights.lend(std::move(t));
+    if (t) return weights.note_message(std::move(t));
   }
   reply.weights = snapshot(f, reply, weights.values(), base);
-  if (base) l.worker_has[chunk] = reply.weights;
-  l.replies.push_back(std::move(reply));
+  if (base) c.worker_has[chunk] = reply.weights;
+  c.replies.push_back(std::move(reply));
 }
 
-/// Posts weights that lie in the worker's memory already. False: they do not, or there is no room.
+/// Posts a message about weights that lie in the worker's memory already. Returns false if they do not, or if the port
+/// has no room.
 bool ReplyQueue::post_written(const Reply& reply, std::span<float> weights) {
   if (weights.empty()) return false;
   const auto bytes = std::as_writable_bytes(weights);
@@ -86,7 +87,7 @@ ReplyQueue::SnapshotPtr ReplyQueue::snapshot(ExecutionContext& f, const Reply& r
 
 bool ReplyQueue::all_acknowledged() const {
   return std::all_of(connections_.begin(), connections_.end(),
-                     [](const WorkerConnection& l) { return l.acknowledgements.empty(); });
+                     [](const WorkerConnection& c) { return c.acknowledgements.empty(); });
 }
 
 void ReplyQueue::send(ExecutionContext& f) {
@@ -157,8 +158,8 @@ MessageHeader ReplyQueue::header_of(const Reply& reply, std::size_t bytes) const
 
 namespace {
 
-/// Two copies, each from the beginning of a cache line.
-std::size_t elements_of(Range chunk) { return 2 * ((chunk.count + 15) / 16 * 16); }
+/// The elements of two copies of a chunk, each of which begins on a cache line.
+std::size_t elements_of_copies(Range chunk) { return 2 * ((chunk.count + 15) / 16 * 16); }
 
 }  // namespace
 
@@ -175,7 +176,7 @@ Server::Server(const ServicePlan& plan, const Sharding& sharding, std::uint32_t 
   const int own_worker = rank < plan.workers ? rank : -1;
   for (std::size_t i = 0; i < sharding.chunks(server); ++i) {
     const Range range = sharding.chunk(server, i);
-    const std::size_t n = elements_of(range);
+    const std::size_t n = elements_of_copies(range);
     chunks_.emplace_back(plan_, own_worker, spare_, range, weights, tensors, memory.first(n));
     memory = memory.subspan(n);
   }
@@ -183,7 +184,7 @@ Server::Server(const ServicePlan& plan, const Sharding& sharding, std::uint32_t 
 
 std::size_t Server::elements_needed(const Sharding& sharding, std::uint32_t server) {
   std::size_t sum = 0;
-  for (std::size_t i = 0; i < sharding.chunks(server); ++i) sum += elements_of(sharding.chunk(server, i));
+  for (std::size_t i = 0; i < sharding.chunks(server); ++i) sum += elements_of_copies(sharding.chunk(server, i));
   return sum;
 }
 
@@ -201,7 +202,7 @@ void Server::run(ExecutionContext& f) {
   port_->close();
 }
 
-bool Server::help() {
+bool Server::serve_one_message() {
   const std::unique_lock lock(running_, std::try_to_lock);
   return lock && context_ && take_one(port_->poll());
 }
@@ -245,7 +246,7 @@ void Server::take_push(const Message& message) {
   const std::size_t i = sharding_.index_of(h.first);
   ServedChunk& chunk = chunks_.at(i);
   chunk.take(*context_, *port_, message);
-  reply_queue_.acknowledge(from, h);  // now, since from then on the worker may write over it
+  reply_queue_.acknowledge(from, h);  // only after `take`: an acknowledged worker may overwrite the change
   if (h.sequence > 0) {
     Read read{.worker = from, .header = h, .since = context_->now()};
     read.header.clock = read.header.version = h.clock + 1;
@@ -255,7 +256,7 @@ void Server::take_push(const Message& message) {
 }
 
 void Server::take_pull(int from, const MessageHeader& h) {
-  for (std::size_t i = chunks_.size(); i-- > 0;) {  // a forward pass reads the last first
+  for (std::size_t i = chunks_.size(); i-- > 0;) {  // the last chunk first, as a forward pass reads them
     chunks_[i].ask({.worker = from, .header = h, .since = context_->now()});
     answer_reads(i);
   }

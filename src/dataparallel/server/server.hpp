@@ -99,7 +99,7 @@ class Server {
   /// Lets a worker on the server's rank, while it waits, handle one arrived message on its own thread. The worker must
   /// not have disconnected. Returns false if there is no message, or if `run` is handling messages itself. If the two
   /// threads share a core, this saves the switch to the server's thread and back.
-  bool help();
+  bool serve_one_message();
   /// Any thread may call it. `applied` is that of the chunk with the most steps, and `held_s` is the mean over chunks.
   Observations observed() const;
   /// The weights that it holds, as Strategy::held_weights says.

@@ -95,7 +95,7 @@ void ServerStrategy::begin(Worker& w) {
   if (const int s = w.rank() - plan.first_server; s >= 0 && cut.chunks(static_cast<std::uint32_t>(s)) > 0)
     serve(w, cut, plan, static_cast<std::uint32_t>(s), std::move(ports.server));
   if (w.rank() >= plan.workers) return;
-  if (server_) ports.worker->while_waiting([server = server_] { return server->help(); });
+  if (server_) ports.worker->while_waiting([server = server_] { return server->serve_one_message(); });
   server_client_ =
       std::make_unique<ServerClient>(w.fabric(), std::move(ports.worker), cut, plan, w.rank(), w.parameters());
 }

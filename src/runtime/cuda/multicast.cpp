@@ -16,7 +16,7 @@
 
 namespace gradmeter::runtime {
 
-/// The driver's functions. They are asked for when a program runs, so that it starts without a driver.
+/// The driver's functions. They are looked up when the program runs, so that it also starts without a driver.
 struct MulticastFunctions {
   decltype(&cuGetErrorString) error_text;
   decltype(&cuDeviceGetAttribute) attribute;
@@ -79,7 +79,7 @@ std::string missing_function(MulticastFunctions& f) {
   return missing;
 }
 
-/// The group as rank 0 shows it: an open file of its process.
+/// The handle of rank 0's group for other processes: an open file of its process.
 struct ShownGroup {
   pid_t process;
   int file;
@@ -98,7 +98,7 @@ int file_of(pid_t process, int file) {
 
 }  // namespace
 
-/// All that one rank takes from the driver, in the order in which it is given back.
+/// Owns all that one rank takes from the driver. The destructor gives it back in the reverse order.
 class MulticastDriver {
  public:
   MulticastDriver(const Communicator& c, int device) : c_(c), device_(device) {}
@@ -114,8 +114,9 @@ class MulticastDriver {
   MulticastDriver(const MulticastDriver&) = delete;
   MulticastDriver& operator=(const MulticastDriver&) = delete;
 
-  /// Each part is done by all ranks before the next begins, and ends on all of them where one cannot do it. So a rank
-  /// binds memory only when all have joined, which the driver would wait for.
+  /// Creates the group and its memory in parts. All ranks complete a part before the next part begins, and where one
+  /// rank cannot do a part, all ranks throw. So a rank binds memory only after all have joined; the driver would wait
+  /// for that without end.
   void take(std::size_t bytes) {
     together([&] { check_device(); });
     together([&] { make_group(bytes); });
