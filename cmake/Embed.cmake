@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# gradmeter_embed(OUTPUT file.cpp HEADER header NAMESPACE ns FUNCTION name FILES ...): a C++ source that embeds these text
-# files by name, so that a copied program still has them. HEADER, the module's own, declares the function.
+# gradmeter_embed(OUTPUT file.cpp NAMESPACE ns FUNCTION name FILES ...): a C++ source that embeds these text files by name, so
+# that a copied program still has them. A header of the module declares the function; the source reads less without it.
 function(gradmeter_embed)
-  cmake_parse_arguments(E "" "OUTPUT;NAMESPACE;FUNCTION;HEADER" "FILES" ${ARGN})
+  cmake_parse_arguments(E "" "OUTPUT;NAMESPACE;FUNCTION" "FILES" ${ARGN})
   set(rows "")
   foreach(path ${E_FILES})
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${path})
@@ -11,6 +11,6 @@ function(gradmeter_embed)
     string(APPEND rows "    {\"${name}\", R\"embedded(${text})embedded\"},\n")
   endforeach()
   file(CONFIGURE OUTPUT ${E_OUTPUT} @ONLY CONTENT
-"#include \"@E_HEADER@\"\n\nnamespace @E_NAMESPACE@ {\n\nstd::span<const core::EmbeddedFile> @E_FUNCTION@() {
+"#include <span>\n\n#include \"core/embedded.hpp\"\n\nnamespace @E_NAMESPACE@ {\n\nstd::span<const core::EmbeddedFile> @E_FUNCTION@() {
   static const core::EmbeddedFile files[] = {\n@rows@  };\n  return files;\n}\n\n}  // namespace @E_NAMESPACE@\n")
 endfunction()
