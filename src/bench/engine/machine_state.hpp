@@ -69,8 +69,9 @@ class Canary {
   CanaryTimes times_;
 };
 
-// The code below finds how steady the machine was while points took turns. The canary runs between turns. The latest
-// round before a turn decides whether the turn counts as disturbed, for the blocks of all points in that turn.
+// The code below finds how steady the machine was while points took turns; here a turn is one block of every point. The
+// canary runs between turns. The latest round when a turn has ended decides whether that turn counts as disturbed, for
+// the blocks of all points in it.
 
 struct MachineState {
   std::vector<std::size_t> disturbed = {};  ///< indices of disturbed turns, ascending
@@ -93,7 +94,7 @@ struct UsedBlocks {
 void fill_blocks(const UsedBlocks&, core::Metrics&);
 
 /// The machine's state in some turns. first: the number of canary rounds that were run before the first turn. round_of:
-/// for each turn, the index of the canary round that decides its state, which is the latest round before the turn.
+/// for each turn, the index of the canary round that decides its state, which is the latest when the turn has ended.
 MachineState state_of(const CanaryTimes&, std::size_t first, std::span<const std::size_t> round_of);
 
 /// The turns in which the blocks of one point were taken; a turn may have no block.
