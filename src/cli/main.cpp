@@ -19,10 +19,10 @@
 #include "cli/commands.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "core/instruction_sets.hpp"
 #include "core/name.hpp"
 #include "core/print.hpp"
 #include "core/units.hpp"
+#include "kernels/host/library.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/host/environment.hpp"
 #include "runtime/host/gpus.hpp"
@@ -291,9 +291,7 @@ int run(int argc, char** argv) {
 std::span<const bench::Command* const> cli::commands() { return command_table; }
 
 int main(int argc, char** argv) {
-  const char* limit = std::getenv("ONEDNN_MAX_CPU_ISA");
-  if (!limit) limit = std::getenv("DNNL_MAX_CPU_ISA");  // its old name, which oneDNN still reads
-  if (limit) core::limit_instruction_sets(limit);
+  kernels::limit_loops_as_library();
   runtime::set_cuda_defaults();
   const int code = run(argc, argv);
   try {

@@ -111,8 +111,8 @@ constexpr std::array variables{
           "the Python with the package vl-convert-python that report writes SVG and PNG pictures with"},
     Entry{
         "ONEDNN_MAX_CPU_ISA",
-        "the best instruction set that oneDNN may use, and gradmeter's own loops with it: AVX2 measures what an older "
-        "processor would do"},
+        "the best instruction set that oneDNN may use, and gradmeter's own loops too, for which all of AVX-512 is one: "
+        "AVX2 measures what a processor without AVX-512 would do"},
     Entry{"OMP_NUM_THREADS, OMPI_MCA_*, UCX_*, NCCL_*, SLURM_*, CUDA_VISIBLE_DEVICES and the like",
           "they belong to the libraries and launchers below. Those that change a measurement are recorded in the "
           "result file, never one whose name looks like a secret; --resume measures again where they differ"}};

@@ -5,9 +5,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <map>
 #include <set>
-#include <utility>
 
 #include "core/error.hpp"
 #include "runtime/clock.hpp"
@@ -136,35 +134,39 @@ TEST(TakeTurns, AllGoOnUntilTheLastHasEnough) {
     return Turn([&order, name, blocks]() mutable { return order += name, --blocks <= 0; });
   };
   const std::vector<Turn> turns{wants('a', 1), wants('b', 3), wants('c', 2)};
-  take_turns(turns);
-  EXPECT_EQ(order, "abcbcacab");
+  take_turns(1, turns);
+  EXPECT_EQ(order.size(), 9u);
+  for (const char name : {'a', 'b', 'c'}) EXPECT_EQ(std::ranges::count(order, name), 3) << name;
 }
 
-TEST(TakeTurns, EachFollowsEachOtherEquallyOften) {
-  for (std::size_t turns = 1; turns < 12; ++turns) {
-    const std::size_t rotations = turns % 2 == 0 ? turns : 2 * turns;
-    std::map<std::pair<std::size_t, std::size_t>, std::size_t> followed;
-    for (std::size_t rotation = 0; rotation < rotations; ++rotation) {
-      std::set<std::size_t> taken{turn_at(rotation, 0, turns)};
-      for (std::size_t i = 1; i < turns; ++i) {
-        const std::size_t now = turn_at(rotation, i, turns);
-        taken.insert(now);
-        ++followed[{turn_at(rotation, i - 1, turns), now}];
-      }
-      EXPECT_EQ(taken.size(), turns) << "rotation " << rotation;
-      EXPECT_EQ(*taken.rbegin(), turns - 1);
-    }
-    EXPECT_EQ(followed.size(), turns * (turns - 1));
-    for (const auto& [pair, times] : followed) EXPECT_EQ(times, rotations / turns) << pair.first << ' ' << pair.second;
+/// The order of ten turns in so many rotations.
+std::vector<std::string> orders(std::uint64_t seed, std::size_t rotations) {
+  std::vector<std::string> all(1);
+  std::vector<Turn> turns;
+  for (char name = 'a'; name < 'k'; ++name) turns.emplace_back([&all, name] { return all.back() += name, true; });
+  take_turns(seed, turns, [&](bool) { return all.size() == rotations || (all.emplace_back(), false); });
+  return all;
+}
+
+TEST(TakeTurns, EachRotationHasAnOrderOfItsOwnThatIsTheSameOnAllRanks) {
+  const auto seen = orders(3, 20);
+  EXPECT_EQ(seen, orders(3, 20));
+  EXPECT_NE(seen, orders(4, 20));
+  std::set<std::string> before_a;
+  for (std::string order : seen) {
+    if (const auto at = order.find('a'); at > 0 && at < order.size()) before_a.insert(order.substr(at - 1, 1));
+    std::ranges::sort(order);
+    EXPECT_EQ(order, "abcdefghij");
   }
+  EXPECT_GE(before_a.size(), 5u) << "the same turns come before a";
 }
 
 TEST(TakeTurns, WhatIsBesideThePointsMayWantMoreOrEndThem) {
   int rotations = 0;
   const std::vector<Turn> ready{[&] { return ++rotations, true; }}, never{[&] { return ++rotations, false; }};
-  take_turns(ready, [&](bool enough) { return enough && rotations == 4; });
+  take_turns(1, ready, [&](bool enough) { return enough && rotations == 4; });
   EXPECT_EQ(rotations, 4);
-  take_turns(never, [&](bool) { return rotations == 6; });
+  take_turns(1, never, [&](bool) { return rotations == 6; });
   EXPECT_EQ(rotations, 6);
 }
 

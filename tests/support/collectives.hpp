@@ -47,7 +47,8 @@ inline std::vector<TypeAndOp> few_types_and_ops() {
   return {{core::Element::f64, allreduce::Op::max},
           {core::Element::f32, allreduce::Op::average},
           {core::Element::bf16, allreduce::Op::sum},
-          {core::Element::i8, allreduce::Op::product}};
+          {core::Element::i8, allreduce::Op::product},
+          {core::Element::i64, allreduce::Op::product}};
 }
 
 inline std::vector<TypeAndOp> types_and_ops() {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -164,6 +165,9 @@ void ShmDirect::sum_sources(std::byte* to, std::size_t count) {
   }
   finish(call_.element(), call_.op, to, to, count, size_);
 }
+
+static_assert(offsetof(ShmDirect::SharedState, numbers) + sizeof(ShmDirect::SharedState::numbers) <= 64,
+              "the numbers arrive with the flag");
 
 std::byte* ShmDirect::small_place(const Peer& q, std::uint64_t barrier) const {
   return call_.out.bytes() <= tiny ? q.shared_state->numbers[barrier % 2].data() : q.stage + barrier % 2 * small;

@@ -40,7 +40,7 @@ class ShmDirect final : public Collective {
     std::uint64_t in = 0, out = 0;
     std::uint8_t copy_path = 0;  ///< the copy path that the rank chose for the call by its buffers
     /// Two places, used in turn, for buffers of up to `tiny` bytes: they arrive with the line of `arrivals`.
-    std::array<std::array<std::byte, tiny>, 2> numbers = {};
+    alignas(tiny) std::array<std::array<std::byte, tiny>, 2> numbers = {};
   };
   /// A peer's arena at the address where this rank maps it, and the peer's region in this arena: a page with its
   /// SharedState, then its memory for copies (`stage`).
@@ -83,9 +83,9 @@ class ShmDirect final : public Collective {
   /// Errors: BackendError where another rank's buffers are of another kind.
   void check_paths();
   ElementRange share(std::size_t elements, int rank) const;
-  /// Where that rank puts its buffer in the small call that ends with barrier number `barrier`. The next call uses the
-  /// other place. No rank is two calls ahead, since each waits for all others' arrival.
-  std::byte* small_place(const Peer&, std::uint64_t barrier) const;
+  /// The memory into which rank q copies its buffer in the small call that ends with barrier number `barrier`. The next
+  /// call uses other memory. No rank is two calls ahead, since each waits for all others' arrival.
+  std::byte* small_place(const Peer& q, std::uint64_t barrier) const;
   void sum_small();
   /// Sums this rank's share of the elements and writes the result to all ranks.
   void sum_share();

@@ -116,7 +116,8 @@ class CollectiveSweep final : public Experiment {
     foresee(rest);
     std::optional<double> end;
     if (options.all) end = begin + options.all->value * static_cast<double>(group.size());
-    const MachineState state = take_turns(benchmarks, limits, options.rounds, end);
+    const MachineState state = take_turns(benchmarks, limits, options.rounds, end,
+                                          session_.run_seed() + (group.empty() ? 0 : group.front()->bytes()));
     for (auto& [place, limit] : limits) limit.finish(state);
     for (std::size_t i = 0; i < group.size(); ++i) {
       CollectivePoint& p = *group[i];
@@ -143,14 +144,14 @@ class CollectiveSweep final : public Experiment {
   /// Wrong points leave. end: the time at which the turns end, by host_clock() [s]; nothing: each point has its budget
   /// of samples.
   MachineState take_turns(std::deque<CollectiveBenchmark>& benchmarks, Limits& limits, const RoundOptions& o,
-                          std::optional<double> end) {
+                          std::optional<double> end, std::uint64_t seed) {
     const double usual = o.rule.budget.value * static_cast<double>(benchmarks.size());
     MachineMonitor monitor(&canary_, session_.world(), {end ? *end - runtime::host_clock() : usual});
     PeriodicWork wire(session_.world(), wire_share);
     std::vector<Turn> turns;
     for (auto& c : benchmarks) turns.emplace_back([&c] { return c.done() || run_for(c, &CollectiveBenchmark::round); });
     for (auto& [place, limit] : limits) turns.emplace_back([&l = limit] { return l.round(); });
-    bench::take_turns(turns, [&](bool enough) {
+    bench::take_turns(seed, turns, [&](bool enough) {
       if (port_) wire.turn([this] { port_->round(); });
       monitor.round();
       const bool none_left = std::ranges::all_of(benchmarks, &CollectiveBenchmark::done);

@@ -12,6 +12,7 @@
 #include "compression/crossover.hpp"
 #include "compression/expected_error.hpp"
 #include "core/format.hpp"
+#include "core/random.hpp"
 #include "runtime/clock.hpp"
 #include "runtime/transport/arena.hpp"
 
@@ -199,7 +200,7 @@ void CodecBenchmark::measure(const RoundPeers& peers, const RoundOptions& option
   }
   NoiseSampler noise(gauge_);
   noise.begin();
-  take_turns(turns);
+  take_turns(core::unpredictable_seed(), turns);  // no other rank takes part
   noise.end();
   findings_.noise = noise.alone();
   for (std::size_t i = 0; i < codec_call_count; ++i) {

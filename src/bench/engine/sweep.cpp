@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <random>
 
 #include "core/format.hpp"
 #include "runtime/clock.hpp"
@@ -74,18 +75,14 @@ void SweepRows::refuse_budget(core::Seconds whole, const std::string& why) {
   if (peers_.is_first && listener_.warning) listener_.warning(line);
 }
 
-std::size_t turn_at(std::size_t rotation, std::size_t position, std::size_t turns) {
-  const bool backward = turns % 2 == 1 && rotation / turns % 2 == 1;
-  const std::size_t at = backward ? turns - 1 - position : position;
-  const std::size_t first = at % 2 == 1 ? (at + 1) / 2 : turns - at / 2;  // 0, 1, -1, 2, -2, ...
-  return (first + rotation) % turns;
-}
-
-void take_turns(std::span<const Turn> turns, const std::function<bool(bool enough)>& is_over) {
-  bool over = false;
-  for (std::size_t rotation = 0; !over; ++rotation) {
+void take_turns(std::uint64_t seed, std::span<const Turn> turns, const std::function<bool(bool enough)>& is_over) {
+  std::mt19937_64 draw(seed);
+  std::vector<const Turn*> order;
+  for (const Turn& turn : turns) order.push_back(&turn);
+  for (bool over = false; !over;) {
+    std::ranges::shuffle(order, draw);
     bool enough = true;
-    for (std::size_t i = 0; i < turns.size(); ++i) enough &= turns[turn_at(rotation, i, turns.size())]();
+    for (const Turn* turn : order) enough &= (*turn)();
     over = is_over ? is_over(enough) : enough;
   }
 }

@@ -3,6 +3,7 @@
 // turns to be sampled, and are turned into rows. Rows of an earlier run are shown again, wrong rows are counted, and
 // points share the remaining time.
 #pragma once
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <new>
@@ -129,16 +130,12 @@ class Experiment {
 /// Takes one block of samples of a point, or of a limit that points are compared with. Returns true if there are enough
 /// samples.
 using Turn = std::function<bool()>;
-/// The turn that is at `position` of a rotation. Over as many rotations as there are turns (twice as many where that
-/// number is odd) each turn follows each other one equally often, since what a turn leaves in the caches and in the
-/// transport's buffers may be good or bad for the next. It is the same on all ranks. Source: E. J. Williams,
-/// "Experimental designs balanced for the estimation of residual effects of treatments" (1949).
-std::size_t turn_at(std::size_t rotation, std::size_t position, std::size_t turns);
-
-/// Calls all turns in rotations, each in another order, until all have enough samples. So a quiet or a noisy spell of
-/// the machine affects all of them alike. is_over: called after each rotation, with whether all have enough samples;
-/// the turns end when it returns true. If is_over is empty, the turns end when all have enough samples.
-void take_turns(std::span<const Turn>, const std::function<bool(bool enough)>& is_over = {});
+/// Calls all turns in rotations until all have enough samples, so that a quiet or a noisy spell of the machine affects
+/// all of them alike. The order is drawn for each rotation: in a fixed one, a turn would always find the caches as the
+/// same other turn has left them. seed: the same on all ranks (Session::run_seed). is_over: called after each rotation,
+/// with whether all have enough samples; the turns end when it returns true. If is_over is empty, the turns end when
+/// all have enough samples.
+void take_turns(std::uint64_t seed, std::span<const Turn>, const std::function<bool(bool enough)>& is_over = {});
 
 /// Measures and shows all points of the experiment. Returns the number of wrong points. Errors: Interrupted.
 std::size_t run_sweep(Experiment&, const RoundPeers&, const FinishedRows&, const RowListener&,

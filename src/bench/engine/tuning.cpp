@@ -12,6 +12,7 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <random>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -324,11 +325,12 @@ class TableTuner {
     // A short call is made several times, so that a round is not one hiccup.
     const auto calls = static_cast<std::size_t>(std::clamp(200e-6 / std::max(best, 1e-6), 1.0, 21.0));
     allreduce::RoundTimes times;
+    std::mt19937_64 draw(session_.run_seed() + bytes);  // no candidate always follows the same other one
     std::size_t rounds = 0;
     for (; rounds < most_rounds; ++rounds) {
       const double time = now();
       if (time >= until || (time >= share && rounds >= core::fewest_blocks)) break;
-      std::ranges::rotate(turns, turns.begin() + 1);
+      std::ranges::shuffle(turns, draw);
       for (Candidate* k : turns) times[k->algorithm->name].push_back(sample(*k, bytes, calls));
       if (rounds + 1 == core::fewest_blocks / 2) drop_slow(turns, times, usual);
     }

@@ -78,7 +78,7 @@ class KernelSweep final : public Experiment {
                         r.found.checks ? share * check_s() * reference_flops_per_s : 0, running.size());
     std::vector<Turn> turns;
     for (Running& r : running) turns.emplace_back([&r] { return r.benchmark.turn(); });
-    take_turns(turns);
+    take_turns(session_.run_seed() + group, turns);
     for (Running& r : running) finish(r);
   }
 

@@ -293,7 +293,7 @@ class LinkSweep final : public Experiment {
       turns.emplace_back([&r = rounds[i]] { return r.round() != core::Stop::none; });
     }
     for (Rounds& r : rounds) r.warm_up();
-    take_turns(turns);
+    take_turns(draw_(), turns);
     c_.sum(wrong);
     for (std::size_t i = 0; i < due.size(); ++i) {
       fill(*due[i], rounds[i].blocks(), rounds[i].stop(), wrong[i]);

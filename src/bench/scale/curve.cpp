@@ -311,7 +311,7 @@ void measure_curve(Session& s, RankGroups& rank_groups, const model::DataSplit& 
     }
     std::vector<Turn> turns;
     for (auto& c : benchmarks) turns.emplace_back([&c] { return c.is_wrong() || c.round(); });
-    take_turns(turns, [&](bool enough) {
+    take_turns(s.run_seed() + points.front().point.batch_global, turns, [&](bool enough) {
       monitor.round();
       std::size_t least = core::fewest_blocks;  // rank 0, which decides, takes part in all points
       for (const auto& c : benchmarks) least = std::min(least, c.fewest_blocks());

@@ -11,6 +11,8 @@ std::map<std::string, std::string> library_versions() { return {}; }
 
 std::string onednn_refusal() { return "built without oneDNN: install it (Debian: libdnnl-dev) and configure again"; }
 
+void limit_loops_as_library() {}
+
 bool has_bf16_kernels() { return false; }
 std::string how_multiplied(Precision) { return {}; }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/host/onednn.hpp"
 
+#include <hwy/targets.h>
 #include <oneapi/dnnl/dnnl.h>
 
 #include <algorithm>
@@ -32,6 +33,15 @@ OperandTypes operand_types(Precision p) {
 }
 
 }  // namespace onednn
+
+void limit_loops_as_library() {
+  // Better sets have lower bits in Highway.
+  if (!onednn::has(dnnl::cpu_isa::avx2)) {
+    hwy::DisableTargets(HWY_SSE4 - 1);
+  } else if (!onednn::has(dnnl::cpu_isa::avx512_core)) {
+    hwy::DisableTargets(HWY_AVX2 - 1);
+  }
+}
 
 bool has_bf16_kernels() { return onednn::has(dnnl::cpu_isa::avx512_core); }
 
