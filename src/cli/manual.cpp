@@ -112,7 +112,7 @@ constexpr std::array variables{
     Entry{
         "ONEDNN_MAX_CPU_ISA",
         "the best instruction set that oneDNN may use, and gradmeter's own loops too, for which all of AVX-512 is one: "
-        "AVX2 measures what a processor without AVX-512 would do"},
+        "AVX2 measures both as on a processor without AVX-512"},
     Entry{"OMP_NUM_THREADS, OMPI_MCA_*, UCX_*, NCCL_*, SLURM_*, CUDA_VISIBLE_DEVICES and the like",
           "they belong to the libraries and launchers below. Those that change a measurement are recorded in the "
           "result file, never one whose name looks like a secret; --resume measures again where they differ"}};

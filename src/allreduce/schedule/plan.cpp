@@ -211,7 +211,7 @@ class Compiler {
   std::vector<Place> place_;
   std::vector<u32> read_in_round_;  ///< by block: the last round in which a peer reads it, from 1 on
   std::vector<bool> on_wire_;       ///< by block: `wire` holds the encoding of the present value
-  /// By place and block: the number, from 1 on, of this rank's last send that reads it.
+  /// The last of this rank's sends, counted from 1, that reads a block; for each place, by block.
   std::array<std::vector<u32>, 4> last_send_;
 };
 

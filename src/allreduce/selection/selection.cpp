@@ -84,7 +84,7 @@ struct ShippedTable {
 //   cores.
 // - On clusters the vendor is best for small messages, and the ring for large ones.
 // A new machine should get a table of its own.
-// Where several tables serve a request, the last of them is taken.
+// The last table that serves a request is taken.
 constexpr std::array shipped_tables{
     ShippedTable{shm, 1, "0-:direct|neighbour|mpi", false},
     ShippedTable{shm, 1, "0-128K:shm-direct|recursive-doubling|mpi,128K-:shm-direct|direct|mpi", false,

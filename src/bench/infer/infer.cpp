@@ -372,7 +372,7 @@ class InferSweep final : public Experiment {
       t.benchmark->warm_up();
       turns.emplace_back([&t] { return t.benchmark->turn(); });
     }
-    if (!turns.empty()) take_turns(session_.run_seed(), turns);
+    if (!turns.empty()) take_turns(session_.run_seed() + timed.front().entry->group, turns);
     for (Timed& t : timed) {
       fill_latency(
           t.entry->point, t.benchmark->findings(), c_.size(), [this](int rank) { return session_.host_of(rank); },

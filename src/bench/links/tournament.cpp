@@ -19,8 +19,9 @@ int tournament_rounds(int ranks) { return ranks < 2 ? 0 : circle_of(ranks); }
 int tournament_partner(int ranks, int round, int rank) {
   const int circle = circle_of(ranks);
   const bool even = ranks % 2 == 0;
-  // Ranks on the circle meet when their places add up to the round; the place that meets itself meets the one that
-  // stands still.
+  // A round-robin tournament by the circle method: two ranks are paired in the round that is the sum of their numbers
+  // modulo the circle. A rank whose partner would be itself is paired with the last rank, which is not on the circle,
+  // or else has none.
   if (even && rank == circle) {
     for (const int r : {round, round + circle}) {
       if (r % 2 == 0 && r / 2 < circle) return r / 2;

@@ -209,7 +209,7 @@ model::DataSplit load_data(const runtime::Communicator& world, const model::Data
 // Implements `--bucket auto`: the cut into buckets that is fastest here, measured by steps of the same training.
 
 /// The bucket sizes to try [bytes], from 256 KiB to 25 MiB, and by convention 0 for one bucket that holds all tensors.
-/// Where several sizes cut the tensors into the same buckets, only the first is returned.
+/// Sizes that cut the tensors into the same buckets are returned once, by the first of them.
 std::vector<std::size_t> bucket_candidates(std::span<const model::Tensor>, std::size_t element_count);
 
 /// The index of the candidate with the shortest median. times: by candidate, the times of its steps on the slowest rank

@@ -51,7 +51,7 @@ std::optional<CallKind> replayed_as(std::string_view collective) {
 
 std::size_t floats_for(std::uint64_t bytes) { return (bytes + sizeof(float) - 1) / sizeof(float); }
 
-/// By the index of a call in its step: the length of its longest buffer [floats].
+/// The length of the longest buffer of a call, by the call's index in its step [floats].
 std::vector<std::size_t> buffer_floats(const StepTrace& t) {
   std::vector<std::size_t> floats;
   for (const TracedStep& s : t.steps) {

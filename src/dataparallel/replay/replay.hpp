@@ -54,7 +54,7 @@ class Replay {
   Fabric& fabric_;
   ReplayedComputation computation_;
   std::function<bool()> is_over_;
-  /// By the index of a call in its step. Each is as long as the longest buffer of a call with this index in any step.
+  /// One buffer for each index of a call in its step, as long as the longest that such a call has in any step.
   std::vector<Buffer> buffers_;
   std::vector<Step> steps_;
 };

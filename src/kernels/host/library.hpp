@@ -12,9 +12,9 @@ namespace gradmeter::kernels {
 std::map<std::string, std::string> library_versions();
 /// The reason why oneDNN cannot be used; empty: it can.
 std::string onednn_refusal();
-/// Keeps the loops that are compiled for several instruction sets, in all modules, from those that oneDNN may not use:
-/// ONEDNN_MAX_CPU_ISA=AVX2 then makes the whole program one for processors without AVX-512. The sets within AVX-512 are
-/// one set for loops. To be called before any loop has run. Without oneDNN it does nothing.
+/// Keeps the loops that are compiled for several instruction sets, in all modules, from those that oneDNN may not use,
+/// so that ONEDNN_MAX_CPU_ISA limits both. The sets within AVX-512 are one set for loops. Other libraries (memcpy,
+/// MPI's sums) are not limited. To be called before any loop has run. Without oneDNN it does nothing.
 void limit_loops_as_library();
 /// True if oneDNN has bf16 kernels on this processor; else operations convert bf16 to fp32.
 bool has_bf16_kernels();

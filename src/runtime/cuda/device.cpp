@@ -37,7 +37,7 @@ void keep_freed_memory(int device) {
     check_cuda(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &most), "cudaMemPoolSetAttribute");
 }
 
-/// As cudaMalloc. Where memory is short, it first releases what the pool keeps without using it.
+/// Allocates as cudaMalloc does. If memory is short, it first releases what the pool keeps without using it.
 cudaError_t allocate(void** address, std::size_t bytes) {
   const cudaError_t error = cudaMalloc(address, bytes);
   int device = 0;
