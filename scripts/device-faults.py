@@ -312,7 +312,7 @@ HEAD = """# Faults on purpose
 `scripts/device-faults.py --seeds {seeds}{sanitizer} --out results/device-faults.md`, {when}. Each barrier, fence, event and wait of the
 device code, and of the host code that queues work on a device, was missing once; {counts}.
 A test that is named without ThreadSanitizer found it by what it asserts, on the emulated runtime at the seed named or, for tests
-`Deferred…`, `Late…`, `Networks`, `TableModel` and `ForwardOperations`, on a device of the tests' own whose work comes late. A `question` is answered by yes.
+`Deferred…`, `Late…`, `Networks`, `TableNetwork` and `ForwardOperations`, on a device of the tests' own whose work comes late. A `question` is answered by yes.
 
 """
 

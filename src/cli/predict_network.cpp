@@ -85,7 +85,8 @@ void check_mesh(const predict::MeasuredStep& given, std::optional<std::size_t> d
     throw UsageError(
         fmt::format("--mesh: data={} times {} ranks of a replica are not {} ranks", *data, replica, s.gpus));
   if (s.layers == 0) {
-    if (replica > 1) throw UsageError("--mesh: a layer table is not split; leave tensor, pipeline and context out");
+    if (replica > 1)
+      throw UsageError("--mesh: predict does not split a layer table; leave tensor, pipeline and context out");
     return;
   }
   if (s.pipeline * s.virtual_stages > s.layers)

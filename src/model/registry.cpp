@@ -12,7 +12,8 @@
 #include "core/format.hpp"
 #include "model/layers/layers.hpp"
 #include "model/network/network.hpp"
-#include "model/table/table_model.hpp"
+#include "model/table/table_layers.hpp"
+#include "model/table/table_network.hpp"
 
 namespace gradmeter::model {
 namespace {
@@ -133,10 +134,8 @@ void require_backends(const std::string& name, const std::vector<std::unique_ptr
 
 std::unique_ptr<Network> made_of(std::string name, std::vector<std::unique_ptr<Layer>> layers, const ModelRequest& r) {
   require_backends(name, layers, r);
-  Part part = r.part;
-  if (part.stages == 1)
-    part.order = PipelineOrder::one_f_one_b;  // there is no pipeline to fill: one micro-batch at a time is enough
-  return std::make_unique<Network>(std::move(name), std::move(layers), part, r.loss_precision);
+  return std::make_unique<Network>(std::move(name), std::move(layers), r.part,
+                                   NetworkOptions{.loss = r.loss_precision});
 }
 
 std::unique_ptr<Network> make_mlp(const core::ParsedName& name, const ModelRequest& r) {
@@ -263,19 +262,19 @@ constexpr std::array table{
 bool is_table_file(const core::ParsedName& name) { return name.base.ends_with(".csv"); }
 
 /// Makes a table that is part of the program, or a file; null if the name is neither.
-std::unique_ptr<Model> make_table_model(const core::ParsedName& name, const ModelRequest& r) {
+std::unique_ptr<Network> make_table(const core::ParsedName& name, const ModelRequest& r) {
   const auto shipped = shipped_layer_tables();
   if (!is_table_file(name) && std::ranges::find(shipped, name.base) == shipped.end()) return nullptr;
   const core::ParsedName full = core::with_defaults("model", name.base, "shrink=1", name);
   const auto shrink = core::count_parameter(full, "shrink", {.least = 1, .most = 1024});
-  LayerTable t = is_table_file(name) ? read_layer_table(name.base) : shipped_layer_table(name.base);
-  return std::make_unique<TableModel>(shrink > 1 ? shrunk(t, shrink) : std::move(t),
-                                      TableModelOptions{.name = shrink > 1 ? full.canonical() : name.base,
-                                                        .features = r.features,
-                                                        .classes = r.classes,
-                                                        .precision = r.precision,
-                                                        .worker = r.worker,
-                                                        .micro_batches = r.part.micro_batches});
+  const LayerTable t = is_table_file(name) ? read_layer_table(name.base) : shipped_layer_table(name.base);
+  return make_table_network(shrink > 1 ? shrunk(t, shrink) : t, {.name = shrink > 1 ? full.canonical() : name.base,
+                                                                 .features = r.features,
+                                                                 .classes = r.classes,
+                                                                 .precision = r.precision,
+                                                                 .worker = r.worker,
+                                                                 .device = r.device,
+                                                                 .part = r.part});
 }
 
 void require_fit(const Model& model, std::size_t features, std::size_t classes) {
@@ -300,42 +299,28 @@ void require_kind(const ModelEntry& entry, const ModelRequest& r) {
                     entry.name));
 }
 
-/// The model of a row of the table; null: no row has the name.
-std::unique_ptr<Network> make_listed(const core::ParsedName& name, const ModelRequest& r) {
-  if (r.part.micro_batches == 0)
-    throw core::UsageError(
-        "a batch is to be cut into 0 micro-batches, which leaves nothing to train on; give 1 or more");
-  const auto* const entry = std::ranges::find(table, name.base, &ModelEntry::name);
-  if (entry == table.end()) return nullptr;
-  require_kind(*entry, r);
-  auto network = entry->make(name, r);
-  require_fit(*network, r.features, r.classes);
-  return network;
-}
-
-/// The model of any other name.
-std::unique_ptr<Model> make_unlisted(const core::ParsedName& name, const ModelRequest& r) {
-  if (auto model = make_table_model(name, r)) {
-    if (!r.part.is_whole())
-      throw core::UsageError(fmt::format(
-          "model '{}' cannot be split; take a mesh without tensor and pipeline, or another model", name.base));
-    require_fit(*model, r.features, r.classes);
-    return model;
-  }
+[[noreturn]] void refuse_name(std::string_view name) {
   std::vector<std::string> known;
   for (const ModelEntry& entry : table) known.emplace_back(entry.name);
   for (const std::string_view t : shipped_layer_tables()) known.emplace_back(t);
-  core::refuse_unknown("model", name.base, known);
+  core::refuse_unknown("model", name, known);
 }
 
 }  // namespace
 
 std::span<const ModelEntry> model_table() { return table; }
 
-std::unique_ptr<Model> make_model(std::string_view name, const ModelRequest& r) {
+std::unique_ptr<Network> make_model(std::string_view name, const ModelRequest& r) {
+  if (r.part.micro_batches == 0)
+    throw core::UsageError(
+        "a batch is to be cut into 0 micro-batches, which leaves nothing to train on; give 1 or more");
   const core::ParsedName parsed = core::parse_name(name);
-  if (auto network = make_listed(parsed, r)) return network;
-  return make_unlisted(parsed, r);
+  const auto* const entry = std::ranges::find(table, parsed.base, &ModelEntry::name);
+  if (entry != table.end()) require_kind(*entry, r);
+  auto network = entry != table.end() ? entry->make(parsed, r) : make_table(parsed, r);
+  if (!network) refuse_name(parsed.base);
+  require_fit(*network, r.features, r.classes);
+  return network;
 }
 
 bool is_rounded_by_software(std::string_view name, const ModelRequest& r) {
@@ -343,13 +328,6 @@ bool is_rounded_by_software(std::string_view name, const ModelRequest& r) {
   return std::ranges::any_of(make_model(name, r)->pass_problems(1), [&](const RepeatedProblem& p) {
     return kernels::is_rounded_by_software(p.problem, r.device);
   });
-}
-
-std::unique_ptr<Network> make_network(std::string_view name, const ModelRequest& r) {
-  const core::ParsedName parsed = core::parse_name(name);
-  auto network = make_listed(parsed, r);
-  if (!network) (void)make_unlisted(parsed, r);
-  return network;
 }
 
 }  // namespace gradmeter::model

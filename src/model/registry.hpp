@@ -44,14 +44,10 @@ std::span<const ModelEntry> model_table();
 /// halves their widths.
 /// Errors: UsageError for an unknown name, for parameters that the model does not have, and when the model does not fit
 /// the data, lacks the precision, or cannot be split as the request's part says.
-std::unique_ptr<Model> make_model(std::string_view name, const ModelRequest&);
+std::unique_ptr<Network> make_model(std::string_view name, const ModelRequest&);
 /// True if software, not the processor, rounds to the precision in some of the model's operations. The model's times
 /// then tell nothing about the precision.
 bool is_rounded_by_software(std::string_view name, const ModelRequest&);
-
-/// Makes a model that is a list of layers (mlp is one too), for inference. Its tensors are at the same offsets as those
-/// of make_model's model. Null: the name is that of a layer table. Errors: those of `make_model`.
-std::unique_ptr<Network> make_network(std::string_view name, const ModelRequest&);
 
 /// Makes the name of an mlp, such as "mlp:784-100-10": a fully connected network with ReLU between its layers and
 /// softmax cross-entropy on top. Nearly all of its time is matrix products, so it suits experiments with batch,

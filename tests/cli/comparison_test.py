@@ -24,9 +24,9 @@ def number(point, name):
     return value if isinstance(value, (int, float)) else math.nan
 
 
-def scale(test, name, *flags, timeout=200):
+def scale(test, name, *flags, model=MODEL, batch=BATCH, timeout=200):
     out = test.path(f"{name}.jsonl")
-    done = test.run("scale", "--model", MODEL, "--batch", BATCH, "--ranks", RANKS, "--threads", 1, "--min-samples", 6,
+    done = test.run("scale", "--model", model, "--batch", batch, "--ranks", RANKS, "--threads", 1, "--min-samples", 6,
                     "--precision-goal", 0.5, "--out", out, *flags, ranks=RANKS, timeout=timeout)
     test.check(done.code == 0 and not done.own_lines, f"{name} ends with 0", done)
     test.valid(out)
@@ -87,6 +87,18 @@ def body(test):
     refused = rows.get(("sync", "pipeline=4", 1))
     test.check(refused is not None and refused["status"] == "unsupported" and refused["reason"],
                f"a model of few layers has no four stages: {refused and refused['reason']}")
+
+    _, points = scale(test, "layer table in stages", "--strategy", "sync", "--shrink", 32, "--algorithm", "ring",
+                      "--mesh", "data;data=2,pipeline=2;tensor=2,data=2", "--accumulate", 2, "--time-budget", "3s", model="alexnet", batch=2)
+    rows = {p["factors"].get("mesh"): p for p in points if p["factors"]["ranks"] == RANKS and base(p) == "sync"}
+    test.equal(set(rows), {None, "data=2,pipeline=2", "data=2,tensor=2"}, "a layer table has a row on each mesh")
+    for mesh in (None, "data=2,pipeline=2"):
+        sent, due = number(rows[mesh], "bytes_sent_total"), number(rows[mesh], "bytes_predicted")
+        test.check(rows[mesh]["status"] == "ok" and 0 < sent == due, f"on {mesh or 'data'} it sends {sent:.0f} bytes a step, and said so",
+                   f"forecast {due}")
+    refused = rows["data=2,tensor=2"]
+    test.check(refused["status"] == "unsupported" and "does not say which layers read the same numbers" in refused["reason"],
+               f"tensor ranks cannot share its layers: {refused['reason']}")
 
     done, points = scale(test, "servers", "--strategy", "ps-async", "--servers", 1, "--time-budget", "2s")
     served = [p for p in points if base(p) == "ps-async" and p["factors"]["ranks"] == RANKS]

@@ -3,12 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
+#include <fstream>
 #include <map>
 #include <ostream>
 #include <string>
 #include <vector>
 
+#include "core/format.hpp"
 #include "dataparallel/mesh.hpp"
 #include "support/mesh_training.hpp"
 #include "support/sanitized.hpp"
@@ -100,6 +103,58 @@ void expect_bits_of_accumulation(const StagedNetwork& network) {
 TEST_P(NetworkOnMesh, HasTheBitsOfOneRankThatAccumulates) { expect_bits_of_accumulation(GetParam()); }
 TEST(NetworkInLogarithms, HasTheBitsOfOneRankThatAccumulates) {
   expect_bits_of_accumulation({"mlp:784-32-24-10", 0.02F, kernels::Precision::lns16_linear});
+}
+
+/// A layer table in a file.
+std::string layer_table(std::string_view name, std::string_view rows) {
+  std::string path = fmt::format("{}/{}.csv", ::testing::TempDir(), name);
+  std::ofstream(path) << "layer,kind,shape,params,forward_flops_per_sample,input,stride,padding,groups,steps,heads\n"
+                      << rows;
+  return path;
+}
+
+TEST(LayerTableOnMesh, HasTheBitsOfOneRankThatAccumulates) {
+  // On one rank a layer reads what the one before has written as it lies, but a stage sends plain numbers. So the sizes
+  // are those at which both layouts are one. In bf16 an embedding gives fp32, which the next layer does not read.
+  const std::string images = layer_table("images",
+                                         "c1,conv,16x16x3x3,2304,294912,16x8x8,1,1,,,\n"
+                                         "c1b,bias,16,16,0,,,,,,\n"
+                                         "c2,conv,16x16x3x3,2304,294912,16x8x8,1,1,,,\n"
+                                         "c2b,bias,16,16,0,,,,,,\n"
+                                         "c3,conv,16x16x3x3,2304,294912,16x8x8,1,1,,,\n"
+                                         "c3b,bias,16,16,0,,,,,,\n"),
+                    products = layer_table("products",
+                                           "f1,linear,64x64,4096,8192,64,,,,,\n"
+                                           "f1b,bias,64,64,0,,,,,,\n"
+                                           "f2,linear,64x64,4096,8192,64,,,,,\n"
+                                           "f2b,bias,64,64,0,,,,,,\n"
+                                           "f3,linear,64x64,4096,8192,64,,,,,\n"
+                                           "f3b,bias,64,64,0,,,,,,\n"),
+                    words = layer_table("words",
+                                        "e,embedding,40x24,960,0,,,,,6,\n"
+                                        "f1,linear,24x24,576,6912,24,,,,6,\n"
+                                        "f2,linear,24x24,576,6912,24,,,,6,\n"
+                                        "f2b,bias,24,24,0,,,,,,\n"
+                                        "f3,linear,24x24,576,6912,24,,,,6,\n"
+                                        "f3b,bias,24,24,0,,,,,,\n");
+  for (const std::string& model : {images, products, words}) expect_bits_of_accumulation({model, 0.05F});
+  for (const std::string& model : {images, products})
+    expect_bits_of_accumulation({model, 0.05F, kernels::Precision::bf16});
+}
+
+TEST(LayerTableOnMesh, SendsWhatIsForecastAlsoWherePoolingIsSkipped) {
+  const StagedNetwork network{layer_table("pooled",
+                                          "c1,conv,16x3x3x3,432,55296,3x8x8,1,1,,,\n"
+                                          "c2,conv,32x16x3x3,4608,36864,16x4x4,2,1,,,\n"
+                                          "q,linear,24x16,384,4608,16,,,,6,\n"
+                                          "a,attention_matmul,-,0,3456,24,,,,6,4\n"
+                                          "f,linear,24x24,576,6912,24,,,,6,\n"),
+                              0.02F};
+  for (const auto* const mesh : {"pipeline=2", "pipeline=5", "data=2,pipeline=3,schedule=gpipe"}) {
+    MeshTraining t = network.training(mesh, 2);
+    t.training.steps = 2;
+    EXPECT_EQ(bytes_sent(run_mesh(t)), test::forecast_of(t)) << mesh;
+  }
 }
 
 TEST_P(NetworkOnMesh, SendsWhatIsForecast) {

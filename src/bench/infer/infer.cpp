@@ -132,7 +132,7 @@ TrainedModel train_once(Session& session, const runtime::Communicator& c, const 
                         const TrainOnce& o, const TrainingProgress& progress) {
   kernels::set_compute_threads(o.config.threads);
   const model::Dataset& set = *data.train;
-  TrainedModel m{.network = model::make_network(
+  TrainedModel m{.network = model::make_model(
                      o.config.model, {.features = set.features(), .classes = set.classes(), .labels = set.labels()}),
                  .weights = {},
                  .ranges = {}};
@@ -156,14 +156,13 @@ struct InferEntry : SweepPoint {
 };
 
 std::unique_ptr<model::Network> network_of(const std::string& name, const DataFacts& d) {
-  return model::make_network(name, {.features = d.features, .classes = d.classes, .labels = d.labels});
+  return model::make_model(name, {.features = d.features, .classes = d.classes, .labels = d.labels});
 }
 
 /// The problems of a layer table.
-std::vector<model::RepeatedProblem> table_problems(const InferPoint& p, const DataFacts& d,
+std::vector<model::RepeatedProblem> table_problems(const InferPoint& p, const model::Network& table,
                                                    const runtime::Device& device) {
-  const auto table = model::make_model(p.model, {.features = d.features, .classes = d.classes, .labels = d.labels});
-  return model::inference_problems(table->forward_problems(p.batch), p.precision, device);
+  return model::inference_problems(table.forward_problems(p.batch), p.precision, device);
 }
 
 class InferSweep final : public Experiment {
@@ -229,7 +228,7 @@ class InferSweep final : public Experiment {
     weights_ = {};
     trained_ = {};
     known_.clear();
-    if (!network_of(name, facts_of(data_))) return;
+    if (!network_of(name, facts_of(data_))->learns()) return;
     TrainOnce o = options_.training;
     o.config.model = name;
     std::size_t last = 0;
@@ -277,12 +276,10 @@ class InferSweep final : public Experiment {
 
   bool lacks_memory(InferEntry& e) const {
     if (!on_host()) return false;  // an allocation of the device says so, in one line
-    const auto table = model::make_model(
-        e.point.model,
-        {.features = facts_of(data_).features, .classes = facts_of(data_).classes, .labels = facts_of(data_).labels});
-    const std::size_t needs = model::forward_operations_bytes(
-                                  table_problems(e.point, facts_of(data_), session_.device()), table->element_count()) *
-                              static_cast<std::size_t>(session_.ranks_per_node(c_.size()));
+    const auto table = network_of(e.point.model, facts_of(data_));
+    const std::size_t needs =
+        model::forward_operations_bytes(table_problems(e.point, *table, session_.device()), table->element_count()) *
+        static_cast<std::size_t>(session_.ranks_per_node(c_.size()));
     if (needs <= session_.memory_per_node()) return false;
     refuse(e.row, Status::skipped, short_of_memory(needs, session_.memory_per_node()));
     return true;
@@ -291,8 +288,8 @@ class InferSweep final : public Experiment {
   Pass pass_of(const InferPoint& p) {
     if (!trained_.network) {
       const auto seed = options_.training.config.seed + (static_cast<std::uint64_t>(c_.rank()) << 40U);
-      auto all = std::make_shared<model::ForwardOperations>(table_problems(p, facts_of(data_), session_.device()),
-                                                            *queue_, seed);
+      auto all = std::make_shared<model::ForwardOperations>(
+          table_problems(p, *network_of(p.model, facts_of(data_)), session_.device()), *queue_, seed);
       return {table_pass(all), all->implementation(), all->left_to_host()};
     }
     auto inference = std::make_shared<model::Inference>(*trained_.network, weights_.buffer, p.batch, p.precision,
@@ -408,11 +405,12 @@ class InferSweep final : public Experiment {
 }  // namespace
 
 std::string infer_refusal(const InferPoint& p, const DataFacts& d, const runtime::Device& device) {
-  if (const auto network = network_of(p.model, d)) return model::inference_refusal(*network, p.precision);
+  const auto network = network_of(p.model, d);
+  if (network->learns()) return model::inference_refusal(*network, p.precision);
   if (!p.is_timed())
     return fmt::format("a layer table does not learn, and {} is emulated: there is neither accuracy nor time",
                        kernels::name(p.precision));
-  for (const auto& r : table_problems(p, d, device))
+  for (const auto& r : table_problems(p, *network, device))
     if (auto why = kernels::op_refusal(r.problem, device); !why.empty()) return why;
   return {};
 }

@@ -26,6 +26,14 @@ class InferredAsTrained final : public InferenceLayer {
 
 }  // namespace
 
+std::vector<std::unique_ptr<PreparedLayer>> Layer::prepare_run(std::span<const std::unique_ptr<Layer>>,
+                                                               std::size_t samples, bool input_gradient,
+                                                               runtime::Device& device) const {
+  std::vector<std::unique_ptr<PreparedLayer>> alone;
+  alone.push_back(prepare(samples, input_gradient, device));
+  return alone;
+}
+
 std::string Layer::inference_refusal(kernels::Precision p) const {
   if (p == kernels::Precision::fp32 || problems(1, false).forward.empty()) return {};
   return fmt::format("layer {} is inferred in fp32 alone", name());

@@ -44,6 +44,7 @@ struct LayerTensor {
   /// layer writes the gradient and the first layer adds to it; the tensor is ready after that.
   bool is_tied = false;
   WholePlace whole = {};  ///< place within the whole layer's tensor; columns 0: by convention, it is the whole tensor
+  bool is_named_alone = false;  ///< the network has no other tensor of this name; else the layer's number is added
 };
 std::size_t elements(const LayerTensor&);
 
@@ -86,6 +87,7 @@ struct LayerBackward {
   runtime::Buffer input_gradient;                  ///< empty: this gradient is not needed
   kernels::BufferList<runtime::Buffer> gradients;  ///< overwritten
   std::function<void(std::size_t tensor)> ready;
+  std::uint64_t pass = 0;  ///< number of backward passes before this one, for layers that draw random numbers
   Peers* peers = nullptr;  ///< peers of a layer's part, for its sums over ranks
   kernels::BufferList<runtime::Buffer> shared = {};
 };
@@ -141,10 +143,21 @@ class Layer {
   /// Elements of activations and gradients that the layer keeps for each sample, besides its output and the buffers in
   /// `shared`.
   virtual std::size_t activation_elements() const { return 0; }
+  /// True if a prepared layer has memory of its own for its output and for the gradient with respect to it, which it
+  /// shares with the layer behind it (`prepare_run`). The network then gives it only the memory in which numbers go to
+  /// another stage.
+  virtual bool keeps_activations() const { return false; }
+  /// Bytes that layers prepared by one call of `prepare_run` share; each of them gives the same number.
+  virtual std::size_t run_bytes(std::size_t samples) const { return (void)samples, 0; }
   /// Prepares the layer for the calling thread's compute_threads() and for queues of this device. `input_gradient`:
   /// backward computes the input's gradient too. Errors: UsageError or BackendError when no backend takes one of its
   /// operations.
   virtual std::unique_ptr<PreparedLayer> prepare(std::size_t samples, bool input_gradient, runtime::Device&) const = 0;
+  /// Prepares this layer, which is the first of `layers`, together with those behind it that share memory with it.
+  /// Returns as many layers as it has prepared; by default only this one. Errors: those of `prepare`.
+  virtual std::vector<std::unique_ptr<PreparedLayer>> prepare_run(std::span<const std::unique_ptr<Layer>> layers,
+                                                                  std::size_t samples, bool input_gradient,
+                                                                  runtime::Device&) const;
   /// The part that one of `ranks` tensor ranks holds; null: the layer does not have this kind of cut. Shapes, tensors
   /// and costs are those of the part. To run it, the width that is cut must be a multiple of `ranks`. Errors:
   /// UsageError where the layer can be cut, but not evenly.

@@ -187,6 +187,10 @@ void submit_relu_backward(Queue& queue, const ConstBuffer& output, const Buffer&
                [=] { kernels::loops().relu_backward(output, delta); });
 }
 
+void fill_random(const Buffer& to, const kernels::NumberFormat& format, std::uint64_t seed, double scale) {
+  kernels::fill_repeating({to.host(), to.bytes()}, format, seed, scale);
+}
+
 void submit_clear(Queue& queue, std::string_view label, const Buffer& b) {
   queue.submit(label, {.flops = 0, .bytes = static_cast<double>(b.bytes())}, [b] { kernels::loops().clear(b); });
 }

@@ -86,6 +86,8 @@ void submit_loss(Queue&, const ConstBuffer& logits, const Batch&, const Buffer& 
                  kernels::Precision = kernels::Precision::fp32);
 /// Sets `delta` to zero where the output of a ReLU is zero.
 void submit_relu_backward(Queue&, const ConstBuffer& output, const Buffer& delta);
+/// Fills the buffer by kernels::fill_repeating. Must be called within work of the buffer's device.
+void fill_random(const Buffer&, const kernels::NumberFormat&, std::uint64_t seed, double scale = 1);
 void submit_clear(Queue&, std::string_view label, const Buffer&);
 void submit_sum(Queue&, std::string_view label, const ConstBuffer& a, const ConstBuffer& b, const Buffer& to);
 

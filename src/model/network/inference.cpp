@@ -9,7 +9,6 @@
 #include "kernels/op.hpp"
 #include "kernels/problems/problem.hpp"
 #include "model/layers/operations.hpp"
-#include "model/table/table_model.hpp"
 
 namespace gradmeter::model {
 

@@ -37,13 +37,14 @@ struct Network::Run {
   }
 };
 
-Network::Network(std::string name, std::vector<std::unique_ptr<Layer>> layers, const Part& part,
-                 kernels::Precision loss)
+Network::Network(std::string name, std::vector<std::unique_ptr<Layer>> layers, const Part& part, NetworkOptions options)
     : part_(part),
       held_(std::move(name), std::move(layers), part),
       stage_(held_, part.peers),
-      loss_(loss),
-      steps_(pipeline_steps(part.order, part.stage, part.stages, part.micro_batches)),
+      options_(std::move(options)),
+      // Without a pipeline to fill, one micro-batch at a time is enough.
+      steps_(pipeline_steps(part.stages > 1 ? part.order : PipelineOrder::one_f_one_b, part.stage, part.stages,
+                            part.micro_batches)),
       messages_(most_in_flight(steps_)),
       sum_(held_.element_count(), part.micro_batches),
       tied_(held_, part) {
@@ -121,9 +122,14 @@ std::size_t Network::forward_samples(std::size_t batch) const {
 std::size_t Network::workspace_bytes(std::size_t samples) const {
   const std::size_t each = pass_samples(samples);
   std::size_t held = 0;
-  for (const auto& l : held_.layers()) held += messages_.size() * each * l->activation_elements();
+  std::size_t run_bytes = 0;
+  for (const auto& l : held_.layers()) {
+    held += messages_.size() * each * l->activation_elements();
+    run_bytes = std::max(run_bytes, l->run_bytes(each));
+  }
   const std::size_t sums = part_.micro_batches > 1 ? element_count() : 0;
-  return (needed_memory(each).own() + held + sums + tied_.summed_floats()) * sizeof(float);
+  return (needed_memory(each).own() + held + sums + tied_.summed_floats()) * sizeof(float) +
+         messages_.size() * run_bytes;
 }
 
 PeerNeeds Network::peer_needs() const {
@@ -223,7 +229,7 @@ void Network::run_pass(Queue& queue, Buffers buffers, const Batch& batch, const 
                 .ready = &ready,
                 .outcome = outcome,
                 .slots = messages_.size()};
-  if (part_.is_whole() && part_.micro_batches == 1) {
+  if (part_.is_whole() && part_.micro_batches == 1 && options_.learns) {
     whole_pass(run);
   } else {
     run_schedule(run, steps_);
@@ -332,12 +338,15 @@ void Network::forward_micro_batch(const Run& run, std::size_t micro_batch) {
 }
 
 void Network::take_loss(const Run& run, std::size_t micro_batch) {
+  if (!options_.learns)
+    return run.queue.submit("forward.count", {},
+                            [outcome = run.outcome, n = run.part(micro_batch).samples()] { outcome->samples += n; });
   const StageSlot& slot = slots_[run.slot(micro_batch)];
   const std::size_t logits = run.count(micro_batch) * out();
   static const OutcomePlace not_reported = nullptr;
   submit_loss(run.queue, slot.outputs.back().part(0, logits), run.part(micro_batch),
               slot.top_delta.part(0, run.ready ? logits : 0), part_.tensor_rank == 0 ? run.outcome : not_reported,
-              loss_);
+              options_.loss);
 }
 
 void Network::backward_micro_batch(const Run& run, std::size_t micro_batch) {

@@ -12,6 +12,14 @@
 
 namespace gradmeter::model {
 
+struct NetworkOptions {
+  kernels::Precision loss = kernels::Precision::fp32;  ///< precision of the softmax cross-entropy, see submit_loss
+  /// False: the layers need no labels, and give their own gradients at the top. The outcome only counts samples. As the
+  /// layers draw other numbers in each pass, passes are not recorded.
+  bool learns = true;
+  std::string note = {};  ///< see Model::note
+};
+
 /// A part has its share of the whole network's tensors and initial weights (`HeldLayers` says which). Its gradients are
 /// those of a whole network that accumulates micro-batches: to the bit, or with tensor ranks up to the rounding of
 /// their sums. Gradients of tensors that all tensor ranks hold have equal bits on all of them. All ranks of one replica
@@ -34,9 +42,8 @@ namespace gradmeter::model {
 /// than it was made for. Sources: GPipe and 1F1B, as in `part.hpp`.
 class Network : public Model {
  public:
-  /// layers: those of the whole network, for any part. loss: precision of the softmax cross-entropy, see submit_loss.
-  Network(std::string name, std::vector<std::unique_ptr<Layer>> layers, const Part& = {},
-          kernels::Precision loss = kernels::Precision::fp32);
+  /// layers: those of the whole network, for any part.
+  Network(std::string name, std::vector<std::unique_ptr<Layer>> layers, const Part& = {}, NetworkOptions = {});
 
   const std::string& name() const override { return held_.name(); }
   std::span<const Tensor> tensors() const override { return held_.tensors(); }
@@ -44,6 +51,8 @@ class Network : public Model {
   std::size_t input_features() const override { return held_.input_features(); }
   std::size_t classes() const override { return held_.classes(); }
   std::size_t labels() const override { return held_.labels(); }
+  bool learns() const override { return options_.learns; }
+  std::string note() const override { return options_.note; }
   std::vector<std::string> layer_names() const override;
   /// Covers all passes of the layers held, except the gradient with respect to the network's input.
   double step_flops(std::size_t samples) const override { return flops_of(held_.problems(samples, true)); }
@@ -102,7 +111,7 @@ class Network : public Model {
   Part part_;
   HeldLayers held_;
   Stage stage_;
-  kernels::Precision loss_;
+  NetworkOptions options_;
   std::vector<PipelineStep> steps_;
   std::vector<Messages> messages_;  ///< by slot
   GradientSum sum_;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 
 #include "core/error.hpp"
 #include "core/format.hpp"
@@ -106,7 +107,8 @@ void HeldLayers::choose(Layers& whole, const Part& part) {
   if (part.tensor_ranks > 1) cut_layers(whole, name_, part);
   begin_ = part.stage == 0 ? 0 : ends[part.stage - 1];
   for (std::size_t l = begin_; l < ends[part.stage]; ++l) {
-    widths_.push_back(elements(whole[l]->output()));
+    const bool is_within = whole[l]->keeps_activations() && l + 1 < ends[part.stage];
+    widths_.push_back(is_within ? 0 : elements(whole[l]->output()));
     sums_.push_back(whole[l]->sums());
     sums_.back().input_gradient &= l > 0;
     layers_.push_back(std::move(whole[l]));
@@ -124,7 +126,7 @@ void HeldLayers::add_tensors(const std::vector<std::vector<std::size_t>>& whole_
       const bool is_part = t.whole.columns > 0;
       WholePlace whole = is_part ? t.whole : WholePlace{.columns = n, .stride = n};
       whole.first += whole_offsets[begin_ + l][tensors_.size() - first_tensor_[l]];
-      tensors_.push_back({.name = fmt::format("layer{}.{}", begin_ + l + 1, t.name),
+      tensors_.push_back({.name = t.is_named_alone ? t.name : fmt::format("layer{}.{}", begin_ + l + 1, t.name),
                           .shape = t.shape,
                           .offset = element_count_,
                           .count = n,
@@ -144,11 +146,20 @@ std::size_t HeldLayers::tensor_of(std::size_t layer, std::size_t tensor) const {
 
 std::vector<RepeatedProblem> HeldLayers::problems(std::size_t samples, bool backward) const {
   std::vector<RepeatedProblem> all;
+  const auto add = [&](const std::vector<kernels::Problem>& some) {
+    for (const kernels::Problem& p : some) {
+      const auto known = std::ranges::find_if(all, [&](const auto& r) { return same_work(r.problem, p); });
+      if (known == all.end()) {
+        all.push_back({p, 1});
+      } else {
+        ++known->times;
+      }
+    }
+  };
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     const LayerProblems p = layers_[l]->problems(samples, has_input_gradient(l));
-    for (const kernels::Problem& f : p.forward) all.push_back({f});
-    if (!backward) continue;
-    for (const kernels::Problem& b : p.backward) all.push_back({b});
+    add(p.forward);
+    if (backward) add(p.backward);
   }
   return all;
 }
@@ -207,8 +218,12 @@ const Stage::PreparedLayers& Stage::prepared(const Pass& pass) {
   };
   if (const auto found = std::ranges::find_if(prepared_, is_this); found != prepared_.end()) return found->layers;
   PreparedLayers layers;
-  for (std::size_t l = 0; l < held_.layers().size(); ++l)
-    layers.push_back(held_.layers()[l]->prepare(pass.samples, held_.has_input_gradient(l), device));
+  const auto held = held_.layers();
+  while (layers.size() < held.size()) {
+    const std::size_t l = layers.size();
+    std::ranges::move(held[l]->prepare_run(held.subspan(l), pass.samples, held_.has_input_gradient(l), device),
+                      std::back_inserter(layers));
+  }
   return prepared_.emplace_back(Prepared{pass.samples, pass.slot, threads, &device, std::move(layers)}).layers;
 }
 
@@ -265,10 +280,12 @@ void Stage::backward(const Pass& pass, const StageSlot& slot, const Buffer& grad
                                   .input_gradient = below,
                                   .gradients = of_layer(gradients_, l),
                                   .ready = std::ref(announce),
+                                  .pass = passes_,
                                   .peers = peers_,
                                   .shared = slot.shared[l]});
   }
   pass.queue.enter_layer(Queue::no_layer);
+  ++passes_;
 }
 
 }  // namespace gradmeter::model

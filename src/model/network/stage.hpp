@@ -45,7 +45,8 @@ class HeldLayers {
 
   /// The layers that this rank holds. The functions below count only these.
   std::span<const std::unique_ptr<Layer>> layers() const { return layers_; }
-  /// The number of floats that a sample has in the first layer's input, and in the output of each layer.
+  /// The number of floats that a sample has in the first layer's input, and in the output of each layer; 0 for an
+  /// output that stays in the layer's own memory (`Layer::keeps_activations`).
   std::size_t input_width() const { return input_width_; }
   std::span<const std::size_t> widths() const { return widths_; }
   /// The sums over tensor ranks that a layer needs. The gradient with respect to the network's input is never summed.
@@ -173,6 +174,7 @@ class Stage {
   /// This and the next are lists for the pass being submitted; as members they keep their memory from pass to pass.
   std::vector<ConstBuffer> parameters_;
   std::vector<Buffer> gradients_;
+  std::uint64_t passes_ = 0;  ///< number of backward passes so far
 };
 
 }  // namespace gradmeter::model

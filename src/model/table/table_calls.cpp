@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "model/table/table_model.hpp"
+#include "model/table/table_run.hpp"
 
 #include <algorithm>
 
@@ -7,6 +7,7 @@
 #include "kernels/host/memory.hpp"
 #include "kernels/problems/problem_file.hpp"
 #include "kernels/rnn/reference.hpp"
+#include "model/layers/operations.hpp"
 
 namespace gradmeter::model {
 namespace {
@@ -18,15 +19,21 @@ using runtime::Buffer;
 
 class CallBuilder {
  public:
-  CallBuilder(std::span<const TableLayer> layers, std::span<const TensorPlace> tensors, const TableSetting& s,
-              runtime::Queue& queue, std::uint64_t seed)
-      : plan_(layers), tensors_(tensors), setting_(s), queue_(queue), seed_(seed) {}
+  CallBuilder(const TableRunShape& s, runtime::Queue& queue, std::uint64_t seed)
+      : shape_(s), queue_(queue), seed_(seed), states_(s.layers.size()) {
+    made_.layers.resize(s.layers.size());
+  }
 
   TableCalls build() {
-    made_.layers.resize(plan_.size());
-    states_.resize(plan_.size());
-    for (layer_ = 0; layer_ < plan_.size(); ++layer_) forward();
-    for (layer_ = plan_.size(); layer_-- > 0;) backward();
+    above_or_before_ = {.exists = shape_.input_floats > 0, .crosses = shape_.input_floats};
+    for (layer_ = 0; layer_ < shape_.layers.size(); ++layer_) forward();
+    if (shape_.output_floats > 0) made_.output = leaving(shape_.output_floats, [&] { return random_floats(); });
+    above_or_before_ = {.exists = shape_.output_floats > 0, .crosses = shape_.output_floats};
+    while (layer_-- > 0) backward();
+    if (shape_.input_floats > 0)
+      made_.input_gradient = leaving(shape_.input_floats, [&] {
+        return random_gradient(shape_.input_floats * sizeof(float), kernels::number_format(core::Element::f32));
+      });
     return std::move(made_);
   }
 
@@ -35,18 +42,21 @@ class CallBuilder {
   struct State {
     std::vector<Place> kept;      ///< the operands of the forward calls that backward reads
     bool reads_previous = false;  ///< the layer's input is the output of the layer before
-    bool gives_gradient = false;  ///< it computes its input's gradient: there is a layer before it
   };
   /// The memory between two layers: an output, or the gradient by it.
   struct Edge {
     Place place = {};
     bool exists = false;
-    bool fits(const kernels::Operand& o) const {
-      return exists && o.format != nullptr && place.bytes == o.stored_bytes && *place.format == *o.format;
+    std::size_t crosses = 0;  ///< floats of all samples that come from another stage; 0: from this run
+    const Op* op = nullptr;   ///< the operation that writes it; null: it is plain fp32
+    std::size_t operand = 0;  ///< index among the operation's outputs
+    bool fits(std::size_t bytes, const NumberFormat& format) const {
+      return exists && crosses == 0 && place.bytes == bytes && *place.format == format;
     }
   };
 
-  const TableLayer& plan() const { return plan_[layer_]; }
+  const RunLayer& run_layer() const { return shape_.layers[layer_]; }
+  const TableLayer& plan() const { return run_layer().layer; }
   LayerCalls& calls() { return made_.layers[layer_]; }
   State& state() { return states_[layer_]; }
 
@@ -55,9 +65,8 @@ class CallBuilder {
       case TableLayer::Kind::tensor:
         return;  // the edge skips this layer
       case TableLayer::Kind::embedding:
-        calls().output = own_floats(plan().output_elements() * setting_.samples);
+        calls().output = own_floats(plan().output_elements() * shape_.samples);
         above_or_before_ = {.place = calls().output, .exists = true};
-        any_before_ = true;
         return;
       case TableLayer::Kind::product:
       case TableLayer::Kind::convolution:
@@ -70,12 +79,11 @@ class CallBuilder {
   }
 
   void backward() {
-    if (layer_ + 1 == plan_.size()) above_or_before_ = {};
     switch (plan().kind) {
       case TableLayer::Kind::tensor:
         return;
       case TableLayer::Kind::embedding:
-        calls().output_gradient = gradient_from_above(calls().output.bytes, *calls().output.format);
+        calls().output_gradient = gradient_of_floats(calls().output.bytes / sizeof(float));
         above_or_before_ = {};
         return;
       case TableLayer::Kind::product:
@@ -90,30 +98,27 @@ class CallBuilder {
 
   // ---- products and convolutions: forward (x, w) to y; then gradients of weights and of inputs
 
-  LayerProblems problems() {
-    state().gives_gradient = any_before_;
-    any_before_ = true;
-    return problems_of(plan(), setting_.samples, true, setting_.precision);
+  LayerProblems problems() const {
+    return problems_of(plan(), shape_.samples, run_layer().has_input_gradient, shape_.precision);
   }
 
   void forward_of_weights() {
     const LayerProblems p = problems();
     Op& op = operation(p.forward.front());
-    const Place x = input(op.inputs()[0]);
+    const Place x = input(op, 0);
     const Place y = own(op.outputs()[0].stored_bytes, op.outputs()[0].format);
     scratch_used_ = 0;
     calls().forward.push_back({&op, label("forward"), "forward.pack", {x, parameter(op, 1, weight())}, {y}});
     state().kept = {x};
-    above_or_before_ = {.place = y, .exists = true};
+    above_or_before_ = {.place = y, .exists = true, .op = &op};
   }
 
   void backward_of_weights() {
-    const LayerProblems p = problems_of(plan(), setting_.samples, state().gives_gradient, setting_.precision);
+    const LayerProblems p = problems();
     const bool is_conv = plan().kind == TableLayer::Kind::convolution;
     // The gradient of filters reads input, then gradient; that of a product's weight the gradient, then the input.
     Op& weights = operation(p.backward[0]);
-    const auto& delta_operand = weights.inputs()[is_conv ? 1 : 0];
-    const Place delta = gradient_from_above(delta_operand.stored_bytes, *delta_operand.format);
+    const Place delta = gradient_from_above(weights, is_conv ? 1 : 0);
     const Place x = refitted(state().kept[0], weights.inputs()[is_conv ? 0 : 1]);
     scratch_used_ = 0;
     const Place gradient = parameter_gradient(weights, 0, weight());
@@ -122,7 +127,7 @@ class CallBuilder {
                                         "backward.pack",
                                         is_conv ? std::vector{x, delta} : std::vector{delta, x},
                                         {gradient}});
-    if (!state().gives_gradient) return;
+    if (!run_layer().has_input_gradient) return;
     Op& inputs = operation(p.backward[1]);
     scratch_used_ = 0;
     const Place below = flow_below(delta, inputs.outputs()[0]);
@@ -131,7 +136,7 @@ class CallBuilder {
                                        "backward.pack",
                                        {refitted(delta, inputs.inputs()[0]), parameter(inputs, 1, weight())},
                                        {below}});
-    give_down(below);
+    give_down(below, inputs, 0);
   }
 
   // ---- recurrent layers
@@ -149,13 +154,14 @@ class CallBuilder {
       call.outputs.push_back(own(o.stored_bytes, o.format));
       state().kept.push_back(call.outputs.back());
     }
-    above_or_before_ = {.place = call.outputs[kernels::index_of(op.outputs(), "output")], .exists = true};
+    const std::size_t output = kernels::index_of(op.outputs(), "output");
+    above_or_before_ = {.place = call.outputs[output], .exists = true, .op = &op, .operand = output};
     calls().forward.push_back(std::move(call));
   }
 
   Place recurrent_input(Op& op, std::size_t i) {
     const kernels::Operand& o = op.inputs()[i];
-    if (o.name == "input") return input(o);
+    if (o.name == "input") return input(op, i);
     if (o.name == "weights") return parameter(op, i, recurrent_part(0));
     if (o.name == "recurrent") return parameter(op, i, recurrent_part(1));
     if (o.name == "bias") return parameter(op, i, recurrent_part(2));
@@ -163,7 +169,7 @@ class CallBuilder {
   }
 
   void backward_recurrent() {
-    const LayerProblems p = problems_of(plan(), setting_.samples, true, setting_.precision);
+    const LayerProblems p = problems();
     Op& op = operation(p.backward.front());
     scratch_used_ = 0;
     Call call{.op = &op, .label = label("backward"), .conversion_label = "backward.pack", .inputs = {}, .outputs = {}};
@@ -173,15 +179,16 @@ class CallBuilder {
       if (o.name == "input" || o.name == "output" || o.name == "kept") {
         call.inputs.push_back(refitted(state().kept[o.name == "input" ? 0 : o.name == "output" ? 1 : 2], o));
       } else if (o.name == "output gradient") {
-        call.inputs.push_back(delta = gradient_from_above(o.stored_bytes, *o.format));
+        call.inputs.push_back(delta = gradient_from_above(op, i));
       } else {
         call.inputs.push_back(recurrent_input(op, i));
       }
     }
     for (std::size_t i = 0; i < op.outputs().size(); ++i) call.outputs.push_back(recurrent_gradient(op, i, delta));
-    const Place below = call.outputs[kernels::index_of(op.outputs(), "input gradient")];
+    const std::size_t output = kernels::index_of(op.outputs(), "input gradient");
+    const Place below = call.outputs[output];
     calls().weight_gradients.push_back(std::move(call));
-    if (state().gives_gradient) give_down(below);
+    if (run_layer().has_input_gradient) give_down(below, op, output);
   }
 
   Place recurrent_gradient(Op& op, std::size_t i, const Place& delta) {
@@ -193,18 +200,23 @@ class CallBuilder {
     return scratch(o.stored_bytes, o.format);  // the gradient of the states before the first step, which is not read
   }
 
+  /// Part of a row's tensor. count 0: the table has no such tensor.
+  struct TensorPart {
+    std::size_t row = 0, first = 0, count = 0;
+  };
+  TensorPart whole(std::size_t row) const { return {.row = row, .count = run_layer().counts[row]}; }
+  TensorPart weight() const { return whole(0); }
+
   /// 0: weights of the input, 1: of the state, 2: the bias; a bias that the table does not have is count 0.
-  TensorPlace recurrent_part(std::size_t part) const {
+  TensorPart recurrent_part(std::size_t part) const {
     const auto& s = std::get<kernels::RnnShape>(plan().shape);
-    const TensorPlace first = tensors_[plan().rows[0]];
     const std::size_t hidden = s.hidden, gates = kernels::gates_of(s.cell), state_weights = gates * hidden * hidden;
-    const bool is_fused = first.count == gates * hidden * (s.input_width() + hidden);
-    if (part == 0) return {first.first, gates * hidden * s.input_width()};
-    if (part == 1)
-      return is_fused ? TensorPlace{first.first + first.count - state_weights, state_weights}
-                      : tensors_[plan().rows[1]];
+    const std::size_t first = run_layer().counts.front();
+    const bool is_fused = first == gates * hidden * (s.input_width() + hidden);
+    if (part == 0) return {.count = gates * hidden * s.input_width()};
+    if (part == 1) return is_fused ? TensorPart{.first = first - state_weights, .count = state_weights} : whole(1);
     const std::size_t bias = is_fused ? 1 : 2;
-    return bias < plan().rows.size() ? tensors_[plan().rows[bias]] : TensorPlace{};
+    return bias < plan().rows.size() ? whole(bias) : TensorPart{};
   }
 
   // ---- attention: queries, keys and values are random; its output is not read, since softmax is left out
@@ -228,7 +240,7 @@ class CallBuilder {
   }
 
   void backward_attention() {
-    const LayerProblems p = problems_of(plan(), setting_.samples, true, setting_.precision);
+    const LayerProblems p = problems();
     const std::vector<Place>& kept = state().kept;
     scratch_used_ = 0;
     Op &of_scores = operation(p.backward[0]), &of_values = operation(p.backward[1]);
@@ -252,18 +264,52 @@ class CallBuilder {
 
   // ---- operands
 
-  TensorPlace weight() const { return tensors_[plan().rows[0]]; }
-
-  Place input(const kernels::Operand& o) {
-    state().reads_previous = above_or_before_.fits(o);
-    return state().reads_previous ? above_or_before_.place : random(o);
+  /// Where an operation finds its layer's input.
+  Place input(Op& op, std::size_t i) {
+    const kernels::Operand& o = op.inputs()[i];
+    const Edge before = above_or_before_;
+    state().reads_previous = o.format && (before.fits(o.stored_bytes, *o.format) || before.crosses == o.elements);
+    if (!state().reads_previous) return random(o);
+    return before.crosses > 0 ? entering(made_.input, op, i) : before.place;
   }
 
-  Place gradient_from_above(std::size_t bytes, const NumberFormat& format) {
+  Place gradient_from_above(Op& op, std::size_t i) {
+    const kernels::Operand& o = op.inputs()[i];
+    const Edge above = above_or_before_;
+    if (above.crosses == o.elements) return entering(made_.output_gradient, op, i);
+    return above.fits(o.stored_bytes, *o.format) ? above.place : random_gradient(o.stored_bytes, *o.format);
+  }
+  Place gradient_of_floats(std::size_t count) {
+    const Edge above = above_or_before_;
+    const NumberFormat& format = kernels::number_format(core::Element::f32);
+    const std::size_t bytes = count * sizeof(float);
+    if (above.crosses != count) return above.fits(bytes, format) ? above.place : random_gradient(bytes, format);
+    made_.output_gradient = {.place = own_floats(count)};
+    return made_.output_gradient->place;
+  }
+
+  /// Memory for numbers from another stage in the form that an operation reads.
+  Place entering(std::optional<Crossing>& crossing, Op& op, std::size_t i) {
+    const kernels::Operand& o = op.inputs()[i];
+    crossing = {.place = own(o.stored_bytes, o.format), .conversion = is_flat(o) ? nullptr : &conversion(op, i, true)};
+    return crossing->place;
+  }
+  /// What the last layer gives another stage; if it does not give so many numbers, those of `otherwise`.
+  template <class Random>
+  Crossing leaving(std::size_t floats, const Random& otherwise) {
     const Edge& e = above_or_before_;
-    if (e.exists && e.place.bytes == bytes && *e.place.format == format) return e.place;
-    return random_gradient(bytes, format);
+    if (!e.exists || e.crosses > 0) return {.place = otherwise()};
+    if (!e.op) return {.place = e.place.bytes == floats * sizeof(float) ? e.place : otherwise()};
+    const kernels::Operand& o = e.op->outputs()[e.operand];
+    if (o.elements != floats) return {.place = otherwise()};
+    return {.place = e.place, .conversion = is_flat(o) ? nullptr : &conversion(*e.op, e.operand, false)};
   }
+  Place random_floats() {
+    const Place p = own_floats(shape_.output_floats);
+    queue_.at_once([&] { fill_random(p.memory, *p.format, seed_++); });
+    return p;
+  }
+
   Place random_gradient(std::size_t bytes, const NumberFormat& format) {
     auto known = std::ranges::find_if(made_.random_gradients, [&](const auto& r) { return *r.format == format; });
     if (known == made_.random_gradients.end()) known = made_.random_gradients.insert(known, {&format, 0});
@@ -276,7 +322,9 @@ class CallBuilder {
     made_.flow_bytes[which] = std::max(made_.flow_bytes[which], o.stored_bytes);
     return {.kind = Place::Kind::flow, .first = which, .bytes = o.stored_bytes, .format = o.format};
   }
-  void give_down(const Place& below) { above_or_before_ = {.place = below, .exists = state().reads_previous}; }
+  void give_down(const Place& below, const Op& op, std::size_t output) {
+    above_or_before_ = {.place = below, .exists = state().reads_previous, .op = &op, .operand = output};
+  }
 
   Place scratch(std::size_t bytes, const NumberFormat* format) {
     const Place p{.kind = Place::Kind::scratch, .first = scratch_used_, .bytes = bytes, .format = format};
@@ -307,25 +355,28 @@ class CallBuilder {
     return random_gradient(o.stored_bytes, *o.format);
   }
 
-  Place parameter(Op& op, std::size_t i, const TensorPlace& t) {
+  Place parameter(Op& op, std::size_t i, const TensorPart& t) {
     const kernels::Operand& o = op.inputs()[i];
     if (t.count == 0) return zeros(o);
-    Place p{
-        .kind = Place::Kind::tensor, .first = t.first, .bytes = o.stored_bytes, .format = o.format, .count = t.count};
+    Place p = tensor(o, t);
     if (!is_flat(o)) p.stored_at = scratch(o).first, p.conversion = &conversion(op, i, true);
     return p;
   }
-  Place parameter_gradient(Op& op, std::size_t i, const TensorPlace& t) {
+  Place parameter_gradient(Op& op, std::size_t i, const TensorPart& t) {
     const kernels::Operand& o = op.outputs()[i];
     if (t.count == 0) return scratch(o);
-    Place p{.kind = Place::Kind::tensor,
+    Place p = tensor(o, t);
+    p.is_added_to = o.is_added_to;
+    if (!is_flat(o)) p.stored_at = scratch(o).first, p.conversion = &conversion(op, i, false);
+    return p;
+  }
+  static Place tensor(const kernels::Operand& o, const TensorPart& t) {
+    return {.kind = Place::Kind::tensor,
             .first = t.first,
             .bytes = o.stored_bytes,
             .format = o.format,
-            .count = t.count,
-            .is_added_to = o.is_added_to};
-    if (!is_flat(o)) p.stored_at = scratch(o).first, p.conversion = &conversion(op, i, false);
-    return p;
+            .row = t.row,
+            .count = t.count};
   }
   /// True if the operand has the form of the flat buffers: plain, fp32.
   static bool is_flat(const kernels::Operand& o) {
@@ -363,9 +414,7 @@ class CallBuilder {
     }
   }
 
-  std::span<const TableLayer> plan_;
-  std::span<const TensorPlace> tensors_;
-  TableSetting setting_;
+  const TableRunShape& shape_;
   runtime::Queue& queue_;
   std::uint64_t seed_;
   TableCalls made_;
@@ -373,18 +422,12 @@ class CallBuilder {
   std::map<const Op*, std::string> keys_;
   std::size_t layer_ = 0, scratch_used_ = 0;
   Edge above_or_before_;
-  bool any_before_ = false;
 };
 
 }  // namespace
 
-void fill_random(const Buffer& to, const NumberFormat& format, std::uint64_t seed, double scale) {
-  kernels::fill_repeating({to.host(), to.bytes()}, format, seed, scale);
-}
-
-TableCalls make_table_calls(std::span<const TableLayer> layers, std::span<const TensorPlace> tensors,
-                            const TableSetting& s, runtime::Queue& queue, std::uint64_t seed) {
-  return CallBuilder(layers, tensors, s, queue, seed).build();
+TableCalls make_table_calls(const TableRunShape& s, runtime::Queue& queue, std::uint64_t seed) {
+  return CallBuilder(s, queue, seed).build();
 }
 
 }  // namespace gradmeter::model

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A layer table as a model: its operations are those of its rows, their gradients are right, and become ready in order.
-#include "model/table/table_model.hpp"
+#include "model/table/table_network.hpp"
 
 #include <gmock/gmock.h>
 
@@ -15,6 +15,7 @@
 #include "kernels/op.hpp"
 #include "model/network/inference.hpp"
 #include "model/registry.hpp"
+#include "model/table/table_layers.hpp"
 #include "support/deferred.hpp"
 
 namespace gradmeter::model {
@@ -52,14 +53,15 @@ constexpr const char* all_kinds =
 
 LayerTable table(const std::string& rows) { return parse_layer_table(head + rows, "t.csv"); }
 
-TableModelOptions options(Precision p = Precision::fp32, std::uint64_t worker = 0) {
+TableNetworkOptions options(Precision p = Precision::fp32, std::uint64_t worker = 0) {
   return {.name = "t", .features = 5, .classes = 3, .precision = p, .worker = worker};
 }
 
 /// A model with its buffers.
 struct Trial {
-  explicit Trial(const std::string& rows, TableModelOptions o = options(), std::size_t samples = 2)
-      : model(table(rows), std::move(o)),
+  explicit Trial(const std::string& rows, const TableNetworkOptions& o = options(), std::size_t samples = 2)
+      : network(make_table_network(table(rows), o)),
+        model(*network),
         parameters(model.element_count()),
         gradients(model.element_count()),
         inputs(5 * samples),
@@ -85,7 +87,8 @@ struct Trial {
     return std::inner_product(w.begin(), w.end(), g.begin(), 0.0);
   }
 
-  TableModel model;
+  std::unique_ptr<Network> network;
+  Network& model;
   Floats parameters, gradients;
   std::vector<float> inputs;
   std::vector<std::int32_t> labels;
@@ -95,7 +98,7 @@ struct Trial {
 
 constexpr std::array precisions{Precision::fp32, Precision::bf16};
 
-TEST(TableModel, GradientsOfAChainOfLinearLayersAgreeWithEachOther) {
+TEST(TableNetwork, GradientsOfAChainOfLinearLayersAgreeWithEachOther) {
   for (const Precision p : precisions) {
     Trial run(chain, options(p));
     for (int pass = 0; pass < 3; ++pass) {
@@ -110,7 +113,7 @@ TEST(TableModel, GradientsOfAChainOfLinearLayersAgreeWithEachOther) {
   }
 }
 
-TEST(TableModel, ALayersGradientGrowsWithTheWeightsOfTheOthers) {
+TEST(TableNetwork, ALayersGradientGrowsWithTheWeightsOfTheOthers) {
   Trial once(chain), twice(chain);
   for (const auto* const name : {"c1", "f2"})
     for (float& w : twice.weight(name)) w *= 2;
@@ -119,7 +122,7 @@ TEST(TableModel, ALayersGradientGrowsWithTheWeightsOfTheOthers) {
     EXPECT_NEAR(twice.gradient("c2")[i], 4 * once.gradient("c2")[i], 1e-5 * std::fabs(once.gradient("c2")[i]) + 1e-10);
 }
 
-TEST(TableModel, AnnouncesEachTensorOnceInOrderWithAGradientOfItsOwn) {
+TEST(TableNetwork, AnnouncesEachTensorOnceInOrderWithAGradientOfItsOwn) {
   for (const Precision p : precisions) {
     for (const char* const rows : {chain, all_kinds}) {
       Trial run(rows, options(p), 3);
@@ -147,7 +150,7 @@ struct Counter final : Queue {
   std::map<double, std::size_t> counts;
 };
 
-TEST(TableModel, NamesTheOperationsThatItRuns) {
+TEST(TableNetwork, NamesTheOperationsThatItRuns) {
   for (const char* const rows : {chain, all_kinds}) {
     Trial run(rows);
     Counter counter;
@@ -163,26 +166,26 @@ TEST(TableModel, NamesTheOperationsThatItRuns) {
   }
 }
 
-TEST(TableModel, AShippedTablesOperationsHaveItsFlopsAlsoWhenItIsShrunk) {
+TEST(TableNetwork, AShippedTablesOperationsHaveItsFlopsAlsoWhenItIsShrunk) {
   for (const std::string_view name : shipped_layer_tables()) {
     for (const std::size_t shrink : {1U, 2U}) {
       LayerTable t = shipped_layer_table(name);
       if (shrink > 1) t = shrunk(t, shrink);
-      const TableModel model(t, options());
+      const auto model = make_table_network(t, options());
       double flops = 0;
-      for (const RepeatedProblem& p : model.forward_problems(2))
+      for (const RepeatedProblem& p : model->forward_problems(2))
         flops += static_cast<double>(p.times) * kernels::full_flops(p.problem);
       EXPECT_NEAR(flops, 2 * t.forward_flops(), 1e-9 * flops) << name << " " << shrink;
       std::size_t sent = 0;
-      for (const Tensor& tensor : model.tensors()) sent += tensor.count;
+      for (const Tensor& tensor : model->tensors()) sent += tensor.count;
       EXPECT_EQ(sent, t.parameters()) << name;
-      EXPECT_EQ(model.note(), "") << name;
-      EXPECT_GT(model.step_flops(1), 2 * t.forward_flops()) << name;
+      EXPECT_EQ(model->note(), "") << name;
+      EXPECT_GT(model->step_flops(1), 2 * t.forward_flops()) << name;
     }
   }
 }
 
-TEST(TableModel, WorkersHaveDataOfTheirOwn) {
+TEST(TableNetwork, WorkersHaveDataOfTheirOwn) {
   Trial first(chain), again(chain), other(chain, options(Precision::fp32, 1));
   for (Trial* run : {&first, &again, &other}) run->pass(run->queue);
   EXPECT_TRUE(first.gradients == again.gradients);
@@ -191,7 +194,7 @@ TEST(TableModel, WorkersHaveDataOfTheirOwn) {
     EXPECT_FALSE(std::ranges::equal(first.gradient(t.name), other.gradient(t.name))) << t.name;
 }
 
-TEST(TableModel, WeightsStayWhereTheyAreHoweverLongItRuns) {
+TEST(TableNetwork, WeightsStayWhereTheyAreHoweverLongItRuns) {
   Trial run(chain);
   const Floats before = run.parameters;
   for (int step = 0; step < 400; ++step) {
@@ -207,7 +210,7 @@ TEST(TableModel, WeightsStayWhereTheyAreHoweverLongItRuns) {
   EXPECT_LT(moved, 1e-4 * size);
 }
 
-TEST(TableModel, ATiedProductAddsToTheEmbeddingsGradient) {
+TEST(TableNetwork, ATiedProductAddsToTheEmbeddingsGradient) {
   Trial run(all_kinds);
   run.pass(run.queue);
   const auto g = run.gradient("e");
@@ -223,7 +226,7 @@ TEST(TableModel, ATiedProductAddsToTheEmbeddingsGradient) {
   EXPECT_LE(rows, 12U);
 }
 
-TEST(TableModel, RunsOnADeviceThatWorksLaterWithTheHostsBits) {
+TEST(TableNetwork, RunsOnADeviceThatWorksLaterWithTheHostsBits) {
   for (const char* const rows : {chain, all_kinds}) {
     Trial host(rows);
     for (int pass = 0; pass < 3; ++pass) host.pass(host.queue);
@@ -257,14 +260,14 @@ TEST(ForwardOperations, ArePackedOnADeviceThatWorksLater) {
 std::string refusal_of_table(const std::string& rows, Precision p = Precision::fp32, std::size_t shrink = 1) {
   try {
     const LayerTable t = table(rows);
-    (void)TableModel(shrink > 1 ? shrunk(t, shrink) : t, options(p));
+    (void)make_table_network(shrink > 1 ? shrunk(t, shrink) : t, options(p));
   } catch (const core::UsageError& e) {
     return e.what();
   }
   return "accepted";
 }
 
-TEST(TableModel, RefusesWhatItCannotRunInOneLine) {
+TEST(TableNetwork, RefusesWhatItCannotRunInOneLine) {
   EXPECT_EQ(refusal_of_table(chain), "accepted");
   EXPECT_THAT(refusal_of_table(chain, Precision::int8), HasSubstr("run in fp32 and bf16, not in int8"));
   EXPECT_THAT(refusal_of_table("w,lstm,64x24,1536,18432,24,,,,6,\nb,bias,64,64,0,,,,,,\n"),
@@ -274,12 +277,12 @@ TEST(TableModel, RefusesWhatItCannotRunInOneLine) {
   EXPECT_THAT(refusal_of_table(all_kinds, Precision::fp32, 3), HasSubstr("that 3 does not divide"));
 }
 
-TEST(TableModel, ARowWithoutGeometryRunsAsTheProductThatItsShapeImplies) {
+TEST(TableNetwork, ARowWithoutGeometryRunsAsTheProductThatItsShapeImplies) {
   const LayerTable t =
       parse_layer_table("layer,kind,shape,params,forward_flops_per_sample\nc,conv,8x4x3x3,288,14400\n", "t.csv");
-  const TableModel model(t, options());
-  EXPECT_THAT(model.note(), HasSubstr("1 of 1 layers run as the product that their shape implies"));
-  const auto forward = model.forward_problems(2);
+  const auto model = make_table_network(t, options());
+  EXPECT_THAT(model->note(), HasSubstr("1 of 1 layers run as the product that their shape implies"));
+  const auto forward = model->forward_problems(2);
   ASSERT_EQ(forward.size(), 1U);
   const auto& s = std::get<kernels::GemmShape>(forward.front().problem.shape);
   EXPECT_EQ(s.m, 50U);  // 25 rows a sample

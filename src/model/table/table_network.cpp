@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/table/table_network.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "core/error.hpp"
+#include "core/format.hpp"
+#include "kernels/op.hpp"
+#include "model/table/table_run.hpp"
+
+namespace gradmeter::model {
+namespace {
+
+class PreparedRow final : public PreparedLayer {
+ public:
+  PreparedRow(std::shared_ptr<TableRun> run, std::size_t layer) : run_(std::move(run)), layer_(layer) {}
+  void forward(const LayerForward& f) override { run_->forward(layer_, f); }
+  void backward(const LayerBackward& b) override { run_->backward(layer_, b); }
+
+ private:
+  std::shared_ptr<TableRun> run_;
+  std::size_t layer_;
+};
+
+/// What the layers of a table have in common.
+struct TableFacts {
+  kernels::Precision precision;
+  std::uint64_t worker;
+  std::size_t bytes_per_sample = 0, bytes = 0;  ///< of the memory that a run shares
+};
+
+/// A layer's place among its neighbours.
+struct RowPlace {
+  /// Floats of a sample at the layer's two sides. They cross there if a stage ends, or else no memory is needed.
+  std::size_t input = 0, output = 0;
+  bool is_first = false, is_last = false;  ///< in the table
+  std::size_t kept = 0;                    ///< elements for a sample that the layer keeps from forward to backward
+};
+
+/// The number of inputs of one output, which determines the size of initial weights; 0 if the row is no weight of a
+/// product.
+double inputs_of(const TableLayer& l) {
+  switch (l.kind) {
+    case TableLayer::Kind::product:
+      return static_cast<double>(std::get<kernels::GemmShape>(l.shape).k);
+    case TableLayer::Kind::convolution: {
+      const auto& s = std::get<kernels::ConvShape>(l.shape);
+      return static_cast<double>(s.channels * s.filter_width * s.filter_height);
+    }
+    case TableLayer::Kind::recurrent:
+      return static_cast<double>(std::get<kernels::RnnShape>(l.shape).hidden);
+    default:
+      return 0;
+  }
+}
+
+class RowLayer final : public Layer {
+ public:
+  RowLayer(const LayerTable& table, RunLayer l, const RowPlace& place, std::shared_ptr<const TableFacts> facts)
+      : row_(std::move(l)), place_(place), facts_(std::move(facts)) {
+    const TableLayer& layer = row_.layer;
+    const double inputs = inputs_of(layer), deviation = inputs > 0 ? 1 / std::sqrt(inputs) : 1;
+    for (const std::size_t row : layer.rows) {
+      const TableRow& r = table.rows[row];
+      row_.counts.push_back(r.parameters);
+      tensors_.push_back({.name = r.layer,
+                          .shape = r.shape,
+                          .bound = std::sqrt(3.0) * deviation,  // uniform numbers within ±√3·d deviate by d
+                          .is_tied = layer.is_tied && layer.computes(),
+                          .is_named_alone = true});
+    }
+    std::ranges::reverse(tensors_);
+  }
+
+  std::string name() const override { return row_.layer.name; }
+  SampleShape input() const override { return FeatureShape{place_.input}; }
+  SampleShape output() const override { return FeatureShape{place_.output}; }
+  std::span<const LayerTensor> tensors() const override { return tensors_; }
+  LayerProblems problems(std::size_t samples, bool input_gradient) const override {
+    return problems_of(row_.layer, samples, input_gradient && row_.has_input_gradient, facts_->precision);
+  }
+  std::size_t activation_elements() const override { return place_.kept; }
+  bool keeps_activations() const override { return true; }
+  std::size_t run_bytes(std::size_t samples) const override {
+    return samples * facts_->bytes_per_sample + facts_->bytes;
+  }
+
+  std::unique_ptr<PreparedLayer> prepare(std::size_t samples, bool input_gradient,
+                                         runtime::Device& device) const override {
+    return std::move(prepare_run(std::array{this}, samples, input_gradient, device).front());
+  }
+  std::vector<std::unique_ptr<PreparedLayer>> prepare_run(std::span<const std::unique_ptr<Layer>> layers,
+                                                          std::size_t samples, bool input_gradient,
+                                                          runtime::Device& device) const override {
+    std::vector<const RowLayer*> rows;
+    for (const auto& l : layers) {
+      const auto* const row = dynamic_cast<const RowLayer*>(l.get());
+      if (!row) break;
+      rows.push_back(row);
+    }
+    return prepare_run(rows, samples, input_gradient, device);
+  }
+
+ private:
+  static std::vector<std::unique_ptr<PreparedLayer>> prepare_run(std::span<const RowLayer* const> rows,
+                                                                 std::size_t samples, bool input_gradient,
+                                                                 runtime::Device& device) {
+    const auto& [first, last] = std::pair(rows.front(), rows.back());
+    TableRunShape run{.samples = samples, .precision = first->facts_->precision};
+    for (const RowLayer* row : rows) run.layers.push_back(row->row_);
+    run.layers.front().has_input_gradient &= input_gradient;
+    if (!first->place_.is_first) run.input_floats = samples * first->place_.input;
+    if (!last->place_.is_last) run.output_floats = samples * last->place_.output;
+    const auto prepared = std::make_shared<TableRun>(std::move(run), device, first->facts_->worker);
+    std::vector<std::unique_ptr<PreparedLayer>> all;
+    for (std::size_t l = 0; l < rows.size(); ++l) all.push_back(std::make_unique<PreparedRow>(prepared, l));
+    return all;
+  }
+
+  RunLayer row_;
+  RowPlace place_;
+  std::shared_ptr<const TableFacts> facts_;
+  std::vector<LayerTensor> tensors_;
+};
+
+/// Checks one sample, so that a run is refused before any of it is made.
+void require_supported(const TableLayer& l, const TableNetworkOptions& o) {
+  const LayerProblems p = problems_of(l, 1, true, o.precision);
+  for (const auto* const pass : {&p.forward, &p.backward})
+    for (const kernels::Problem& problem : *pass)
+      if (const std::string why = kernels::op_refusal(problem, o.device); !why.empty())
+        throw core::UsageError(fmt::format("model '{}', layer {}: {}", o.name, l.name, why));
+}
+
+void require_runnable(const TableNetworkOptions& o) {
+  // fp32 parameters become operands of these precisions.
+  if (o.precision != kernels::Precision::fp32 && o.precision != kernels::Precision::bf16)
+    throw core::UsageError(
+        fmt::format("model '{}': layer tables run in fp32 and bf16, not in {}", o.name, kernels::name(o.precision)));
+  if (o.part.tensor_ranks > 1)
+    throw core::UsageError(fmt::format(
+        "model '{}' is a layer table, which does not say which layers read the same numbers, so that tensor ranks "
+        "cannot share them; take pipeline, or a model of list models",
+        o.name));
+}
+
+/// The places of layers between the data set's features and classes.
+std::vector<RowPlace> places_of(std::span<const TableLayer> layers, const TableNetworkOptions& o) {
+  std::vector<RowPlace> places(layers.size());
+  places.front().is_first = places.back().is_last = true;
+  // What a layer is given: what it reads, or what the next one reads if it only has tensors. Embeddings are added.
+  std::size_t given = 0;
+  for (const TableLayer& l : layers) given = l.computes() ? l.output_elements() : given;
+  for (std::size_t l = layers.size(); l-- > 0;) {
+    places[l].output = given;
+    if (layers[l].kind == TableLayer::Kind::embedding) {
+      given = layers[l].output_elements();
+    } else if (layers[l].computes()) {
+      given = layers[l].input_elements();
+    }
+    places[l].input = given;
+  }
+  places.front().input = o.features;
+  places.back().output = o.classes;
+  return places;
+}
+
+/// Estimates the memory of layers: in `RowPlace::kept` what each keeps, and in the facts what a run shares.
+void estimate_memory(const LayerTable& table, std::span<const TableLayer> layers, std::span<RowPlace> places,
+                     TableFacts& facts) {
+  const std::size_t width = kernels::storage_bytes(facts.precision);
+  std::vector<kernels::RnnShape> recurrent;
+  std::size_t largest = 0, weights = 0, before = 0;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const TableLayer& l = layers[i];
+    if (l.kind == TableLayer::Kind::tensor) continue;
+    const std::size_t in = l.input_elements(), out = l.output_elements();
+    std::size_t kept = (in == before ? 0 : in) + out;
+    // Gates and states of all steps; scores of all heads, and what they are made from.
+    if (l.kind == TableLayer::Kind::recurrent) {
+      kept += 8 * out;
+      const auto& s = std::get<kernels::RnnShape>(l.shape);
+      if (std::ranges::find(recurrent, s) == recurrent.end()) recurrent.push_back(s);
+    }
+    if (l.kind == TableLayer::Kind::attention) {
+      const auto& s = std::get<kernels::GemmShape>(l.shape);
+      kept += 2 * in + l.heads * s.m * s.m;
+    }
+    places[i].kept = kept * width / sizeof(float);
+    largest = std::max({largest, in, out});
+    for (const std::size_t row : l.rows) weights = std::max(weights, table.rows[row].parameters);
+    before = l.kind == TableLayer::Kind::attention ? 0 : out;
+  }
+  // The library keeps weights of each recurrent operation in its own form, forward and backward.
+  std::size_t scratch = 0;
+  for (const kernels::RnnShape& s : recurrent) scratch += std::size_t{16} * s.hidden * (s.input_width() + s.hidden);
+  // In bf16 it transposes both operands of a convolution's weight gradient.
+  const std::size_t transposed = facts.precision == kernels::Precision::bf16 ? 2 * largest : 0;
+  // Two gradients of activations under way, those that enter with both signs, a call's weights in the library's layout,
+  // and random gradients of the tensors that no operation computes.
+  facts.bytes_per_sample = (4 * largest + transposed) * width;
+  facts.bytes = (4 * weights + scratch) * sizeof(float);
+}
+
+std::string note_of(std::span<const TableLayer> layers) {
+  const auto implied = std::ranges::count_if(layers, &TableLayer::is_implied);
+  if (implied == 0) return {};
+  return fmt::format("{} of {} layers run as the product that their shape implies: the table has no geometry of them",
+                     implied, std::ranges::count_if(layers, &TableLayer::computes));
+}
+
+}  // namespace
+
+std::unique_ptr<Network> make_table_network(const LayerTable& table, const TableNetworkOptions& o) {
+  require_runnable(o);
+  const std::vector<TableLayer> layers = layers_of(table);
+  for (const TableLayer& l : layers) require_supported(l, o);
+  std::vector<RowPlace> places = places_of(layers, o);
+  const auto facts = std::make_shared<TableFacts>(TableFacts{.precision = o.precision, .worker = o.worker});
+  estimate_memory(table, layers, places, *facts);
+  std::vector<std::unique_ptr<Layer>> rows;
+  bool any_before = false;
+  for (std::size_t l = 0; l < layers.size(); ++l) {
+    rows.push_back(std::make_unique<RowLayer>(table, RunLayer{.layer = layers[l], .has_input_gradient = any_before},
+                                              places[l], facts));
+    any_before |= layers[l].kind != TableLayer::Kind::tensor;
+  }
+  return std::make_unique<Network>(o.name, std::move(rows), o.part,
+                                   NetworkOptions{.learns = false, .note = note_of(layers)});
+}
+
+}  // namespace gradmeter::model
