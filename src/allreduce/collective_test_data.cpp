@@ -16,9 +16,9 @@ ElementRange block(const KnownCollective& k, std::size_t b) {
 }
 
 template <class Byte>
-std::span<Byte> bytes_of(const KnownCollective& k, std::span<Byte> all, ElementRange part) {
+std::span<Byte> bytes_of(const KnownCollective& k, std::span<Byte> memory, ElementRange part) {
   const std::size_t width = core::size_of(k.data.element);
-  return all.subspan(part.begin * width, part.count * width);
+  return memory.subspan(part.begin * width, part.count * width);
 }
 
 /// The part of the buffer that this rank contributes.
@@ -36,10 +36,10 @@ ElementRange reduced_range(const KnownCollective& k, std::size_t rank) {
 /// Checks a rank's result of a collective that reduces nothing.
 Verdict check_moved(const KnownCollective& k, std::size_t rank, std::span<const std::byte> result) {
   const std::size_t ranks = k.data.ranks;
-  const auto all = bytes_of(k, result, whole(k));
-  if (k.collective_kind == CollectiveKind::broadcast) return check_copied(k.data, k.root, 0, all);
+  const auto elements = bytes_of(k, result, whole(k));
+  if (k.collective_kind == CollectiveKind::broadcast) return check_copied(k.data, k.root, 0, elements);
   if (k.collective_kind == CollectiveKind::send_receive)
-    return check_copied(k.data, (rank + ranks - 1) % ranks, 0, all);
+    return check_copied(k.data, (rank + ranks - 1) % ranks, 0, elements);
   Verdict v;
   for (std::size_t b = 0; b < ranks; ++b) {
     const ElementRange source = block(k, k.collective_kind == CollectiveKind::all_gather ? b : rank);

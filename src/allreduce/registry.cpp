@@ -94,13 +94,13 @@ AlgorithmPtr choice_by_machine(core::ParsedName parsed) {
   auto machine = std::make_shared<core::Machine>(read_machine_file(file));
   const std::string text = core::to_json(*machine);
   const std::string id = fmt::format("{:016x}", hash_of(std::as_bytes(std::span(text))));
-  const std::string given = parsed.parameters.try_emplace("id", id).first->second;
+  const std::string named_id = parsed.parameters.try_emplace("id", id).first->second;
   if (parsed.parameters.size() > 2)
     throw core::UsageError("auto takes machine=FILE, and id=HASH as its name has it, and nothing beside them");
-  if (given != id)
+  if (named_id != id)
     throw core::UsageError(
         fmt::format("{} describes another machine ({}) than was asked for ({}); leave id out to take it as it is", file,
-                    id, given));
+                    id, named_id));
   return std::make_shared<AlgorithmChoice>(auto_row, std::move(parsed), nullptr, std::move(machine));
 }
 
@@ -116,15 +116,15 @@ AlgorithmPtr find_algorithm(std::string_view text) {
   if (parsed.base == auto_row.name && parsed.parameters.contains("machine")) {
     return choice_by_machine(std::move(parsed));
   }
-  std::vector<std::string> known;
+  std::vector<std::string> names;
   for (const AlgorithmInfo& a : algorithms()) {
-    known.emplace_back(a.name);
+    names.emplace_back(a.name);
     if (a.name != parsed.base) continue;
     auto choice = std::make_shared<AlgorithmChoice>(a, core::with_defaults("algorithm", a.name, a.parameters, parsed));
     (void)choice->refusal({});  // throws if a parameter's value is wrong for any ranks
     return choice;
   }
-  core::refuse_unknown("algorithm", parsed.base, known);
+  core::refuse_unknown("algorithm", parsed.base, names);
 }
 
 AlgorithmChoice::AlgorithmChoice(const AlgorithmInfo& info, core::ParsedName parsed,

@@ -448,9 +448,9 @@ std::uint64_t hash_of(std::span<const std::byte> bytes) {
   std::array<std::byte, stride> rest{};
   if (i < bytes.size()) std::memcpy(rest.data(), bytes.data() + i, bytes.size() - i);
   take(rest.data());
-  std::uint64_t all = bytes.size();
-  for (const std::uint64_t x : h) all = (all ^ x) * odd, all ^= all >> 32;
-  return all;
+  std::uint64_t hash = bytes.size();
+  for (const std::uint64_t x : h) hash = (hash ^ x) * odd, hash ^= hash >> 32;
+  return hash;
 }
 
 }  // namespace gradmeter::allreduce

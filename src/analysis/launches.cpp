@@ -70,11 +70,11 @@ void add_launch(LaunchedPoint& to, core::Point point, core::Metric metric) {
 
 template <class Key>
 Key find_key(std::string_view what, std::span<const core::KeyInfo> table, const std::string& name) {
-  std::vector<std::string> known;
-  for (const auto& row : table) known.emplace_back(row.key);
-  const auto found = std::ranges::find(known, name);
-  if (found != known.end()) return static_cast<Key>(found - known.begin());
-  const std::string near = core::nearest(name, known);
+  std::vector<std::string> keys;
+  for (const auto& row : table) keys.emplace_back(row.key);
+  const auto found = std::ranges::find(keys, name);
+  if (found != keys.end()) return static_cast<Key>(found - keys.begin());
+  const std::string near = core::nearest(name, keys);
   throw core::UsageError(fmt::format("{} '{}' is not known{}; see gradmeter list {}s", what, name,
                                      near.empty() ? "" : fmt::format(" (did you mean {}?)", near), what));
 }
@@ -128,10 +128,10 @@ std::vector<Side> sides_by(core::Factor factor, std::span<const core::Run> runs,
 }
 
 void refuse_twice(std::span<const Side> sides) {
-  std::set<std::string> known;
+  std::set<std::string> seen;
   for (const Side& side : sides) {
     for (const core::Run& run : side.runs) {
-      if (known.insert(run.info.run_id).second) continue;
+      if (seen.insert(run.info.run_id).second) continue;
       throw core::UsageError(
           fmt::format("{}: its launch {} is named twice; name each launch once", side.name, run.info.run_id));
     }
@@ -417,9 +417,9 @@ std::vector<MergedPoint> merge_launches(std::span<const core::Run* const> runs) 
 }
 
 std::vector<MergedPoint> merge_launches(std::span<const core::Run> runs) {
-  std::vector<const core::Run*> all;
-  for (const core::Run& run : runs) all.push_back(&run);
-  return merge_launches(all);
+  std::vector<const core::Run*> pointers;
+  for (const core::Run& run : runs) pointers.push_back(&run);
+  return merge_launches(pointers);
 }
 
 namespace {

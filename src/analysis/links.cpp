@@ -365,10 +365,11 @@ std::vector<SoakDisturbance> disturbances_of(const std::map<int, Series>& ranks)
                      .deviations = (m - s.usual_s) / s.deviation_s});
     }
     if (2 * now.size() > ranks.size() && ranks.size() > 2) {  // more than half of the ranks: no single rank is named
-      SoakDisturbance all = *std::ranges::max_element(now, [](auto& a, auto& b) { return a.ratio < b.ratio; });
-      all.rank = -1;
-      all.host.clear();
-      now = {all};
+      SoakDisturbance shared_disturbance =
+          *std::ranges::max_element(now, [](auto& a, auto& b) { return a.ratio < b.ratio; });
+      shared_disturbance.rank = -1;
+      shared_disturbance.host.clear();
+      now = {shared_disturbance};
     }
     for (const auto& d : now) add_interval(out, d, gap_s);
   }
@@ -404,14 +405,15 @@ std::vector<SoakDrift> drifts_of(const std::map<int, Series>& ranks) {
       if (i < s.median_s.size()) now.push_back(s.median_s[i] / s.usual_s);
     together.push_back(core::median(now));
   }
-  const SoakDrift all = trend(together, 1);
-  if (is_drift(all)) out.push_back(all);
+  const SoakDrift shared_drift = trend(together, 1);
+  if (is_drift(shared_drift)) out.push_back(shared_drift);
   for (const auto& [rank, s] : ranks) {
     SoakDrift own = trend(s.median_s, s.usual_s);
     own.rank = rank;
     own.host = s.host;
     // A drift of all ranks is named once.
-    if (is_drift(own) && std::fabs(own.share - (is_drift(all) ? all.share : 0)) > least_drift) out.push_back(own);
+    if (is_drift(own) && std::fabs(own.share - (is_drift(shared_drift) ? shared_drift.share : 0)) > least_drift)
+      out.push_back(own);
   }
   return out;
 }

@@ -128,9 +128,9 @@ std::vector<core::Run> all_runs(const CompareOptions& o) {
 std::vector<analysis::Side> read_sides(const CompareOptions& o) {
   std::vector<analysis::Side> sides;
   if (o.by) {
-    const analysis::Side all{"the files", all_runs(o)};
-    analysis::refuse_twice({&all, 1});
-    return analysis::sides_by(*o.by, all.runs, o.baseline);
+    const analysis::Side pooled{"the files", all_runs(o)};
+    analysis::refuse_twice({&pooled, 1});
+    return analysis::sides_by(*o.by, pooled.runs, o.baseline);
   }
   for (const auto& word : o.words) sides.push_back({core::printable(word), runs_of(word, o.reading)});
   analysis::refuse_twice(sides);

@@ -158,9 +158,9 @@ std::string fish_completion() {
     const Usage usage = c->usage();
     out += fmt::format("complete -c gradmeter -n __fish_use_subcommand -f -a {} -d '{}'\n", c->name,
                        fish_quoted(std::string(c->summary)));
-    const std::string here = fmt::format("complete -c gradmeter -n '__fish_seen_subcommand_from {}'", c->name);
+    const std::string complete = fmt::format("complete -c gradmeter -n '__fish_seen_subcommand_from {}'", c->name);
     for (const auto& f : usage.flags.flags) {
-      out += fmt::format("{} -l {}", here, f.name);
+      out += fmt::format("{} -l {}", complete, f.name);
       if (!f.short_name.empty()) out += fmt::format(" -s {}", f.short_name);
       if (const auto known = known_values(f); !known.empty()) {
         out += fmt::format(" -x -a \"(__fish_append , {})\"", fmt::join(known, " "));
@@ -169,7 +169,7 @@ std::string fish_completion() {
       }
       out += fmt::format(" -d '{}'\n", fish_quoted(f.help));
     }
-    if (!usage.choices.empty()) out += fmt::format("{} -f -a '{}'\n", here, fmt::join(usage.choices, " "));
+    if (!usage.choices.empty()) out += fmt::format("{} -f -a '{}'\n", complete, fmt::join(usage.choices, " "));
   }
   return out;
 }

@@ -390,9 +390,9 @@ core::Column prose(const char* header, const char* unit = "") {
   return {.header = header, .unit = unit, .align = core::Align::left, .wraps = true};
 }
 
-void print_table(std::string_view kind, const std::vector<Member>& all, std::size_t width) {
+void print_table(std::string_view kind, const std::vector<Member>& table_members, std::size_t width) {
   std::vector<Member> members;
-  std::ranges::copy_if(all, std::back_inserter(members), [](const Member& m) { return !m.layers; });
+  std::ranges::copy_if(table_members, std::back_inserter(members), [](const Member& m) { return !m.layers; });
   const auto any_has = [&members](std::string Member::*text) {
     return std::ranges::any_of(members, [text](const Member& m) { return !(m.*text).empty(); });
   };
@@ -415,7 +415,7 @@ void print_table(std::string_view kind, const std::vector<Member>& all, std::siz
     table.add_row(std::move(cells));
   }
   core::print("{}\n", table.to_string(width));
-  print_layer_tables(all, width);
+  print_layer_tables(table_members, width);
 }
 
 /// Prints for each kind how many members it has, and the command that prints them.

@@ -62,16 +62,16 @@ Flags parse_flags(std::string_view command, const Usage& usage, const std::vecto
     argument = "--resume";
   }
   const std::string& words = usage.words;
-  options::options_description all = described(usage.flags);
+  options::options_description descriptions = described(usage.flags);
   options::positional_options_description places;
   if (!words.empty()) {
-    all.add_options()(words.c_str(), options::value<Texts>());
+    descriptions.add_options()(words.c_str(), options::value<Texts>());
     places.add(words.c_str(), -1);
   }
   try {
     const auto style = options::command_line_style::unix_style & ~options::command_line_style::allow_guessing;
     options::command_line_parser parser(arguments);
-    parser.options(all).style(style);
+    parser.options(descriptions).style(style);
     if (!words.empty()) parser.positional(places);  // without, refuse_stray says more of a stray word than Boost
     const auto parsed = parser.run();
     refuse_stray(command, parsed, !words.empty());

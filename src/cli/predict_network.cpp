@@ -75,8 +75,8 @@ void read_mesh(const std::string& text, predict::MeasuredStep& s, std::optional<
 }
 
 /// Errors: UsageError for a mesh that is impossible on so many ranks, or for this network.
-void check_mesh(const predict::MeasuredStep& given, std::optional<std::size_t> data) {
-  const predict::MeasuredStep s = predict::completed(given);
+void check_mesh(const predict::MeasuredStep& row, std::optional<std::size_t> data) {
+  const predict::MeasuredStep s = predict::completed(row);
   const std::size_t replica = s.tensor * s.pipeline * s.context;
   if (s.gpus % replica != 0)
     throw UsageError(fmt::format(

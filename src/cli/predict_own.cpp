@@ -54,13 +54,13 @@ OwnFile read_own(const std::string& path) {
 
 /// All files of a flag together.
 OwnFile read_all(const Flags& f, const std::string& flag) {
-  OwnFile all;
+  OwnFile merged;
   for (const auto& path : own_paths(f, flag)) {
-    OwnFile one = read_own(path);
-    std::ranges::move(one.collectives, std::back_inserter(all.collectives));
-    std::ranges::move(one.steps, std::back_inserter(all.steps));
+    OwnFile file = read_own(path);
+    std::ranges::move(file.collectives, std::back_inserter(merged.collectives));
+    std::ranges::move(file.steps, std::back_inserter(merged.steps));
   }
-  return all;
+  return merged;
 }
 
 predict::OwnStepOptions options_of(const Flags& f) {
@@ -118,8 +118,8 @@ struct CurveRow {
   double measured_s = 0;  ///< 0: there is no measurement on so many ranks
 
   double samples() const {
-    const auto* all = step.factors[core::Factor::batch_global].as<std::int64_t>();
-    return static_cast<double>(all ? *all : step.ranks * step.batch_per_rank);
+    const auto* global_batch = step.factors[core::Factor::batch_global].as<std::int64_t>();
+    return static_cast<double>(global_batch ? *global_batch : step.ranks * step.batch_per_rank);
   }
   /// Samples/s a rank, divided by those of one rank alone: ranks that only serve take none.
   double efficiency() const {
@@ -265,12 +265,12 @@ int predict_from_own(const Flags& f, const Invocation& invocation) {
   std::string text, last;
   for (const auto& [key, measured] : curves_of(known.steps)) {
     const predict::OwnStep& largest = *measured.rbegin()->second.front();
-    std::set<std::int64_t> all(ranks.begin(), ranks.end());
-    for (const auto& [n, launches] : measured) all.insert(n);
+    std::set<std::int64_t> rank_counts(ranks.begin(), ranks.end());
+    for (const auto& [n, launches] : measured) rank_counts.insert(n);
     const std::string name = curve_name(largest);
     auto table = described.table();
     std::string reason;
-    for (const std::int64_t n : all) {
+    for (const std::int64_t n : rank_counts) {
       const auto at = measured.find(n);
       const bool is_measured = at != measured.end();
       const predict::OwnStep step = is_measured && n > 1 ? *at->second.front() : predict::on_ranks(largest, n);

@@ -93,9 +93,9 @@ void Reducer::run_tile(std::span<const std::span<const std::byte>> wires, std::s
   const TileParts p = parts_of(*layout_, n, first, count);
   const auto sum = std::span(sum_).first(count);
   codec_.decode_sum(wires, n, first, sum);
-  RandomDraw here = draw;
-  here.first += first;
-  codec_.encode(sum, wire_.data(), here);
+  RandomDraw tile_draw = draw;
+  tile_draw.first += first;
+  codec_.encode(sum, wire_.data(), tile_draw);
   if (p.scales > 0) std::memcpy(out + p.scales_at, wire_.data(), p.scales);
   const std::byte* const codes = wire_.data() + p.own_codes_at;
   if (streams) {

@@ -210,14 +210,15 @@ const std::string& text_of(const core::ParsedName& name, std::string_view parame
 std::span<const CodecInfo> codecs() { return table; }
 
 CodecChoicePtr find_codec(std::string_view text) {
-  const core::ParsedName given = core::parse_name(text);
-  std::vector<std::string> known{"none"};
+  const core::ParsedName parsed = core::parse_name(text);
+  std::vector<std::string> names{"none"};
   for (const auto& row : table) {
-    if (row.name == given.base) return chosen(row, given);
-    known.emplace_back(row.name);
+    if (row.name == parsed.base) return chosen(row, parsed);
+    names.emplace_back(row.name);
   }
-  if (given.base != "none" && given.base != "fp32") core::refuse_unknown("codec", given.base, known);
-  if (given.canonical() != given.base) throw core::UsageError(fmt::format("codec {} takes no parameters", given.base));
+  if (parsed.base != "none" && parsed.base != "fp32") core::refuse_unknown("codec", parsed.base, names);
+  if (parsed.canonical() != parsed.base)
+    throw core::UsageError(fmt::format("codec {} takes no parameters", parsed.base));
   return nullptr;
 }
 

@@ -233,12 +233,12 @@ void TestGradient::draw(std::uint64_t seed, std::uint64_t stream, std::span<floa
   const core::Random random(seed, stream);
   std::array<std::uint64_t, 512> draws{};
   for (std::size_t first = 0; first < out.size(); first += draws.size()) {
-    const auto some = std::span(draws).first(std::min(draws.size(), out.size() - first));
-    random.bits(first, some);
-    for (std::size_t i = 0; i < some.size(); ++i) {
-      const float magnitude = table_[some[i] & (table_size - 1)];
-      const float value = (some[i] >> 16 & 1) != 0 ? -magnitude : magnitude;
-      out[first + i] = some[i] >> 32 < nonzero_share_ ? value : 0.0f;
+    const auto batch = std::span(draws).first(std::min(draws.size(), out.size() - first));
+    random.bits(first, batch);
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      const float magnitude = table_[batch[i] & (table_size - 1)];
+      const float value = (batch[i] >> 16 & 1) != 0 ? -magnitude : magnitude;
+      out[first + i] = batch[i] >> 32 < nonzero_share_ ? value : 0.0f;
     }
   }
 }

@@ -164,24 +164,24 @@ void Injection::check_lasting() const {
 Injection parse_injection(std::string_view list) {
   Injection out;
   for (const std::string& item : split_names(list)) {
-    const ParsedName given = parse_name(item);
-    if (given.base == "slow") {
-      take(out.slow, given, read_slow);
-    } else if (given.base == "flip") {
-      take(out.flip, given, read_from_call);
-    } else if (given.base == "omit") {
-      take(out.omit, given, read_from_call);
-    } else if (given.base == "drop") {
-      take(out.messages.drop, given, read_drop);
-    } else if (given.base == "delay") {
-      take(out.messages.delay, given, read_delay);
-    } else if (given.base == "cut") {
-      take(out.messages.cut, given, read_cut);
-    } else if (given.base == "drift") {
-      take(out.drift, given, read_drift);
+    const ParsedName parsed = parse_name(item);
+    if (parsed.base == "slow") {
+      take(out.slow, parsed, read_slow);
+    } else if (parsed.base == "flip") {
+      take(out.flip, parsed, read_from_call);
+    } else if (parsed.base == "omit") {
+      take(out.omit, parsed, read_from_call);
+    } else if (parsed.base == "drop") {
+      take(out.messages.drop, parsed, read_drop);
+    } else if (parsed.base == "delay") {
+      take(out.messages.delay, parsed, read_delay);
+    } else if (parsed.base == "cut") {
+      take(out.messages.cut, parsed, read_cut);
+    } else if (parsed.base == "drift") {
+      take(out.drift, parsed, read_drift);
     } else {
       const std::array<std::string, 7> known{"cut", "delay", "drift", "drop", "flip", "omit", "slow"};
-      refuse_unknown(kind, given.base, known);
+      refuse_unknown(kind, parsed.base, known);
     }
   }
   return out;

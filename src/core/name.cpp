@@ -155,8 +155,8 @@ std::string nearest(std::string_view given, std::span<const std::string> known) 
 void refuse_unknown(std::string_view what, std::string_view given, std::span<const std::string> known) {
   const std::string near = nearest(given, known);
   const std::string hint = near.empty() ? "" : fmt::format(" (did you mean {}?)", quote(near));
-  const std::string all = known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "));
-  throw UsageError(fmt::format("{} {} is not known{}; there are: {}", what, quote(given), hint, all));
+  const std::string names = known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", "));
+  throw UsageError(fmt::format("{} {} is not known{}; there are: {}", what, quote(given), hint, names));
 }
 
 namespace {

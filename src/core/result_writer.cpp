@@ -49,13 +49,13 @@ Json summary_json(const Summary& s, const std::string& place, Json& nonfinite) {
 Json spans_json(const Spans& spans, const std::string& place, Json& nonfinite) {
   Json json = Json::array();
   for (const Span& s : spans) {
-    const std::string here = fmt::format("{}.{}", place, json.size());
-    Json one{{"name", s.name}};
-    if (s.ready_s) one["ready_s"] = finite(*s.ready_s, here + ".ready_s", nonfinite);
-    one["begin_s"] = finite(s.begin_s, here + ".begin_s", nonfinite);
-    one["end_s"] = finite(s.end_s, here + ".end_s", nonfinite);
-    if (s.bytes) one["bytes"] = *s.bytes;
-    json.push_back(std::move(one));
+    const std::string path = fmt::format("{}.{}", place, json.size());
+    Json span{{"name", s.name}};
+    if (s.ready_s) span["ready_s"] = finite(*s.ready_s, path + ".ready_s", nonfinite);
+    span["begin_s"] = finite(s.begin_s, path + ".begin_s", nonfinite);
+    span["end_s"] = finite(s.end_s, path + ".end_s", nonfinite);
+    if (s.bytes) span["bytes"] = *s.bytes;
+    json.push_back(std::move(span));
   }
   return json;
 }

@@ -69,9 +69,9 @@ namespace {
 /// node.
 Forecast least_of(const ForecastInput& s, allreduce::CollectiveKind collective_kind, std::uint64_t bytes) {
   const allreduce::Shape shape = shape_of(s);
-  const std::uint64_t all = least_sent(collective_kind, shape.ranks, bytes);
-  return {.least = all,
-          .least_of_one = all / shape.ranks,
+  const std::uint64_t least = least_sent(collective_kind, shape.ranks, bytes);
+  return {.least = least,
+          .least_of_one = least / shape.ranks,
           .least_between_nodes = least_sent(collective_kind, nodes_of(shape), bytes)};
 }
 

@@ -173,10 +173,10 @@ Forecast forecast_stage(const ForecastInput& forecast_input, int tensor_ranks, c
   ForecastInput s = forecast_input;
   s.ranks = static_cast<std::uint32_t>(tensor_ranks);
   s.ranks_per_node.reset();  // tensor ranks are neighbours
-  Forecast all = forecast_messages(s, s.ranks, traffic.messages, traffic.floats_sent * sizeof(float));
+  Forecast forecast = forecast_messages(s, s.ranks, traffic.messages, traffic.floats_sent * sizeof(float));
   for (const std::size_t floats : traffic.sums)
-    all += forecast_collective(s, allreduce::CollectiveKind::all_reduce, floats);
-  return all;
+    forecast += forecast_collective(s, allreduce::CollectiveKind::all_reduce, floats);
+  return forecast;
 }
 
 namespace {
@@ -193,17 +193,17 @@ Forecast forecast_norms(const ForecastInput& forecast_input, int tensor_ranks, s
 
 Forecast forecast_replica(const ForecastInput& forecast_input, const MeshShape& shape, int stage,
                           const model::Model& model, std::size_t batch, const ReplicaWork& work) {
-  Forecast all = forecast_stage(forecast_input, shape.tensor, model.pass_traffic(batch)).times(work.passes);
-  all += forecast_stage(forecast_input, shape.tensor, model.forward_traffic(batch)).times(work.forwards);
+  Forecast forecast = forecast_stage(forecast_input, shape.tensor, model.pass_traffic(batch)).times(work.passes);
+  forecast += forecast_stage(forecast_input, shape.tensor, model.forward_traffic(batch)).times(work.forwards);
   for (const Bucket& b : work.updates) {
     if (work.shares_norms)
-      all += forecast_norms(forecast_input, shape.tensor, model.tensors().subspan(b.first_tensor, b.tensors));
+      forecast += forecast_norms(forecast_input, shape.tensor, model.tensors().subspan(b.first_tensor, b.tensors));
   }
   if (stage + 1 == shape.pipeline && work.replica_floats > 0) {
     const auto others = static_cast<std::uint64_t>(shape.replica_ranks() - 1);
-    all += forecast_messages(forecast_input, 1, others, others * work.replica_floats * sizeof(float));
+    forecast += forecast_messages(forecast_input, 1, others, others * work.replica_floats * sizeof(float));
   }
-  return all;
+  return forecast;
 }
 
 }  // namespace gradmeter::dataparallel

@@ -69,10 +69,10 @@ std::vector<std::uint64_t> numbers_in(const Json& object, const char* key, std::
 }
 
 const Json* attribute_of(const Json& node, std::string_view name) {
-  const auto all = node.find("attr");
-  if (all == node.end() || !all->is_array()) return nullptr;
-  const auto found = std::ranges::find_if(*all, [&](const Json& a) { return text_of(a, "name") == name; });
-  return found == all->end() ? nullptr : &*found;
+  const auto attributes = node.find("attr");
+  if (attributes == node.end() || !attributes->is_array()) return nullptr;
+  const auto found = std::ranges::find_if(*attributes, [&](const Json& a) { return text_of(a, "name") == name; });
+  return found == attributes->end() ? nullptr : &*found;
 }
 
 /// The attribute's value in whichever whole type it has; null: none.

@@ -43,9 +43,9 @@ const Json& listed(const Json& node, const char* side, const char* what) {
 }
 
 const Json* attribute(const Json& node, std::string_view name) {
-  const auto all = node.find("attrs");
-  if (all == node.end() || !all->is_array()) return nullptr;
-  for (const Json& a : *all)
+  const auto attributes = node.find("attrs");
+  if (attributes == node.end() || !attributes->is_array()) return nullptr;
+  for (const Json& a : *attributes)
     if (text_of(a, "name") == name && a.contains("value")) return &a["value"];
   return nullptr;
 }

@@ -238,16 +238,17 @@ ReadTrace read_kineto_trace(std::string_view text) {
   out.rank = said_of_job(json, "rank");
   out.trace.ranks = std::max<std::int64_t>(0, said_of_job(json, "world_size"));
   out.host = text_of(json, "host_name");
-  KinetoEvents all;
+  KinetoEvents trace_events;
   const std::int64_t ranks = ranks_of_any_group(json);
-  for (const Json& e : *events) all.add(e, ranks);
-  all.tell_groups_apart();
-  const bool on_gpu = !all.kernels.empty() || !all.launched.empty();
+  for (const Json& e : *events) trace_events.add(e, ranks);
+  trace_events.tell_groups_apart();
+  const bool on_gpu = !trace_events.kernels.empty() || !trace_events.launched.empty();
   out.trace.device = on_gpu ? "cuda" : "cpu";
-  auto& calls = on_gpu ? all.launched : all.noted;
+  auto& calls = on_gpu ? trace_events.launched : trace_events.noted;
   std::ranges::stable_sort(calls, {}, [](const TracedCall& c) { return c.when.begin; });
-  const auto compute = dataparallel::unite(on_gpu ? all.kernels : all.operators);
-  const auto windows = step_windows(on_gpu && !all.gpu_steps.empty() ? all.gpu_steps : all.cpu_steps);
+  const auto compute = dataparallel::unite(on_gpu ? trace_events.kernels : trace_events.operators);
+  const auto windows =
+      step_windows(on_gpu && !trace_events.gpu_steps.empty() ? trace_events.gpu_steps : trace_events.cpu_steps);
   if (windows.empty())
     throw UsageError("it has no ProfilerStep#: the program must call step() of a profiler with a schedule");
   for (const Interval& w : windows) {
@@ -255,7 +256,7 @@ ReadTrace read_kineto_trace(std::string_view text) {
     for (const TracedCall& c : out.trace.steps.back().calls) out.calls_of_no_size += c.bytes == 0;
     if (on_gpu)
       out.calls_beside += static_cast<std::size_t>(std::ranges::count_if(
-          all.noted, [&](const TracedCall& c) { return c.when.begin >= w.begin && c.when.begin < w.end; }));
+          trace_events.noted, [&](const TracedCall& c) { return c.when.begin >= w.begin && c.when.begin < w.end; }));
   }
   return out;
 }

@@ -128,9 +128,9 @@ std::vector<CallCheck::Place> CallCheck::draw_places(const Op& op, Op::Outputs o
          sample_places(o.elements, static_cast<std::size_t>(std::clamp(wanted, 4.0, 16.0)), draws.bits(i))) {
       const auto at = op.stored_at(o, element);
       if (!at) break;
-      std::byte* const here = outputs[i].host() + *at;
-      places.push_back({i, element, *at, o.format->load(here)});
-      if (!accumulates) std::memset(here, static_cast<int>(never_written(*o.format)), o.format->bytes);
+      std::byte* const element_address = outputs[i].host() + *at;
+      places.push_back({i, element, *at, o.format->load(element_address)});
+      if (!accumulates) std::memset(element_address, static_cast<int>(never_written(*o.format)), o.format->bytes);
     }
   }
   return places;
@@ -193,14 +193,14 @@ void CallCheck::look_at(const Op& op, Op::Inputs inputs, Op::Outputs outputs, st
   const auto* const gemm = op.problem() ? std::get_if<GemmShape>(&op.problem()->shape) : nullptr;
   for (const Place& p : places) {
     const Operand& o = op.outputs()[p.output];
-    const std::byte* const here = outputs[p.output].host() + p.at;
-    const bool is_written =
-        std::any_of(here, here + o.format->bytes, [&](std::byte b) { return b != never_written(*o.format); });
+    const std::byte* const element_address = outputs[p.output].host() + p.at;
+    const bool is_written = std::any_of(element_address, element_address + o.format->bytes,
+                                        [&](std::byte b) { return b != never_written(*o.format); });
     if (!is_written && !o.is_added_to) {
       fault_ = fmt::format("{}: element {} of the {} was not written", name_of(op), p.element, o.name);
       return;
     }
-    const double found = o.format->load(here);
+    const double found = o.format->load(element_address);
     double expected = found, allowed = 0;
     if (is_packing && is_float(*o.format)) {
       expected = input(0)(p.element);

@@ -27,8 +27,8 @@ std::span<float> floats(const Buffer& b) { return b.values<float>(); }
 std::span<const float> floats(const ConstBuffer& b) { return b.values<float>(); }
 
 std::map<std::string, const Loops*, std::less<>>& registered_loops() {
-  static std::map<std::string, const Loops*, std::less<>> all;
-  return all;
+  static std::map<std::string, const Loops*, std::less<>> table;
+  return table;
 }
 
 }  // namespace
@@ -181,12 +181,12 @@ void Loops::adam_step(Buffer w, Buffer m, Buffer v, ConstBuffer g, AdamParameter
 
 namespace {
 
-void set_sums(const Buffer& all, std::size_t piece, TwoSums s) {
-  const auto at = all.values<double>().subspan(2 * piece, 2);
+void set_sums(const Buffer& sums, std::size_t piece, TwoSums s) {
+  const auto at = sums.values<double>().subspan(2 * piece, 2);
   at[0] = s.first, at[1] = s.second;
 }
-TwoSums sums_of(const ConstBuffer& all, std::size_t piece) {
-  const auto at = all.values<double>().subspan(2 * piece, 2);
+TwoSums sums_of(const ConstBuffer& sums, std::size_t piece) {
+  const auto at = sums.values<double>().subspan(2 * piece, 2);
   return {at[0], at[1]};
 }
 

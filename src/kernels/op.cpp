@@ -76,13 +76,13 @@ FoundBackend find_backend(const Problem& p, std::string_view device, std::string
 }
 
 void require_known(const Problem& p, std::string_view device, std::string_view backend) {
-  std::vector<std::string> known;
+  std::vector<std::string> names;
   for (const OpBackend& row : table()) {
     if (row.operation != p.operation() || row.precision != p.precision || row.device != device) continue;
     if (row.name == backend) return;
-    known.emplace_back(row.name);
+    names.emplace_back(row.name);
   }
-  core::refuse_unknown(fmt::format("{} backend", name(p.operation())), backend, known);
+  core::refuse_unknown(fmt::format("{} backend", name(p.operation())), backend, names);
 }
 
 template <class AnyBuffer>
@@ -145,8 +145,8 @@ std::string op_refusal(const Problem& p, const runtime::Device& device) {
 
 namespace {
 std::string_view known_device(std::string_view device) {
-  const bool known = std::ranges::any_of(table(), [&](const OpBackend& row) { return row.device == device; });
-  return known ? device : "host";
+  const bool is_known = std::ranges::any_of(table(), [&](const OpBackend& row) { return row.device == device; });
+  return is_known ? device : "host";
 }
 }  // namespace
 

@@ -300,10 +300,10 @@ void require_kind(const ModelEntry& entry, const ModelRequest& r) {
 }
 
 [[noreturn]] void refuse_name(std::string_view name) {
-  std::vector<std::string> known;
-  for (const ModelEntry& entry : table) known.emplace_back(entry.name);
-  for (const std::string_view t : shipped_layer_tables()) known.emplace_back(t);
-  core::refuse_unknown("model", name, known);
+  std::vector<std::string> names;
+  for (const ModelEntry& entry : table) names.emplace_back(entry.name);
+  for (const std::string_view t : shipped_layer_tables()) names.emplace_back(t);
+  core::refuse_unknown("model", name, names);
 }
 
 }  // namespace

@@ -37,19 +37,19 @@ bool is_ring_of_nodes(std::string_view algorithm) {
 
 /// The steps of the first three nodes of a schedule in which each node has to do with itself, the next and the one
 /// before, and all do the same: the third node stands for the one before the first.
-SchedulePtr three_nodes(const SchedulePtr& all, u32 node) {
-  const u32 nodes = all->ranks() / node;
-  auto steps = [all, node, nodes](u32 round, u32 rank, allreduce::Steps& out) {
+SchedulePtr three_nodes(const SchedulePtr& schedule, u32 node) {
+  const u32 nodes = schedule->ranks() / node;
+  auto steps = [schedule, node, nodes](u32 round, u32 rank, allreduce::Steps& out) {
     const std::size_t before = out.size();
-    all->steps(round, rank, out);
+    schedule->steps(round, rank, out);
     for (std::size_t i = before; i < out.size(); ++i) {
       const u32 away = (out[i].peer / node + nodes - rank / node) % nodes;
       const u32 folded = (rank / node + (away == nodes - 1 ? 2 : away)) % 3;
       out[i].peer = folded * node + out[i].peer % node;
     }
   };
-  return std::make_shared<allreduce::Schedule>(all->collective_kind(), 3 * node, all->blocks(), all->rounds(),
-                                               std::move(steps));
+  return std::make_shared<allreduce::Schedule>(schedule->collective_kind(), 3 * node, schedule->blocks(),
+                                               schedule->rounds(), std::move(steps));
 }
 
 /// Schedules, and the ranks that have to be walked.
@@ -340,12 +340,12 @@ double PreparedCollective::seconds(const core::Machine& m) const {
   if (call_.shape.ranks <= 1) return 0;
   SliceCostSum f(call_, m, static_cast<double>(call_.bytes) / slices_);
   std::ranges::find(forms, call_.algorithm->info().name, &NamedForm::name)->add(f, call_);
-  const Cost& one = f.cost;
-  if (slices_ <= 1) return one.chain;
+  const Cost& slice = f.cost;
+  if (slices_ <= 1) return slice.chain;
   const double turns = std::ceil(slices_ / lanes_);
   // The last slice's first round begins when the ports have sent all slices but it.
-  const double fill = one.is_tree ? one.chain - one.port : (one.chain - one.port) / one.rounds;
-  return std::max({turns * one.chain, slices_ * one.port + fill, slices_ * one.core + fill});
+  const double fill = slice.is_tree ? slice.chain - slice.port : (slice.chain - slice.port) / slice.rounds;
+  return std::max({turns * slice.chain, slices_ * slice.port + fill, slices_ * slice.core + fill});
 }
 
 double formula_seconds(const CollectiveCall& c, const core::Machine& m) { return PreparedCollective(c).seconds(m); }

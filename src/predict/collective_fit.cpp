@@ -91,17 +91,17 @@ std::vector<PreparedCollective> candidates(const MeasuredCollective& c) {
   return out;
 }
 
-double fastest(std::span<const PreparedCollective> all, const core::Machine& m) {
+double fastest(std::span<const PreparedCollective> candidates, const core::Machine& m) {
   double best = std::numeric_limits<double>::infinity();
-  for (const auto& p : all) best = std::min(best, p.seconds(m));
+  for (const auto& p : candidates) best = std::min(best, p.seconds(m));
   return best;
 }
 
 /// Without a codec's work; share: bytes on the wire relative to the buffer's.
-double with_links(const MeasuredCollective& c, std::span<const PreparedCollective> all, double share,
+double with_links(const MeasuredCollective& c, std::span<const PreparedCollective> candidates, double share,
                   std::span<const double> logs) {
   const auto m = machine_of(logs, c.shape.ranks_per_node);
-  return fastest(all, share == 1 ? m : m.with_links_faster(1 / share)) + term(logs, LinkTerm::fixed);
+  return fastest(candidates, share == 1 ? m : m.with_links_faster(1 / share)) + term(logs, LinkTerm::fixed);
 }
 
 std::string key_of(const MeasuredCollective& c) {
@@ -250,12 +250,12 @@ std::optional<double> CollectiveCalibration::by_terms(const System& system, cons
                    : fmt::format("codec {} has exchanges of its own", c.codec);
     return std::nullopt;
   }
-  const auto all = candidates(c);
-  if (all.empty()) {
+  const auto algorithms = candidates(c);
+  if (algorithms.empty()) {
     reason = fmt::format("{} refuses {} ranks", c.algorithm, c.shape.ranks);
     return std::nullopt;
   }
-  double seconds = with_links(c, all, *share, system.log_terms);
+  double seconds = with_links(c, algorithms, *share, system.log_terms);
   if (!c.codec.empty())
     seconds +=
         static_cast<double>(c.bytes) * (codec->second.encode_s + decoded(c.shape.ranks) * codec->second.decode_s);
@@ -265,7 +265,7 @@ std::optional<double> CollectiveCalibration::by_terms(const System& system, cons
 /// The error of the terms for the same call on other numbers of ranks, which is expected on more ranks as well.
 Missed CollectiveCalibration::missed(const System& system, const MeasuredCollective& c) const {
   constexpr double shrinkage = 0.25;
-  double away = 0, squares = 0, weight = 0;
+  double log_error = 0, squares = 0, weight = 0;
   for (const auto& r : rows_) {
     if (r.system != c.system || key_of(r) != key_of(c)) continue;
     std::string reason;
@@ -275,11 +275,11 @@ Missed CollectiveCalibration::missed(const System& system, const MeasuredCollect
     const double doublings = std::abs(std::log2(static_cast<double>(r.bytes) / static_cast<double>(c.bytes)));
     const double ranks = std::abs(std::log2(static_cast<double>(r.shape.ranks) / c.shape.ranks));
     const double w = std::exp(-2 * doublings - ranks);
-    away += w * std::log(r.seconds / *s);
+    log_error += w * std::log(r.seconds / *s);
     squares += w * std::pow(r.noise.value_or(noise_without_interval), 2);
     weight += w;
   }
-  return {std::exp(away / (weight + shrinkage)), weight > 0 ? std::sqrt(squares / weight) : 0};
+  return {std::exp(log_error / (weight + shrinkage)), weight > 0 ? std::sqrt(squares / weight) : 0};
 }
 
 void CollectiveCalibration::fit(const std::string& name, bool with_spread) {
@@ -321,14 +321,14 @@ void CollectiveCalibration::fit(const std::string& name, bool with_spread) {
   const auto leave_out = [&](const auto& group) {
     std::set<std::string> groups;
     for (const MeasuredCollective* c : rows) groups.insert(group(*c));
-    for (const std::string& left : groups) {
+    for (const std::string& left_out_group : groups) {
       std::vector<MeasuredCollective> kept;
       for (const MeasuredCollective* c : rows)
-        if (group(*c) != left) kept.push_back(*c);
+        if (group(*c) != left_out_group) kept.push_back(*c);
       if (kept.empty()) return;
       const CollectiveCalibration others(std::move(kept), false);
       for (const MeasuredCollective* c : rows) {
-        if (group(*c) != left) continue;
+        if (group(*c) != left_out_group) continue;
         if (const auto q = others.predict(*c).prediction)
           system.left_out.push_back({static_cast<double>(c->bytes), std::abs(std::log(q->seconds / c->seconds))});
       }
@@ -351,10 +351,10 @@ double CollectiveCalibration::spread_at(const System& system, std::size_t bytes)
   const auto weight = [&](const LeftOut& r) {
     return std::exp(-std::abs(std::log2(r.bytes / static_cast<double>(bytes))));
   };
-  double all = 1, within = 0, spread = 0;
-  for (const LeftOut& r : system.left_out) all += weight(r);
+  double total = 1, within = 0, spread = 0;
+  for (const LeftOut& r : system.left_out) total += weight(r);
   for (const LeftOut& r : system.left_out) {
-    if (within >= ninety * all) break;
+    if (within >= ninety * total) break;
     within += weight(r);
     spread = r.away;
   }

@@ -120,13 +120,13 @@ const Row* find_alias(std::span<const Row> rows, std::string_view name) {
 }  // namespace
 
 std::span<const ListedDevice> listed_devices() {
-  static const std::vector<ListedDevice> all = read_devices();
-  return all;
+  static const std::vector<ListedDevice> devices = read_devices();
+  return devices;
 }
 
 std::span<const ListedLink> listed_links() {
-  static const std::vector<ListedLink> all = read_links();
-  return all;
+  static const std::vector<ListedLink> links = read_links();
+  return links;
 }
 
 const ListedDevice* find_device(std::string_view name) { return find_alias(listed_devices(), name); }
@@ -166,8 +166,8 @@ void connect(core::Machine& m, const std::string& flag, const std::string& links
   }
   const std::string name = links.substr(at);
   const bool was_stated = !m.between_nodes.name.empty();
-  if (const ListedLink* const known = find_link(name)) {
-    m.between_nodes = known->link;
+  if (const ListedLink* const listed = find_link(name)) {
+    m.between_nodes = listed->link;
   } else if (const auto rate = rate_of(name)) {
     m.between_nodes = {.name = name, .bandwidth = {{0, *rate}}};
   } else {

@@ -174,16 +174,17 @@ OwnStep on_ranks(const OwnStep& s, std::int64_t ranks) {
   out.id = fmt::format("{} ranks", ranks);
   out.ranks = ranks;
   out.ranks_per_node = std::min(ranks, s.ranks_per_node);
-  const auto* all = s.factors[Factor::batch_global].as<std::int64_t>();
-  if (is_strong(s) && all) out.batch_per_rank = std::max<std::int64_t>(1, *all / ranks);
+  const auto* global_batch = s.factors[Factor::batch_global].as<std::int64_t>();
+  if (is_strong(s) && global_batch) out.batch_per_rank = std::max<std::int64_t>(1, *global_batch / ranks);
   out.factors[Factor::ranks] = ranks;
   out.factors[Factor::nodes] = (ranks + out.ranks_per_node - 1) / out.ranks_per_node;
   out.factors[Factor::ranks_per_node] = out.ranks_per_node;
   out.factors[Factor::mapping] = core::Value();
   out.factors[Factor::batch_per_rank] = out.batch_per_rank;
   // Ranks that only serve have no part of the batch.
-  const std::int64_t workers =
-      all && s.batch_per_rank > 0 && !is_strong(s) ? ranks - (s.ranks - *all / s.batch_per_rank) : ranks;
+  const std::int64_t workers = global_batch && s.batch_per_rank > 0 && !is_strong(s)
+                                   ? ranks - (s.ranks - *global_batch / s.batch_per_rank)
+                                   : ranks;
   if (!is_strong(s)) out.factors[Factor::batch_global] = std::max<std::int64_t>(1, workers) * out.batch_per_rank;
   out.step_s = out.compute_s = out.comm_s = 0;
   return out;
@@ -209,7 +210,7 @@ OwnStepCalibration::OwnStepCalibration(std::vector<OwnStep> rows, std::vector<Me
     if (s.ranks > 1) counts.insert(s.ranks), curves.insert(s.curve());
   const bool by_ranks = counts.size() > 1;
   if (!by_ranks && curves.size() < 2) return;
-  std::vector<double> away;
+  std::vector<double> log_errors;
   const auto leave_out = [&](const auto& is_left) {
     std::vector<OwnStep> kept;
     for (const OwnStep& s : rows_)
@@ -217,7 +218,8 @@ OwnStepCalibration::OwnStepCalibration(std::vector<OwnStep> rows, std::vector<Me
     const OwnStepCalibration others(std::move(kept), measured_collectives_, options_, false);
     for (const OwnStep& s : rows_) {
       if (!is_left(s) || s.strategy == "independent") continue;
-      if (const auto p = others.predict(s).prediction) away.push_back(std::abs(std::log(p->step.seconds / s.step_s)));
+      if (const auto p = others.predict(s).prediction)
+        log_errors.push_back(std::abs(std::log(p->step.seconds / s.step_s)));
     }
   };
   if (by_ranks) {
@@ -225,9 +227,9 @@ OwnStepCalibration::OwnStepCalibration(std::vector<OwnStep> rows, std::vector<Me
   } else {
     for (const std::string& c : curves) leave_out([&](const OwnStep& s) { return s.ranks > 1 && s.curve() == c; });
   }
-  if (away.empty()) return;
+  if (log_errors.empty()) return;
   // Curves on one number of ranks do not say how the time grows with the ranks.
-  spread_ = std::max(by_ranks ? 0.0 : spread_of_one_curve, spread_of(std::move(away)));
+  spread_ = std::max(by_ranks ? 0.0 : spread_of_one_curve, spread_of(std::move(log_errors)));
 }
 
 /// Ranks that compute on a core in turn.
@@ -314,17 +316,17 @@ std::optional<OwnStepCalibration::Modelled> OwnStepCalibration::modelled(const O
   const double computing_s = core_s * crowd(s.ranks);
   if (s.ranks == 1 || s.strategy == "independent")
     return Modelled{computing_s, alone_s, computing_s, base->noise.value_or(noise_without_interval)};
-  const std::int64_t few = std::min(s.ranks, most_simulated);
-  const std::string key = fmt::format("{} {} {}", s.curve(), few, s.ranks_per_node);
+  const std::int64_t simulated_ranks = std::min(s.ranks, most_simulated);
+  const std::string key = fmt::format("{} {} {}", s.curve(), simulated_ranks, s.ranks_per_node);
   const auto [at, is_new] = known_.try_emplace(key);
-  if (is_new) at->second = simulated(on_ranks(s, few), core_s, reason);
+  if (is_new) at->second = simulated(on_ranks(s, simulated_ranks), core_s, reason);
   if (!at->second) {
     if (reason.empty()) reason = "its exchange is not simulated";
     return std::nullopt;
   }
   Modelled out = *at->second;
   out.alone = alone_s;
-  if (few == s.ranks) return out;
+  if (simulated_ranks == s.ranks) return out;
   // Beyond the simulated ranks the exchange grows as the bytes that the strategy forecasts, or as its collective.
   const double exchange = std::max(0.0, out.step - out.computing);
   out.computing = computing_s;
@@ -351,7 +353,7 @@ std::optional<OwnStepCalibration::Modelled> OwnStepCalibration::modelled(const O
                    .machine = m})
         .seconds;
   };
-  const double before = seconds(few);
+  const double before = seconds(simulated_ranks);
   out.step = out.computing + exchange * (before > 0 ? std::max(1.0, seconds(s.ranks) / before) : 1);
   return out;
 }
@@ -359,18 +361,18 @@ std::optional<OwnStepCalibration::Modelled> OwnStepCalibration::modelled(const O
 /// The time that the modelled step lacks at the measured numbers of ranks of the same curve; the nearest weigh most.
 Missed OwnStepCalibration::missed(const OwnStep& s) const {
   constexpr double shrinkage = 0.25;
-  double away = 0, squares = 0, weight = 0;
+  double log_error = 0, squares = 0, weight = 0;
   for (const OwnStep& r : rows_) {
     if (r.ranks < 2 || r.curve() != s.curve()) continue;
     std::string reason;
     const auto m = modelled(r, reason);
     if (!m) continue;
     const double w = std::exp(-std::abs(std::log2(static_cast<double>(r.ranks) / static_cast<double>(s.ranks))));
-    away += w * std::log(r.step_s / m->step);
+    log_error += w * std::log(r.step_s / m->step);
     squares += w * std::pow(r.noise.value_or(noise_without_interval), 2);
     weight += w;
   }
-  return {std::exp(away / (weight + shrinkage)), weight > 0 ? std::sqrt(squares / weight) : 0};
+  return {std::exp(log_error / (weight + shrinkage)), weight > 0 ? std::sqrt(squares / weight) : 0};
 }
 
 OwnPredictionOrReason OwnStepCalibration::predict(const OwnStep& s) const {
@@ -378,10 +380,10 @@ OwnPredictionOrReason OwnStepCalibration::predict(const OwnStep& s) const {
   const auto m = modelled(s, reason);
   if (!m) return {{}, reason};
   OwnPrediction p;
-  const Missed away = s.ranks > 1 ? missed(s) : Missed{.noise = m->noise};
+  const Missed correction = s.ranks > 1 ? missed(s) : Missed{.noise = m->noise};
   const double times = static_cast<double>(s.ranks) / static_cast<double>(most_ranks_);
-  p.step.seconds = m->step * away.factor;
-  set_interval(p.step, spread_with(s.ranks > 1 ? spread_ : least_spread, away, times), times);
+  p.step.seconds = m->step * correction.factor;
+  set_interval(p.step, spread_with(s.ranks > 1 ? spread_ : least_spread, correction, times), times);
   p.compute_s = std::min(m->alone, p.step.seconds);
   p.contention_s = std::clamp(m->computing - m->alone, 0.0, p.step.seconds - p.compute_s);
   p.wire_s = p.step.seconds - p.compute_s - p.contention_s;

@@ -64,14 +64,14 @@ std::string exchange_refusal(const MeasuredStep& s, const core::Machine& m) {
   return algorithm_refusal(s.exchange.algorithm, ranks, std::min(ranks, m.ranks_per_node));
 }
 
-double scaled_seconds(const MeasuredStep& s, double one, double gpus_of_it, const core::Machine& m) {
-  constexpr double a_doubling = 0.005, overlap = 0.8, shown = 0.1, backward = 2.0 / 3;
+double scaled_seconds(const MeasuredStep& s, double base_s, double base_gpus, const core::Machine& m) {
+  constexpr double loss_per_doubling = 0.005, overlap = 0.8, least_exposed = 0.1, backward = 2.0 / 3;
   const double bits = s.gradient_bits > 0 ? s.gradient_bits : 32;
-  const DataExchange exchange = data_exchange(s.exchange, bits / 8 * s.parameters, overlap * backward * one,
+  const DataExchange exchange = data_exchange(s.exchange, bits / 8 * s.parameters, overlap * backward * base_s,
                                               [&](double bytes) { return all_reduce_s(s, bytes, m); });
   const double coding = s.coding_passes * sizeof(float) * s.parameters / (0.8 * m.device->memory_bytes_per_s);
-  const double doublings = std::log2(static_cast<double>(s.gpus) / gpus_of_it);
-  return one * (1 + a_doubling * doublings) + exchange.shown_s + shown * exchange.total_s + coding;
+  const double doublings = std::log2(static_cast<double>(s.gpus) / base_gpus);
+  return base_s * (1 + loss_per_doubling * doublings) + exchange.shown_s + least_exposed * exchange.total_s + coding;
 }
 
 ScaledStep scaled_step(const MeasuredStep& s, std::span<const MeasuredStep> known, const core::Machine& m) {

@@ -54,7 +54,7 @@ std::vector<std::pair<const Row*, double>> left_out(const std::array<Prior, term
                                                     std::span<const Row> rows, std::string Row::*group) {
   std::set<std::string> groups;
   for (const Row& r : rows) groups.insert(r.*group);
-  std::vector<std::pair<const Row*, double>> away;
+  std::vector<std::pair<const Row*, double>> log_errors;
   const std::size_t folds = std::min(most_folds, groups.size());
   for (std::size_t fold = 0; fold < folds; ++fold) {
     std::vector<const Row*> kept, left;
@@ -63,14 +63,14 @@ std::vector<std::pair<const Row*, double>> left_out(const std::array<Prior, term
       (number % folds == fold ? left : kept).push_back(&r);
     }
     const Terms terms = terms_of(fit(priors, kept));
-    for (const Row* r : left) away.emplace_back(r, std::log(r->step.seconds(terms) / r->measured));
+    for (const Row* r : left) log_errors.emplace_back(r, std::log(r->step.seconds(terms) / r->measured));
   }
-  return away;
+  return log_errors;
 }
 
-std::vector<double> sizes_of(std::span<const std::pair<const Row*, double>> away) {
+std::vector<double> sizes_of(std::span<const std::pair<const Row*, double>> log_errors) {
   std::vector<double> sizes;
-  for (const auto& [row, log] : away) sizes.push_back(std::abs(log));
+  for (const auto& [row, log] : log_errors) sizes.push_back(std::abs(log));
   return sizes;
 }
 
@@ -96,16 +96,16 @@ ScaledStep step_of_layers(const MeasuredStep& s, const core::Machine& m, Predict
   if (!table) return {.seconds = {}, .reason = why_not_scaled};
   if (!(m.device->peak(s.precision) > 0)) return {.seconds = {}, .reason = "the data sheet lacks this precision"};
   const std::size_t samples = std::max<std::size_t>(1, s.global_batch / s.gpus);
-  const LayerStep one = layer_step(*table, samples, s.precision, m);
+  const LayerStep layers = layer_step(*table, samples, s.precision, m);
   MeasuredStep counted = s;
   counted.parameters = static_cast<double>(table->parameters());
-  const double one_s = one.compute_s + one.update_s, all_s = scaled_seconds(counted, one_s, 1, m);
-  p.parts = {.compute = one.compute_s, .data_exchange = all_s - one_s, .update = one.update_s};
-  p.flops = one.flops * static_cast<double>(s.gpus);
+  const double one_s = layers.compute_s + layers.update_s, all_s = scaled_seconds(counted, one_s, 1, m);
+  p.parts = {.compute = layers.compute_s, .data_exchange = all_s - one_s, .update = layers.update_s};
+  p.flops = layers.flops * static_cast<double>(s.gpus);
   p.memory = {.weights = sizeof(float) * counted.parameters,
               .gradients = sizeof(float) * counted.parameters,
               .optimizer = sizeof(float) * counted.parameters,
-              .activations = one.activation_bytes};
+              .activations = layers.activation_bytes};
   p.largest_part = largest(p.parts);
   p.basis = Basis::layer_costs;
   return {.seconds = all_s, .spread = layer_step_spread, .gpus = 1};
@@ -162,9 +162,9 @@ const core::Machine& Calibration::machine(const MeasuredStep& s) const {
   }
   if (rows.empty()) return m;
   const auto priors = priors_of(m, s);
-  std::vector<const Row*> all;
-  for (const Row& r : rows) all.push_back(&r);
-  const Terms terms = terms_of(fit(priors, all));
+  std::vector<const Row*> row_pointers;
+  for (const Row& r : rows) row_pointers.push_back(&r);
+  const Terms terms = terms_of(fit(priors, row_pointers));
   for (std::size_t i = 0; i < term_count; ++i) fitted.terms.emplace(name(static_cast<Term>(i)), terms.values.at(i));
   fitted.rows = rows.size();
   // The residuals of what was fitted are too small: rows are predicted from those of other groups, and from those of

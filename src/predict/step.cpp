@@ -279,8 +279,8 @@ std::string TransformerStep::exchange_refusal() const {
 
 StepParts TransformerStep::parts(const Terms& t) const {
   StepParts p;
-  const Layer one = layer(t);
-  const double recomputed = recomputes_ ? one.forward : selective_ ? 0.1 * one.forward : 0;
+  const Layer layer_times = layer(t);
+  const double recomputed = recomputes_ ? layer_times.forward : selective_ ? 0.1 * layer_times.forward : 0;
   const double ends = head(t);
   const double node = gpus_per_node_;
   const double local_parameters = layers_ / pipeline_ * layer_parameters() / tensor_ + end_parameters() / tensor_;
@@ -294,15 +294,15 @@ StepParts TransformerStep::parts(const Terms& t) const {
       const double hidden = std::min(compute, exchange);
       return std::pair{compute + t[Term::interference] * hidden, std::max(0.0, exchange - compute)};
     };
-    const auto [forward, forward_exposed] = together(one.forward, gather);
-    const auto [backward, backward_exposed] = together(one.backward + recomputed, gather + scatter);
+    const auto [forward, forward_exposed] = together(layer_times.forward, gather);
+    const auto [backward, backward_exposed] = together(layer_times.backward + recomputed, gather + scatter);
     p.compute = micro_batches_ * (layers_ * (forward + backward) + ends);
     p.data_exchange = micro_batches_ * layers_ * (forward_exposed + backward_exposed) +
                       micro_batches_ * (end_parameters() / layer_parameters()) * (2 * gather + scatter);
-    p.tensor_exchange = micro_batches_ * layers_ * 2 * one.exchange;
+    p.tensor_exchange = micro_batches_ * layers_ * 2 * layer_times.exchange;
   } else {
-    const double layer_s = one.forward + one.backward + recomputed;
-    const double exchange_s = one.exchange * (recomputes_ ? 3 : 2);
+    const double layer_s = layer_times.forward + layer_times.backward + recomputed;
+    const double exchange_s = layer_times.exchange * (recomputes_ ? 3 : 2);
     std::vector<double> stages(static_cast<std::size_t>(pipeline_), layers_ / pipeline_ * (layer_s + exchange_s));
     stages.back() += ends;
     const double longest = *std::ranges::max_element(stages);
@@ -315,7 +315,7 @@ StepParts TransformerStep::parts(const Terms& t) const {
     p.pipeline_wait = pipeline_ > 1 ? (sum - longest + 2 * (pipeline_ - 1) * hop) / virtual_stages_ : 0;
     // Encoding and decoding stand at the end of a step, where nothing hides them.
     const double coding_s = members > 1 ? coding_passes_ * sizeof(float) * local_parameters / (0.8 * memory_) : 0;
-    const double window_s = overlaps_ ? layers_ / pipeline_ * (one.backward + recomputed) : 0;
+    const double window_s = overlaps_ ? layers_ / pipeline_ * (layer_times.backward + recomputed) : 0;
     const DataExchange exchange =
         data_exchange(exchange_, reduced_bytes_ * local_parameters, window_s,
                       [&](double bytes) { return all_reduce(t, bytes, members, within, groups, exchange_.algorithm); });

@@ -63,13 +63,13 @@ std::vector<std::string> not_measured(const Run& run, std::size_t most) {
   std::map<std::string, std::size_t> counts;
   for (const Point& p : run.points)
     if (p.status != core::Status::ok) ++counts[why_not(p)];
-  std::vector<std::pair<std::size_t, std::string>> all;
-  for (const auto& [why, n] : counts) all.emplace_back(n, why);
-  std::ranges::stable_sort(all, std::greater(), &std::pair<std::size_t, std::string>::first);
+  std::vector<std::pair<std::size_t, std::string>> reasons;
+  for (const auto& [why, n] : counts) reasons.emplace_back(n, why);
+  std::ranges::stable_sort(reasons, std::greater(), &std::pair<std::size_t, std::string>::first);
   std::vector<std::string> out;
-  for (const auto& [n, why] : all) {
+  for (const auto& [n, why] : reasons) {
     if (out.size() == most) {
-      out.push_back(fmt::format("… and {} more reasons", all.size() - most));
+      out.push_back(fmt::format("… and {} more reasons", reasons.size() - most));
       break;
     }
     out.push_back(fmt::format("{:3} {}", n, why));
@@ -105,10 +105,10 @@ std::string truncated_to(std::string_view line, std::size_t width) {
   for (std::size_t i = 0; i < text.size();) {
     std::size_t n = 1;
     while (i + n < text.size() && (static_cast<unsigned char>(text[i + n]) & 0xC0u) == 0x80u) ++n;
-    const auto one = std::string_view(text).substr(i, n);
-    const std::size_t wide = core::display_width(one);
+    const auto character = std::string_view(text).substr(i, n);
+    const std::size_t wide = core::display_width(character);
     if (cells + wide > width) break;
-    out += one;
+    out += character;
     cells += wide;
     i += n;
   }
@@ -285,10 +285,10 @@ core::Column factor_column(Factor f, bool is_text, unsigned expendable) {
 }  // namespace
 
 std::string recent_table(const core::Run& run, std::size_t most, std::size_t width) {
-  const std::span<const Point> all = run.points, last = all.last(std::min(most, all.size()));
+  const std::span<const Point> points = run.points, last = points.last(std::min(most, points.size()));
   Columns<Point> columns;
   unsigned expendable = 0;  // the first of them say most
-  for (const Factor f : factors_shown(all)) {
+  for (const Factor f : factors_shown(points)) {
     const bool is_text = core::factor_table()[static_cast<std::size_t>(f)].kind == core::KeyKind::label;
     columns.add(factor_column(f, is_text, expendable > 4 ? expendable : 0),
                 [f](const Point& p) { return text(p.factors[f]); });

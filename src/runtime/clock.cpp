@@ -87,11 +87,11 @@ void SharedClock::synchronise(int trips) {
   Synchronisation mine;
   if (!leaders_.is_null()) {
     const int me = leaders_.rank(), n = leaders_.size();
-    // In each round the ranks below `known` serve as many others.
-    for (int known = 1; known < n; known *= 2) {
-      if (me < known && me + known < n) answer(leaders_, me + known, model_, trips);
-      if (me >= known && me < 2 * known) {
-        mine = ask(leaders_, me - known, trips);
+    // In each round the ranks below `synchronised` serve as many others.
+    for (int synchronised = 1; synchronised < n; synchronised *= 2) {
+      if (me < synchronised && me + synchronised < n) answer(leaders_, me + synchronised, model_, trips);
+      if (me >= synchronised && me < 2 * synchronised) {
+        mine = ask(leaders_, me - synchronised, trips);
         model_.add(mine);
       }
     }
@@ -115,8 +115,8 @@ std::string_view name(Cadence c) {
 }
 
 std::span<const Cadence> cadences() {
-  static constexpr std::array all{Cadence::barrier, Cadence::none, Cadence::window};
-  return all;
+  static constexpr std::array table{Cadence::barrier, Cadence::none, Cadence::window};
+  return table;
 }
 
 void Pacer::open(double window_s) {

@@ -42,9 +42,9 @@ std::vector<std::string> Communicator::all_gather_text(const std::string& mine) 
   const auto lengths = all_gather_value(mine.size());
   std::string padded = mine;
   padded.resize(*std::max_element(lengths.begin(), lengths.end()), ' ');
-  const auto all = all_gather(std::span<const char>(padded));
+  const auto gathered = all_gather(std::span<const char>(padded));
   std::vector<std::string> out;
-  for (std::size_t r = 0; r < lengths.size(); ++r) out.emplace_back(all.data() + r * padded.size(), lengths[r]);
+  for (std::size_t r = 0; r < lengths.size(); ++r) out.emplace_back(gathered.data() + r * padded.size(), lengths[r]);
   return out;
 }
 

@@ -58,10 +58,10 @@ void add_coded(const TensorPart& t, std::size_t most, std::size_t& open, std::ve
 /// buffer counts as one. Cost: O(tensors + batches).
 std::vector<Job> cut_into_jobs(std::size_t count, std::span<const TensorPart> tensors, std::size_t most_dense,
                                std::size_t most_in_pack, const std::function<bool(const TensorPart&)>& is_encoded) {
-  const TensorPart all{.offset = 0, .count = count};
+  const TensorPart whole_call{.offset = 0, .count = count};
   std::vector<Job> jobs;
   std::size_t open_batch = SIZE_MAX, open_pack = SIZE_MAX;
-  for (const TensorPart& t : tensors.empty() ? std::span(&all, 1) : tensors) {
+  for (const TensorPart& t : tensors.empty() ? std::span(&whole_call, 1) : tensors) {
     if (t.count == 0) continue;
     if (is_encoded(t)) {
       add_coded(t, most_in_pack, open_pack, jobs);
@@ -397,13 +397,13 @@ std::string tensor_layout_refusal(const ExchangeSpec& r, std::span<const TensorP
 }
 
 CallParts coded_call_parts(const ExchangeSpec& r, std::size_t count, std::span<const TensorPart> tensors) {
-  CallParts all;
+  CallParts call_parts;
   for (const Job& job : jobs_of(r, count, tensors)) {
     const CallParts parts = job.coded ? exchange_of(*r.codec).parts(r, job.parts)
                                       : CallParts{{.algorithm = r.algorithm, .count = job.elements}};
-    all.insert(all.end(), parts.begin(), parts.end());
+    call_parts.insert(call_parts.end(), parts.begin(), parts.end());
   }
-  return all;
+  return call_parts;
 }
 
 std::uint32_t encodings_on_the_way(const ExchangeSpec& r, const TensorPart& t) {

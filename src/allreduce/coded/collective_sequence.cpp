@@ -79,8 +79,8 @@ std::optional<CodingTime> CollectiveSequence::coding() const {
 
 void TensorCalls::assign(const Call& call) {
   const TensorLayout& layout = call.tensor_layout;
-  const TensorPart all{.offset = 0, .count = call.count()};
-  const std::span<const TensorPart> tensors = layout.tensors.empty() ? std::span(&all, 1) : layout.tensors;
+  const TensorPart whole_call{.offset = 0, .count = call.count()};
+  const std::span<const TensorPart> tensors = layout.tensors.empty() ? std::span(&whole_call, 1) : layout.tensors;
   whole_ = layout.difference;
   tensors_.assign(tensors.begin(), tensors.end());
   differences_.assign(whole_ ? tensors.size() : 0, {});

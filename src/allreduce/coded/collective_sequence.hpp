@@ -133,8 +133,8 @@ inline void record_difference(const Call& c, float ranks, std::span<const float>
   const float share = share_of(c, ranks);
   for (std::size_t i = 0; i < sent.size(); ++i) {
     d->values[i] = share * (sent[i] - in[i]);
-    const auto given = static_cast<double>(share * in[i]), of_sent = static_cast<double>(share * sent[i]);
-    d->squares += given * given + of_sent * of_sent;
+    const auto of_input = static_cast<double>(share * in[i]), of_sent = static_cast<double>(share * sent[i]);
+    d->squares += of_input * of_input + of_sent * of_sent;
   }
 }
 

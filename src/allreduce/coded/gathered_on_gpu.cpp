@@ -53,8 +53,8 @@ class GatheredOnGpu final : public CollectiveSequence {
     }
     run_local("encode", [this] { for_each_tensor(&GatheredOnGpu::encode); });
     record_differences(tensors_, [this] { for_each_tensor(&GatheredOnGpu::record_own_difference); });
-    const runtime::Buffer all = slots_.buffer.part(0, ranks_ * rank_bytes_);
-    return {&gather_, {.in = all, .out = all}};
+    const runtime::Buffer gathered = slots_.buffer.part(0, ranks_ * rank_bytes_);
+    return {&gather_, {.in = gathered, .out = gathered}};
   }
 
   /// Does `work` on each tensor, given the place of its encoding in a rank's slots.

@@ -138,14 +138,14 @@ void Executor::add_lanes(const Submit& submit, runtime::Arena& scratch) {
   const int lanes = std::min(t.channels(), static_cast<int>(lanes_for(algorithm_.schedules)));
   if (landing && (staged_ || !on_device_)) landings_.emplace(static_cast<std::size_t>(lanes) * (landing + 4096));
   if (landing && staged_) pinned_landings_ = options_.queue->device().pin(landings_->memory());
-  auto& all = lanes_.emplace<Lanes<Submit>>();
+  auto& pipelines = lanes_.emplace<Lanes<Submit>>();
   for (int c = 0; c < lanes; ++c) {
     const auto alternates = take_scratch(scratch, alternate ? slice : 0);
     const auto landings = take_scratch(landings_ ? *landings_ : scratch, landing);
     std::optional<CodedSlice> coded;
     if (options_.codec)
       coded.emplace(coded_slice(algorithm_, message, options_, whole_, t, take_scratch(scratch, wire)));
-    all.emplace_back(t, c, alternates, landings, submit, std::move(coded));
+    pipelines.emplace_back(t, c, alternates, landings, submit, std::move(coded));
   }
 }
 
@@ -295,8 +295,8 @@ std::uint64_t Executor::buffer_bytes(const ExchangeSpec& o, const Slices& slices
 }
 
 std::uint64_t Executor::bytes_required_for(std::size_t elements, std::size_t width, const Slices& slices) {
-  const auto known = known_bytes_required_.find({elements, width});
-  if (known != known_bytes_required_.end()) return known->second;
+  const auto cached = known_bytes_required_.find({elements, width});
+  if (cached != known_bytes_required_.end()) return cached->second;
   const auto rank = static_cast<std::uint32_t>(transport_.rank());
   const auto coded = [&](std::size_t n) { return options_.codec->codec->wire_bytes(n); };
   std::uint64_t sum = 0;

@@ -21,16 +21,16 @@ template <class Format, SwitchSum format>
 __global__ void __launch_bounds__(peer_threads) sum_in_switch(PeerCall c, double factor, Numbers x) {
   using T = typename Format::Memory;
   const CallNumbers call = numbers_of(c);
-  const std::size_t given = call.slot * c.window.room, result = 2 * c.window.room;
+  const std::size_t input = call.slot * c.window.room, result = 2 * c.window.room;
   for (unsigned r = 0; r < c.ranks; ++r)
-    copy_packs<T>(block_of<T>(r, x), x.from, x.from_is_aligned, c.multicast_own + given, true);
+    copy_packs<T>(block_of<T>(r, x), x.from, x.from_is_aligned, c.multicast_own + input, true);
   gpu::order_aliases();
   if (!peer_barrier(c, call, call.barrier)) return;
   gpu::order_aliases();
   // Whole packs to the last: places are, and what lies behind the elements is not copied out.
   Packs<T> own = block_of<T>(c.rank, x);
   own.end = own.begin + (own.end - own.begin + Pack<T>::count - 1) / Pack<T>::count * Pack<T>::count;
-  const auto sum = [&](std::size_t i) { return gpu::load_sum<format>(c.multicast_all + given + i * sizeof(T)); };
+  const auto sum = [&](std::size_t i) { return gpu::load_sum<format>(c.multicast_all + input + i * sizeof(T)); };
   const auto store = [&](const uint4& words, std::size_t i) {
     auto p = core::bits_as<Pack<T>>(words);
     scale_pack<Format>(p, factor);

@@ -24,12 +24,12 @@ namespace {
 AlgorithmPtr schedule_of(const Request& r) {
   AlgorithmPtr chosen = find_algorithm(r.name.parameters.at("schedule"));
   if (chosen->has_schedule()) return chosen;
-  std::vector<std::string_view> known;
+  std::vector<std::string_view> schedules;
   for (const AlgorithmInfo& a : algorithms()) {
-    if (a.backend == Backend::schedule) known.push_back(a.name);
+    if (a.backend == Backend::schedule) schedules.push_back(a.name);
   }
   throw core::UsageError(fmt::format("{}: {} has no schedule of ours to run; there are {}", r.name.base, chosen->name,
-                                     fmt::join(known, ", ")));
+                                     fmt::join(schedules, ", ")));
 }
 
 std::size_t message_of(const Request& r) {

@@ -105,10 +105,10 @@ __device__ void collect(const PeerCall& c, const Numbers& x) {
 template <class Format, Op op, unsigned ranks>
 __global__ void __launch_bounds__(peer_threads) sum_at_once(PeerCall c, bool wide, double factor, Numbers x) {
   const CallNumbers call = numbers_of(c);
-  const Packs<typename Format::Memory> all{0, x.n};
-  give(c, call.slot, x, all);
+  const Packs<typename Format::Memory> packs{0, x.n};
+  give(c, call.slot, x, packs);
   if (!peer_barrier(c, call, call.barrier)) return;
-  sum_given<Format, op, ranks>(c, call.slot, all, wide, factor, x.to, x.to_is_aligned);
+  sum_given<Format, op, ranks>(c, call.slot, packs, wide, factor, x.to, x.to_is_aligned);
   count_call(c);
 }
 
@@ -340,10 +340,10 @@ __global__ void __launch_bounds__(peer_threads)
 template <class T>
 __global__ void __launch_bounds__(peer_threads) pass_in_ring(RingCall c) {
   const CallNumbers call = numbers_of(c.peers);
-  const Stretch<T> all(c, call.slot, 0, c.n);
-  all.copy(all.in, all.own, nullptr);
+  const Stretch<T> whole_call(c, call.slot, 0, c.n);
+  whole_call.copy(whole_call.in, whole_call.own, nullptr);
   if (!peer_barrier(c.peers, call, call.barrier)) return;
-  all.copy(all.left, all.out, nullptr);
+  whole_call.copy(whole_call.left, whole_call.out, nullptr);
   count_call(c.peers);
 }
 

@@ -59,14 +59,15 @@ void reduce(core::Element e, core::Element accumulate, Op op, std::byte* destina
     throw std::invalid_argument("a reduction kernel takes 2 to " + std::to_string(most_sources) + " sources, not " +
                                 std::to_string(sources.size()) + ": reduce in turns");
   }
-  Sources all{};
-  all.aligned = whole_packs(destination);
+  Sources device_sources{};
+  device_sources.aligned = whole_packs(destination);
   for (const std::byte* source : sources) {
-    all.of[all.count++] = source;
-    all.aligned = all.aligned && whole_packs(source);
+    device_sources.of[device_sources.count++] = source;
+    device_sources.aligned = device_sources.aligned && whole_packs(source);
   }
-  with_format(e,
-              [&]<class Format>(Format) { launch_combine<Format>(op, all, accumulate != e, destination, n, stream); });
+  with_format(e, [&]<class Format>(Format) {
+    launch_combine<Format>(op, device_sources, accumulate != e, destination, n, stream);
+  });
 }
 
 void finish(core::Element e, Op op, std::byte* destination, const std::byte* source, std::size_t n, int ranks,

@@ -86,11 +86,11 @@ class CapturedCalls {
         call.in.address(), call.out.address(), call.count(), call.element(), call.accumulates_in(), call.op, calls};
     const auto found = graphs_.find(key);
     if (found != graphs_.end()) return found->second;
-    const auto all = [&] {
+    const auto enqueue_calls = [&] {
       for (std::size_t i = 0; i < calls; ++i) inner_->enqueue(call);
     };
     const Payload before = Payload::of(*inner_);
-    runtime::CudaGraph graph(queue_, all);  // a capture may end in an abort, which clears the other graphs
+    runtime::CudaGraph graph(queue_, enqueue_calls);  // a capture may end in an abort, which clears the other graphs
     return graphs_.emplace(key, Captured{std::move(graph), before, Payload::of(*inner_)}).first->second;
   }
   void count(const Captured& c) {

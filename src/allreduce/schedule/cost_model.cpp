@@ -79,13 +79,13 @@ class Walk {
   void send(const Schedule& s, std::uint32_t k, std::uint32_t rank, const Slice& slice, double now) {
     steps_.clear();
     s.steps(k, rank, steps_);
-    std::vector<Message>& all = messages_[rank];
-    all.clear();
+    std::vector<Message>& messages = messages_[rank];
+    messages.clear();
     for (const Step& x : steps_) {
       if (x.kind == StepKind::send)
-        all.push_back({x.peer, links_.send(world_rank(rank), world_rank(x.peer), length(slice, x), now)});
+        messages.push_back({x.peer, links_.send(world_rank(rank), world_rank(x.peer), length(slice, x), now)});
     }
-    std::ranges::stable_sort(all, {}, &Message::to);
+    std::ranges::stable_sort(messages, {}, &Message::to);
   }
   /// The first of this round's messages between the two that has not been received yet.
   core::LinksInUse::Passage receive(std::uint32_t from, std::uint32_t to) {

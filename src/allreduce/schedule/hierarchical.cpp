@@ -59,11 +59,11 @@ u32 torus_rows(const Request& r) {
 }
 
 std::string torus2d_refusal(const Request& r) {
-  const u32 given = number_parameter(r, "rows", 0);
+  const u32 rows = number_parameter(r, "rows", 0);
   if (auto why = refusal_unless(r, {CollectiveKind::all_reduce}); !why.empty()) return why;
   if (torus_rows(r) != 0) return {};
-  if (given != 0) {
-    return fmt::format("torus2d needs rows that divide the ranks, and {} does not divide {}; give another rows", given,
+  if (rows != 0) {
+    return fmt::format("torus2d needs rows that divide the ranks, and {} does not divide {}; give another rows", rows,
                        r.shape.ranks);
   }
   return fmt::format("torus2d needs two sides above 1, and {} has no such factors; take ring", r.shape.ranks);

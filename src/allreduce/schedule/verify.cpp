@@ -182,13 +182,13 @@ class Simulation {
         last_(last),
         coded_(std::ranges::any_of(plans, [](const Plan& p) { return p.form == MessageForm::coded; })),
         runners_(plans.size()) {
-    const auto given = contributions(s);
+    const auto inputs = contributions(s);
     for (u32 r = 0; r < plans.size(); ++r) {
       runners_[r].plan = &plans[r];
       for (auto& m : runners_[r].memory) m.resize(s.blocks());
       // Out of place, `out` holds nothing yet; in place, there is no `in`.
       auto& start = runners_[r].at(reads_in(plans[r]) ? Place::in : Place::out);
-      std::copy_n(given.begin() + std::ptrdiff_t{r} * s.blocks(), s.blocks(), start.begin());
+      std::copy_n(inputs.begin() + std::ptrdiff_t{r} * s.blocks(), s.blocks(), start.begin());
       copy(runners_[r], plans[r].first_copies);
     }
   }

@@ -122,9 +122,9 @@ constexpr std::string_view fallbacks = "direct|ring|binomial-tree|pairwise|neigh
 /// has no fallbacks, since these need buffers that the transport's peers can read.
 std::string first_allowed(const ShippedTable& table, std::string_view names, const Request& r, std::string_view range) {
   std::string why;
-  const std::string all =
+  const std::string candidates =
       table.private_buffers.value_or(false) ? std::string(names) : fmt::format("{}|{}", names, fallbacks);
-  for (std::string_view rest = all; !rest.empty();) {
+  for (std::string_view rest = candidates; !rest.empty();) {
     const std::size_t bar = rest.find('|');
     const auto algorithm = find_algorithm(rest.substr(0, bar));
     why = algorithm->refusal(r.shape, r.collective_kind);

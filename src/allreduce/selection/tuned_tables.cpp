@@ -62,18 +62,18 @@ constexpr std::array all_collectives{CollectiveKind::all_reduce, CollectiveKind:
 
 Json json_of(const TunedTables& t) {
   Json list = Json::array();
-  for (const TunedTable& one : t.tables) {
-    list.push_back({{"collective", name(one.use.collective_kind)},
-                    {"transport", runtime::name(one.use.transport)},
-                    {"ranks", one.use.shape.ranks},
-                    {"ranks_per_node", one.use.shape.ranks_per_node},
-                    {"private_buffers", one.use.private_buffers},
-                    {"in_place", one.use.placement == Placement::in_place},
-                    {"least_bytes", one.least_bytes},
-                    {"most_bytes", one.most_bytes},
-                    {"seconds", one.seconds},
-                    {"missed", one.missed},
-                    {"table", one.table}});
+  for (const TunedTable& entry : t.tables) {
+    list.push_back({{"collective", name(entry.use.collective_kind)},
+                    {"transport", runtime::name(entry.use.transport)},
+                    {"ranks", entry.use.shape.ranks},
+                    {"ranks_per_node", entry.use.shape.ranks_per_node},
+                    {"private_buffers", entry.use.private_buffers},
+                    {"in_place", entry.use.placement == Placement::in_place},
+                    {"least_bytes", entry.least_bytes},
+                    {"most_bytes", entry.most_bytes},
+                    {"seconds", entry.seconds},
+                    {"missed", entry.missed},
+                    {"table", entry.table}});
   }
   return {
       {"format", format_name}, {"version", tuned_tables_format}, {"made_for", t.made_for}, {"tables", std::move(list)}};
@@ -129,11 +129,11 @@ TunedTables read_tuned_tables(std::string_view text) {
     if (j.at("format").get<std::string>() != format_name || j.at("version").get<int>() != tuned_tables_format)
       throw UsageError(fmt::format("it is no table of --tune-auto in format {}", tuned_tables_format));
     TunedTables out{.made_for = j.at("made_for").get<std::string>(), .tables = {}};
-    for (const Json& one : j.at("tables")) out.tables.push_back(table_from(one));
+    for (const Json& entry : j.at("tables")) out.tables.push_back(table_from(entry));
     // The text may be JSON and still have been changed, such as one digit of a number.
     if (j.at("check").get<std::string>() != hash_text(core::json_text(json_of(out))))
       throw UsageError("its contents do not fit its check value");
-    for (const TunedTable& one : out.tables) check_serves(one);
+    for (const TunedTable& entry : out.tables) check_serves(entry);
     return out;
   } catch (const Json::exception&) {
     throw UsageError("it is incomplete, or no JSON");

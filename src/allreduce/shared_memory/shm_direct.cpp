@@ -240,8 +240,8 @@ void ShmDirect::sum_attached() {
 }
 
 std::size_t ShmDirect::chunk_length(std::size_t number) const {
-  const std::size_t all = chunk / core::size_of(call_.element()), first = number * all;
-  return first >= call_.count() ? 0 : std::min(all, call_.count() - first);
+  const std::size_t chunk_elements = chunk / core::size_of(call_.element()), first = number * chunk_elements;
+  return first >= call_.count() ? 0 : std::min(chunk_elements, call_.count() - first);
 }
 
 std::byte* ShmDirect::staged(const Peer& q, std::size_t number, bool result) const {

@@ -47,12 +47,12 @@ std::string nccl_parameter(const Request& r, const char* parameter) {
 const NcclAlgorithm* forced_nccl_algorithm(const Request& r) {
   const std::string name = nccl_parameter(r, "algorithm");
   if (name == nccls_choice) return nullptr;
-  std::string known;
+  std::string names;
   for (const NcclAlgorithm& a : nccl_algorithms) {
     if (a.name == name) return &a;
-    known += fmt::format(", {}", a.name);
+    names += fmt::format(", {}", a.name);
   }
-  throw core::UsageError(fmt::format("nccl has no algorithm '{}'; it has any{}", name, known));
+  throw core::UsageError(fmt::format("nccl has no algorithm '{}'; it has any{}", name, names));
 }
 
 /// The protocol that the request forces; empty: NCCL's choice.
@@ -100,22 +100,22 @@ void NcclCollective::reserve_landing(std::size_t bytes) {
 void NcclCollective::check_call(const Call& call) const {
   if (running_) throw core::BackendError("allreduce", name_, "started before the last call was complete");
   check_supported(call.element(), call.op, call.accumulates_in());
-  const char* const what = nccl_call(collective_kind_);
+  const char* const call_name = nccl_call(collective_kind_);
   if (!call.in.on_device() || !call.out.on_device()) {
-    throw core::BackendError("NCCL", what, "it was given memory of the host, and moves memory of a GPU alone");
+    throw core::BackendError("NCCL", call_name, "it was given memory of the host, and moves memory of a GPU alone");
   }
   if (call.accumulates_in() != call.element()) {
-    throw core::BackendError("NCCL", what, "it rounds sums on the way, as their type does");
+    throw core::BackendError("NCCL", call_name, "it rounds sums on the way, as their type does");
   }
   const auto ranks = static_cast<std::size_t>(nccl_.size());
   if (collective_kind_ == CollectiveKind::all_to_all && call.count() % ranks != 0) {
     throw core::BackendError(
-        "NCCL", what,
+        "NCCL", call_name,
         fmt::format("an all_to_all needs equal blocks: {} elements are no multiple of {} ranks", call.count(), ranks));
   }
   if (!reduces(collective_kind_)) return;
   if (const auto why = runtime::nccl_sum_refusal(call.element()); !why.empty()) {
-    throw core::BackendError("NCCL", what, why);
+    throw core::BackendError("NCCL", call_name, why);
   }
 }
 

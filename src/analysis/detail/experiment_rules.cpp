@@ -69,23 +69,24 @@ Finding fastest_of(const MergedRows& rows, const Group& group) {
   }
   const auto at = rows.where(group, algorithm_axes);
   Finding scratch;
-  std::string what;
+  std::string sentence;
   if (group.size() == 1) {
     const std::string algorithm = algorithm_of(rows, best);
-    what = fmt::format("a call{} takes {}", algorithm.empty() ? "" : " by " + algorithm, seconds(time_of(best)));
+    sentence = fmt::format("a call{} takes {}", algorithm.empty() ? "" : " by " + algorithm, seconds(time_of(best)));
   } else if (close.empty()) {
-    what = fmt::format("{} is the fastest with {}", algorithm_of(rows, best), seconds(time_of(best)));
+    sentence = fmt::format("{} is the fastest with {}", algorithm_of(rows, best), seconds(time_of(best)));
   } else {
     constexpr std::size_t most = 3;
     const std::size_t more = close.size() > most ? close.size() - most : 0;
     close.resize(close.size() - more);
-    what = fmt::format("{} takes {}, and {}{} {} not shown to be slower{}", algorithm_of(rows, best),
-                       seconds(time_of(best)), fmt::join(close, ", "), more ? fmt::format(" and {} more", more) : "",
-                       close.size() + more == 1 ? "is" : "are", is_known ? "" : " (without intervals nothing is)");
+    sentence =
+        fmt::format("{} takes {}, and {}{} {} not shown to be slower{}", algorithm_of(rows, best),
+                    seconds(time_of(best)), fmt::join(close, ", "), more ? fmt::format(" and {} more", more) : "",
+                    close.size() + more == 1 ? "is" : "are", is_known ? "" : " (without intervals nothing is)");
   }
-  what += to_limit(best) + against_vendors(rows, group, best, scratch);
+  sentence += to_limit(best) + against_vendors(rows, group, best, scratch);
   Finding f =
-      rows.finding(FindingKind::fastest_exchange, group, algorithm_axes, fmt::format("{}: {}", at.both(), what));
+      rows.finding(FindingKind::fastest_exchange, group, algorithm_axes, fmt::format("{}: {}", at.both(), sentence));
   f.figures = std::move(scratch.figures);
   f.severity = scratch.severity;
   f.figures["time_s"] = time_of(best);
@@ -142,7 +143,7 @@ void find_crossovers(const MergedRows& rows, std::vector<Finding>& out) {
     });
     const double crossover = best.number(Metric::crossover_bytes_per_s);
     const auto at = rows.where(group, over);
-    const std::string what =
+    const std::string sentence =
         crossover > 0
             ? fmt::format(
                   "of {} codec{} {} pays on the fastest links, those below {:.3g} Gbit/s; it takes {:.3g} bits an "
@@ -150,7 +151,7 @@ void find_crossovers(const MergedRows& rows, std::vector<Finding>& out) {
                   group.size(), group.size() == 1 ? "" : "s", rows.words(best, Factor::codec), 8e-9 * crossover,
                   best.number(Metric::wire_bits), best.number(Metric::error))
             : fmt::format("none of {} codec{} pays on any link", group.size(), group.size() == 1 ? "" : "s");
-    Finding f = rows.finding(FindingKind::crossover, group, over, fmt::format("{}: {}", at.both(), what));
+    Finding f = rows.finding(FindingKind::crossover, group, over, fmt::format("{}: {}", at.both(), sentence));
     f.figures["crossover_bytes_per_s"].value = crossover;
     out.push_back(std::move(f));
   }

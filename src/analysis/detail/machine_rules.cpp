@@ -34,16 +34,16 @@ std::string over_what(const Group& group) {
   const auto differ = [&](Factor f) {
     return std::ranges::any_of(group, [&](const MergedRow* r) { return r->text(f) != group.front()->text(f); });
   };
-  std::vector<std::string> what;
-  if (differ(Factor::batch_per_rank)) what.emplace_back("batches");
-  if (differ(Factor::size_bytes)) what.emplace_back("sizes");
-  if (differ(Factor::problem)) what.emplace_back("problems");
-  if (differ(Factor::pattern)) what.emplace_back("patterns");
-  if (differ(Factor::from_rank) || differ(Factor::to_rank)) what.emplace_back("links");
+  std::vector<std::string> differing;
+  if (differ(Factor::batch_per_rank)) differing.emplace_back("batches");
+  if (differ(Factor::size_bytes)) differing.emplace_back("sizes");
+  if (differ(Factor::problem)) differing.emplace_back("problems");
+  if (differ(Factor::pattern)) differing.emplace_back("patterns");
+  if (differ(Factor::from_rank) || differ(Factor::to_rank)) differing.emplace_back("links");
   if (differ(Factor::strategy) || differ(Factor::algorithm) || differ(Factor::codec) || differ(Factor::transport) ||
       differ(Factor::overlap) || differ(Factor::bucket_bytes))
-    what.emplace_back("exchanges");
-  return what.empty() ? "" : fmt::format(" over all {}", fmt::join(what, " and "));
+    differing.emplace_back("exchanges");
+  return differing.empty() ? "" : fmt::format(" over all {}", fmt::join(differing, " and "));
 }
 
 // --- launches
@@ -117,16 +117,16 @@ void add_shared_cores(const MergedRows& rows, const Group& group, std::vector<Fi
   const auto is_most = [&](std::size_t some) { return 2 * some >= group.size() && some > 0; };
   if (!is_most(crowded) && !is_most(contended) && !is_most(waiting)) return;
   const auto in_rows = [&](std::size_t some) { return counted_rows(some, group.size()) + over_what(group); };
-  std::string what = is_most(crowded) ? fmt::format("more busy threads than cores in {}", in_rows(crowded))
-                     : is_most(contended)
-                         ? fmt::format("ranks share cores in {}", in_rows(contended))
-                         : fmt::format("cores are shared in {}: {} had up to {} of the time", in_rows(waiting),
-                                       most_steal > most_delay ? "the hypervisor" : "other threads",
-                                       percent(std::max(most_delay, most_steal)));
+  std::string sentence = is_most(crowded) ? fmt::format("more busy threads than cores in {}", in_rows(crowded))
+                         : is_most(contended)
+                             ? fmt::format("ranks share cores in {}", in_rows(contended))
+                             : fmt::format("cores are shared in {}: {} had up to {} of the time", in_rows(waiting),
+                                           most_steal > most_delay ? "the hypervisor" : "other threads",
+                                           percent(std::max(most_delay, most_steal)));
   if (contention > 0)
-    what += fmt::format("; ranks cost each other up to {} of a step without any exchange", percent(contention));
+    sentence += fmt::format("; ranks cost each other up to {} of a step without any exchange", percent(contention));
   Finding f = rows.finding(FindingKind::shared_cores, group, exchange_axes, "");
-  f.sentence = as_sentence(fmt::format("{}: {}", rows.where(group, exchange_axes).both(), what), true);
+  f.sentence = as_sentence(fmt::format("{}: {}", rows.where(group, exchange_axes).both(), sentence), true);
   f.figures["rows"].value = static_cast<double>(std::max({crowded, contended, waiting}));
   f.figures["rows_looked_at"].value = static_cast<double>(group.size());
   f.figures["run_delay"].value = most_delay;

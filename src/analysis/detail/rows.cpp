@@ -172,7 +172,7 @@ void MergedRows::number_values(const std::string& experiment) {
       std::vector<core::Value> values = {};
     };
     auto& values = values_[{experiment, f}];
-    std::unordered_map<std::string, Alike> known;  // by their text
+    std::unordered_map<std::string, Alike> by_text;  // by their text
     std::vector<std::uint32_t> numbers;
     const core::Value* before = nullptr;
     for (const MergedRow* row : of) {
@@ -182,13 +182,14 @@ void MergedRows::number_values(const std::string& experiment) {
         continue;
       }
       before = &value;
-      auto& alike = known.try_emplace(value_text(value), Alike{static_cast<std::uint32_t>(known.size())}).first->second;
+      auto& alike =
+          by_text.try_emplace(value_text(value), Alike{static_cast<std::uint32_t>(by_text.size())}).first->second;
       numbers.push_back(alike.number);
       if (std::ranges::find(alike.values, value) != alike.values.end()) continue;
       alike.values.push_back(value);
       values.push_back(value);
     }
-    if (known.size() < 2) continue;
+    if (by_text.size() < 2) continue;
     differing.push_back(f);
     for (std::size_t i = 0; i < of.size(); ++i) of[i]->values.push_back(numbers[i]);
   }

@@ -247,22 +247,22 @@ Finding change(const MergedRows& rows, Factor f, const MergedRow& a, const Merge
   const Relation relation = compare(time_of(b), time_of(a));
   std::map<std::string, Estimate> figures{{"throughput_ratio", faster}};
   const bool is_step = b.point.experiment == "scale";
-  std::string what = fmt::format("{} {}", is_step ? "throughput" : "speed", times(faster));
-  if (relation == Relation::not_shown) what = fmt::format("no difference of {} is shown", what);
-  if (relation == Relation::unknown) what += ", which is not sure without intervals";
+  std::string sentence = fmt::format("{} {}", is_step ? "throughput" : "speed", times(faster));
+  if (relation == Relation::not_shown) sentence = fmt::format("no difference of {} is shown", sentence);
+  if (relation == Relation::unknown) sentence += ", which is not sure without intervals";
   if (has_efficiency(a) && has_efficiency(b)) {
     const Estimate before = efficiency_of(a), after = efficiency_of(b);
     figures["efficiency_before"] = before;
     figures["efficiency"] = after;
-    what += fmt::format(", efficiency {:.0f} → {:.0f} %", 100 * before.value, 100 * after.value);
+    sentence += fmt::format(", efficiency {:.0f} → {:.0f} %", 100 * before.value, 100 * after.value);
     const Relation moved = compare(after, before);
-    if (moved == Relation::not_shown) what += " (no difference shown)";
-    if (moved == Relation::less && relation == Relation::less) what += because(a, b);
+    if (moved == Relation::not_shown) sentence += " (no difference shown)";
+    if (moved == Relation::less && relation == Relation::less) sentence += because(a, b);
   }
-  what += accuracy_change(a, b, f, figures);
+  sentence += accuracy_change(a, b, f, figures);
   Finding out = rows.finding(
       FindingKind::change, {&a, &b}, over,
-      fmt::format("{}: {} instead of {}{}: {}", at.subject, named(rows, b, f), named(rows, a, f), at.rest, what));
+      fmt::format("{}: {} instead of {}{}: {}", at.subject, named(rows, b, f), named(rows, a, f), at.rest, sentence));
   out.figures = std::move(figures);
   const bool is_sure = relation == Relation::less || relation == Relation::greater;
   // A change to a slower setting is no remedy, so that it stands behind the changes that are.

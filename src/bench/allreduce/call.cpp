@@ -148,8 +148,8 @@ class Work {
   explicit Work(double seconds) {
     constexpr std::array<std::size_t, 4> sides{32, 96, 256, 512};
     for (const std::size_t side : sides) {
-      const double one = prepare(side);
-      repeats_ = std::max<std::size_t>(1, static_cast<std::size_t>(std::lround(seconds / one)));
+      const double kernel_s = prepare(side);
+      repeats_ = std::max<std::size_t>(1, static_cast<std::size_t>(std::lround(seconds / kernel_s)));
       if (repeats_ < 40) break;  // as long as a training step's kernel, short enough to match the time
     }
   }

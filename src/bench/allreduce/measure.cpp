@@ -97,10 +97,10 @@ bool CollectiveBenchmark::times_known_data() const {
 
 /// The data of the last call of an iteration, whose result is the one that stands after it.
 allreduce::KnownCollective CollectiveBenchmark::timed_data() const {
-  auto known = known_call(point_, allreduce::Pattern::exact, data_seed_ + blocks_, stage_.world().size());
-  known.data.stamp = stamp_;
-  known.data.first_stamp = stamp_ + firsts_.values.size();
-  return known;
+  auto timed = known_call(point_, allreduce::Pattern::exact, data_seed_ + blocks_, stage_.world().size());
+  timed.data.stamp = stamp_;
+  timed.data.first_stamp = stamp_ + firsts_.values.size();
+  return timed;
 }
 
 /// The data of short calls are made in advance, so that hardly any code runs between calls of 0.3 us; they come again
@@ -108,10 +108,10 @@ allreduce::KnownCollective CollectiveBenchmark::timed_data() const {
 /// that they stay so.
 void CollectiveBenchmark::prepare_stamps() {
   constexpr std::size_t in_advance = 64, short_count = 64;
-  const bool known = times_known_data();
+  const bool is_known_data = times_known_data();
   stamps_.clear();
   if (point_.codec || stage_.is_on_device() || point_.count == 0 || !firsts_.values.empty()) return;
-  if (known && point_.count > short_count) return;
+  if (is_known_data && point_.count > short_count) return;
   for (std::size_t i = 0; i < in_advance; ++i) {
     auto data = timed_data();
     data.data.stamp = stamp_ + 1 + i;
@@ -119,7 +119,7 @@ void CollectiveBenchmark::prepare_stamps() {
     const auto first = allreduce::first_element(data.data, rank);
     auto& to =
         stamps_.emplace_back(first.begin(), first.begin() + static_cast<std::ptrdiff_t>(core::size_of(point_.element)));
-    if (!known) continue;
+    if (!is_known_data) continue;
     to.assign(buffers_.in.begin(), buffers_.in.end());
     allreduce::restamp(data, rank, to);
   }
@@ -425,11 +425,11 @@ void CollectiveBenchmark::finish(const MachineState& state) {
   const auto coding = timed ? coding_of_a_call() : std::nullopt;
   if (timed && options_.check) point_.codec ? check_all() : check(allreduce::Pattern::exact, data_seed_);
   const auto stop = timed ? rounds_->stop() : core::Stop::none;
-  const core::Blocks all = timed ? rounds_->blocks() : core::Blocks{};
-  const core::Blocks used = exactly ? all : turns_.undisturbed(all, state);
+  const core::Blocks timed_blocks = timed ? rounds_->blocks() : core::Blocks{};
+  const core::Blocks used = exactly ? timed_blocks : turns_.undisturbed(timed_blocks, state);
   const CollectiveFindings f{.point = point_,
                              .times = used,
-                             .blocks = UsedBlocks::of(state, turns_.count(), all.count(), used.count()),
+                             .blocks = UsedBlocks::of(state, turns_.count(), timed_blocks.count(), used.count()),
                              .stop = timed && stop == core::Stop::none ? core::Stop::budget : stop,
                              .warmup_s = timed ? rounds_->warmup_s() : 0,
                              .warmup_iterations = timed ? rounds_->warmup_iterations() : 0,

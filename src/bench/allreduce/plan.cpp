@@ -96,8 +96,8 @@ std::string why_unsupported(const CollectivePoint& p, const CollectiveOptions& o
   if (why.empty()) why = p.algorithm->fault_refusal(o.injection.messages);
   if (!why.empty()) return why;
   if (p.codec) {
-    const allreduce::TensorPart all{.offset = 0, .count = p.count};
-    why = allreduce::tensor_layout_refusal(exchange_of(p, shape, p.bytes()), {&all, 1});
+    const allreduce::TensorPart whole_buffer{.offset = 0, .count = p.count};
+    why = allreduce::tensor_layout_refusal(exchange_of(p, shape, p.bytes()), {&whole_buffer, 1});
     if (!why.empty()) return why;
   }
   if (p.buffers == BufferKind::registered) {
@@ -159,9 +159,9 @@ std::string_view name(Reduction r) {
 }
 
 std::span<const Reduction> reductions() {
-  static constexpr std::array all{Reduction::rank0, Reduction::average, Reduction::min, Reduction::max,
-                                  Reduction::span};
-  return all;
+  static constexpr std::array table{Reduction::rank0, Reduction::average, Reduction::min, Reduction::max,
+                                    Reduction::span};
+  return table;
 }
 
 std::string_view name(BufferKind b) {
@@ -170,8 +170,8 @@ std::string_view name(BufferKind b) {
 }
 
 std::span<const BufferKind> buffer_kinds() {
-  static constexpr std::array all{BufferKind::arena, BufferKind::plain, BufferKind::malloc, BufferKind::registered};
-  return all;
+  static constexpr std::array table{BufferKind::arena, BufferKind::plain, BufferKind::malloc, BufferKind::registered};
+  return table;
 }
 std::string_view name(OverlapLoad u) { return u == OverlapLoad::none ? "none" : "gemm"; }
 std::span<const CollectiveInfo> collectives() { return collective_table; }
@@ -187,11 +187,11 @@ allreduce::ExchangeSpec exchange_of(const CollectivePoint& p, allreduce::Shape s
 
 std::vector<CollectivePoint> plan_collectives(const CollectiveOptions& o, const NodeMap& map) {
   using Point = CollectivePoint;
-  const auto all = [](const auto& values) { return [&values](const Point&) { return values; }; };
+  const auto same_for_all_points = [](const auto& values) { return [&values](const Point&) { return values; }; };
   std::vector<Point> points(1);
   points.front().calls = o.calls;
-  cross(points, all(o.collectives), [](Point& p, const auto* v) { p.collective = v; });
-  cross(points, all(o.elements), [](Point& p, auto v) { p.element = v; });
+  cross(points, same_for_all_points(o.collectives), [](Point& p, const auto* v) { p.collective = v; });
+  cross(points, same_for_all_points(o.elements), [](Point& p, auto v) { p.element = v; });
   const auto ops_of = [&](const Point& p) {
     return p.collective->reduces ? std::vector<std::optional<allreduce::Op>>(o.ops.begin(), o.ops.end())
                                  : std::vector<std::optional<allreduce::Op>>{std::nullopt};
@@ -199,12 +199,12 @@ std::vector<CollectivePoint> plan_collectives(const CollectiveOptions& o, const 
   cross(points, ops_of, [](Point& p, auto v) { p.op = v; });
   const auto roots_of = [&](const Point& p) { return p.collective->has_root ? o.roots : std::vector<int>{0}; };
   cross(points, roots_of, [](Point& p, int v) { p.root = v; });
-  cross(points, all(o.overlaps), [&](Point& p, auto v) {
+  cross(points, same_for_all_points(o.overlaps), [&](Point& p, auto v) {
     p.overlap = v;
     p.threads = v == OverlapLoad::gemm ? o.threads : 0;
   });
-  cross(points, all(o.cadences), [](Point& p, auto v) { p.cadence = v; });
-  cross(points, all(o.reductions), [](Point& p, auto v) { p.reduction = v; });
+  cross(points, same_for_all_points(o.cadences), [](Point& p, auto v) { p.cadence = v; });
+  cross(points, same_for_all_points(o.reductions), [](Point& p, auto v) { p.reduction = v; });
   std::size_t groups = 0;
   cross(
       points, [&](const Point& p) { return counts_of(p, o, map); },
@@ -212,17 +212,17 @@ std::vector<CollectivePoint> plan_collectives(const CollectiveOptions& o, const 
         p.count = v;
         p.group = groups++;
       });
-  cross(points, all(o.algorithms), [](Point& p, const auto& v) { p.algorithm = v; });
-  cross(points, all(o.codecs), [](Point& p, const auto& v) { p.codec = v; });
-  cross(points, all(o.buffers), [](Point& p, auto v) { p.buffers = v; });
+  cross(points, same_for_all_points(o.algorithms), [](Point& p, const auto& v) { p.algorithm = v; });
+  cross(points, same_for_all_points(o.codecs), [](Point& p, const auto& v) { p.codec = v; });
+  cross(points, same_for_all_points(o.buffers), [](Point& p, auto v) { p.buffers = v; });
   cross(
       points, [&](const Point& p) { return transports_of(p, o, map); }, [](Point& p, auto v) { p.transport = v; });
-  cross(points, all(o.in_place), [](Point& p, bool v) { p.in_place = v; });
-  cross(points, all(o.cudagraphs), [](Point& p, std::size_t v) { p.cudagraph = v; });
+  cross(points, same_for_all_points(o.in_place), [](Point& p, bool v) { p.in_place = v; });
+  cross(points, same_for_all_points(o.cudagraphs), [](Point& p, std::size_t v) { p.cudagraph = v; });
   cross(
       points, [&](const Point& p) { return accumulations_of(p, o); }, [](Point& p, bool v) { p.accumulate_wide = v; });
   const auto repeats = numbers_of_repeats(o.repeats);
-  cross(points, all(repeats), [](Point& p, std::size_t v) { p.repeat = v; });
+  cross(points, same_for_all_points(repeats), [](Point& p, std::size_t v) { p.repeat = v; });
   if (points.empty()) {
     throw core::UsageError(
         "no size holds one element (to all_to_all: one for each rank), so there is nothing to measure; give --sizes, "
@@ -369,14 +369,14 @@ std::vector<std::size_t> read_collective_sizes(const Flags& f) {
 
 template <class T, class NameOf>
 std::vector<T> choose_from(const std::string& flag, std::string_view what, const std::string& text,
-                           std::span<const T> all, NameOf name_of) {
-  return choose<T>(flag, what, text, std::vector<T>(all.begin(), all.end()), name_of);
+                           std::span<const T> choices, NameOf name_of) {
+  return choose<T>(flag, what, text, std::vector<T>(choices.begin(), choices.end()), name_of);
 }
 
 std::vector<const CollectiveInfo*> read_collectives(const Flags& f) {
-  std::vector<const CollectiveInfo*> all;
-  for (const auto& c : collectives()) all.push_back(&c);
-  return choose("--collective", "collective", f.text("collective"), all,
+  std::vector<const CollectiveInfo*> choices;
+  for (const auto& c : collectives()) choices.push_back(&c);
+  return choose("--collective", "collective", f.text("collective"), choices,
                 [](const auto* c) { return std::string(c->name); });
 }
 
@@ -464,9 +464,9 @@ void refuse_overlap_on_a_device(const Flags& f) {
 /// `all` are those of the device.
 std::vector<BufferKind> read_buffers(const Flags& f) {
   const auto is_of_gpus = [](BufferKind b) { return b == BufferKind::registered; };
-  std::vector<BufferKind> known(buffer_kinds().begin(), buffer_kinds().end());
-  if (f.text("device") == "cpu" && f.text("buffers") == "all") std::erase_if(known, is_of_gpus);
-  auto chosen = choose("--buffers", "buffers", f.text("buffers"), known, [](auto b) { return std::string(name(b)); });
+  std::vector<BufferKind> choices(buffer_kinds().begin(), buffer_kinds().end());
+  if (f.text("device") == "cpu" && f.text("buffers") == "all") std::erase_if(choices, is_of_gpus);
+  auto chosen = choose("--buffers", "buffers", f.text("buffers"), choices, [](auto b) { return std::string(name(b)); });
   if (f.text("device") == "cpu" && std::ranges::any_of(chosen, is_of_gpus))
     throw UsageError("--buffers registered: NCCL registers memory of a GPU; it needs --device cuda");
   return chosen;

@@ -136,8 +136,8 @@ StageNeeds StageNeeds::of(std::span<const CollectivePoint> points, const NodeMap
 bool StageNeeds::has(BufferKind b) const { return std::count(buffers.begin(), buffers.end(), b) > 0; }
 
 std::size_t StageNeeds::buffer_bytes() const {
-  const std::size_t one = whole_pages(max_bytes) + (CollectiveStage::first_pages + 1) * page_bytes;
-  return (out_of_place ? 2 : 1) * one;
+  const std::size_t buffer_bytes = whole_pages(max_bytes) + (CollectiveStage::first_pages + 1) * page_bytes;
+  return (out_of_place ? 2 : 1) * buffer_bytes;
 }
 
 std::size_t StageNeeds::resident_bytes() const {
@@ -248,8 +248,8 @@ CollectiveBuffers CollectiveStage::all_buffers(BufferKind kind) {
 }
 
 CollectiveBuffers CollectiveStage::buffers(const CollectivePoint& p, std::size_t first_page) {
-  const auto& all = p.buffers == BufferKind::arena ? net(p).buffers : private_.at(p.buffers)->buffers;
-  return all.part(first_page, p.bytes(), p.in_place);
+  const auto& buffers = p.buffers == BufferKind::arena ? net(p).buffers : private_.at(p.buffers)->buffers;
+  return buffers.part(first_page, p.bytes(), p.in_place);
 }
 
 std::unique_ptr<allreduce::Collective> CollectiveStage::slowed(std::unique_ptr<allreduce::Collective> work) {
@@ -282,8 +282,8 @@ CollectiveStage::Bound CollectiveStage::bind_one(const CollectivePoint& p) {
                                                static_cast<std::uint32_t>(p.root));
     b.reads_device = b.collective->reads_device();
     if (p.buffers == BufferKind::registered) {
-      const CollectiveBuffers all = all_buffers(p.buffers);
-      const std::array both{all.device_in, all.device_out};
+      const CollectiveBuffers buffers = all_buffers(p.buffers);
+      const std::array both{buffers.device_in, buffers.device_out};
       b.collective->register_buffers(std::span(both).first(needs_.out_of_place ? 2 : 1));
     }
     if (p.cudagraph > 0) {

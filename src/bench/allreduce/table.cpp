@@ -499,7 +499,7 @@ std::vector<std::string> row(const CodecPair& pair, const Labels& codecs) {
   const double sent = p.metrics.number(Metric::bytes_sent_per_rank_max);
   const double link = p.metrics.number(Metric::link_bytes_per_s),
                needed = p.metrics.number(Metric::crossover_bytes_per_s);
-  const bool known = std::isfinite(link) && std::isfinite(needed);
+  const bool is_known = std::isfinite(link) && std::isfinite(needed);
   return {text(p.factors[Factor::size_bytes]),
           exchange(p, codecs),
           is_true(p.factors[Factor::in_place]) ? "in" : "out",
@@ -512,16 +512,16 @@ std::vector<std::string> row(const CodecPair& pair, const Labels& codecs) {
           digits(plain_by_the_link(p) / p.metrics.number(Metric::predicted_time_s)),
           gigabytes(p, Metric::crossover_bytes_per_s),
           gigabytes(p, Metric::link_bytes_per_s),
-          known ? (link < needed ? "pays" : "does not pay") : "-"};
+          is_known ? (link < needed ? "pays" : "does not pay") : "-"};
 }
 
 }  // namespace
 
 std::string codec_comparison(std::span<const Point> points, std::size_t width) {
   using enum core::Align;
-  std::vector<const Point*> all;
-  for (const Point& p : points) all.push_back(&p);
-  const auto found = codec_pairs(all);
+  std::vector<const Point*> pointers;
+  for (const Point& p : points) pointers.push_back(&p);
+  const auto found = codec_pairs(pointers);
   if (found.empty()) return {};
   const Labels codecs = short_labels(points, Factor::codec);
   core::Table table({{"size", "B", right},

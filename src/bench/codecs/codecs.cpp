@@ -39,7 +39,7 @@ double wire_bits(WireBaseline b) { return b == WireBaseline::bf16 ? 16 : 32; }
 
 std::vector<CodecPoint> plan_codecs(const CodecFactors& f) {
   std::vector<CodecPoint> out;
-  std::set<std::string> known;
+  std::set<std::string> seen;
   for (const std::size_t size : f.sizes) {
     check_size(size);
     for (const auto& distribution : f.distributions) {
@@ -49,7 +49,7 @@ std::vector<CodecPoint> plan_codecs(const CodecFactors& f) {
         if (!codec->codec) {
           p.unsupported = codec_steps_refusal(*codec, p.elements(), static_cast<std::size_t>(f.ranks));
         }
-        if (known.insert(p.factors.key()).second) out.push_back(std::move(p));
+        if (seen.insert(p.factors.key()).second) out.push_back(std::move(p));
       }
     }
   }

@@ -131,14 +131,14 @@ class ExchangeErrorSweep final : public Experiment {
 
 std::vector<ExchangeErrorPoint> plan_exchange_errors(const ExchangeErrorOptions& o) {
   std::vector<ExchangeErrorPoint> out;
-  std::set<std::string> known;
+  std::set<std::string> seen;
   for (const auto& codec : o.codecs) {
     for (const auto& algorithm : o.algorithms) {
       for (const int ranks : o.ranks) {
         ExchangeErrorPoint p{codec, algorithm, ranks, {}, {}};
         p.factors = factors_of(o, p);
         p.unsupported = refusal(p);
-        if (known.insert(p.factors.key()).second) out.push_back(std::move(p));
+        if (seen.insert(p.factors.key()).second) out.push_back(std::move(p));
       }
     }
   }

@@ -23,12 +23,13 @@ constexpr core::Seconds each{0.25};
 
 /// The CPUs of all ranks of this node: a launcher may bind each to a few, and workers there would share these.
 cpu_set_t cpus_of_the_job(const runtime::Communicator& world) {
-  cpu_set_t mine, all;
+  cpu_set_t mine, node_cpus;
   CPU_ZERO(&mine);
-  CPU_ZERO(&all);
+  CPU_ZERO(&node_cpus);
   ::sched_getaffinity(0, sizeof mine, &mine);  // fails beyond 1024 CPUs: then none are named, and workers stay
-  for (const cpu_set_t& one : world.split_by_node().all_gather_value(mine)) CPU_OR(&all, &all, &one);
-  return all;
+  for (const cpu_set_t& rank_cpus : world.split_by_node().all_gather_value(mine))
+    CPU_OR(&node_cpus, &node_cpus, &rank_cpus);
+  return node_cpus;
 }
 
 Crowding crowd(int workers, const cpu_set_t& cpus) {

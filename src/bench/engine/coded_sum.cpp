@@ -57,8 +57,8 @@ void draw_worker_gradient(std::uint64_t seed, int rank, std::span<float> out) {
 bool keeps_signs(const compression::CodecChoice& codec) {
   if (codec.parsed.parameters.contains("density")) return false;  // elements that are not chosen are lost
   // Neither a power of two nor the largest number of a format.
-  constexpr std::array<float, 4> some{3, -3, -3, 3};
-  const auto e = compression::expected_error(codec.parsed, some);
+  constexpr std::array<float, 4> probe{3, -3, -3, 3};
+  const auto e = compression::expected_error(codec.parsed, probe);
   return e && !e->is_bound && e->mean == 0;
 }
 
@@ -224,9 +224,9 @@ class SumCheck {
     }
     for (std::size_t i = 0; i < n; ++i) {
       const double is = scale_ * as_double(result_[at + i]), exact = exact_[i], own = as_double(own_[at + i]);
-      const bool there = result_[at + i] != 0;
+      const bool is_nonzero = result_[at + i] != 0;
       const double right = arrives_ == Arrives::encoded  ? arriving_[i]
-                           : arrives_ == Arrives::chosen ? (there ? factor_ * exact : 0)
+                           : arrives_ == Arrives::chosen ? (is_nonzero ? factor_ * exact : 0)
                                                          : exact;
       sums_.lost += squared(is - exact);
       sums_.exact += squared(exact);
@@ -234,7 +234,7 @@ class SumCheck {
       sums_.rest_own += (is - right) * own;
       sums_.rest_own_square += squared((is - right) * own);
       sums_.arrives_own += as_double(mine_[at + i]) * own;
-      sums_.there += there ? 1 : 0;
+      sums_.there += is_nonzero ? 1 : 0;
     }
   }
 
@@ -297,13 +297,13 @@ class SumCheck {
 CodedSum check_signs(const runtime::Communicator& c, const CodedTensor& t, std::span<const float> result) {
   const double sum = magnitude_of_sum(t, c.size()), scale = t.op == allreduce::Op::average ? c.size() : 1;
   const auto n = static_cast<double>(result.size());
-  std::vector<float> given(result.size());
-  draw_coded(t, 0, c.size(), given);
+  std::vector<float> own_numbers(result.size());
+  draw_coded(t, 0, c.size(), own_numbers);
   CodedSum out;
   out.exact = n * squared(sum);
   double aligned = 0;
   for (std::size_t i = 0; i < result.size(); ++i) {
-    const double is = (given[i] < 0 ? -scale : scale) * as_double(result[i]);
+    const double is = (own_numbers[i] < 0 ? -scale : scale) * as_double(result[i]);
     out.lost += squared(is - sum);
     aligned += is;
   }

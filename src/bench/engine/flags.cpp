@@ -196,14 +196,14 @@ std::vector<allreduce::AlgorithmPtr> parse_algorithms(const std::string& text,
 std::vector<dataparallel::TransportKind> parse_transports(const std::string& text) {
   using enum dataparallel::TransportKind;
   if (text == "all") return {mpi, shm};  // automatic and hybrid are made of these
-  std::vector<runtime::TransportKind> all;
-  for (const auto& t : runtime::transport_table()) all.push_back(t.kind);
-  return choose("--transport", "transport", text, all, [](auto t) { return std::string(runtime::name(t)); });
+  std::vector<runtime::TransportKind> choices;
+  for (const auto& t : runtime::transport_table()) choices.push_back(t.kind);
+  return choose("--transport", "transport", text, choices, [](auto t) { return std::string(runtime::name(t)); });
 }
 
 std::vector<runtime::Cadence> parse_cadences(const std::string& text) {
-  const auto all = runtime::cadences();
-  return choose("--cadence", "cadence", text, std::vector<runtime::Cadence>(all.begin(), all.end()),
+  const auto choices = runtime::cadences();
+  return choose("--cadence", "cadence", text, std::vector<runtime::Cadence>(choices.begin(), choices.end()),
                 [](auto c) { return std::string(runtime::name(c)); });
 }
 
@@ -233,8 +233,8 @@ std::size_t table_width(const Flags& f) {
   std::size_t width = 0;
   if (std::from_chars(text.data(), text.data() + text.size(), width).ec == std::errc{} && width > 0) return width;
   winsize size{};
-  const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-  return known ? size.ws_col : unknown;
+  const bool is_known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return is_known ? size.ws_col : unknown;
 }
 
 }  // namespace gradmeter::bench

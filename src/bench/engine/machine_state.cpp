@@ -120,12 +120,12 @@ void Turns::note(std::size_t blocks) {
   ++turns_;
 }
 
-core::Blocks Turns::undisturbed(const core::Blocks& all, const MachineState& s) const {
+core::Blocks Turns::undisturbed(const core::Blocks& blocks, const MachineState& s) const {
   core::Blocks out;
-  for (std::size_t i = 0; i < all.count(); ++i) {
-    if (!std::ranges::binary_search(s.disturbed, turn_of_.at(i))) out.add(all.block(i));
+  for (std::size_t i = 0; i < blocks.count(); ++i) {
+    if (!std::ranges::binary_search(s.disturbed, turn_of_.at(i))) out.add(blocks.block(i));
   }
-  return out.count() < core::fewest_blocks ? all : out;
+  return out.count() < core::fewest_blocks ? blocks : out;
 }
 
 PeriodicWork::PeriodicWork(const runtime::Communicator& world, double share)
@@ -188,24 +188,24 @@ double known_or_none(double share) {
 
 /// Takes the delay of the rank whose threads waited longest, and its host.
 void combine_delays(const runtime::Communicator& c, Noise& n) {
-  const std::vector<double> all = c.gather_value(known_or_none(n.run_delay_share));
-  const int worst = c.broadcast_value(static_cast<int>(std::ranges::max_element(all) - all.begin()));
+  const std::vector<double> delays = c.gather_value(known_or_none(n.run_delay_share));
+  const int worst = c.broadcast_value(static_cast<int>(std::ranges::max_element(delays) - delays.begin()));
   n.run_delay_share = c.broadcast_value(n.run_delay_share, worst);
   if (c.size() > 1 && std::isfinite(n.run_delay_share)) n.busy_host = c.broadcast_text(runtime::host_name(), worst);
 }
 
 /// The least clock, the most power and all events of the ranks, by one maximum. What one rank knows counts.
 void combine_gpus(const runtime::Communicator& c, Noise& n) {
-  std::vector<double> all(2 + event_bits, none);
-  if (n.gpu_clock_hz) all[0] = -*n.gpu_clock_hz;
-  if (n.gpu_power_watts) all[1] = *n.gpu_power_watts;
-  for (std::size_t b = 0; n.gpu_events && b < event_bits; ++b) all[2 + b] = (*n.gpu_events >> b & 1) != 0 ? 1 : 0;
-  c.max(all);
-  if (all[0] != none) n.gpu_clock_hz = -all[0];
-  if (all[1] != none) n.gpu_power_watts = all[1];
-  if (all[2] == none) return;
+  std::vector<double> maxima(2 + event_bits, none);
+  if (n.gpu_clock_hz) maxima[0] = -*n.gpu_clock_hz;
+  if (n.gpu_power_watts) maxima[1] = *n.gpu_power_watts;
+  for (std::size_t b = 0; n.gpu_events && b < event_bits; ++b) maxima[2 + b] = (*n.gpu_events >> b & 1) != 0 ? 1 : 0;
+  c.max(maxima);
+  if (maxima[0] != none) n.gpu_clock_hz = -maxima[0];
+  if (maxima[1] != none) n.gpu_power_watts = maxima[1];
+  if (maxima[2] == none) return;
   n.gpu_events = 0;
-  for (std::size_t b = 0; b < event_bits; ++b) *n.gpu_events |= std::uint64_t{all[2 + b] > 0} << b;
+  for (std::size_t b = 0; b < event_bits; ++b) *n.gpu_events |= std::uint64_t{maxima[2 + b] > 0} << b;
 }
 
 }  // namespace
@@ -228,9 +228,9 @@ void NoiseSampler::read_gpu() {
 }
 
 Noise NoiseSampler::alone() const {
-  const bool known = elapsed_s_ >= least_known_s;
-  return {.steal_share = known ? stolen_s_ / elapsed_s_ : unknown,
-          .run_delay_share = known ? delayed_s_ / elapsed_s_ : unknown,
+  const bool is_known = elapsed_s_ >= least_known_s;
+  return {.steal_share = is_known ? stolen_s_ / elapsed_s_ : unknown,
+          .run_delay_share = is_known ? delayed_s_ / elapsed_s_ : unknown,
           .involuntary_switches = involuntary_switches_,
           .frequency_hz = frequency_hz_,
           .gpu_clock_hz = gpu_clock_hz_.value(),

@@ -212,17 +212,17 @@ struct Question {
 };
 const std::vector<Question>& questions() {
   using enum FindingKind;
-  static const std::vector<Question> all{{"scale", {change, small_batch}},
-                                         {"scale", {lost_to, efficiency, not_trusted}},
-                                         {"kernels", {change}},
-                                         {"kernels", {roofline}},
-                                         {"infer", {change}},
-                                         {"codecs", {crossover}},
-                                         {"links", {slow_host, slow_link, slow_rank}},
-                                         {"soak", {disturbance}},
-                                         {"train", {accuracy}},
-                                         {"replay", {replayed}}};
-  return all;
+  static const std::vector<Question> questions{{"scale", {change, small_batch}},
+                                               {"scale", {lost_to, efficiency, not_trusted}},
+                                               {"kernels", {change}},
+                                               {"kernels", {roofline}},
+                                               {"infer", {change}},
+                                               {"codecs", {crossover}},
+                                               {"links", {slow_host, slow_link, slow_rank}},
+                                               {"soak", {disturbance}},
+                                               {"train", {accuracy}},
+                                               {"replay", {replayed}}};
+  return questions;
 }
 
 bool is_spoiler(const Finding& f) { return f.kind <= FindingKind::disturbance; }

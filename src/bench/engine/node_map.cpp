@@ -42,8 +42,8 @@ std::vector<std::size_t> shares(const std::vector<std::vector<int>>& members, st
 std::string_view name(Placement p) { return p == Placement::packed ? "packed" : "spread"; }
 
 std::span<const Placement> placements() {
-  static constexpr std::array all{Placement::packed, Placement::spread};
-  return all;
+  static constexpr std::array table{Placement::packed, Placement::spread};
+  return table;
 }
 
 int NodeMap::nodes() const { return static_cast<int>(members_of(node_of).size()); }

@@ -85,11 +85,11 @@ Earlier check_output(const OutputFlags& o, const core::RunInfo& now, const std::
   if (o.resume) {
     auto [finished, differently] = core::finished_points(file, now, experiment, o.resume_any);
     earlier.finished = std::move(finished);
-    std::size_t all = 0;
-    for (const auto& run : file.runs) all += run.points.size();
+    std::size_t earlier_points = 0;
+    for (const auto& run : file.runs) earlier_points += run.points.size();
     if (!earlier.note.empty()) earlier.note += "\n";
     earlier.note += fmt::format("{}: {} of {} earlier points are finished ones of this machine and are kept", o.path,
-                                earlier.finished.size(), all);
+                                earlier.finished.size(), earlier_points);
     for (const auto& [condition, points] : differently) {
       earlier.note +=
           fmt::format("\n{} of them {} measured with {}: measured anew{}", points, points == 1 ? "was" : "were",

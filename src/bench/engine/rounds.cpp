@@ -88,9 +88,9 @@ std::size_t Rounds::discarded() const {
 }
 
 core::Seconds Rounds::least() const {
-  const double one = iteration_s(),
-               block = std::max(one, options_.block.value) + static_cast<double>(discarded()) * one;
-  return core::Seconds{block * static_cast<double>(core::fewest_blocks_of(core::Seconds{one}))};
+  const double iteration = iteration_s(),
+               block = std::max(iteration, options_.block.value) + static_cast<double>(discarded()) * iteration;
+  return core::Seconds{block * static_cast<double>(core::fewest_blocks_of(core::Seconds{iteration}))};
 }
 
 /// Shortens blocks such that `rule.min_blocks` of them take at most half of the budget.
@@ -144,13 +144,13 @@ std::vector<OwnTime> own_times_by_rank(const runtime::Communicator& c, const cor
 core::Blocks slowest_blocks(const runtime::Communicator& c, const core::Blocks& mine, std::vector<double>& medians) {
   medians = c.gather_value(core::summarise(mine).median);
   const auto slowest = c.broadcast_value(static_cast<int>(std::ranges::max_element(medians) - medians.begin()));
-  core::Blocks all;
+  core::Blocks slowest_blocks;
   for (std::size_t i = 0; i < mine.count(); ++i) {
     std::vector<double> block(mine.block(i).begin(), mine.block(i).end());
     c.broadcast(std::span<double>(block), slowest);
-    all.add(block);
+    slowest_blocks.add(block);
   }
-  return all;
+  return slowest_blocks;
 }
 
 std::optional<int> straggler(std::span<const double> medians) {

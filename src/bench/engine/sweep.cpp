@@ -58,13 +58,13 @@ core::Seconds SweepRows::whole(core::Seconds needs) const {
 
 void SweepRows::foresee(core::Seconds needs, const std::string& why) {
   if (!budget_) return;
-  const auto all = whole(needs);
-  if (peers_.agree(is_news(all) ? 1 : 0) != 0) refuse_budget(all, why);
+  const auto needed = whole(needs);
+  if (peers_.agree(is_news(needed) ? 1 : 0) != 0) refuse_budget(needed, why);
 }
 
 void SweepRows::foresee_here(core::Seconds needs, const std::string& why) {
   if (!budget_) return;
-  if (const auto all = whole(needs); is_news(all)) refuse_budget(all, why);
+  if (const auto needed = whole(needs); is_news(needed)) refuse_budget(needed, why);
 }
 
 void SweepRows::refuse_budget(core::Seconds whole, const std::string& why) {

@@ -202,8 +202,8 @@ class TableTuner {
   }
 
   std::size_t buffer_bytes(std::size_t bytes) const {
-    const std::size_t one = bytes + runtime::page_bytes;
-    return wanted_.use.placement == allreduce::Placement::in_place ? one : 2 * one;
+    const std::size_t buffer_bytes = bytes + runtime::page_bytes;
+    return wanted_.use.placement == allreduce::Placement::in_place ? buffer_bytes : 2 * buffer_bytes;
   }
 
   allreduce::ExchangeSpec spec(std::size_t bytes) const {
@@ -233,8 +233,8 @@ class TableTuner {
         runtime::shared_memory_cell_count(static_cast<int>(per_node), allreduce::most_lanes(c_.size())) *
         sizeof(runtime::SharedMemoryCell);
     const bool shares = wanted_.use.transport != runtime::TransportKind::mpi;
-    const std::size_t all = per_node * (arena + (wanted_.use.private_buffers ? buffer_bytes(bytes) : 0)) + cells;
-    return all <= session_.memory_per_node() &&
+    const std::size_t node_bytes = per_node * (arena + (wanted_.use.private_buffers ? buffer_bytes(bytes) : 0)) + cells;
+    return node_bytes <= session_.memory_per_node() &&
            (!shares || runtime::shm_for(per_node * arena + cells) <= session_.shm_per_node());
   }
 
@@ -420,10 +420,10 @@ void check_tune(const Flags& f, std::span<const AlgorithmPtr> algorithms) {
         "--tune-auto makes the tables of auto, which --algorithm does not name; add auto, or leave --tune-auto out");
 }
 
-void want(std::vector<WantedTable>& all, WantedTable w) {
-  const auto same = std::ranges::find_if(all, [&](const auto& o) { return o.use == w.use; });
-  if (same == all.end()) {
-    all.push_back(std::move(w));
+void want(std::vector<WantedTable>& tables, WantedTable w) {
+  const auto same = std::ranges::find_if(tables, [&](const auto& o) { return o.use == w.use; });
+  if (same == tables.end()) {
+    tables.push_back(std::move(w));
   } else {
     same->least_bytes = std::min(same->least_bytes, w.least_bytes);
     same->most_bytes = std::max(same->most_bytes, w.most_bytes);

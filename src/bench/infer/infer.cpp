@@ -232,13 +232,13 @@ class InferSweep final : public Experiment {
     TrainOnce o = options_.training;
     o.config.model = name;
     std::size_t last = 0;
-    double then = 0,
+    double last_s = 0,
            fastest = std::numeric_limits<double>::infinity();  // fastest: the step's time where others disturbed least
     trained_ = train_once(session_, c_, data_, o, [&](std::size_t step, std::size_t steps, double loss) {
       rows.progress(fmt::format("{} trains: step {} of {}, loss {:.2f}", name, step, steps, loss));
       const double now = runtime::host_clock();
-      if (step > last) fastest = std::min(fastest, (now - then) / static_cast<double>(step - last));
-      last = step, then = now;
+      if (step > last) fastest = std::min(fastest, (now - last_s) / static_cast<double>(step - last));
+      last = step, last_s = now;
       if (step == 0) return;
       rows.foresee_here({fastest * static_cast<double>(steps - step)},
                         fmt::format("{} trains {} steps before it is measured", name, steps));
@@ -288,9 +288,9 @@ class InferSweep final : public Experiment {
   Pass pass_of(const InferPoint& p) {
     if (!trained_.network) {
       const auto seed = options_.training.config.seed + (static_cast<std::uint64_t>(c_.rank()) << 40U);
-      auto all = std::make_shared<model::ForwardOperations>(
+      auto operations = std::make_shared<model::ForwardOperations>(
           table_problems(p, *network_of(p.model, facts_of(data_)), session_.device()), *queue_, seed);
-      return {table_pass(all), all->implementation(), all->left_to_host()};
+      return {table_pass(operations), operations->implementation(), operations->left_to_host()};
     }
     auto inference = std::make_shared<model::Inference>(*trained_.network, weights_.buffer, p.batch, p.precision,
                                                         trained_.ranges, *queue_);

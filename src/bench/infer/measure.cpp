@@ -43,9 +43,9 @@ struct Comparison {
   }
 
   void sum_over(const runtime::Communicator& c) {
-    std::array all{labels, samples, right, lost, lost_squares, error_square, reference_square};
-    c.sum(all);
-    std::tie(labels, samples, right, lost, lost_squares, error_square, reference_square) = std::tuple_cat(all);
+    std::array sums{labels, samples, right, lost, lost_squares, error_square, reference_square};
+    c.sum(sums);
+    std::tie(labels, samples, right, lost, lost_squares, error_square, reference_square) = std::tuple_cat(sums);
   }
 
  private:

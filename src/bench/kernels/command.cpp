@@ -54,12 +54,12 @@ std::vector<KernelKind> read_operations(const Flags& f) {
 }
 
 std::vector<std::string_view> read_sets(const Flags& f) {
-  const auto known = kernels::deepbench_sets();
+  const auto sets = kernels::deepbench_sets();
   if (!f.has("set")) {
     if (f.has("problems")) return {};
-    return {known.begin(), known.end()};
+    return {sets.begin(), sets.end()};
   }
-  return choose("--set", "set", f.text("set"), std::vector<std::string_view>(known.begin(), known.end()),
+  return choose("--set", "set", f.text("set"), std::vector<std::string_view>(sets.begin(), sets.end()),
                 [](std::string_view s) { return std::string(s); });
 }
 

@@ -55,8 +55,8 @@ double rate_of(runtime::Device& device, const kernels::Problem& p, core::Seconds
   const auto kernel_case = kernels::make_kernel_case(p, {.device = &device});
   runtime::Queue& queue = *kernel_case->queue();
   kernel_case->run(0);  // the first call costs more
-  const double one = seconds_of(queue, [&] { kernel_case->run(0); });
-  const auto calls = static_cast<std::size_t>(std::clamp(budget.value / std::max(one, 1e-6), 1.0, 64.0));
+  const double call_s = seconds_of(queue, [&] { kernel_case->run(0); });
+  const auto calls = static_cast<std::size_t>(std::clamp(budget.value / std::max(call_s, 1e-6), 1.0, 64.0));
   DeviceClock clock(device);
   const auto times = clock.time(queue, calls, 1, false, [&] { kernel_case->run(0); });
   require_right(*kernel_case, p);
@@ -111,11 +111,11 @@ std::vector<double> DeviceClock::time(runtime::Queue& queue, std::size_t samples
   std::vector<double> times(samples);
   const std::size_t at_once = samples_at_once(submissions);
   for (std::size_t first = 0; first < samples; first += at_once) {
-    const auto some = std::span(times).subspan(first, std::min(at_once, samples - first));
+    const auto batch_times = std::span(times).subspan(first, std::min(at_once, samples - first));
     if (queue.device().is_emulated())
-      time_by_host(queue, sample, some);
+      time_by_host(queue, sample, batch_times);
     else
-      time_some(queue, cold, submissions, sample, some);
+      time_some(queue, cold, submissions, sample, batch_times);
   }
   for (double& t : times) t /= static_cast<double>(calls);
   return times;
@@ -143,10 +143,10 @@ core::BytesPerSecond device_traffic(runtime::Device& device, std::size_t bytes, 
   const auto from = device.allocate(core::Element::i8, bytes), to = device.allocate(core::Element::i8, bytes);
   const auto copy = [&] { queue->copy("copy", from.buffer, to.buffer); };
   copy();
-  const double one = std::max(1e-7, seconds_of(*queue, copy));
+  const double copy_s = std::max(1e-7, seconds_of(*queue, copy));
   // Ten of a small copy make a sample, so that marks do not count.
   constexpr std::size_t calls = 10;
-  const double samples = std::clamp(budget.value / (calls * one), 3.0, 100.0);
+  const double samples = std::clamp(budget.value / (calls * copy_s), 3.0, 100.0);
   DeviceClock clock(device);
   auto times = clock.time(*queue, static_cast<std::size_t>(samples), calls, false, copy);
   std::ranges::nth_element(times, times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2));
@@ -258,8 +258,8 @@ void KernelLimits::measure_host() {
 double KernelLimits::slowest(double mine) const { return -c_.max(-mine); }
 
 core::FlopsPerSecond KernelLimits::peak(Precision precision) {
-  const auto known = peaks_.find(precision);
-  if (known != peaks_.end()) return known->second;
+  const auto peak = peaks_.find(precision);
+  if (peak != peaks_.end()) return peak->second;
   return peaks_[precision] = {measure_peak(precision)};
 }
 
@@ -315,8 +315,8 @@ void KernelLimits::raise_nearer_levels() {
 
 void KernelLimits::measure_again(const KernelBound& b, Precision precision) {
   const bool compute = b.name == "compute";
-  double& known = compute ? peaks_.at(precision).value : levels_.back().rate.value;
-  known = std::max(known, compute ? measure_peak(precision) : measure_memory());
+  double& roof = compute ? peaks_.at(precision).value : levels_.back().rate.value;
+  roof = std::max(roof, compute ? measure_peak(precision) : measure_memory());
   raise_nearer_levels();
 }
 

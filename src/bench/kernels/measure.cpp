@@ -20,15 +20,15 @@ constexpr double short_on_device = 10e-6, long_on_device = 100e-6;
 constexpr core::Seconds usual_block{0.03};
 
 KernelChecks over_all(const runtime::Communicator& c, const RankCheck& mine) {
-  const bool known = !std::isnan(mine.error);
-  std::array most{known ? mine.error : 0, mine.zero_share};
+  const bool is_known = !std::isnan(mine.error);
+  std::array most{is_known ? mine.error : 0, mine.zero_share};
   c.max(most);
-  KernelChecks all{.error = c.any(!known) ? std::nan("") : most[0], .zero_share = most[1]};
+  KernelChecks checks{.error = c.any(!is_known) ? std::nan("") : most[0], .zero_share = most[1]};
   const int first = static_cast<int>(-c.max(mine.right ? -c.size() : -c.rank()));
-  if (first == c.size()) return all;
-  all.wrong_rank = first;
-  all.worst = c.broadcast_value(mine.worst, first);
-  return all;
+  if (first == c.size()) return checks;
+  checks.wrong_rank = first;
+  checks.worst = c.broadcast_value(mine.worst, first);
+  return checks;
 }
 
 }  // namespace
@@ -134,15 +134,15 @@ double KernelBenchmark::checked_sample() {
 }
 
 std::vector<double> KernelBenchmark::samples_and_check(std::size_t count, std::size_t drawn) {
-  std::vector<double> all = samples(drawn);
+  std::vector<double> times = samples(drawn);
   const double begin = runtime::host_clock();
-  all.push_back(checked_sample());
-  if (all.size() < count) samples(1);  // the check has used the caches
+  times.push_back(checked_sample());
+  if (times.size() < count) samples(1);  // the check has used the caches
   checks_s_ += runtime::host_clock() - begin;
   c_.barrier();
-  const std::vector<double> rest = samples(count - all.size());
-  all.insert(all.end(), rest.begin(), rest.end());
-  return all;
+  const std::vector<double> rest = samples(count - times.size());
+  times.insert(times.end(), rest.begin(), rest.end());
+  return times;
 }
 
 std::size_t KernelBenchmark::draw_checked(std::size_t count) const {
@@ -168,7 +168,7 @@ std::vector<double> KernelBenchmark::run_block(std::size_t count, bool keep) {
 }
 
 RoundOptions KernelBenchmark::options(const core::StoppingRule& rule, double seconds, bool bounded) const {
-  const double one = probe_s_ * static_cast<double>(calls_);
+  const double call_s = probe_s_ * static_cast<double>(calls_);
   RoundOptions o{.rule = rule,
                  .warmup_min = 3,
                  .discarded = 1,
@@ -177,16 +177,16 @@ RoundOptions KernelBenchmark::options(const core::StoppingRule& rule, double sec
                  .longest_block = 250};
   o.warmup_budget = core::Seconds{std::clamp(0.2 * seconds, 0.0, 0.5)};
   o.rule.budget = core::Seconds{std::max(0.0, seconds - o.warmup_budget.value)};
-  if (one > o.block.value) {  // a long call's start does not matter
+  if (call_s > o.block.value) {  // a long call's start does not matter
     o.warmup_min = 1;
     o.discarded = 0;
     o.settling = core::Seconds{0};
   }
   // The rule asks for six samples whatever the budget; a call that is long for the budget gets fewer.
   constexpr double few = 8;
-  if (bounded && seconds < few * one) {
+  if (bounded && seconds < few * call_s) {
     o.exact_warmup = 1;
-    o.exact_samples = static_cast<std::size_t>(std::max(1.0, seconds / one - 1));
+    o.exact_samples = static_cast<std::size_t>(std::max(1.0, seconds / call_s - 1));
     o.discarded = 0;
     o.settling = core::Seconds{0};
   }

@@ -64,18 +64,18 @@ ProblemFilter::ProblemFilter(const std::string& text) {
 }
 
 bool ProblemFilter::matches(const Problem& p) const {
-  const std::string all = fmt::format("{} {} {}", kernels::problem_text(p.shape), name(p.pass), p.application);
+  const std::string description = fmt::format("{} {} {}", kernels::problem_text(p.shape), name(p.pass), p.application);
   const std::string values = fmt::format(",{},", text(p.shape));
   return std::ranges::all_of(conditions_, [&](const std::string& c) {
     // A whole value: n=16 is not n=160.
     if (c.find('=') != std::string::npos) return values.find(fmt::format(",{},", c)) != std::string::npos;
-    return all.find(c) != std::string::npos;
+    return description.find(c) != std::string::npos;
   });
 }
 
 std::vector<KernelPoint> plan_kernels(const KernelFactors& f) {
   std::vector<KernelPoint> out;
-  std::set<std::string> known;
+  std::set<std::string> seen;
   for (const ChosenProblem& chosen : f.problems) {
     if (!passes(f, chosen.problem) || !f.filter.matches(chosen.problem)) continue;
     for (KernelPoint& p : shapes_of(f, chosen)) {
@@ -88,7 +88,7 @@ std::vector<KernelPoint> plan_kernels(const KernelFactors& f) {
             p.search = search;
             for (const std::size_t repeat : numbers_of_repeats(f.repeats)) {
               p.repeat = repeat;
-              if (known.insert(key(p)).second) out.push_back(p);
+              if (seen.insert(key(p)).second) out.push_back(p);
             }
           }
         }
@@ -140,18 +140,18 @@ KernelMemory kernel_memory(const KernelPoint& p, std::size_t last_cache_bytes, c
 
 TimeShare share_out(core::Seconds rest, std::span<const double> least) {
   if (least.empty() || !(rest.value > 0)) return {.skip = true};
-  const double all = std::accumulate(least.begin(), least.end(), 0.0);
+  const double total_s = std::accumulate(least.begin(), least.end(), 0.0);
   const double fair = rest.value / static_cast<double>(least.size());
   // Predictions of long ones may be wrong by as much again: they must leave time for the many short ones.
   const double room = least.front() > fair ? rest.value / 2 : rest.value;
-  if (all <= room) return {.seconds = least.front() + (rest.value - all) / static_cast<double>(least.size())};
+  if (total_s <= room) return {.seconds = least.front() + (rest.value - total_s) / static_cast<double>(least.size())};
   std::vector<double> sorted(least.begin(), least.end());
   std::ranges::sort(sorted);
   double sum = 0;
-  for (const double one : sorted) {
-    sum += one;
+  for (const double seconds : sorted) {
+    sum += seconds;
     if (sum > room) break;
-    if (one >= least.front()) return {.seconds = least.front()};
+    if (seconds >= least.front()) return {.seconds = least.front()};
   }
   return {.skip = true};
 }

@@ -21,13 +21,13 @@ using core::Point;
 
 /// "gemm:m=16,…" in its two parts.
 std::string operation(const Point& p) {
-  const std::string all = text(p.factors[Factor::problem]);
-  return all.substr(0, all.find(':'));
+  const std::string problem = text(p.factors[Factor::problem]);
+  return problem.substr(0, problem.find(':'));
 }
 std::string shape(const Point& p) {
-  const std::string all = text(p.factors[Factor::problem]);
-  const std::size_t colon = all.find(':');
-  return colon == std::string::npos ? all : all.substr(colon + 1);
+  const std::string problem = text(p.factors[Factor::problem]);
+  const std::size_t colon = problem.find(':');
+  return colon == std::string::npos ? problem : problem.substr(colon + 1);
 }
 
 /// A note on the search among the library's algorithms.
@@ -176,17 +176,17 @@ using core::Point;
 
 /// The problem without its batch, which the curve runs over: `batch` where a problem has that key, else `n`.
 std::string shape_of_all(const Point& p) {
-  std::string all = text(p.factors[Factor::problem]);
-  const std::size_t colon = all.find(':') + 1;
-  const std::string values = fmt::format(",{}", all.substr(colon));
+  std::string problem = text(p.factors[Factor::problem]);
+  const std::size_t colon = problem.find(':') + 1;
+  const std::string values = fmt::format(",{}", problem.substr(colon));
   for (const char* key : {",batch=", ",n="}) {
     const std::size_t at = values.find(key);
     if (at == std::string::npos) continue;
     const std::size_t end = std::min(values.find(',', at + 1), values.size());
     const std::string rest = values.substr(0, at) + values.substr(end);
-    return all.substr(0, colon) + (rest.empty() ? "" : rest.substr(1));
+    return problem.substr(0, colon) + (rest.empty() ? "" : rest.substr(1));
   }
-  return all;
+  return problem;
 }
 
 std::string curve_heading(const Point& p) {

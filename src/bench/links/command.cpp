@@ -38,9 +38,9 @@ runtime::TransportKind read_transport(const Flags& f, runtime::RanksAs as) {
   if (!f.has("transport")) {
     return as == runtime::RanksAs::threads ? runtime::TransportKind::shm : runtime::TransportKind::mpi;
   }
-  std::vector<runtime::TransportKind> known;
-  for (const auto& row : runtime::transport_table()) known.push_back(row.kind);
-  const auto chosen = choose("--transport", "transport", f.text("transport"), known,
+  std::vector<runtime::TransportKind> choices;
+  for (const auto& row : runtime::transport_table()) choices.push_back(row.kind);
+  const auto chosen = choose("--transport", "transport", f.text("transport"), choices,
                              [](auto k) { return std::string(runtime::name(k)); });
   if (chosen.size() != 1) throw UsageError("--transport takes one value: give each a run of its own, with --append");
   if (const auto why = runtime::transport_refusal(chosen.front(), as, "cpu"); !why.empty()) throw UsageError(why);

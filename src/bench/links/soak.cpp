@@ -82,8 +82,8 @@ class Soak {
 
   void end_interval(double from, double to) {
     const SoakRecord mine{.windows = core::summarise(times_), .elapsed_s = (from + to) / 2, .wrong = wrong_};
-    const auto all = c_.gather_value(mine);
-    for (std::size_t r = 0; r < all.size(); ++r) emit(static_cast<int>(r), all[r]);
+    const auto states = c_.gather_value(mine);
+    for (std::size_t r = 0; r < states.size(); ++r) emit(static_cast<int>(r), states[r]);
     if (session_.is_root() && listener_.progress) listener_.progress(fmt::format("{:.0f} s", to));
     ++interval_;
     times_.clear();

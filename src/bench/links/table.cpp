@@ -76,9 +76,9 @@ class Matrix {
   }
   std::string to_string(const Shown& shown, const std::set<std::pair<std::int64_t, std::int64_t>>& marked,
                         std::size_t width) const {
-    const auto all = values_of(points_, shown.metric);
-    if (all.empty()) return {};
-    const auto s = core::summarise(all);
+    const auto values = values_of(points_, shown.metric);
+    if (values.empty()) return {};
+    const auto s = core::summarise(values);
     std::string out =
         fmt::format("{} [{}]: median {}, quartiles {}–{}, extremes {}–{}\n", shown.title, shown.unit,
                     digits(s.median * shown.factor), digits(s.q1 * shown.factor), digits(s.q3 * shown.factor),

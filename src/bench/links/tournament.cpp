@@ -133,9 +133,9 @@ LinkPasses::Counts LinkPasses::counts_for(int peer, bool keep) const {
 /// The first window and the last are compared byte by byte.
 std::vector<double> LinkPasses::windows(const Window& w, const Counts& n) {
   std::vector<double> times;
-  const std::uint32_t all = n.discarded + n.windows;
-  for (std::uint32_t i = 0; i < all; ++i) {
-    const double took = messages_.exchange(w, i == 0 || i + 1 == all);
+  const std::uint32_t windows = n.discarded + n.windows;
+  for (std::uint32_t i = 0; i < windows; ++i) {
+    const double took = messages_.exchange(w, i == 0 || i + 1 == windows);
     if (i >= n.discarded) times.push_back(took);
   }
   return times;

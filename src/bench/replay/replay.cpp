@@ -122,12 +122,12 @@ class ReplayBenchmark {
     time.stop = rounds_.stop();
     m[Metric::time_s] = time;
     row.raw_times_s.assign(slowest.samples().begin(), slowest.samples().end());
-    const auto all = c_.all_gather_value(median_sample());
-    const auto of = *std::ranges::max_element(all, {}, &ReplayedParts::step);
-    m[Metric::compute_s] = of.compute;
-    m[Metric::comm_s] = of.communication;
-    m[Metric::exposed_union_s] = of.exposed;
-    m[Metric::overlap_s] = of.overlap;
+    const auto samples = c_.all_gather_value(median_sample());
+    const auto slowest_parts = *std::ranges::max_element(samples, {}, &ReplayedParts::step);
+    m[Metric::compute_s] = slowest_parts.compute;
+    m[Metric::comm_s] = slowest_parts.communication;
+    m[Metric::exposed_union_s] = slowest_parts.exposed;
+    m[Metric::overlap_s] = slowest_parts.overlap;
     m[Metric::warmup_s] = rounds_.warmup_s();
     m[Metric::warmup_samples] = static_cast<std::int64_t>(rounds_.warmup_iterations());
     m[Metric::progress_threads] = std::int64_t{options_.progress_thread ? 1 : 0};

@@ -41,14 +41,14 @@ double mean(std::span<const double> values) {
 /// computes beyond a usual step. No exchange has made these slower. It is 0 where the control's kernels are unknown.
 double share_of_own_work(const StepBlock& control, const StepBlock& point) {
   if (control.kernels.empty()) return 0;
-  double all = 0, common = 0;
+  double total_s = 0, common = 0;
   for (const KernelTimes& k : point.kernels) {
     const auto same = std::ranges::find(control.kernels, k.name, &KernelTimes::name);
     const double usual = same == control.kernels.end() ? 0 : std::min(1.0, same->count / k.count);
-    all += k.seconds;
+    total_s += k.seconds;
     common += usual * k.seconds;
   }
-  return all > 0 ? 1 - common / all : 0;
+  return total_s > 0 ? 1 - common / total_s : 0;
 }
 
 void include_value(Estimate& e) {

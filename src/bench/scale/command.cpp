@@ -114,9 +114,9 @@ ScaleOptions read_options(const Flags& f, int world, int default_threads, const 
   refuse_emulated(f, o.factors.models, data);
   o.factors.codecs = compression::as_timed(std::move(o.factors.codecs));
   o.factors.ranks = parse_ranks(f, world);
-  const auto all = placements();
+  const auto choices = placements();
   o.factors.placements =
-      choose("--placement", "placement", f.text("placement"), std::vector<Placement>(all.begin(), all.end()),
+      choose("--placement", "placement", f.text("placement"), std::vector<Placement>(choices.begin(), choices.end()),
              [](auto p) { return std::string(name(p)); });
   o.factors.map = map;
   o.factors.cores_per_node = cores_per_node;

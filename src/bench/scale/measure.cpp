@@ -300,8 +300,8 @@ void StepMeter::note_ranks(std::span<const Decomposition> own, StepBlock& b) con
     double compute, wait;
   };
   const auto wait = source_.lock_step ? &Decomposition::skew : &Decomposition::waited;
-  const auto all = c_.gather_value(Mine{median_of(own, &Decomposition::compute), median_of(own, wait)});
-  for (const auto& m : all) {
+  const auto times = c_.gather_value(Mine{median_of(own, &Decomposition::compute), median_of(own, wait)});
+  for (const auto& m : times) {
     b.compute.push_back(m.compute);
     b.wait.push_back(m.wait);
   }

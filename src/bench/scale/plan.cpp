@@ -119,8 +119,8 @@ class Planner {
       set_strategy(p, p.ranks == 1 ? s->alone() : s);
       if (!had.insert(p.strategy->name).second) continue;
       const ScalePoint settled = with_batches(p);
-      const auto all = each_exchange(settled);
-      points_.insert(points_.end(), all.begin(), all.end());
+      const auto exchanges = each_exchange(settled);
+      points_.insert(points_.end(), exchanges.begin(), exchanges.end());
     }
   }
 
@@ -130,11 +130,11 @@ class Planner {
       p.cadence = runtime::Cadence::none;  // a barrier would synchronise the workers' steps
     if (!exchanges(p, layout_of(p, p.ranks, 0))) return {p};
     const Applies applies = p.applies = factors_of(*p.strategy);
-    std::vector<ScalePoint> all{p};
-    if (applies.algorithm) all = cross(all, f_.algorithms, [](auto& q, const auto& v) { q.algorithm = v; });
-    if (applies.codec) all = cross(all, f_.codecs, [](auto& q, const auto& v) { q.codec = q.gradient_codec(v); });
-    if (applies.overlap) all = cross(all, overlaps_of(p), [](auto& q, auto v) { q.overlap = v; });
-    return with_transports(with_settings(all, &applies));
+    std::vector<ScalePoint> points{p};
+    if (applies.algorithm) points = cross(points, f_.algorithms, [](auto& q, const auto& v) { q.algorithm = v; });
+    if (applies.codec) points = cross(points, f_.codecs, [](auto& q, const auto& v) { q.codec = q.gradient_codec(v); });
+    if (applies.overlap) points = cross(points, overlaps_of(p), [](auto& q, auto v) { q.overlap = v; });
+    return with_transports(with_settings(points, &applies));
   }
 
   /// Combines the points with the further factors of their exchange that apply; null: with those of every training.
@@ -148,9 +148,9 @@ class Planner {
 
   /// The values of --overlap, each once, with automatic overlap resolved.
   std::vector<Overlap> overlaps_of(const ScalePoint& p) const {
-    const bool known = p.ranks <= f_.map.ranks();
+    const bool is_known = p.ranks <= f_.map.ranks();
     const auto placement = p.placement.value_or(Placement::packed);
-    const int packed = known ? f_.map.of(f_.map.ranks_for(p.ranks, placement)).ranks_per_node() : p.ranks;
+    const int packed = is_known ? f_.map.of(f_.map.ranks_for(p.ranks, placement)).ranks_per_node() : p.ranks;
     std::vector<Overlap> out;
     for (const Overlap asked : f_.overlaps) {
       const auto o = resolve(asked, p.strategy->info().communication, {p.threads, packed, f_.cores_per_node, p.ranks});

@@ -251,8 +251,12 @@ class ScaleSweep final : public Experiment {
     const auto r = references_of(c.point);
     const auto base = find(r.base), control = find(r.control), alone = find(r.alone);
     const auto node = r.node ? find(*r.node) : std::nullopt;
-    const auto given = [](const std::optional<Reference>& x) { return x ? &*x : nullptr; };
-    compare_row(c.point, {.base = given(base), .control = given(control), .node = given(node), .alone = given(alone)},
+    const auto pointer_to = [](const std::optional<Reference>& x) { return x ? &*x : nullptr; };
+    compare_row(c.point,
+                {.base = pointer_to(base),
+                 .control = pointer_to(control),
+                 .node = pointer_to(node),
+                 .alone = pointer_to(alone)},
                 c.measured, c.row);
     if (const auto slow = c.row.metrics[core::Metric::slowest_rank].as<std::int64_t>()) {
       const auto ranks = session_.ranks_for(c.point.ranks, c.point.placement.value_or(Placement::packed));

@@ -21,43 +21,43 @@ using dataparallel::CallTimes;
 using dataparallel::Bucket;
 
 std::vector<BucketTimes> name_buckets(std::span<const model::Tensor> tensors, std::span<const Bucket> buckets) {
-  std::vector<BucketTimes> all;
+  std::vector<BucketTimes> times;
   for (const Bucket& b : buckets) {
-    const auto held = tensors.subspan(b.first_tensor, b.tensors);
-    const model::Tensor& largest = *std::ranges::max_element(held, {}, &model::Tensor::count);
-    BucketTimes& named = all.emplace_back();
-    named.first = held.front().name;
-    named.last = held.back().name;
-    named.tensors = held.size();
+    const auto bucket_tensors = tensors.subspan(b.first_tensor, b.tensors);
+    const model::Tensor& largest = *std::ranges::max_element(bucket_tensors, {}, &model::Tensor::count);
+    BucketTimes& named = times.emplace_back();
+    named.first = bucket_tensors.front().name;
+    named.last = bucket_tensors.back().name;
+    named.tensors = bucket_tensors.size();
     named.largest = largest.name;
     named.largest_share = static_cast<double>(largest.count) / static_cast<double>(b.count);
     named.bytes = b.count * sizeof(float);
   }
-  return all;
+  return times;
 }
 
 }  // namespace
 
 std::vector<BucketTimes> bucket_times(std::span<const model::Tensor> tensors, std::span<const Bucket> buckets,
                                       const Measurement& m) {
-  std::vector<BucketTimes> all = name_buckets(tensors, buckets);
+  std::vector<BucketTimes> times = name_buckets(tensors, buckets);
   std::vector<const StepBlock*> blocks;
   for (const StepBlock& b : m.blocks)
-    if (b.calls.size() == all.size()) blocks.push_back(&b);
+    if (b.calls.size() == times.size()) blocks.push_back(&b);
   if (blocks.empty()) return {};
-  for (std::size_t i = 0; i < all.size(); ++i) {
+  for (std::size_t i = 0; i < times.size(); ++i) {
     const auto over_blocks = [&](double CallTimes::*time) {
       std::vector<double> values;
       for (const StepBlock* b : blocks) values.push_back(b->calls[i].*time);
       return estimate(values);
     };
-    all[i].ready = over_blocks(&CallTimes::posted);
-    all[i].begin = over_blocks(&CallTimes::started);
-    all[i].end = over_blocks(&CallTimes::finished);
-    if (m.wait_known) all[i].wire = over_blocks(&CallTimes::wire);
-    all[i].exposed = over_blocks(&CallTimes::exposed);
+    times[i].ready = over_blocks(&CallTimes::posted);
+    times[i].begin = over_blocks(&CallTimes::started);
+    times[i].end = over_blocks(&CallTimes::finished);
+    if (m.wait_known) times[i].wire = over_blocks(&CallTimes::wire);
+    times[i].exposed = over_blocks(&CallTimes::exposed);
   }
-  return all;
+  return times;
 }
 
 std::optional<double> least_exposed(std::span<const model::Tensor> tensors, double exchange_s, const Measurement& m) {
@@ -212,9 +212,9 @@ StepTimeline make_timeline(const StepRecord& r, std::span<const std::string> lay
 Spans bucket_spans(std::span<const model::Tensor> tensors, std::span<const Bucket> buckets) {
   Spans out;
   for (const Bucket& b : buckets) {
-    const auto held = tensors.subspan(b.first_tensor, b.tensors);
-    std::string name = fmt::format("{} {}", out.size(), held.front().name);
-    if (held.size() > 1) name += fmt::format(" … {}", held.back().name);
+    const auto bucket_tensors = tensors.subspan(b.first_tensor, b.tensors);
+    std::string name = fmt::format("{} {}", out.size(), bucket_tensors.front().name);
+    if (bucket_tensors.size() > 1) name += fmt::format(" … {}", bucket_tensors.back().name);
     out.push_back({.name = std::move(name), .bytes = static_cast<std::int64_t>(b.count * sizeof(float))});
   }
   return out;

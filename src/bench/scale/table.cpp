@@ -56,10 +56,10 @@ bool is_baseline(const Point& p) {
 std::string efficiency_cell(const Point& p) {
   const double efficiency = p.metrics.number(Metric::efficiency), low = p.metrics.number(Metric::efficiency_ci95_low),
                high = p.metrics.number(Metric::efficiency_ci95_high);
-  const bool known = std::isfinite(low) && std::isfinite(high);
+  const bool is_known = std::isfinite(low) && std::isfinite(high);
   std::string out = percent(efficiency);
-  if (known) out += fmt::format(" ({}–{})", percent(low), percent(high));
-  const bool doubtful = known ? low > 1 : !is_baseline(p);
+  if (is_known) out += fmt::format(" ({}–{})", percent(low), percent(high));
+  const bool doubtful = is_known ? low > 1 : !is_baseline(p);
   return std::isfinite(efficiency) && doubtful ? out + " ?" : out;
 }
 

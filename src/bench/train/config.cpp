@@ -82,8 +82,8 @@ std::string exchange_refusal(const TrainingConfig& c, const model::Model& m, all
   const allreduce::ExchangeSpec spec{
       .max_bytes = m.element_count() * sizeof(float), .algorithm = c.algorithm, .codec = c.codec, .shape = shape};
   if (auto why = allreduce::codec_refusal(spec, allreduce::CollectiveKind::all_reduce, {}); !why.empty()) return why;
-  const auto all = dataparallel::make_buckets(m.tensors(), m.element_count(), 0);
-  return allreduce::tensor_layout_refusal(spec, all.front().parts);
+  const auto buckets = dataparallel::make_buckets(m.tensors(), m.element_count(), 0);
+  return allreduce::tensor_layout_refusal(spec, buckets.front().parts);
 }
 
 }  // namespace

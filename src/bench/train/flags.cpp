@@ -122,8 +122,8 @@ std::vector<dataparallel::MeshShape> parse_meshes(const std::string& text) {
 std::vector<Overlap> parse_overlaps(const std::string& text) {
   using enum Overlap;
   if (text == "all") return {none, bucketed};  // automatic is one of these
-  const std::vector all{automatic, none, bucketed};
-  return choose("--overlap", "overlap", text, all, [](auto o) { return std::string(name(o)); });
+  const std::vector choices{automatic, none, bucketed};
+  return choose("--overlap", "overlap", text, choices, [](auto o) { return std::string(name(o)); });
 }
 
 /// "auto" is automatic_bucket.
@@ -188,8 +188,8 @@ std::vector<Setting> parse_loss_scales(const std::string& text) {
 
 enum class Gradients { fp32, own };
 std::vector<Gradients> gradients_of(const std::string& text) {
-  const std::vector all{Gradients::fp32, Gradients::own};
-  return choose("--gradients", "format of gradients", text, all,
+  const std::vector choices{Gradients::fp32, Gradients::own};
+  return choose("--gradients", "format of gradients", text, choices,
                 [](auto g) { return g == Gradients::own ? "own" : "fp32"; });
 }
 

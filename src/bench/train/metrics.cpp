@@ -14,19 +14,19 @@ using core::Metric;
 void fill_waits(const StepSamples& t, core::Metrics& m) {
   const double worked = std::accumulate(t.times.begin(), t.times.end(), 0.0);
   if (worked <= 0) return;
-  double all = 0;
+  double waited_s = 0;
   std::vector<std::pair<double, std::string>> causes;
   for (const auto& [cause, seconds] : t.waits) {
-    all += seconds;
+    waited_s += seconds;
     causes.emplace_back(seconds, cause);
   }
   // As a share of all steps' time, so that a few long steps count fully; then of the median step, which the row shows.
-  m[Metric::standstill_s] = all / worked * m.number(Metric::time_s);
-  if (all <= 0) return;
+  m[Metric::standstill_s] = waited_s / worked * m.number(Metric::time_s);
+  if (waited_s <= 0) return;
   std::sort(causes.rbegin(), causes.rend());
   std::string text;
   for (const auto& [seconds, cause] : causes) {
-    text += fmt::format("{}{} {:.0f} %", text.empty() ? "" : ", ", cause, 100 * seconds / all);
+    text += fmt::format("{}{} {:.0f} %", text.empty() ? "" : ", ", cause, 100 * seconds / waited_s);
   }
   m[Metric::standstill_causes] = text;
 }
@@ -35,20 +35,20 @@ std::vector<double> period_means(std::span<const double> steps, std::size_t peri
   std::vector<double> means;
   const std::size_t length = std::min(std::max<std::size_t>(1, period), steps.size());
   for (std::size_t i = 0; length > 0 && i + length <= steps.size(); i += length) {
-    const auto some = steps.subspan(i, length);
-    means.push_back(std::accumulate(some.begin(), some.end(), 0.0) / static_cast<double>(length));
+    const auto period_steps = steps.subspan(i, length);
+    means.push_back(std::accumulate(period_steps.begin(), period_steps.end(), 0.0) / static_cast<double>(length));
   }
   return means;
 }
 
 StalenessSummary summarise_staleness(std::span<const std::uint64_t> counts) {
-  const auto all = std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
+  const auto total = std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
   StalenessSummary s;
   std::uint64_t seen = 0;
   for (std::size_t k = 0; k < counts.size(); ++k) {
     if (counts[k] == 0) continue;
-    s.mean += static_cast<double>(k) * static_cast<double>(counts[k]) / static_cast<double>(all);
-    if (seen * 100 < all * 99) s.p99 = k;
+    s.mean += static_cast<double>(k) * static_cast<double>(counts[k]) / static_cast<double>(total);
+    if (seen * 100 < total * 99) s.p99 = k;
     seen += counts[k];
     s.max = k;
   }

@@ -79,8 +79,8 @@ model::DataSplit load_data(const runtime::Communicator& world, const model::Data
   const std::array<Sizes, 2> s =
       node.broadcast_value(std::array{sizes_of(read.train.get()), sizes_of(read.validation.get())});
   const std::string name = node.broadcast_text(read.train ? read.train->name() : "");
-  const std::size_t all = s[0].bytes() + s[1].bytes();
-  const runtime::SharedParts shared = runtime::share_memory(node, node.rank() == 0 ? all : 0);
+  const std::size_t total_bytes = s[0].bytes() + s[1].bytes();
+  const runtime::SharedParts shared = runtime::share_memory(node, node.rank() == 0 ? total_bytes : 0);
   const std::span<std::byte> bytes = shared.of(0);
   const auto train = bytes.first(s[0].bytes()), validation = bytes.subspan(s[0].bytes(), s[1].bytes());
   if (read.train) {

@@ -23,13 +23,13 @@ constexpr std::array table{
 };
 
 core::ParsedName complete(std::string_view text) {
-  const core::ParsedName given = core::parse_name(text);
-  std::vector<std::string> known;
+  const core::ParsedName parsed = core::parse_name(text);
+  std::vector<std::string> names;
   for (const auto& r : table) {
-    if (r.name == given.base) return core::with_defaults("step-size rule", r.name, r.parameters, given);
-    known.emplace_back(r.name);
+    if (r.name == parsed.base) return core::with_defaults("step-size rule", r.name, r.parameters, parsed);
+    names.emplace_back(r.name);
   }
-  core::refuse_unknown("step-size rule", given.base, known);
+  core::refuse_unknown("step-size rule", parsed.base, names);
 }
 
 std::vector<std::string_view> parts(std::string_view text) {

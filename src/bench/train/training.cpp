@@ -284,8 +284,8 @@ Validation Training::validate() {
     session_.activity().beat();
   }
   quiesce();
-  const auto all = static_cast<double>(set.size() * set.labels());
-  return {.accuracy = communicator_.sum(correct) / all, .loss = communicator_.sum(loss) / all};
+  const auto label_count = static_cast<double>(set.size() * set.labels());
+  return {.accuracy = communicator_.sum(correct) / label_count, .loss = communicator_.sum(loss) / label_count};
 }
 
 bool Training::weights_agree() {
@@ -357,19 +357,22 @@ StepDemand Training::demand() const {
 
 Observations Training::observed() {
   quiesce();
-  Observations all = assembly_.strategy().observed();
-  std::vector<double> counts(all.staleness.begin(), all.staleness.end());
+  Observations observations = assembly_.strategy().observed();
+  std::vector<double> counts(observations.staleness.begin(), observations.staleness.end());
   counts.resize(static_cast<std::size_t>(communicator_.max(static_cast<double>(counts.size()))));
   communicator_.sum(counts);
-  all.staleness.assign(counts.begin(), counts.end());
+  observations.staleness.assign(counts.begin(), counts.end());
   const bool first_of_copy = layout_.place.tensor == 0 && layout_.place.stage == 0;  // one update a replica
-  all.updates = static_cast<std::uint64_t>(communicator_.sum(first_of_copy ? static_cast<double>(all.updates) : 0.0));
-  all.applied = static_cast<std::uint64_t>(communicator_.max(static_cast<double>(all.applied)));
-  all.largest_gap = static_cast<std::uint64_t>(communicator_.max(static_cast<double>(all.largest_gap)));
-  all.held_s = communicator_.sum(all.held_s);
-  all.dropped = static_cast<std::uint64_t>(communicator_.sum(static_cast<double>(all.dropped)));
-  all.staleness_under_way = static_cast<std::uint64_t>(communicator_.sum(static_cast<double>(all.staleness_under_way)));
-  return all;
+  observations.updates =
+      static_cast<std::uint64_t>(communicator_.sum(first_of_copy ? static_cast<double>(observations.updates) : 0.0));
+  observations.applied = static_cast<std::uint64_t>(communicator_.max(static_cast<double>(observations.applied)));
+  observations.largest_gap =
+      static_cast<std::uint64_t>(communicator_.max(static_cast<double>(observations.largest_gap)));
+  observations.held_s = communicator_.sum(observations.held_s);
+  observations.dropped = static_cast<std::uint64_t>(communicator_.sum(static_cast<double>(observations.dropped)));
+  observations.staleness_under_way =
+      static_cast<std::uint64_t>(communicator_.sum(static_cast<double>(observations.staleness_under_way)));
+  return observations;
 }
 
 std::optional<dataparallel::LossScaler::State> Training::loss_scale() {

@@ -65,9 +65,9 @@ ExchangeCheck Training::check_sums() {
 
 /// All of training's buckets at once, as under a backward pass.
 void Training::exchange_gradients() {
-  const auto all = buckets();  // calls under way refer to the tensors in them
+  const auto exchanged = buckets();  // calls under way refer to the tensors in them
   std::vector<dataparallel::Ticket> tickets;
-  for (const auto& b : all) {
+  for (const auto& b : exchanged) {
     tickets.push_back(verifier_.all_reduce(assembly_.worker().axis(), assembly_.worker().gradients(b.offset, b.count),
                                            allreduce::Op::average, verifier_.record(), b.tensor_layout()));
   }
@@ -78,8 +78,8 @@ bool Training::sums_are_exact() {
   const KnownSums known(assembly_.worker().ranks());
   const runtime::Buffer gradients = assembly_.buffers().gradients;
   queue_->at_once([&] {
-    const auto given = gradients.values<float>();
-    for (std::size_t i = 0; i < given.size(); ++i) given[i] = KnownSums::value(assembly_.worker().rank(), i);
+    const auto numbers = gradients.values<float>();
+    for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = KnownSums::value(assembly_.worker().rank(), i);
   });
   exchange_gradients();
   const auto g = on_host(gradients, gradient_copy_);
@@ -123,9 +123,10 @@ ExchangeCheck Training::try_coded_exchange(CodedData data) {
     }
   };
   queue_->at_once([&] {
-    const auto given = gradients.values<float>();
-    std::ranges::fill(given, 0.0f);  // as between tensors in training
-    each_tensor(given, [&](const CodedTensor& t, std::span<float> to) { draw_coded(t, axis.rank(), axis.size(), to); });
+    const auto numbers = gradients.values<float>();
+    std::ranges::fill(numbers, 0.0f);  // as between tensors in training
+    each_tensor(numbers,
+                [&](const CodedTensor& t, std::span<float> to) { draw_coded(t, axis.rank(), axis.size(), to); });
   });
   exchange_gradients();
   fabric_.forget();

@@ -33,15 +33,15 @@ constexpr std::size_t sums = sum_lanes / double_lanes;
 /// The signs of 16 elements, a bit each.
 HWY_INLINE std::uint32_t signs_of(const float* x) {
   const Floats d;
-  std::uint32_t all = 0;
+  std::uint32_t signs = 0;
   for (std::size_t v = 0; v < sum_lanes; v += float_lanes) {
     std::uint8_t bits[8] = {};
     hn::StoreMaskBits(d, hn::Ge(hn::LoadU(d, x + v), hn::Zero(d)), bits);
     std::uint32_t part = 0;
     std::memcpy(&part, bits, 4);
-    all |= part << v;
+    signs |= part << v;
   }
-  return all;
+  return signs;
 }
 
 template <bool two>

@@ -178,14 +178,14 @@ Threshold find_threshold(std::span<const float> x, std::size_t k) {
   return t;
 }
 
-Candidates::Candidates(std::span<const float> all, std::size_t k) : x(all) {
-  const std::uint32_t low = guess(all, k) << first_shift;
-  const std::size_t room = 4 * k + all.size() / 64;
-  if (low == 0 || k > all.size() / gathers_up_to) return;
+Candidates::Candidates(std::span<const float> values, std::size_t k) : x(values) {
+  const std::uint32_t low = guess(values, k) << first_shift;
+  const std::size_t room = 4 * k + values.size() / 64;
+  if (low == 0 || k > values.size() / gathers_up_to) return;
   values_ = std::make_unique_for_overwrite<float[]>(room);
   places_ = std::make_unique_for_overwrite<std::uint32_t[]>(room);
   const std::size_t found =
-      HWY_DYNAMIC_DISPATCH(GatherFrom)(all.data(), all.size(), low, room, values_.get(), places_.get());
+      HWY_DYNAMIC_DISPATCH(GatherFrom)(values.data(), values.size(), low, room, values_.get(), places_.get());
   if (found < k || found > room) return;
   x = {values_.get(), found};
   places = {places_.get(), found};

@@ -170,13 +170,13 @@ __device__ SignPiece pack_signs(const Source& source, const Place& place, std::s
 }
 
 template <bool two>
-__device__ void write_means(const SignPiece& all, const Place& place, const WireShape& s, std::byte* wire) {
+__device__ void write_means(const SignPiece& sums, const Place& place, const WireShape& s, std::byte* wire) {
   using Scale = typename detail::SignRule<two>::Scale;
   const unsigned lane = threadIdx.x % 32;
   if (place.warp != 0) return;
   const std::size_t n = place.end - place.at;
   const detail::SignValues means =
-      detail::sign_means<two>(all.up, all.down, all.ones, n - all.ones, core::quiet_nan<float>());
+      detail::sign_means<two>(sums.up, sums.down, sums.ones, n - sums.ones, core::quiet_nan<float>());
   auto* to = reinterpret_cast<float*>(wire + place.bucket * sizeof(Scale));
   if (lane == 0) to[0] = means.one;
   if (lane == 0 && two) to[1] = means.zero;
@@ -205,9 +205,9 @@ __global__ void encode_signs(Source source, WireShape shape, std::byte* wire) {
   }
   add_tree(up, pieces);
   if (two) add_tree(down, pieces);
-  SignPiece all{up[0], two ? down[0] : 0, 0};
-  for (std::size_t p = 0; two && p < pieces; ++p) all.ones += ones[p];
-  write_means<two>(all, place, shape, wire);
+  SignPiece sums{up[0], two ? down[0] : 0, 0};
+  for (std::size_t p = 0; two && p < pieces; ++p) sums.ones += ones[p];
+  write_means<two>(sums, place, shape, wire);
 }
 
 gpu::Shape sign_shape(const WireShape& s) {

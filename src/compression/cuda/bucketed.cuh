@@ -22,8 +22,8 @@ struct Quad {
 
 /// The address `x` must be a multiple of 16 bytes.
 __device__ inline Quad load_quad(const float* x) {
-  const float4 all = *reinterpret_cast<const float4*>(x);
-  return {all.x, all.y, all.z, all.w};
+  const float4 v = *reinterpret_cast<const float4*>(x);
+  return {v.x, v.y, v.z, v.w};
 }
 
 /// Elements i … i + 3, i a multiple of 4; those from `end` on are 0. `aligned`: x begins at a multiple of 16 bytes.
@@ -374,10 +374,10 @@ __device__ void encode_whole(const Source& source, std::uint32_t piece, const Wi
   const std::uint32_t bucket = shape.team == 1 ? piece : blockIdx.x;
   const std::size_t mine = first_of_lane(piece);
   float norm = kind == detail::Norm::l2 ? team_l2(source, Place(shape), shape.team) : 0.0f;
-  const Piece held = source.whole_piece(bucket, mine);
-  if (kind == detail::Norm::max) norm = norm_of_bits(team_max(largest_bits(held), shape.team));
+  const Piece values = source.whole_piece(bucket, mine);
+  if (kind == detail::Norm::max) norm = norm_of_bits(team_max(largest_bits(values), shape.team));
   write_scale<Rule>(norm, bucket, shape.team == 1 || threadIdx.x < 32, shape, wire);
-  write_whole_piece<Rule>(held, norm, mine, draws, wire + shape.scale_bytes);
+  write_whole_piece<Rule>(values, norm, mine, draws, wire + shape.scale_bytes);
 }
 
 /// Encodes a bucket of any length, whose last piece may be short.

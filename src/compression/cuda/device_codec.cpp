@@ -54,12 +54,12 @@ Wires checked_wires(std::span<const DeviceSpan<const std::byte>> wires, std::siz
     throw std::invalid_argument(
         fmt::format("{} wires cannot be added up: a kernel takes 1 to {}", wires.size(), most_wires));
   }
-  Wires all{};
+  Wires addresses{};
   for (const auto& wire : wires) {
     check_wire(wire, bytes);
-    all.of[all.count++] = wire.device_address();
+    addresses.of[addresses.count++] = wire.device_address();
   }
-  return all;
+  return addresses;
 }
 
 using detail::Norm;
@@ -87,10 +87,10 @@ class DeviceBucketed final : public DeviceCodec {
   }
   void reduce(std::span<const DeviceSpan<const std::byte>> wires, std::size_t n, DeviceSpan<std::byte> out,
               const RandomDraw& draw, DeviceSpan<std::byte>, cudaStream_t stream) const override {
-    const Wires all = checked_wires(wires, wire_bytes(n));
+    const Wires addresses = checked_wires(wires, wire_bytes(n));
     check_wire(out, wire_bytes(n));
     if (n == 0) return;
-    kernels_.reduce(all, shape(n), norm_, detail::Draws(draw), out.device_address(), stream);
+    kernels_.reduce(addresses, shape(n), norm_, detail::Draws(draw), out.device_address(), stream);
   }
 
  private:
@@ -142,11 +142,11 @@ class DeviceTernGrad final : public DeviceCodec {
   }
   void reduce(std::span<const DeviceSpan<const std::byte>> wires, std::size_t n, DeviceSpan<std::byte> out,
               const RandomDraw& draw, DeviceSpan<std::byte> workspace, cudaStream_t stream) const override {
-    const Wires all = checked_wires(wires, wire_bytes(n));
+    const Wires addresses = checked_wires(wires, wire_bytes(n));
     check_wire(out, wire_bytes(n));
     check_workspace(workspace, workspace_bytes(n));
     if (n == 0) return;
-    terngrad_reduce(all, n, clip_, detail::Draws(draw), out.device_address(), workspace.device_address(), stream);
+    terngrad_reduce(addresses, n, clip_, detail::Draws(draw), out.device_address(), workspace.device_address(), stream);
   }
 
  private:

@@ -417,8 +417,8 @@ __global__ void scatter_bits(const std::byte* wire, TopKWire w, Scatter how, flo
 
 __global__ void mark_damage(std::size_t n, const std::uint32_t* damaged, float* out) {
   const std::size_t step = std::size_t{gridDim.x} * blockDim.x;
-  const bool all = *damaged != 0;
-  for (std::size_t i = kernels::cuda::element_of_thread(); i < n && all; i += step) out[i] = not_finite;
+  const bool is_damaged = *damaged != 0;
+  for (std::size_t i = kernels::cuda::element_of_thread(); i < n && is_damaged; i += step) out[i] = not_finite;
 }
 
 /// Blocks that go on over all elements: few, since most calls have nothing to do.

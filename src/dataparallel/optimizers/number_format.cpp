@@ -148,8 +148,8 @@ std::unique_ptr<UpdateFormat> make_update_format(std::string_view name) {
 std::string with_update_format(std::string_view optimizer, std::string_view format) {
   (void)make_update_format(format);
   core::ParsedName name = core::parse_name(optimizer);
-  const auto given = name.parameters.find("update");
-  if (given != name.parameters.end() && given->second != format)
+  const auto update = name.parameters.find("update");
+  if (update != name.parameters.end() && update->second != format)
     throw core::UsageError(
         fmt::format("optimizer '{}' and --update {} name two formats for the weights; give one", optimizer, format));
   if (format != "fp32") name.parameters["update"] = format;
@@ -158,16 +158,16 @@ std::string with_update_format(std::string_view optimizer, std::string_view form
 
 std::string update_format_of(std::string_view optimizer) {
   const core::ParsedName name = core::parse_name(optimizer);
-  const auto given = name.parameters.find("update");
-  return given == name.parameters.end() ? "fp32" : given->second;
+  const auto update = name.parameters.find("update");
+  return update == name.parameters.end() ? "fp32" : update->second;
 }
 
 std::unique_ptr<Optimizer> make_rounded(std::unique_ptr<Optimizer> inside, std::string_view format,
                                         const OptimizerScope& s) {
-  auto made = make_update_format(format);
-  if (!made) return inside;
+  auto update_format = make_update_format(format);
+  if (!update_format) return inside;
   std::string name = with_update_format(inside->name(), format);
-  return std::make_unique<Rounded>(std::move(name), std::move(inside), std::move(made), s);
+  return std::make_unique<Rounded>(std::move(name), std::move(inside), std::move(update_format), s);
 }
 
 }  // namespace gradmeter::dataparallel

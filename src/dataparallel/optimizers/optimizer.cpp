@@ -171,17 +171,17 @@ constexpr std::array optimizer_rows{
 std::span<const OptimizerInfo> optimizers() { return optimizer_rows; }
 
 std::unique_ptr<Optimizer> make_optimizer(std::string_view text, const OptimizerScope& scope) {
-  core::ParsedName given = core::parse_name(text);
+  core::ParsedName parsed = core::parse_name(text);
   const std::string format = update_format_of(text);
-  given.parameters.erase("update");
-  std::vector<std::string> known;
+  parsed.parameters.erase("update");
+  std::vector<std::string> names;
   for (const auto& o : optimizer_rows) {
-    if (o.name == given.base) {
-      return make_rounded(o.make(core::with_defaults("optimizer", o.name, o.parameters, given), scope), format, scope);
+    if (o.name == parsed.base) {
+      return make_rounded(o.make(core::with_defaults("optimizer", o.name, o.parameters, parsed), scope), format, scope);
     }
-    known.emplace_back(o.name);
+    names.emplace_back(o.name);
   }
-  core::refuse_unknown("optimizer", given.base, known);
+  core::refuse_unknown("optimizer", parsed.base, names);
 }
 
 std::size_t optimizer_bytes(std::string_view name, std::size_t elements) {

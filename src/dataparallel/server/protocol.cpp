@@ -25,8 +25,8 @@ Sharding::Sharding(std::size_t elements, std::uint32_t servers, std::size_t grai
 }
 
 std::size_t Sharding::chunks(std::uint32_t server) const {
-  const std::size_t all = (elements_ + chunk_elements_ - 1) / chunk_elements_;
-  return all > server ? (all - server - 1) / servers_ + 1 : 0;
+  const std::size_t chunks = (elements_ + chunk_elements_ - 1) / chunk_elements_;
+  return chunks > server ? (chunks - server - 1) / servers_ + 1 : 0;
 }
 
 Range Sharding::chunk(std::uint32_t server, std::size_t i) const {

@@ -332,8 +332,8 @@ void ServedChunk::fold(ExecutionContext& f) {
   Change sum{.worker = first.worker, .base = first.base, .size = first.size, .memory = spare_.take(range_.count)};
   const double n = double(range_.count), count = double(terms_.size());
   f.submit("server.sum", {n * (count - 1), 4 * n * (count + 1)}, [&] {
-    const auto all = mean_of(terms(), 0, range_.count, 1, sum.memory);
-    if (all.data() != sum.memory.data()) std::ranges::copy(all, sum.memory.begin());
+    const auto mean = mean_of(terms(), 0, range_.count, 1, sum.memory);
+    if (mean.data() != sum.memory.data()) std::ranges::copy(mean, sum.memory.begin());
   });
   sum.values = sum.memory;
   drop_terms();

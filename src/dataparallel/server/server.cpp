@@ -321,18 +321,18 @@ std::vector<WeightsInPlace> Server::held_weights() const {
 }
 
 Observations Server::observed() const {
-  Observations all;
+  Observations observations;
   for (const ServedChunk& chunk : chunks_) {
     const Observations o = chunk.observed();
-    if (all.staleness.size() < o.staleness.size()) all.staleness.resize(o.staleness.size(), 0);
-    for (std::size_t k = 0; k < o.staleness.size(); ++k) all.staleness[k] += o.staleness[k];
-    all.staleness_under_way += o.staleness_under_way;
-    all.applied = std::max(all.applied, o.applied);
-    all.largest_gap = std::max(all.largest_gap, o.largest_gap);
-    all.dropped += o.dropped;
-    all.held_s += o.held_s / static_cast<double>(chunks_.size());
+    if (observations.staleness.size() < o.staleness.size()) observations.staleness.resize(o.staleness.size(), 0);
+    for (std::size_t k = 0; k < o.staleness.size(); ++k) observations.staleness[k] += o.staleness[k];
+    observations.staleness_under_way += o.staleness_under_way;
+    observations.applied = std::max(observations.applied, o.applied);
+    observations.largest_gap = std::max(observations.largest_gap, o.largest_gap);
+    observations.dropped += o.dropped;
+    observations.held_s += o.held_s / static_cast<double>(chunks_.size());
   }
-  return all;
+  return observations;
 }
 
 }  // namespace gradmeter::dataparallel

@@ -198,8 +198,8 @@ class EvolutionStrategies final : public Strategy {
       std::ranges::copy(center_.buffer.values<float>(), p.begin());
       for (std::size_t begin = 0, end = 0; begin < runs_.size(); begin = end) {
         for (std::size_t weights = 0; end < runs_.size() && weights < stretch; ++end) weights += runs_[end].count;
-        const auto some = std::span<const NoiseRun>(runs_).subspan(begin, end - begin);
-        for (std::size_t k = 0; k < gains.size(); ++k) add_signs(p, some, noise(step, k), scale * gains[k]);
+        const auto block_runs = std::span<const NoiseRun>(runs_).subspan(begin, end - begin);
+        for (std::size_t k = 0; k < gains.size(); ++k) add_signs(p, block_runs, noise(step, k), scale * gains[k]);
       }
     });
   }

@@ -256,7 +256,7 @@ class DPsgd final : public Strategy {
   void evaluation_weights(Worker& w, Buffer to) override { mean_weights(w, to); }
 
   Forecast predict(const ForecastInput& s) const override {
-    Forecast all;
+    Forecast forecast;
     const int ranks = static_cast<int>(s.ranks);
     const std::uint64_t period = neighbour_period(graph_, ranks), past = s.first_step - 1;
     for (std::uint64_t number = 1; s.ranks > 1 && number <= period; ++number) {
@@ -266,9 +266,9 @@ class DPsgd final : public Strategy {
       std::uint32_t senders = 0;
       for (int r = 0; r < ranks; ++r) senders += neighbours(graph_, r, ranks, number).empty() ? 0 : 1;
       const std::uint64_t messages = steps * static_cast<std::uint64_t>(most_neighbours(graph_, ranks));
-      all += forecast_messages(s, senders, messages, messages * s.elements * sizeof(float));
+      forecast += forecast_messages(s, senders, messages, messages * s.elements * sizeof(float));
     }
-    return all;
+    return forecast;
   }
 
  private:

@@ -120,11 +120,11 @@ class FollowingPeriod final : public BlockPeriod {
     w.fabric().wait(w.fabric().all_gather(w.axis(), periods_));
     std::size_t other = rank;
     w.queue().at_once([&] {
-      const auto all = periods_.values<float>();
-      const auto found = std::ranges::find_if(all, [&](float p) {
+      const auto periods = periods_.values<float>();
+      const auto found = std::ranges::find_if(periods, [&](float p) {
         return std::bit_cast<std::uint32_t>(p) != std::bit_cast<std::uint32_t>(as_float(period_));
       });
-      if (found != all.end()) other = static_cast<std::size_t>(found - all.begin());
+      if (found != periods.end()) other = static_cast<std::size_t>(found - periods.begin());
     });
     if (other == rank) return;
     throw core::WrongResult(fmt::format(
@@ -385,8 +385,8 @@ std::vector<Fragment> fragments_of(std::span<const model::Tensor> tensors, std::
                    .count = end - begin,
                    .first = rule.every - rule.every * f / rule.fragments,
                    .every = rule.every});
-    for (const Bucket& all : make_buckets(tensors, elements, 0)) {
-      for (const allreduce::TensorPart& t : all.parts) {
+    for (const Bucket& bucket : make_buckets(tensors, elements, 0)) {
+      for (const allreduce::TensorPart& t : bucket.parts) {
         const std::size_t at = std::max(t.offset, begin), last = std::min(t.offset + t.count, end);
         if (at >= last) continue;
         const bool whole = last - at == t.count;
@@ -458,11 +458,11 @@ class Diloco final : public Strategy {
 
   Forecast predict(const ForecastInput& s) const override {
     const std::uint64_t before = s.first_step - 1;
-    Forecast all;
+    Forecast forecast;
     for (const Fragment& f : fragments_of(s.tensors, s.elements, rule_)) {
-      all += forecast_all_reduce(s, f.count, f.tensor_layout()).times(f.ended(before + s.steps) - f.ended(before));
+      forecast += forecast_all_reduce(s, f.count, f.tensor_layout()).times(f.ended(before + s.steps) - f.ended(before));
     }
-    return all;
+    return forecast;
   }
 
  private:

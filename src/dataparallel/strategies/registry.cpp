@@ -21,17 +21,17 @@ std::span<const StrategyInfo> strategies() {
 }
 
 StrategyPtr find_strategy(std::string_view text) {
-  const core::ParsedName given = core::parse_name(text);
-  std::vector<std::string> known;
+  const core::ParsedName parsed = core::parse_name(text);
+  std::vector<std::string> names;
   for (const StrategyInfo& s : strategies()) {
-    if (s.name == given.base) {
-      auto choice = std::make_shared<StrategyChoice>(s, core::with_defaults("strategy", s.name, s.parameters, given));
+    if (s.name == parsed.base) {
+      auto choice = std::make_shared<StrategyChoice>(s, core::with_defaults("strategy", s.name, s.parameters, parsed));
       (void)choice->make({});  // a wrong value is wrong whatever the rest: report it now
       return choice;
     }
-    known.emplace_back(s.name);
+    names.emplace_back(s.name);
   }
-  core::refuse_unknown("strategy", given.base, known);
+  core::refuse_unknown("strategy", parsed.base, names);
 }
 
 }  // namespace gradmeter::dataparallel

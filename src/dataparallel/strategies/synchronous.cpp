@@ -45,15 +45,15 @@ class Sync final : public Strategy {
 
   Forecast predict(const ForecastInput& s) const override {
     const auto buckets = this->buckets(s);
-    Forecast all;
+    Forecast forecast;
     for (const auto& phase : compression::warm_up_phases(s.codec, s.first_step - 1, s.steps)) {
       ForecastInput like = s;
       like.codec = phase.codec;
       Forecast step;
       for (const Bucket& b : buckets) step += forecast_all_reduce(like, b.count, b.tensor_layout());
-      all += step.times(phase.steps);
+      forecast += step.times(phase.steps);
     }
-    return all;
+    return forecast;
   }
 
  private:

@@ -58,12 +58,12 @@ FoundCase find_case(const Problem& p, const runtime::Device& device, std::string
 }  // namespace
 
 std::vector<KernelCaseInfo> kernel_cases(const runtime::Device& device) {
-  std::vector<KernelCaseInfo> all;
+  std::vector<KernelCaseInfo> cases;
   for (const OpBackend& b : op_backends())
-    if (b.device == device.name() && !b.is_definition) all.push_back(case_of(b));
+    if (b.device == device.name() && !b.is_definition) cases.push_back(case_of(b));
   for (const KernelCaseInfo& row : others())
-    if (row.device == device.name()) all.push_back(row);
-  return all;
+    if (row.device == device.name()) cases.push_back(row);
+  return cases;
 }
 
 void add_kernel_case(const KernelCaseInfo& row) { others().push_back(row); }

@@ -15,9 +15,9 @@ using onednn::Type;
 using Description = dnnl::memory::desc;
 
 dnnl::memory::dims dims(std::initializer_list<std::size_t> extents) {
-  dnnl::memory::dims all;
-  for (const std::size_t n : extents) all.push_back(onednn::dim(n));
-  return all;
+  dnnl::memory::dims dims;
+  for (const std::size_t n : extents) dims.push_back(onednn::dim(n));
+  return dims;
 }
 
 class ConvMaker {
@@ -146,10 +146,10 @@ std::unique_ptr<Op> make_conv_op(const Problem& p, const OpOptions& o, runtime::
   return onednn::make_primitive_op(
       onednn::checked("creation of a convolution primitive",
                       [&] {
-                        auto made =
+                        auto prepared =
                             ConvMaker(std::get<ConvShape>(p.shape), p.precision, o.training, engine).make(p.pass);
-                        if (o.quantization) onednn::quantize(*o.quantization, 0, made);
-                        return made;
+                        if (o.quantization) onednn::quantize(*o.quantization, 0, prepared);
+                        return prepared;
                       }),
       {.flops = flops(p), .bytes = bytes(p)}, engine, device);
 }

@@ -28,9 +28,9 @@ std::shared_ptr<CudnnLibrary> CudnnLibrary::of_device() {
   runtime::check_cuda(cudaGetDevice(&device), "cudaGetDevice");
   const std::lock_guard lock(mutex);
   if (auto known = by_device[device].lock()) return known;
-  auto made = std::make_shared<CudnnLibrary>();
-  by_device[device] = made;
-  return made;
+  auto library = std::make_shared<CudnnLibrary>();
+  by_device[device] = library;
+  return library;
 }
 
 cudnnDataType_t cudnn_type(Precision p) {

@@ -69,15 +69,15 @@ OperandLists rnn_operands(const RnnShape& s, Pass pass, bool training, const Rnn
   const RnnSizes n(s);
   const Operand output = plain_operand("output", e.layer, n.output);
   const Operand kept{.name = "kept", .format = nullptr, .stored_bytes = kept_bytes};  // only its own backend reads it
-  OperandLists all{layer_operands(s.cell, n, e), {output}};
+  OperandLists operands{layer_operands(s.cell, n, e), {output}};
   if (pass == Pass::forward) {
-    if (training) all.outputs.push_back(kept);
-    return all;
+    if (training) operands.outputs.push_back(kept);
+    return operands;
   }
   for (const Operand& o : {output, kept, plain_operand("output gradient", e.gradient, n.output)})
-    all.inputs.push_back(o);
-  all.outputs = gradient_operands(s.cell, n, e);
-  return all;
+    operands.inputs.push_back(o);
+  operands.outputs = gradient_operands(s.cell, n, e);
+  return operands;
 }
 
 namespace {

@@ -83,8 +83,8 @@ class PinnedLosses {
   std::vector<CrossEntropy*> free_;
 };
 PinnedLosses& pinned_losses() {
-  static auto& all = *new PinnedLosses;
-  return all;
+  static auto& losses = *new PinnedLosses;
+  return losses;
 }
 
 /// The receiver gets the loss when the queue is waited for.
@@ -301,8 +301,8 @@ class CudaLoops final : public Loops {
 }  // namespace
 
 void add_cuda_loops() {
-  static const CudaLoops all;
-  add_loops("cuda", all);
+  static const CudaLoops cuda_loops;
+  add_loops("cuda", cuda_loops);
 }
 
 }  // namespace gradmeter::kernels::cuda

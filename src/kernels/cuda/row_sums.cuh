@@ -48,9 +48,9 @@ __global__ void add_rows_by_pieces(Rows matrix, std::size_t rows, std::size_t co
   sums[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
   if (threadIdx.y != 0 || column >= columns) return;
-  float all = 0;
-  for (unsigned piece = 0; piece < blockDim.y; ++piece) all += sums[piece][threadIdx.x];
-  to(row_block * columns + column, all);
+  float total = 0;
+  for (unsigned piece = 0; piece < blockDim.y; ++piece) total += sums[piece][threadIdx.x];
+  to(row_block * columns + column, total);
 }
 
 template <class Rows, class To>

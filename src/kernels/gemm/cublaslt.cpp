@@ -170,9 +170,9 @@ class LtOp final : public DeviceOp {
   }
   static std::vector<Operand> inputs_of(const Problem& p, const Forms& f) {
     const LtTypes t = types_of(p.precision);
-    std::vector<Operand> all{operand("a", t.a, f.a, t.is_narrow), operand("b", t.b, f.b, t.is_narrow)};
-    if (std::get<GemmShape>(p.shape).bias) all.push_back(operand("bias", t.bias, f.bias, false));
-    return all;
+    std::vector<Operand> operands{operand("a", t.a, f.a, t.is_narrow), operand("b", t.b, f.b, t.is_narrow)};
+    if (std::get<GemmShape>(p.shape).bias) operands.push_back(operand("bias", t.bias, f.bias, false));
+    return operands;
   }
   static Operand output_of(const Problem& p, const Forms& f) {
     const bool is_larger = f.c.stored_elements() != f.c.plain_elements();

@@ -21,11 +21,11 @@ std::shared_ptr<const LtHandle> library_of_device() {
   int device = 0;
   runtime::check_cuda(cudaGetDevice(&device), "cudaGetDevice");
   const std::lock_guard lock(mutex);
-  if (auto known = by_device[device].lock()) return known;
-  const auto made = std::make_shared<LtHandle>();
-  check_cublaslt(cublasLtCreate(made->receive()), "cublasLtCreate");
-  by_device[device] = made;
-  return made;
+  if (auto kept = by_device[device].lock()) return kept;
+  const auto handle = std::make_shared<LtHandle>();
+  check_cublaslt(cublasLtCreate(handle->receive()), "cublasLtCreate");
+  by_device[device] = handle;
+  return handle;
 }
 
 /// NVIDIA's advice: 32 MiB on Hopper and later, else 4.
@@ -166,8 +166,8 @@ const LtProduct::Chosen& LtProduct::chosen_for(const Alignments& aligned) {
   if (const auto known = chosen_.find(aligned); known != chosen_.end()) return known->second;
   constexpr int most_candidates = 64;
   const bool is_search = choice_ == AlgorithmSearch::exhaustive;
-  const std::vector<Candidate> all = candidates(aligned, is_search ? most_candidates : 1);
-  const Candidate best = fastest(all).value_or(all.front());
+  const std::vector<Candidate> measured = candidates(aligned, is_search ? most_candidates : 1);
+  const Candidate best = fastest(measured).value_or(measured.front());
   return chosen_[aligned] = {best.algorithm, device_.allocate(core::Element::i8, best.workspace_bytes)};
 }
 
@@ -193,13 +193,13 @@ std::vector<LtProduct::Candidate> LtProduct::candidates(const Alignments& aligne
   check_cublaslt(cublasLtMatmulAlgoGetHeuristic(library_->get(), description_.get(), b_.get(), a_.get(), c_.get(),
                                                 c_.get(), preference.get(), most, results.data(), &count),
                  "cublasLtMatmulAlgoGetHeuristic");
-  std::vector<Candidate> all;
+  std::vector<Candidate> usable;
   for (const auto& r : std::span(results).first(static_cast<std::size_t>(count)))
-    if (r.state == CUBLAS_STATUS_SUCCESS) all.push_back({r.algo, r.workspaceSize});
-  if (all.empty())
+    if (r.state == CUBLAS_STATUS_SUCCESS) usable.push_back({r.algo, r.workspaceSize});
+  if (usable.empty())
     throw core::BackendError("cuBLASLt", "cublasLtMatmulAlgoGetHeuristic",
                              fmt::format("it has no algorithm for {}", text(p_.shape)));
-  return all;
+  return usable;
 }
 
 /// Chooses by times on this device, with operands that are read repeatedly; none: there was no choice.
@@ -260,9 +260,9 @@ void LtProduct::run(const LtOperands& o, cudaStream_t stream) {
 }
 
 std::size_t LtProduct::workspace_bytes() const {
-  std::size_t all = 0;
-  for (const auto& [aligned, chosen] : chosen_) all += chosen.workspace.buffer.bytes();
-  return all;
+  std::size_t bytes = 0;
+  for (const auto& [aligned, chosen] : chosen_) bytes += chosen.workspace.buffer.bytes();
+  return bytes;
 }
 
 std::string LtProduct::algorithm() const {

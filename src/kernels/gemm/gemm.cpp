@@ -48,9 +48,9 @@ Operand floats(std::string_view name, std::size_t n, bool is_added_to = false) {
 }
 
 std::vector<Operand> operands_of(const GemmShape& s) {
-  std::vector<Operand> all{floats("a", s.count * s.m * s.k), floats("b", s.count * s.k * s.n)};
-  if (s.bias) all.push_back(floats("bias", s.n));
-  return all;
+  std::vector<Operand> operands{floats("a", s.count * s.m * s.k), floats("b", s.count * s.k * s.n)};
+  if (s.bias) operands.push_back(floats("bias", s.n));
+  return operands;
 }
 
 class ReferenceGemm final : public HostOp {

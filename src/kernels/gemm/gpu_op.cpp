@@ -8,9 +8,9 @@ namespace gradmeter::kernels::cuda {
 namespace {
 
 std::vector<Operand> factors_of(const GemmShape& s, core::Element e) {
-  std::vector<Operand> all{plain_operand("a", e, s.count * s.m * s.k), plain_operand("b", e, s.count * s.k * s.n)};
-  if (s.bias) all.push_back(plain_operand("bias", core::Element::f32, s.n));
-  return all;
+  std::vector<Operand> operands{plain_operand("a", e, s.count * s.m * s.k), plain_operand("b", e, s.count * s.k * s.n)};
+  if (s.bias) operands.push_back(plain_operand("bias", core::Element::f32, s.n));
+  return operands;
 }
 
 template <class T>

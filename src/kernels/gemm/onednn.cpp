@@ -44,14 +44,15 @@ onednn::PreparedPrimitive prepared(const Problem& p, const OpOptions& o, const d
   const auto wanted = s.packed ? dnnl::memory::desc({onednn::dim(s.k), onednn::dim(s.n)}, t.right, Tag::any) : b;
   const dnnl::matmul::primitive_desc d(
       s.bias ? dnnl::matmul::desc(a, wanted, bias, c) : dnnl::matmul::desc(a, wanted, c), attributes(s), engine);
-  onednn::PreparedPrimitive made{.primitive = dnnl::matmul(d),
-                                 .scratchpad = d.scratchpad_desc(),
-                                 .implementation = d.impl_info_str(),
-                                 .inputs = {{"a", DNNL_ARG_SRC, a, a}, {"b", DNNL_ARG_WEIGHTS, d.weights_desc(), b}},
-                                 .outputs = {{"c", DNNL_ARG_DST, c, c, s.accumulate}}};
-  if (s.bias) made.inputs.push_back({"bias", DNNL_ARG_BIAS, bias, bias});
-  if (o.quantization) onednn::quantize(*o.quantization, 1, made);
-  return made;
+  onednn::PreparedPrimitive prepared{
+      .primitive = dnnl::matmul(d),
+      .scratchpad = d.scratchpad_desc(),
+      .implementation = d.impl_info_str(),
+      .inputs = {{"a", DNNL_ARG_SRC, a, a}, {"b", DNNL_ARG_WEIGHTS, d.weights_desc(), b}},
+      .outputs = {{"c", DNNL_ARG_DST, c, c, s.accumulate}}};
+  if (s.bias) prepared.inputs.push_back({"bias", DNNL_ARG_BIAS, bias, bias});
+  if (o.quantization) onednn::quantize(*o.quantization, 1, prepared);
+  return prepared;
 }
 
 }  // namespace

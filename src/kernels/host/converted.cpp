@@ -209,14 +209,14 @@ bool is_packed_weights(const Operand& o) {
 }
 
 std::vector<ConvertedOperand> in_bf16(std::span<const Operand> in_fp32, KernelKind operation) {
-  std::vector<ConvertedOperand> all;
+  std::vector<ConvertedOperand> operands;
   for (const Operand& o : in_fp32) {
-    ConvertedOperand& c = all.emplace_back(ConvertedOperand{o});
+    ConvertedOperand& c = operands.emplace_back(ConvertedOperand{o});
     if (!is_kept_in_bf16(o, operation)) continue;
     c = converted(o, bf16_conversion);
     if (is_packed_weights(o)) c.operand.stored_bytes = o.stored_bytes, c.conversion = nullptr;
   }
-  return all;
+  return operands;
 }
 
 std::string by_conversion(const Op& in_fp32) { return in_fp32.implementation() + ", bf16 by conversion"; }

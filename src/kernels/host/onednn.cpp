@@ -88,16 +88,16 @@ const NumberFormat& format_of(Type t) {
 }
 
 std::vector<Operand> operands(const std::vector<Argument>& arguments) {
-  std::vector<Operand> all;
+  std::vector<Operand> operands;
   for (const Argument& a : arguments) {
-    Operand& o = all.emplace_back(
+    Operand& o = operands.emplace_back(
         Operand{.name = a.name, .format = nullptr, .stored_bytes = a.stored.get_size(), .is_added_to = a.is_added_to});
     if (a.plain.is_zero()) continue;
     o.format = &format_of(a.plain.data_type());
     o.elements = a.plain.get_size() / o.format->bytes;
     o.packed = a.stored != a.plain;
   }
-  return all;
+  return operands;
 }
 
 /// The same layout with another type of numbers.

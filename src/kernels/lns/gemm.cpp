@@ -227,9 +227,9 @@ std::unique_ptr<Op> decoding(const Lns& lns, const Operand& o) {
 }
 
 std::vector<Operand> operands_of(const GemmShape& s, const Lns& lns) {
-  std::vector<Operand> all{matrix(lns, "a", s.m * s.k), matrix(lns, "b", s.k * s.n)};
-  if (s.bias) all.push_back(matrix(lns, "bias", s.n));
-  return all;
+  std::vector<Operand> operands{matrix(lns, "a", s.m * s.k), matrix(lns, "b", s.k * s.n)};
+  if (s.bias) operands.push_back(matrix(lns, "bias", s.n));
+  return operands;
 }
 
 GemmShape product_alone(GemmShape s) {

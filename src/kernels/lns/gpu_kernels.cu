@@ -214,12 +214,12 @@ __global__ void lns_each_row(System s, const float* logits, const std::int32_t* 
 
 /// Adds in one thread, in the order of the rows.
 __global__ void lns_add_rows_up(LnsRows rows, std::size_t count, CrossEntropy* total) {
-  CrossEntropy all{0, 0};
+  CrossEntropy sum{0, 0};
   for (std::size_t r = 0; r < count; ++r) {
-    all.loss_sum += rows.loss[r];
-    all.correct += static_cast<std::size_t>(rows.correct[r]);
+    sum.loss_sum += rows.loss[r];
+    sum.correct += static_cast<std::size_t>(rows.correct[r]);
   }
-  *total = all;
+  *total = sum;
 }
 
 void check_change(const char* what, DeviceSpan<float> w, DeviceSpan<const float> other, DeviceSpan<float> carry) {

@@ -55,11 +55,11 @@ class Tables {
 const DeviceLnsTables& device_lns_tables(unsigned fraction_bits) {
   static std::mutex mutex;
   // Never freed, since streams may end after all else.
-  static auto& all = *new std::map<std::pair<int, unsigned>, Tables>;
+  static auto& tables = *new std::map<std::pair<int, unsigned>, Tables>;
   int device = 0;
   runtime::check_cuda(cudaGetDevice(&device), "cudaGetDevice");
   const std::lock_guard lock(mutex);
-  return all.try_emplace({device, fraction_bits}, fraction_bits).first->second.view();
+  return tables.try_emplace({device, fraction_bits}, fraction_bits).first->second.view();
 }
 
 // Products in the logarithmic number system, with the bits of lns/gemm.cpp on the host for logarithmic sums; linear
@@ -74,9 +74,9 @@ Operand logarithms(unsigned fraction_bits, std::string_view name, std::size_t el
           .stored_bytes = elements * sizeof(Lns16)};
 }
 std::vector<Operand> operands_of(const GemmShape& s, unsigned bits) {
-  std::vector<Operand> all{logarithms(bits, "a", s.m * s.k), logarithms(bits, "b", s.k * s.n)};
-  if (s.bias) all.push_back(logarithms(bits, "bias", s.n));
-  return all;
+  std::vector<Operand> operands{logarithms(bits, "a", s.m * s.k), logarithms(bits, "b", s.k * s.n)};
+  if (s.bias) operands.push_back(logarithms(bits, "bias", s.n));
+  return operands;
 }
 GemmShape product_alone(GemmShape s) {
   s.bias = false, s.activation = Activation::none;

@@ -128,10 +128,10 @@ void softmax(const Lns& lns, std::span<const Lns16> logits, Lns16 largest, std::
 
 std::vector<std::uint16_t> lns_exponentials(unsigned fraction_bits) {
   const Lns lns(fraction_bits);
-  std::vector<std::uint16_t> all(std::size_t{Lns16::code_mask} + 1);
-  for (std::size_t code = 0; code < all.size(); ++code)
-    all[code] = exponential(lns, Lns16::from(code > 0, static_cast<std::int32_t>(code))).bits;
-  return all;
+  std::vector<std::uint16_t> exponentials(std::size_t{Lns16::code_mask} + 1);
+  for (std::size_t code = 0; code < exponentials.size(); ++code)
+    exponentials[code] = exponential(lns, Lns16::from(code > 0, static_cast<std::int32_t>(code))).bits;
+  return exponentials;
 }
 
 CrossEntropy lns_softmax_cross_entropy(const Lns& lns, std::span<const float> logits,
@@ -141,21 +141,21 @@ CrossEntropy lns_softmax_cross_entropy(const Lns& lns, std::span<const float> lo
   if (!gradient.empty()) require_elements("lns_softmax_cross_entropy: gradient", gradient.size(), logits.size());
   const Lns16 one = Lns16::from(false, Lns16::one), factor = lns.encode(double{scale});
   std::vector<Lns16> x(classes), p(classes);
-  CrossEntropy all{};
+  CrossEntropy total{};
   for (std::size_t row = 0; row < labels.size(); ++row) {
     const std::span<const float> values = logits.subspan(row * classes, classes);
     const auto label = static_cast<std::size_t>(labels[row]);
     lns_encode(lns, values, x);
     const auto top = static_cast<std::size_t>(std::ranges::max_element(values) - values.begin());
     softmax(lns, x, x[top], p);
-    all.loss_sum += lns_negative_log(lns.fraction_bits(), p[label]);
-    all.correct += top == label ? 1 : 0;
+    total.loss_sum += lns_negative_log(lns.fraction_bits(), p[label]);
+    total.correct += top == label ? 1 : 0;
     if (gradient.empty()) continue;
     p[label] = lns.subtract(p[label], one);
     for (Lns16& d : p) d = lns.multiply(d, factor);
     lns_decode(lns, p, gradient.subspan(row * classes, classes));
   }
-  return all;
+  return total;
 }
 
 }  // namespace gradmeter::kernels

@@ -101,9 +101,9 @@ double lns_g(unsigned fraction_bits, double d, bool opposite) {
 std::int32_t LnsKnots::g(unsigned fraction_bits, std::uint32_t d, bool opposite) const {
   if (d >= entries) return 0;
   if (opposite && d < near_count(arc)) return near[d];
-  const std::uint32_t held = std::min(d, (8U << fraction_bits) - 1);
-  const std::size_t i = arc_of(arc, fraction_bits, held, opposite);
-  const std::int32_t rise = Arc{arc, fraction_bits, opposite, held, 1}.rise({value[i], slope[i], curve[i]}, 0);
+  const std::uint32_t clamped = std::min(d, (8U << fraction_bits) - 1);
+  const std::size_t i = arc_of(arc, fraction_bits, clamped, opposite);
+  const std::int32_t rise = Arc{arc, fraction_bits, opposite, clamped, 1}.rise({value[i], slope[i], curve[i]}, 0);
   return ((value[i] + rise) * unit(arc)) >> 16;
 }
 

@@ -49,16 +49,16 @@ struct Change {
 
   // Computes G+ or G− from an arc. `d` is a distance of codes.
   HWY_INLINE __m512i FromArc(__m512i d, __mmask32 opposite) const {
-    const __m512i held = _mm512_min_epu16(d, _mm512_set1_epi16((8 << F) - 1));
-    __m512i place = _mm512_slli_epi16(held, 15 - shift), i = _mm512_srli_epi16(held, shift);
+    const __m512i clamped = _mm512_min_epu16(d, _mm512_set1_epi16((8 << F) - 1));
+    __m512i place = _mm512_slli_epi16(clamped, 15 - shift), i = _mm512_srli_epi16(clamped, shift);
     if (arc == LnsArc::line) {
       place = _mm512_and_si512(place, _mm512_set1_epi16(0x7fff));
       i = _mm512_mask_add_epi16(i, opposite, i, _mm512_set1_epi16(LnsKnots::arcs));
     } else {
       constexpr std::int16_t to_middle = (2 * LnsKnots::first_equal + 1) << shift;
-      const __m512i equal = _mm512_srli_epi16(_mm512_add_epi16(held, _mm512_set1_epi16(to_middle)), shift + 1);
+      const __m512i equal = _mm512_srli_epi16(_mm512_add_epi16(clamped, _mm512_set1_epi16(to_middle)), shift + 1);
       i = _mm512_add_epi16(i, _mm512_set1_epi16(LnsKnots::narrow));
-      i = _mm512_mask_min_epu16(equal, opposite, _mm512_srli_epi16(held, shift - 2), i);
+      i = _mm512_mask_min_epu16(equal, opposite, _mm512_srli_epi16(clamped, shift - 2), i);
     }
     __m512i climb = slope(i);
     if (arc == LnsArc::parabola) climb = _mm512_add_epi16(climb, _mm512_mulhi_epi16(curve(i), place));

@@ -78,16 +78,16 @@ __global__ void sum_blocks(PieceTable table, Squares squares, UpdateGate gate, T
   const std::size_t whole = block.elements / lanes * lanes;
   TwoSums s;
   for (std::size_t i = lane; i < whole; i += lanes) {
-    const TwoSums one = squares.at(block.begin + i, u);
-    s.first += one.first;
-    s.second += one.second;
+    const TwoSums term = squares.at(block.begin + i, u);
+    s.first += term.first;
+    s.second += term.second;
   }
   s = {add_lanes(s.first), add_lanes(s.second)};
   if (lane != 0 || number >= table.first_block[table.count]) return;
   for (std::size_t i = whole; i < block.elements; ++i) {
-    const TwoSums one = squares.at(block.begin + i, u);
-    s.first += one.first;
-    s.second += one.second;
+    const TwoSums term = squares.at(block.begin + i, u);
+    s.first += term.first;
+    s.second += term.second;
   }
   blocks[number] = s;
 }

@@ -57,8 +57,8 @@ class RowSums {
 inline float plane_sum(std::span<const float> plane) {
   std::array<float, sums_of_plane> sums{};
   for (std::size_t first = 0; first < plane.size(); first += sums_of_plane) {
-    const auto some = plane.subspan(first, std::min(sums_of_plane, plane.size() - first));
-    for (std::size_t i = 0; i < some.size(); ++i) sums[i] += some[i];
+    const auto row = plane.subspan(first, std::min(sums_of_plane, plane.size() - first));
+    for (std::size_t i = 0; i < row.size(); ++i) sums[i] += row[i];
   }
   for (std::size_t half = sums_of_plane / 2; half > 0; half /= 2) {
     for (std::size_t i = 0; i < half; ++i) sums[i] += sums[i + half];

@@ -136,9 +136,9 @@ Precision add_precision(const PrecisionInfo& row) {
 }
 
 std::vector<Precision> precisions() {
-  std::vector<Precision> all;
-  for (std::size_t i = 0; i < precision_rows().size(); ++i) all.push_back(static_cast<Precision>(i));
-  return all;
+  std::vector<Precision> precisions;
+  for (std::size_t i = 0; i < precision_rows().size(); ++i) precisions.push_back(static_cast<Precision>(i));
+  return precisions;
 }
 
 const PrecisionInfo& info(Precision p) { return precision_table()[static_cast<std::size_t>(p)]; }

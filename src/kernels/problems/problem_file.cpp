@@ -79,14 +79,14 @@ struct Reader {
   ShapeReader read;
 };
 const std::vector<Reader>& readers() {
-  static const std::vector<Reader> all{
+  static const std::vector<Reader> readers{
       {{"w", "h", "c", "n", "k", "filter_w", "filter_h"}, conv_of},
       {{"hidden", "batch", "timesteps", "cell"}, rnn_of},
       {{"m", "n", "k", "sparsity"}, sparse_of},
       {{"m", "n", "k"}, gemm_of},
       {{"kind", "elements"}, pointwise_of},
   };
-  return all;
+  return readers;
 }
 
 Problem problem_of(const CsvRow& r, ShapeReader read) {
@@ -164,7 +164,7 @@ struct Keys {
   std::map<std::string, std::string> columns;
 };
 const std::vector<Keys>& all_keys() {
-  static const std::vector<Keys> all{
+  static const std::vector<Keys> keys{
       {KernelKind::gemm, "n", {"m", "n", "k", "a", "b", "packed", "count"}, {{"a", "trans_a"}, {"b", "trans_b"}}},
       {KernelKind::conv,
        "n",
@@ -179,7 +179,7 @@ const std::vector<Keys>& all_keys() {
       {KernelKind::sparse, "n", {"m", "n", "k", "sparsity", "format"}, {}},
       {KernelKind::pointwise, "", {"kind", "elements", "fused"}, {}},
   };
-  return all;
+  return keys;
 }
 
 const Keys& keys_of(std::string_view operation) {
@@ -228,10 +228,10 @@ ProblemShape parse_shape(std::string_view text) {
     throw core::UsageError(
         fmt::format("'{}': a shape is written OPERATION:KEY=VALUE,... as in gemm:m=1760,n=16,k=1760,a=N,b=N", text));
   }
-  const Keys& known = keys_of(text.substr(0, colon));
+  const Keys& keys = keys_of(text.substr(0, colon));
   std::vector<std::string> names;
   std::vector<CsvCell> values;
-  split_shape(text.substr(colon + 1), known, names, values);
+  split_shape(text.substr(colon + 1), keys, names, values);
   try {
     return shape_reader(names, std::string(text))(CsvRow(names, values));
   } catch (const CsvFault& f) {

@@ -115,14 +115,15 @@ class RnnCase final : public KernelCase {
   void choose(const CheckedCall& call) {
     const double flops_at_most = call.flops_at_most;
     const double passes = backward() ? 3 : 1,
-                 one = passes * full_flops(problem_) / static_cast<double>(s_.batch * s_.steps);
+                 flops_a_row_step = passes * full_flops(problem_) / static_cast<double>(s_.batch * s_.steps);
     const auto afford = [](double n, std::size_t most) {
       return static_cast<std::size_t>(std::clamp(n, 1.0, static_cast<double>(most)));
     };
-    const std::size_t rows = std::max(afford(flops_at_most / one / static_cast<double>(s_.steps), s_.batch),
-                                      std::min<std::size_t>(2, s_.batch));
+    const std::size_t rows =
+        std::max(afford(flops_at_most / flops_a_row_step / static_cast<double>(s_.steps), s_.batch),
+                 std::min<std::size_t>(2, s_.batch));
     rows_ = sample_places(s_.batch, rows, call.seed);
-    steps_ = afford(flops_at_most / one / static_cast<double>(rows), s_.steps);
+    steps_ = afford(flops_at_most / flops_a_row_step / static_cast<double>(rows), s_.steps);
     elements_ = afford(flops_at_most / 4 / static_cast<double>(2 * rows * steps_), std::size_t{1} << 60);
   }
   /// Number of elements of the whole result that must be written; of a big problem only the first steps are compared.
@@ -214,19 +215,19 @@ class RnnCase final : public KernelCase {
     const RnnInputs in = inputs(set, input(set, "output", steps_));
     const RnnTrace trace = rnn_forward_reference(in);
     const RnnGradients g = rnn_backward_reference(in, trace, input(set, "output gradient", steps_));
-    std::vector<ComparedTensor> all{{output(set, "input gradient", steps_), g.layer}};
+    std::vector<ComparedTensor> compared{{output(set, "input gradient", steps_), g.layer}};
     const auto sampled = [&](std::string_view name, auto&& reference_at) {
       const PlainNumbers t = op_.output(set, name);
-      ComparedTensor& l = all.emplace_back();
+      ComparedTensor& l = compared.emplace_back();
       for (const std::size_t at : sample_places(t.size(), elements_, 2))
         l.result.push_back(t.at(at) / calls_), l.reference.push_back(reference_at(at));
     };
     sampled("weights gradient", [&](std::size_t at) { return weights_gradient_at(in, g, at); });
     sampled("recurrent gradient", [&](std::size_t at) { return recurrent_gradient_at(in, trace, g, at); });
     sampled("bias gradient", [&](std::size_t at) { return bias_gradient_at(in, g, at); });
-    all.push_back({output(set, "state gradient", 1), g.state});
-    if (s_.cell == Cell::lstm) all.push_back({output(set, "memory gradient", 1), g.memory});
-    return all;
+    compared.push_back({output(set, "state gradient", 1), g.state});
+    if (s_.cell == Cell::lstm) compared.push_back({output(set, "memory gradient", 1), g.memory});
+    return compared;
   }
 
   Problem problem_;
@@ -296,9 +297,9 @@ double ComparedTensor::usual() const {
 }
 
 void corrupt_one(std::span<ComparedTensor> compared) {
-  std::size_t all = 0;
-  for (const ComparedTensor& l : compared) all += l.result.size();
-  std::size_t at = all / 2;
+  std::size_t elements = 0;
+  for (const ComparedTensor& l : compared) elements += l.result.size();
+  std::size_t at = elements / 2;
   for (ComparedTensor& l : compared) {
     if (at < l.result.size()) {
       l.result[at] += 0.5 * l.usual();

@@ -30,10 +30,10 @@ class Next {
 
 template <class T, class AnyBuffer>
 RnnSpans<T> spans(Cell cell, Next<AnyBuffer>& next) {
-  RnnSpans<T> all;
-  all.input = next(), all.state = next(), all.memory = next.memory(cell);
-  all.weights = next(), all.recurrent = next(), all.bias = next();
-  return all;
+  RnnSpans<T> layer_spans;
+  layer_spans.input = next(), layer_spans.state = next(), layer_spans.memory = next.memory(cell);
+  layer_spans.weights = next(), layer_spans.recurrent = next(), layer_spans.bias = next();
+  return layer_spans;
 }
 
 class OwnRnnForward final : public DeviceOp {

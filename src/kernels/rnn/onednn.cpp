@@ -155,18 +155,18 @@ class RnnMaker {
 
   template <class Primitive>
   PreparedPrimitive made(const typename Primitive::primitive_desc& d) const {
-    PreparedPrimitive all{.primitive = Primitive(d),
-                          .scratchpad = d.scratchpad_desc(),
-                          .implementation = d.impl_info_str(),
-                          .inputs = {},
-                          .outputs = {},
-                          .packing_attributes = attributes_};
-    add(inputs, d, all.inputs);
-    add(results, d, is_backward() ? all.inputs : all.outputs);
-    add(output_gradient, d, all.inputs);
-    add(gradients, d, all.outputs);
-    if (quantization_) all.outputs.at(0).fp32_conversion = restoring(*quantization_);
-    return all;
+    PreparedPrimitive prepared{.primitive = Primitive(d),
+                               .scratchpad = d.scratchpad_desc(),
+                               .implementation = d.impl_info_str(),
+                               .inputs = {},
+                               .outputs = {},
+                               .packing_attributes = attributes_};
+    add(inputs, d, prepared.inputs);
+    add(results, d, is_backward() ? prepared.inputs : prepared.outputs);
+    add(output_gradient, d, prepared.inputs);
+    add(gradients, d, prepared.outputs);
+    if (quantization_) prepared.outputs.at(0).fp32_conversion = restoring(*quantization_);
+    return prepared;
   }
 
   /// Adds the operands that the primitive has.

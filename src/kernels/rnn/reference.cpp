@@ -9,11 +9,11 @@ namespace {
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
-std::span<const double> part(const std::vector<double>& all, std::size_t index, std::size_t size) {
-  return std::span(all).subspan(index * size, size);
+std::span<const double> part(const std::vector<double>& rows, std::size_t index, std::size_t size) {
+  return std::span(rows).subspan(index * size, size);
 }
-std::span<double> part(std::vector<double>& all, std::size_t index, std::size_t size) {
-  return std::span(all).subspan(index * size, size);
+std::span<double> part(std::vector<double>& rows, std::size_t index, std::size_t size) {
+  return std::span(rows).subspan(index * size, size);
 }
 
 /// sums[first …] += x · M, M [x.size() x columns]: uses the columns from `first` on, as many as `sums` has.
@@ -47,8 +47,8 @@ void round(const RnnInputs& in, std::span<double> values) {
 /// h before step t of a row.
 std::vector<double> state_before(const RnnInputs& in, const std::vector<double>& own, std::size_t t, std::size_t row) {
   const std::size_t n = in.hidden;
-  const auto at = [&](const std::vector<double>& all, std::size_t index) {
-    const auto found = part(all, index, n);
+  const auto at = [&](const std::vector<double>& rows, std::size_t index) {
+    const auto found = part(rows, index, n);
     return std::vector<double>(found.begin(), found.end());
   };
   if (t == 0) return at(in.state, row);
@@ -165,17 +165,17 @@ void step_backward(const RnnInputs& in, const RnnTrace& trace, std::span<const d
 std::size_t gates_of(Cell c) { return c == Cell::vanilla ? 1 : c == Cell::lstm ? 4 : 3; }
 
 RnnTrace rnn_forward_reference(const RnnInputs& in) {
-  const std::size_t all = in.steps * in.rows * in.hidden;
-  RnnTrace trace{std::vector<double>(gates_of(in.cell) * all), std::vector<double>(all),
-                 std::vector<double>(in.cell == Cell::lstm ? all : 0)};
+  const std::size_t layer_states = in.steps * in.rows * in.hidden;
+  RnnTrace trace{std::vector<double>(gates_of(in.cell) * layer_states), std::vector<double>(layer_states),
+                 std::vector<double>(in.cell == Cell::lstm ? layer_states : 0)};
   for (std::size_t t = 0; t < in.steps; ++t)
     for (std::size_t row = 0; row < in.rows; ++row) step_forward(in, t, row, trace);
   return trace;
 }
 
 RnnGradients rnn_backward_reference(const RnnInputs& in, const RnnTrace& trace, std::span<const double> gradient) {
-  const std::size_t all = in.steps * in.rows * in.hidden, states = in.rows * in.hidden;
-  RnnGradients out{std::vector<double>(gates_of(in.cell) * all),
+  const std::size_t layer_states = in.steps * in.rows * in.hidden, states = in.rows * in.hidden;
+  RnnGradients out{std::vector<double>(gates_of(in.cell) * layer_states),
                    std::vector<double>(in.steps * in.rows * in.input_width()), std::vector<double>(states),
                    std::vector<double>(in.cell == Cell::lstm ? states : 0)};
   for (std::size_t t = in.steps; t-- > 0;)

@@ -125,8 +125,8 @@ class SparseCase final : public KernelCase {
   }
 
   void prepare_check(const CheckedCall& call) override {
-    constexpr std::size_t some = 64;
-    for (const std::size_t at : sample_places(s_.m * s_.n, some, call.seed)) sets_[call.set].c[at] = std::nanf("");
+    constexpr std::size_t poisoned = 64;
+    for (const std::size_t at : sample_places(s_.m * s_.n, poisoned, call.seed)) sets_[call.set].c[at] = std::nanf("");
   }
   KernelCaseCheck finish_check(const CheckedCall& call) override {
     const auto c = [&x = sets_[call.set]](std::size_t i) { return static_cast<double>(x.c[i]); };
@@ -207,13 +207,13 @@ KernelCaseCheck checked_product(const SparseShape& s, Precision precision, const
                                 const ProductElement& c, const CheckedCall& call) {
   const double stored = static_cast<double>(x.a.values.size()), rows = static_cast<double>(s.m);
   const double of_a_row = 2 * (stored / rows + 1) * static_cast<double>(s.n);
-  const std::size_t looked_at = std::clamp<std::size_t>(
+  const std::size_t checked_rows = std::clamp<std::size_t>(
       static_cast<std::size_t>(std::min(call.flops_at_most / of_a_row, rows)), std::min<std::size_t>(2, s.m), s.m);
   const double error = call.inject_error ? 0.5 * std::sqrt(std::max(1.0, stored / rows)) : 0;
   const auto found_at = [&](std::size_t i) { return c(i) + (i == s.n / 2 ? error : 0); };
   ElementCheck found;
-  for (std::size_t i = 0; i < looked_at; ++i) {  // the first and the last row are among them
-    check_row(looked_at > 1 ? i * (s.m - 1) / (looked_at - 1) : 0, s, precision, x, found_at, found);
+  for (std::size_t i = 0; i < checked_rows; ++i) {  // the first and the last row are among them
+    check_row(checked_rows > 1 ? i * (s.m - 1) / (checked_rows - 1) : 0, s, precision, x, found_at, found);
   }
   KernelCaseCheck verdict = found.verdict();
   std::size_t zeros = 0;  // zeros and unwritten elements are sought in all rows
@@ -239,10 +239,10 @@ std::string sparse_case_refusal(const Problem& p) {
 }
 
 std::size_t sparse_case_bytes(const Problem& p) {
-  Problem held = p;
-  auto& s = std::get<SparseShape>(held.shape);
+  Problem held_problem = p;
+  auto& s = std::get<SparseShape>(held_problem.shape);
   if (s.format == SparseFormat::two_of_four) s.format = SparseFormat::csr;
-  return static_cast<std::size_t>(bytes(held));
+  return static_cast<std::size_t>(bytes(held_problem));
 }
 
 std::unique_ptr<KernelCase> make_sparse_case(const Problem& p, const KernelCaseOptions& o) {

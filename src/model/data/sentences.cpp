@@ -182,7 +182,8 @@ DataSplit read_text(std::string_view source, std::size_t train_most, std::size_t
   const std::string other = validation_path(n.base);
   const auto validation =
       other.empty() ? text : std::make_shared<const std::vector<std::int32_t>>(numbered(read_words(other), numbers));
-  const std::size_t all = windows(*text, steps), kept = other.empty() ? all - all / 10 : all;
+  const std::size_t text_windows = windows(*text, steps),
+                    kept = other.empty() ? text_windows - text_windows / 10 : text_windows;
   const std::size_t first = other.empty() ? kept : 0, rest = windows(*validation, steps) - first;
   if (kept == 0 || rest == 0)
     throw core::UsageError(fmt::format(

@@ -92,8 +92,8 @@ class PreparedAttention final : public PreparedLayer {
 
  private:
   static constexpr std::size_t query = 0, key = 1, value = 2;
-  Buffer part(const OwnedBuffer& all, std::size_t which) const {
-    return all.buffer.part(which * s_.tokens(), s_.tokens());
+  Buffer part(const OwnedBuffer& joined, std::size_t which) const {
+    return joined.buffer.part(which * s_.tokens(), s_.tokens());
   }
   static void product(const LayerBackward& b, PlainOp& op, const ConstBuffer& left, const ConstBuffer& right,
                       const Buffer& to) {
@@ -123,9 +123,9 @@ class AttentionLayer final : public Layer {
   std::span<const LayerTensor> tensors() const override { return {}; }
   LayerProblems problems(std::size_t samples, bool input_gradient) const override {
     const AttentionProducts p(sizes(samples), o_.precision);
-    LayerProblems all{.forward = {p.scores, p.context}, .backward = {}};
-    if (input_gradient) all.backward = {p.of_values, p.of_probabilities(), p.of_queries(), p.of_keys};
-    return all;
+    LayerProblems problems{.forward = {p.scores, p.context}, .backward = {}};
+    if (input_gradient) problems.backward = {p.of_values, p.of_probabilities(), p.of_queries(), p.of_keys};
+    return problems;
   }
   std::size_t activation_elements() const override { return 7 * sizes(1).tokens() + 2 * sizes(1).scores(); }
   std::unique_ptr<PreparedLayer> prepare(std::size_t samples, bool, runtime::Device& device) const override {

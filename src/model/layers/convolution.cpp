@@ -85,9 +85,9 @@ class ConvolutionLayer final : public Layer {
   LayerProblems problems(std::size_t samples, bool input_gradient) const override {
     const ConvShape s = shape(samples);
     const auto problem = [&](Pass pass) { return kernels::Problem{.shape = s, .pass = pass, .precision = precision_}; };
-    LayerProblems all{.forward = {problem(Pass::forward)}, .backward = {problem(Pass::backward_weights)}};
-    if (input_gradient) all.backward.push_back(problem(Pass::backward_data));
-    return all;
+    LayerProblems problems{.forward = {problem(Pass::forward)}, .backward = {problem(Pass::backward_weights)}};
+    if (input_gradient) problems.backward.push_back(problem(Pass::backward_data));
+    return problems;
   }
   std::unique_ptr<PreparedLayer> prepare(std::size_t samples, bool input_gradient,
                                          runtime::Device& device) const override {

@@ -113,10 +113,10 @@ class DenseLayer final : public Layer {
   std::span<const LayerTensor> tensors() const override { return tensors_; }
   LayerProblems problems(std::size_t samples, bool input_gradient) const override {
     const DenseProducts p = products(samples);
-    LayerProblems all{.forward = {p.forward}, .backward = {p.weight}};
-    if (p.sums_bias()) all.backward.push_back(p.bias);
-    if (input_gradient) all.backward.push_back(p.input);
-    return all;
+    LayerProblems problems{.forward = {p.forward}, .backward = {p.weight}};
+    if (p.sums_bias()) problems.backward.push_back(p.bias);
+    if (input_gradient) problems.backward.push_back(p.input);
+    return problems;
   }
   std::unique_ptr<PreparedLayer> prepare(std::size_t samples, bool input_gradient,
                                          runtime::Device& device) const override {

@@ -95,7 +95,7 @@ Parts pair_of(std::span<const Layer* const> layers, std::size_t rank, std::size_
 }  // namespace
 
 Parts cut_pairs(std::span<const Layer* const> layers, std::size_t rank, std::size_t ranks) {
-  Parts all(layers.size());
+  Parts cut_layers(layers.size());
   for (std::size_t l = 0; l < layers.size();) {
     Parts pair = pair_of(layers.subspan(l), rank, ranks);
     const std::size_t width = features_of(layers[l]->output());
@@ -103,10 +103,10 @@ Parts cut_pairs(std::span<const Layer* const> layers, std::size_t rank, std::siz
       throw core::UsageError(fmt::format(
           "'{}' is a layer of width {}, which {} tensor ranks cannot share evenly; make it a multiple of {}",
           layers[l]->name(), width, ranks, ranks));
-    std::ranges::move(pair, all.begin() + static_cast<std::ptrdiff_t>(l));
+    std::ranges::move(pair, cut_layers.begin() + static_cast<std::ptrdiff_t>(l));
     l += std::max<std::size_t>(1, pair.size());
   }
-  return all;
+  return cut_layers;
 }
 
 }  // namespace gradmeter::model

@@ -86,10 +86,10 @@ class PreparedRecurrent final : public PreparedLayer {
     return steps.buffer.part((s_.steps - 1) * state, state);
   }
   std::vector<ConstBuffer> inputs(kernels::BufferList<ConstBuffer> parameters) const {
-    std::vector<ConstBuffer> all{x_.buffer, zero_.buffer};
-    if (s_.cell == Cell::lstm) all.emplace_back(zero_.buffer);
-    all.insert(all.end(), parameters.begin(), parameters.end());
-    return all;
+    std::vector<ConstBuffer> operands{x_.buffer, zero_.buffer};
+    if (s_.cell == Cell::lstm) operands.emplace_back(zero_.buffer);
+    operands.insert(operands.end(), parameters.begin(), parameters.end());
+    return operands;
   }
 
   RnnShape s_;

@@ -91,8 +91,8 @@ class ResidualLayer final : public Layer {
         shared_output_(layers_.size()),
         shared_gradient_(layers_.size()) {
     for (std::size_t i = layers_.size(); i-- > 0;) {
-      const std::size_t given = elements(layers_[(i + layers_.size() - 1) % layers_.size()]->output());
-      if (given != elements(layers_[i]->input()))
+      const std::size_t before = elements(layers_[(i + layers_.size() - 1) % layers_.size()]->output());
+      if (before != elements(layers_[i]->input()))
         throw std::logic_error(fmt::format("residual: {} does not fit its neighbours", layers_[i]->name()));
       first_tensor_[i] = tensors_.size();
       for (LayerTensor t : layers_[i]->tensors()) {
@@ -104,21 +104,21 @@ class ResidualLayer final : public Layer {
   }
 
   std::string name() const override {
-    std::string all = "residual";
-    for (const auto& l : layers_) all += fmt::format("+{}", l->name());
-    return all;
+    std::string name = "residual";
+    for (const auto& l : layers_) name += fmt::format("+{}", l->name());
+    return name;
   }
   SampleShape input() const override { return layers_.front()->input(); }
   SampleShape output() const override { return layers_.back()->output(); }
   std::span<const LayerTensor> tensors() const override { return tensors_; }
   LayerProblems problems(std::size_t samples, bool input_gradient) const override {
-    LayerProblems all;
+    LayerProblems problems;
     for (std::size_t i = 0; i < layers_.size(); ++i) {
       const LayerProblems p = layers_[i]->problems(samples, input_gradient || i > 0);
-      all.forward.insert(all.forward.end(), p.forward.begin(), p.forward.end());
-      all.backward.insert(all.backward.end(), p.backward.begin(), p.backward.end());
+      problems.forward.insert(problems.forward.end(), p.forward.begin(), p.forward.end());
+      problems.backward.insert(problems.backward.end(), p.backward.begin(), p.backward.end());
     }
-    return all;
+    return problems;
   }
   std::size_t activation_elements() const override {
     std::size_t n = 0;
@@ -146,10 +146,10 @@ class ResidualLayer final : public Layer {
     for (const auto& l : layers_) whole.push_back(l.get());
     auto cut_layers = cut_pairs(whole, rank, ranks);
     if (std::ranges::none_of(cut_layers, [](const auto& l) { return l != nullptr; })) return nullptr;
-    Layers all = layers_;
-    for (std::size_t i = 0; i < all.size(); ++i)
-      if (cut_layers[i]) all[i] = std::move(cut_layers[i]);
-    return std::make_unique<ResidualLayer>(std::move(all));
+    Layers layers = layers_;
+    for (std::size_t i = 0; i < layers.size(); ++i)
+      if (cut_layers[i]) layers[i] = std::move(cut_layers[i]);
+    return std::make_unique<ResidualLayer>(std::move(layers));
   }
   LayerSums sums() const override { return sums_; }
 
@@ -179,9 +179,9 @@ class ResidualLayer final : public Layer {
 }  // namespace
 
 std::unique_ptr<Layer> make_residual_layer(std::vector<std::unique_ptr<Layer>> layers) {
-  ResidualLayer::Layers all;
-  for (auto& l : layers) all.push_back(std::move(l));
-  return std::make_unique<ResidualLayer>(std::move(all));
+  ResidualLayer::Layers shared_layers;
+  for (auto& l : layers) shared_layers.push_back(std::move(l));
+  return std::make_unique<ResidualLayer>(std::move(shared_layers));
 }
 
 }  // namespace gradmeter::model

@@ -121,14 +121,14 @@ std::size_t Network::forward_samples(std::size_t batch) const {
 
 std::size_t Network::workspace_bytes(std::size_t samples) const {
   const std::size_t each = pass_samples(samples);
-  std::size_t held = 0;
+  std::size_t activations = 0;
   std::size_t run_bytes = 0;
   for (const auto& l : held_.layers()) {
-    held += messages_.size() * each * l->activation_elements();
+    activations += messages_.size() * each * l->activation_elements();
     run_bytes = std::max(run_bytes, l->run_bytes(each));
   }
   const std::size_t sums = part_.micro_batches > 1 ? element_count() : 0;
-  return (needed_memory(each).own() + held + sums + tied_.summed_floats()) * sizeof(float) +
+  return (needed_memory(each).own() + activations + sums + tied_.summed_floats()) * sizeof(float) +
          messages_.size() * run_bytes;
 }
 
@@ -155,20 +155,20 @@ std::vector<std::size_t> Network::sums(std::size_t samples, bool backward) const
 }
 
 std::vector<RepeatedProblem> Network::pass_problems(std::size_t samples) const {
-  auto all = held_.problems(micro_batch_samples(samples, part_.micro_batches), true);
-  for (RepeatedProblem& p : all) p.times *= part_.micro_batches;
-  return all;
+  auto problems = held_.problems(micro_batch_samples(samples, part_.micro_batches), true);
+  for (RepeatedProblem& p : problems) p.times *= part_.micro_batches;
+  return problems;
 }
 
 std::vector<RepeatedProblem> Network::forward_problems(std::size_t samples) const {
   const std::size_t each = forward_samples(samples);
-  std::vector<RepeatedProblem> all;
-  if (samples >= each) all = held_.problems(each, false);
-  for (RepeatedProblem& p : all) p.times *= samples / each;
-  if (samples % each == 0) return all;
+  std::vector<RepeatedProblem> problems;
+  if (samples >= each) problems = held_.problems(each, false);
+  for (RepeatedProblem& p : problems) p.times *= samples / each;
+  if (samples % each == 0) return problems;
   const auto rest = held_.problems(samples % each, false);
-  all.insert(all.end(), rest.begin(), rest.end());
-  return all;
+  problems.insert(problems.end(), rest.begin(), rest.end());
+  return problems;
 }
 
 PeerTraffic Network::pass_traffic(std::size_t samples) const {

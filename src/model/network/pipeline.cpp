@@ -12,10 +12,10 @@ namespace {
 
 /// Submits recorded work under its layers; calls `submitted(n)` after each piece, of which there are n by then.
 template <class Submitted>
-void submit_again(Queue& queue, const std::vector<runtime::RecordedWork>& all, const Submitted& submitted) {
+void submit_again(Queue& queue, const std::vector<runtime::RecordedWork>& recorded, const Submitted& submitted) {
   int layer = Queue::no_layer;
   std::size_t n = 0;
-  for (const runtime::RecordedWork& w : all) {
+  for (const runtime::RecordedWork& w : recorded) {
     if (w.layer != layer) queue.enter_layer(layer = w.layer);
     queue.submit(w.label, w.cost, w.work);
     submitted(++n);

@@ -74,10 +74,10 @@ HeldLayers::HeldLayers(std::string name, std::vector<std::unique_ptr<Layer>> lay
 void HeldLayers::check(const Layers& whole) const {
   if (whole.empty()) throw core::UsageError(fmt::format("model '{}' has no layers", name_));
   for (std::size_t l = 1; l < whole.size(); ++l) {
-    const std::size_t given = elements(whole[l - 1]->output()), taken = elements(whole[l]->input());
-    if (given != taken)
+    const std::size_t before = elements(whole[l - 1]->output()), taken = elements(whole[l]->input());
+    if (before != taken)
       throw core::UsageError(fmt::format("model '{}': layer {} ({}) takes {} numbers a sample, but {} gives {}", name_,
-                                         l + 1, whole[l]->name(), taken, whole[l - 1]->name(), given));
+                                         l + 1, whole[l]->name(), taken, whole[l - 1]->name(), before));
   }
   const auto first = whole.front()->tensors();
   for (const auto& l : whole)
@@ -138,21 +138,21 @@ void HeldLayers::add_tensors(const std::vector<std::vector<std::size_t>>& whole_
 }
 
 std::size_t HeldLayers::tensor_of(std::size_t layer, std::size_t tensor) const {
-  const auto all = layers_[layer]->tensors();
-  if (all[tensor].is_tied) return begin_ > 0 ? of_other_stage : first_tensor_.front();
+  const auto tensors = layers_[layer]->tensors();
+  if (tensors[tensor].is_tied) return begin_ > 0 ? of_other_stage : first_tensor_.front();
   return first_tensor_[layer] + tensor -
-         static_cast<std::size_t>(std::ranges::count(all.first(tensor), true, &LayerTensor::is_tied));
+         static_cast<std::size_t>(std::ranges::count(tensors.first(tensor), true, &LayerTensor::is_tied));
 }
 
 std::vector<RepeatedProblem> HeldLayers::problems(std::size_t samples, bool backward) const {
-  std::vector<RepeatedProblem> all;
-  const auto add = [&](const std::vector<kernels::Problem>& some) {
-    for (const kernels::Problem& p : some) {
-      const auto known = std::ranges::find_if(all, [&](const auto& r) { return same_work(r.problem, p); });
-      if (known == all.end()) {
-        all.push_back({p, 1});
+  std::vector<RepeatedProblem> merged;
+  const auto add = [&](const std::vector<kernels::Problem>& layer_problems) {
+    for (const kernels::Problem& p : layer_problems) {
+      const auto same = std::ranges::find_if(merged, [&](const auto& r) { return same_work(r.problem, p); });
+      if (same == merged.end()) {
+        merged.push_back({p, 1});
       } else {
-        ++known->times;
+        ++same->times;
       }
     }
   };
@@ -161,7 +161,7 @@ std::vector<RepeatedProblem> HeldLayers::problems(std::size_t samples, bool back
     add(p.forward);
     if (backward) add(p.backward);
   }
-  return all;
+  return merged;
 }
 
 void HeldLayers::initialise(Queue& queue, Buffers buffers, std::uint64_t seed) const {
@@ -218,11 +218,12 @@ const Stage::PreparedLayers& Stage::prepared(const Pass& pass) {
   };
   if (const auto found = std::ranges::find_if(prepared_, is_this); found != prepared_.end()) return found->layers;
   PreparedLayers layers;
-  const auto held = held_.layers();
-  while (layers.size() < held.size()) {
+  const auto stage_layers = held_.layers();
+  while (layers.size() < stage_layers.size()) {
     const std::size_t l = layers.size();
-    std::ranges::move(held[l]->prepare_run(held.subspan(l), pass.samples, held_.has_input_gradient(l), device),
-                      std::back_inserter(layers));
+    std::ranges::move(
+        stage_layers[l]->prepare_run(stage_layers.subspan(l), pass.samples, held_.has_input_gradient(l), device),
+        std::back_inserter(layers));
   }
   return prepared_.emplace_back(Prepared{pass.samples, pass.slot, threads, &device, std::move(layers)}).layers;
 }

@@ -311,9 +311,9 @@ class CallBuilder {
   }
 
   Place random_gradient(std::size_t bytes, const NumberFormat& format) {
-    auto known = std::ranges::find_if(made_.random_gradients, [&](const auto& r) { return *r.format == format; });
-    if (known == made_.random_gradients.end()) known = made_.random_gradients.insert(known, {&format, 0});
-    known->bytes = std::max(known->bytes, bytes);
+    auto random = std::ranges::find_if(made_.random_gradients, [&](const auto& r) { return *r.format == format; });
+    if (random == made_.random_gradients.end()) random = made_.random_gradients.insert(random, {&format, 0});
+    random->bytes = std::max(random->bytes, bytes);
     return {.kind = Place::Kind::random_gradient, .bytes = bytes, .format = &format};
   }
   /// Places a gradient apart from the one from above.
@@ -388,15 +388,15 @@ class CallBuilder {
   Op& operation(const Problem& p) {
     const std::string key =
         fmt::format("{} {} {}", kernels::problem_text(p.shape), kernels::name(p.pass), kernels::name(p.precision));
-    auto& made = made_.operations[key];
-    if (!made) made = kernels::prepare(p, {.training = true}, queue_.device());
-    keys_[made.get()] = key;
-    return *made;
+    auto& operation = made_.operations[key];
+    if (!operation) operation = kernels::prepare(p, {.training = true}, queue_.device());
+    keys_[operation.get()] = key;
+    return *operation;
   }
   Op& conversion(const Op& op, std::size_t operand, bool is_input) {
-    auto& made = made_.operations[fmt::format("{} {} {}", keys_.at(&op), is_input ? "in" : "out", operand)];
-    if (!made) made = is_input ? op.packing_floats(operand) : op.unpacking_floats(operand);
-    return *made;
+    auto& operation = made_.operations[fmt::format("{} {} {}", keys_.at(&op), is_input ? "in" : "out", operand)];
+    if (!operation) operation = is_input ? op.packing_floats(operand) : op.unpacking_floats(operand);
+    return *operation;
   }
   Buffer allocate(std::size_t bytes) {
     return made_.memory.emplace_back(queue_.device().allocate(core::Element::i8, bytes)).buffer;

@@ -124,8 +124,9 @@ class LayerBuilder {
     l.heads = std::max<std::size_t>(1, r.heads);
     if (width % l.heads != 0) refuse(r, fmt::format("has {} heads that do not divide its width {}", l.heads, width));
     l.shape = GemmShape{.m = r.steps, .n = r.steps, .k = width / l.heads};
-    const double one = 2.0 * static_cast<double>(r.steps) * static_cast<double>(r.steps) * static_cast<double>(width);
-    l.has_scores = r.forward_flops > 1.5 * one;
+    const double product_flops =
+        2.0 * static_cast<double>(r.steps) * static_cast<double>(r.steps) * static_cast<double>(width);
+    l.has_scores = r.forward_flops > 1.5 * product_flops;
     return l;
   }
 
@@ -209,11 +210,11 @@ std::size_t TableLayer::output_elements() const {
 namespace {
 
 LayerProblems product_problems(const GemmShape& s, bool input_gradient) {
-  LayerProblems all;
-  all.forward = {{.shape = GemmShape{.m = s.m, .n = s.n, .k = s.k, .transpose_b = Transpose::yes}}};
-  all.backward = {{.shape = GemmShape{.m = s.n, .n = s.k, .k = s.m, .transpose_a = Transpose::yes}}};
-  if (input_gradient) all.backward.push_back({.shape = GemmShape{.m = s.m, .n = s.k, .k = s.n}});
-  return all;
+  LayerProblems problems;
+  problems.forward = {{.shape = GemmShape{.m = s.m, .n = s.n, .k = s.k, .transpose_b = Transpose::yes}}};
+  problems.backward = {{.shape = GemmShape{.m = s.n, .n = s.k, .k = s.m, .transpose_a = Transpose::yes}}};
+  if (input_gradient) problems.backward.push_back({.shape = GemmShape{.m = s.m, .n = s.k, .k = s.n}});
+  return problems;
 }
 
 /// scores = q kᵀ, context = scores v; backward: the gradients of scores, v, q and k.
@@ -223,38 +224,38 @@ LayerProblems attention_problems(const TableLayer& l, std::size_t samples) {
   const GemmShape outer{.m = tokens, .n = tokens, .k = width, .transpose_b = Transpose::yes, .count = count},
       inner{.m = tokens, .n = width, .k = tokens, .count = count},
       inner_transposed{.m = tokens, .n = width, .k = tokens, .transpose_a = Transpose::yes, .count = count};
-  LayerProblems all;
-  if (l.has_scores) all.forward.push_back({.shape = outer});
-  all.forward.push_back({.shape = inner});
-  all.backward = {{.shape = outer}, {.shape = inner_transposed}};
-  if (l.has_scores) all.backward.insert(all.backward.end(), {{.shape = inner}, {.shape = inner_transposed}});
-  return all;
+  LayerProblems problems;
+  if (l.has_scores) problems.forward.push_back({.shape = outer});
+  problems.forward.push_back({.shape = inner});
+  problems.backward = {{.shape = outer}, {.shape = inner_transposed}};
+  if (l.has_scores) problems.backward.insert(problems.backward.end(), {{.shape = inner}, {.shape = inner_transposed}});
+  return problems;
 }
 
 }  // namespace
 
 LayerProblems problems_of(const TableLayer& l, std::size_t samples, bool input_gradient, kernels::Precision precision) {
-  LayerProblems all;
+  LayerProblems problems;
   if (l.kind == TableLayer::Kind::product) {
     GemmShape s = std::get<GemmShape>(l.shape);
     s.m *= samples;
-    all = product_problems(s, input_gradient);
+    problems = product_problems(s, input_gradient);
   } else if (l.kind == TableLayer::Kind::convolution) {
     ConvShape s = std::get<ConvShape>(l.shape);
     s.batch = samples;
-    all.forward = {{.shape = s}};
-    all.backward = {{.shape = s, .pass = Pass::backward_weights}};
-    if (input_gradient) all.backward.push_back({.shape = s, .pass = Pass::backward_data});
+    problems.forward = {{.shape = s}};
+    problems.backward = {{.shape = s, .pass = Pass::backward_weights}};
+    if (input_gradient) problems.backward.push_back({.shape = s, .pass = Pass::backward_data});
   } else if (l.kind == TableLayer::Kind::recurrent) {
     RnnShape s = std::get<RnnShape>(l.shape);
     s.batch = samples;
-    all = {.forward = {{.shape = s}}, .backward = {{.shape = s, .pass = Pass::backward_data}}};
+    problems = {.forward = {{.shape = s}}, .backward = {{.shape = s, .pass = Pass::backward_data}}};
   } else if (l.kind == TableLayer::Kind::attention) {
-    all = attention_problems(l, samples);
+    problems = attention_problems(l, samples);
   }
-  for (auto* const pass : {&all.forward, &all.backward})
+  for (auto* const pass : {&problems.forward, &problems.backward})
     for (Problem& p : *pass) p.precision = precision;
-  return all;
+  return problems;
 }
 
 namespace {

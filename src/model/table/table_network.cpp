@@ -115,9 +115,9 @@ class RowLayer final : public Layer {
     if (!first->place_.is_first) run.input_floats = samples * first->place_.input;
     if (!last->place_.is_last) run.output_floats = samples * last->place_.output;
     const auto prepared = std::make_shared<TableRun>(std::move(run), device, first->facts_->worker);
-    std::vector<std::unique_ptr<PreparedLayer>> all;
-    for (std::size_t l = 0; l < rows.size(); ++l) all.push_back(std::make_unique<PreparedRow>(prepared, l));
-    return all;
+    std::vector<std::unique_ptr<PreparedLayer>> prepared_rows;
+    for (std::size_t l = 0; l < rows.size(); ++l) prepared_rows.push_back(std::make_unique<PreparedRow>(prepared, l));
+    return prepared_rows;
   }
 
   RunLayer row_;

@@ -157,10 +157,10 @@ void colour_series(std::vector<Chart>& charts, const PageTable& table) {
   for (Chart& chart : charts)
     for_each_series_colour(chart.spec, [&](Json& channel) {
       Json domain = Json::array(), range = Json::array();
-      std::set<std::string> known;
+      std::set<std::string> seen;
       for (const std::size_t i : chart.rows) {
         const std::string series = table.rows[i].text(channel["field"].template get<std::string>());
-        if (!known.insert(series).second) continue;
+        if (!seen.insert(series).second) continue;
         const auto place = places.try_emplace(series, places.size()).first->second;
         domain.push_back(series);
         range.push_back(palette.at(place % palette.size()));

@@ -40,14 +40,14 @@ constexpr std::array interval_ends{core::Statistic{"_ci95_low", &core::Summary::
 
 /// The columns of a metric's interval.
 const std::array<std::string, interval_ends.size()>& interval_columns(core::Metric metric) {
-  static const auto all = [] {
+  static const auto columns = [] {
     std::array<std::array<std::string, interval_ends.size()>, core::metric_count> out;
     for (std::size_t m = 0; m < out.size(); ++m)
       for (std::size_t i = 0; i < interval_ends.size(); ++i)
         out[m][i] = fmt::format("{}{}", core::name(static_cast<core::Metric>(m)), interval_ends[i].key);
     return out;
   }();
-  return all[static_cast<std::size_t>(metric)];
+  return columns[static_cast<std::size_t>(metric)];
 }
 
 using VisitCell = std::function<void(std::string_view, const core::Value&)>;
@@ -131,7 +131,7 @@ void append(std::string& to, const core::Value& value) {
 
 /// The point's value of the factor or metric with this key; null: there is no such key.
 const core::Value* value_of(const core::Point& point, std::string_view key) {
-  static const auto known = [] {
+  static const auto keys = [] {
     std::unordered_map<std::string_view, std::variant<Factor, core::Metric>> out;
     for (std::size_t i = 0; i < core::factor_count; ++i)
       out.emplace(name(static_cast<Factor>(i)), static_cast<Factor>(i));
@@ -139,8 +139,8 @@ const core::Value* value_of(const core::Point& point, std::string_view key) {
       out.emplace(name(static_cast<core::Metric>(i)), static_cast<core::Metric>(i));
     return out;
   }();
-  const auto found = known.find(key);
-  if (found == known.end()) return nullptr;
+  const auto found = keys.find(key);
+  if (found == keys.end()) return nullptr;
   if (const auto* factor = std::get_if<Factor>(&found->second)) return &point.factors[*factor];
   return &point.metrics[std::get<core::Metric>(found->second)];
 }

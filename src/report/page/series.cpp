@@ -310,9 +310,10 @@ std::vector<PageRow> find_curve_starts(const PageTable& table) {
 /// alone can have in common with them.
 void add_fp32_speedups(PageTable& table) {
   constexpr std::array formats{Factor::precision, Factor::update, Factor::loss_scale, Factor::gradients, Factor::codec};
-  std::vector<Factor> held = table.varying;
-  std::erase_if(held, [&](Factor f) { return is_in(formats, f); });
-  CurveBaselines bases([](const PageRow& row) { return core::Value(row.point.factors[Factor::batch_per_rank]); }, held);
+  std::vector<Factor> common_factors = table.varying;
+  std::erase_if(common_factors, [&](Factor f) { return is_in(formats, f); });
+  CurveBaselines bases([](const PageRow& row) { return core::Value(row.point.factors[Factor::batch_per_rank]); },
+                       common_factors);
   const auto is_timed = [](const PageRow& row) {
     return row.point.experiment == "scale" && std::isfinite(row.point.metrics.number(core::Metric::samples_per_s));
   };
@@ -338,13 +339,13 @@ void add_fp32_speedups(PageTable& table) {
 }
 
 void add_codec_gains(std::span<PageRow> rows) {
-  std::vector<const core::Point*> all;
+  std::vector<const core::Point*> points;
   std::unordered_map<const core::Point*, PageRow*> row_of_point;
   for (PageRow& row : rows) {
-    all.push_back(&row.point);
-    row_of_point[all.back()] = &row;
+    points.push_back(&row.point);
+    row_of_point[points.back()] = &row;
   }
-  for (const CodecPair& pair : codec_pairs(all))
+  for (const CodecPair& pair : codec_pairs(points))
     put_interval(*row_of_point[pair.coded], "codec_gain", "codec_gain_ci95_low", "codec_gain_ci95_high", pair.gain());
 }
 

@@ -126,8 +126,8 @@ std::optional<std::size_t> memory_left(const fs::path& group, bool version2) {
   const auto idle = value_of(stat ? std::string_view(*stat) : std::string_view{},
                              version2 ? "inactive_file " : "total_inactive_file ");
   const std::size_t reclaimable = idle ? leading_number<std::size_t>(*idle).value_or(0) : 0;
-  const std::size_t held = *usage - std::min(*usage, reclaimable);
-  return *limit - std::min(*limit, held);
+  const std::size_t unreclaimable = *usage - std::min(*usage, reclaimable);
+  return *limit - std::min(*limit, unreclaimable);
 }
 }  // namespace
 

@@ -63,13 +63,13 @@ constexpr std::array<MPI_User_function*, sizeof...(slots)> functions(std::index_
 }
 
 MPI_User_function* function_for(Combiner c) {
-  static constexpr auto all = functions(std::make_index_sequence<most_combiners>());
+  static constexpr auto table = functions(std::make_index_sequence<most_combiners>());
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   for (std::size_t i = 0; i < most_combiners; ++i) {
-    Combiner known = combiners[i].load(std::memory_order_relaxed);
-    if (!known) combiners[i].store(known = c, std::memory_order_release);
-    if (known == c) return all[i];
+    Combiner slot = combiners[i].load(std::memory_order_relaxed);
+    if (!slot) combiners[i].store(slot = c, std::memory_order_release);
+    if (slot == c) return table[i];
   }
   throw core::BackendError("MPI", "MPI_Op_create", fmt::format("more than {} combiners", most_combiners));
 }

@@ -226,12 +226,12 @@ class MpiMember final : public GroupMember {
   template <class Make>
   std::unique_ptr<GroupMember> make_together(const char* call, Make make) const {
     barrier();
-    MPI_Comm made = MPI_COMM_NULL;
+    MPI_Comm duplicate = MPI_COMM_NULL;
     {
       const MpiTurn turn;
-      check_mpi(make(&made), call);
+      check_mpi(make(&duplicate), call);
     }
-    return make_mpi_member(made);
+    return make_mpi_member(duplicate);
   }
 
   SharedParts allocate(std::size_t bytes) const;

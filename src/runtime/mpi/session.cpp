@@ -103,8 +103,8 @@ std::string MpiSession::library_version() {
   std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
   int length = 0;
   check_mpi(MPI_Get_library_version(text.data(), &length), "MPI_Get_library_version");
-  std::string all(text.data(), static_cast<std::size_t>(length));
-  std::string first = all.substr(0, all.find_first_of(",\n"));
+  std::string version(text.data(), static_cast<std::size_t>(length));
+  std::string first = version.substr(0, version.find_first_of(",\n"));
   if (first.rfind("Open MPI v", 0) == 0) first = "Open MPI " + first.substr(10);
   return first;
 }

@@ -147,25 +147,25 @@ void SignalWatch::end(int signal, const char* why) {
 
 namespace {
 /// Never destroyed: a thread may end the process while its statics are destroyed.
-struct LastDeed {
+struct EndHandler {
   std::mutex mutex;
-  std::function<void(int, const std::string&)> what;
+  std::function<void(int, const std::string&)> run;
 };
-LastDeed& last_deed() {
-  static auto* const deed = new LastDeed;
-  return *deed;
+EndHandler& end_handler() {
+  static auto* const handler = new EndHandler;
+  return *handler;
 }
 }  // namespace
 
 void before_sudden_end(std::function<void(int code, const std::string& why)> last) {
-  const std::lock_guard lock(last_deed().mutex);
-  last_deed().what = std::move(last);
+  const std::lock_guard lock(end_handler().mutex);
+  end_handler().run = std::move(last);
 }
 
 void end_at_once(int code, const std::string& why) {
   {
-    const std::lock_guard lock(last_deed().mutex);
-    if (const auto what = std::exchange(last_deed().what, {})) what(code, why);
+    const std::lock_guard lock(end_handler().mutex);
+    if (const auto run = std::exchange(end_handler().run, {})) run(code, why);
   }
   ::_exit(code);
 }

@@ -97,14 +97,14 @@ Addresses::interval_type addresses(std::span<const std::byte> memory) {
 }
 
 template <class T>
-std::size_t slot_of(std::vector<T>& all, std::vector<std::size_t>& free) {
+std::size_t slot_of(std::vector<T>& slots, std::vector<std::size_t>& free) {
   if (free.empty()) {
-    all.emplace_back();
-    return all.size() - 1;
+    slots.emplace_back();
+    return slots.size() - 1;
   }
   const std::size_t slot = free.back();
   free.pop_back();
-  all[slot] = {};
+  slots[slot] = {};
   return slot;
 }
 

@@ -13,9 +13,9 @@
 namespace gradmeter::runtime {
 namespace {
 
-Communicator split_by(const Communicator& all, const std::vector<int>& fake_nodes) {
-  if (fake_nodes.empty()) return all.split_by_node();
-  return all.split(fake_nodes.at(static_cast<std::size_t>(all.rank())), all.rank());
+Communicator split_by(const Communicator& world, const std::vector<int>& fake_nodes) {
+  if (fake_nodes.empty()) return world.split_by_node();
+  return world.split(fake_nodes.at(static_cast<std::size_t>(world.rank())), world.rank());
 }
 
 std::string cuda_mpi_refusal(std::string_view device) {
@@ -60,28 +60,28 @@ std::string transport_refusal(TransportKind t, RanksAs ranks, std::string_view d
       name(t));
 }
 
-Network::Network(const Communicator& all, const NetworkOptions& o)
-    : transport_(o.transport), rank_(all.rank()), node_(split_by(all, o.fake_nodes)), faults_(o.faults) {
-  node_of_ = all.all_gather_value(node_.broadcast_value(all.rank()));
-  rank_in_node_ = all.all_gather_value(node_.rank());
-  const bool one_node = all.all(node_.size() == all.size());
+Network::Network(const Communicator& world, const NetworkOptions& o)
+    : transport_(o.transport), rank_(world.rank()), node_(split_by(world, o.fake_nodes)), faults_(o.faults) {
+  node_of_ = world.all_gather_value(node_.broadcast_value(world.rank()));
+  rank_in_node_ = world.all_gather_value(node_.rank());
+  const bool one_node = world.all(node_.size() == world.size());
   if (transport_ == TransportKind::automatic) transport_ = one_node ? TransportKind::shm : TransportKind::hybrid;
   if (transport_ == TransportKind::shm && !one_node) {
     throw core::UsageError("transport shm needs all ranks on one node; use --transport hybrid, mpi or auto");
   }
   // Queues, which know the device, are not made yet, so this asks as for a GPU; callers have checked theirs.
-  if (auto why = transport_refusal(transport_, all.ranks_as(), "cuda"); !why.empty()) throw core::UsageError(why);
+  if (auto why = transport_refusal(transport_, world.ranks_as(), "cuda"); !why.empty()) throw core::UsageError(why);
   if (is_mpi_alone()) {
     arena_ = std::make_unique<PrivateArena>(o.memory_bytes);
   } else {
     arena_ = std::make_unique<SharedArena>(node_, o.memory_bytes);
   }
-  if (faults_.any()) world_ranks_ = all.all_gather_value(o.world_rank);
+  if (faults_.any()) world_ranks_ = world.all_gather_value(o.world_rank);
   connected_s_ = host_clock();
 }
 
-std::vector<int> Network::nodes_of(const Communicator& all, const std::vector<int>& fake_nodes) {
-  return all.all_gather_value(split_by(all, fake_nodes).broadcast_value(all.rank()));
+std::vector<int> Network::nodes_of(const Communicator& world, const std::vector<int>& fake_nodes) {
+  return world.all_gather_value(split_by(world, fake_nodes).broadcast_value(world.rank()));
 }
 
 std::vector<int> Network::ranks_of(const Communicator& members) const { return members.all_gather_value(rank_); }
@@ -97,10 +97,10 @@ std::vector<std::span<std::byte>> Network::arenas_of(const Communicator& members
   std::vector<std::span<std::byte>> out(ranks.size());
   if (is_mpi_alone()) return out;
   const auto& shared = static_cast<const SharedArena&>(*arena_);
-  const int here = node_of_[static_cast<std::size_t>(rank_)];
+  const int own_node = node_of_[static_cast<std::size_t>(rank_)];
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     const auto r = static_cast<std::size_t>(ranks[i]);
-    if (node_of_[r] == here) out[i] = shared.of(rank_in_node_[r]);
+    if (node_of_[r] == own_node) out[i] = shared.of(rank_in_node_[r]);
   }
   return out;
 }

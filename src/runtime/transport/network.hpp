@@ -45,10 +45,10 @@ struct NetworkOptions {
 /// BackendError when memory is short.
 class Network {
  public:
-  Network(const Communicator& all, const NetworkOptions&);
+  Network(const Communicator& world, const NetworkOptions&);
 
   /// The node of each rank; a node's number is its lowest rank. It can be called before a network is made. Collective.
-  static std::vector<int> nodes_of(const Communicator& all, const std::vector<int>& fake_nodes);
+  static std::vector<int> nodes_of(const Communicator& world, const std::vector<int>& fake_nodes);
 
   /// The transport in use, which is never `automatic`.
   TransportKind transport() const { return transport_; }

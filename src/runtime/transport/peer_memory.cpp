@@ -20,8 +20,8 @@ using Transfer = ssize_t (*)(pid_t, const iovec*, unsigned long, const iovec*, u
 /// Empty, or why the kernel did not move all bytes. It may move fewer in one call, up to the end of a mapping.
 std::string move(Transfer transfer, pid_t process, std::byte* own, std::byte* theirs, std::size_t bytes) {
   for (std::size_t done = 0; done < bytes;) {
-    const iovec here{own + done, bytes - done}, there{theirs + done, bytes - done};
-    const ssize_t moved = transfer(process, &here, 1, &there, 1, 0);
+    const iovec own_part{own + done, bytes - done}, peer_part{theirs + done, bytes - done};
+    const ssize_t moved = transfer(process, &own_part, 1, &peer_part, 1, 0);
     if (moved < 0 && errno == EINTR) continue;
     if (moved <= 0) return moved < 0 ? std::strerror(errno) : "the memory is not mapped";
     done += static_cast<std::size_t>(moved);
@@ -59,26 +59,26 @@ std::vector<PeerMemory> reach_peer_memory(const Communicator& c) {
   std::uint64_t word = std::uint64_t{entropy()} << 32 | entropy();
   const auto cards = c.all_gather_value(Card{::getpid(), word, &word});
   const auto places = c.all_gather_value(written.data());
-  bool all = true;
-  for (std::size_t q = 0; q < size && all; ++q) {
+  bool is_reached = true;
+  for (std::size_t q = 0; q < size && is_reached; ++q) {
     std::uint64_t seen = 0;
     const Card& peer = cards[q];
-    all = move(::process_vm_readv, peer.process, reinterpret_cast<std::byte*>(&seen),
-               reinterpret_cast<std::byte*>(peer.address), sizeof(seen))
-              .empty() &&
-          seen == peer.word &&
-          move(::process_vm_writev, peer.process, reinterpret_cast<std::byte*>(&word),
-               reinterpret_cast<std::byte*>(places[q] + rank), sizeof(word))
-              .empty();
+    is_reached = move(::process_vm_readv, peer.process, reinterpret_cast<std::byte*>(&seen),
+                      reinterpret_cast<std::byte*>(peer.address), sizeof(seen))
+                     .empty() &&
+                 seen == peer.word &&
+                 move(::process_vm_writev, peer.process, reinterpret_cast<std::byte*>(&word),
+                      reinterpret_cast<std::byte*>(places[q] + rank), sizeof(word))
+                     .empty();
   }
   // The words must live until all have read and written them.
-  if (c.any(!all)) return {};
+  if (c.any(!is_reached)) return {};
   std::vector<PeerMemory> out;
   for (std::size_t q = 0; q < size; ++q) {
-    if (written[q] != cards[q].word) all = false;
+    if (written[q] != cards[q].word) is_reached = false;
     out.emplace_back(cards[q].process);
   }
-  if (c.any(!all)) return {};
+  if (c.any(!is_reached)) return {};
   return out;
 }
 

@@ -10,21 +10,21 @@ namespace {
 
 std::vector<CallTimes> call_times(const StepRecord& r, std::span<const double> last_start,
                                   const std::vector<Interval>& computing) {
-  std::vector<CallTimes> all;
+  std::vector<CallTimes> times;
   std::vector<Interval> taken = computing;  // and by the calls before
   for (std::size_t i = 0; i < r.calls.size(); ++i) {
     const Completion& c = r.calls[i].completion;
     const Interval call{c.started, c.finished};
     const double all_there = i < last_start.size() ? std::clamp(last_start[i], c.started, c.finished) : c.started;
-    all.push_back({.posted = c.posted - r.step.begin,
-                   .started = c.started - r.step.begin,
-                   .finished = c.finished - r.step.begin,
-                   .wire = c.finished - all_there,
-                   .exposed = total(subtract(unite({&call, 1}), taken))});
+    times.push_back({.posted = c.posted - r.step.begin,
+                     .started = c.started - r.step.begin,
+                     .finished = c.finished - r.step.begin,
+                     .wire = c.finished - all_there,
+                     .exposed = total(subtract(unite({&call, 1}), taken))});
     taken.push_back(call);
     taken = unite(taken);
   }
-  return all;
+  return times;
 }
 
 }  // namespace

@@ -402,16 +402,16 @@ void Verifier::report_fault(std::string what) {
 /// Checks the calls and messages of one group. All its ranks must have made the same.
 void Verifier::check_group(VerifiedGroup& c) {
   const runtime::Communicator& comm = c.communicator;
-  std::vector<double> all;
-  for (const auto& [number, call] : c.done) all.insert(all.end(), call.given.begin(), call.given.end());
-  const auto n = static_cast<double>(all.size());
+  std::vector<double> projections;
+  for (const auto& [number, call] : c.done) projections.insert(projections.end(), call.given.begin(), call.given.end());
+  const auto n = static_cast<double>(projections.size());
   std::array<double, 3> counts{n, n * n, c.messages.sent.empty() ? 0.0 : 1.0};
   comm.sum(std::span<double>(counts));
   if (counts[0] * counts[0] != counts[1] * comm.size()) {
     report_fault("ranks have made different calls in one verified step");
   } else if (n > 0) {
-    comm.sum(std::span<double>(all));
-    std::span<const double> rest = all;
+    comm.sum(std::span<double>(projections));
+    std::span<const double> rest = projections;
     for (const auto& [number, call] : c.done) {
       check_call(call, rest.first(call.given.size()));
       rest = rest.subspan(call.given.size());

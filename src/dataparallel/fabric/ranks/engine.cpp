@@ -98,8 +98,8 @@ void Engine::pause(bool yes) {
   pauses_ += yes ? 1 : -1;
   wake();
   if (yes) parking_.wait(lock, [this] { return parked_; });
-  for (const auto* all : {&messengers_, &attached_}) {
-    for (Messenger* m : *all) m->pause(pauses_ > 0);
+  for (const auto* messengers : {&messengers_, &attached_}) {
+    for (Messenger* m : *messengers) m->pause(pauses_ > 0);
   }
 }
 

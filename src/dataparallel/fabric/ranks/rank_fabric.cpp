@@ -121,15 +121,16 @@ std::size_t scratch_bytes(const RankFabricOptions& o, allreduce::Shape shape, in
   const allreduce::AlgorithmPtr& algorithm = o.exchange.algorithm;
   const bool codec = o.exchange.codec != nullptr;
   const allreduce::ExchangeSpec plain = without_codec(o.exchange);
-  std::size_t all = 0;
-  if (algorithm && codec) all = allreduce::coded_arena_bytes(on_ranks(o.exchange, shape), r);
-  if (algorithm && !codec) all = algorithm->arena_bytes(shape, r, plain);
+  std::size_t arena_bytes = 0;
+  if (algorithm && codec) arena_bytes = allreduce::coded_arena_bytes(on_ranks(o.exchange, shape), r);
+  if (algorithm && !codec) arena_bytes = algorithm->arena_bytes(shape, r, plain);
   using enum allreduce::CollectiveKind;
   for (const auto collective_kind : {all_reduce, reduce_scatter, all_gather}) {
     const bool wanted = collective_kind == all_reduce ? !algorithm || codec : o.scatters;
-    if (wanted) all += algorithm_for(algorithm, shape, collective_kind)->arena_bytes(shape, r, plain, collective_kind);
+    if (wanted)
+      arena_bytes += algorithm_for(algorithm, shape, collective_kind)->arena_bytes(shape, r, plain, collective_kind);
   }
-  return static_cast<std::size_t>(o.groups) * all;
+  return static_cast<std::size_t>(o.groups) * arena_bytes;
 }
 
 std::size_t scratch_bytes(const RankFabricOptions& o, const runtime::Communicator& c) {
@@ -334,21 +335,21 @@ void RankFabric::stamp(double& to) {
   }
   queue_->submit("clock", {}, [this, &to] {
     to = now();
-    if (auto here = runtime::device_access->mark()) stamps_.push_back({&to, std::move(here)});
+    if (auto mark = runtime::device_access->mark()) stamps_.push_back({&to, std::move(mark)});
   });
 }
 
 void RankFabric::synchronise() {
   // No wait for copies is needed: the queue, or a call under way, waits for those whose data are read again.
   if (marked_.empty() && stamps_.empty()) return queue_->synchronise();
-  runtime::EventPtr here;
-  queue_->submit("clock", {}, [&here] { here = runtime::device_access->mark(); });
+  runtime::EventPtr mark;
+  queue_->submit("clock", {}, [&mark] { mark = runtime::device_access->mark(); });
   queue_->synchronise();
-  read_marks(*here, runtime::host_clock());
+  read_marks(*mark, runtime::host_clock());
 }
 
-void RankFabric::read_marks(const runtime::Event& here, double now) {
-  const auto time_of = [&](const runtime::EventPtr& m) { return now - m->until(here); };
+void RankFabric::read_marks(const runtime::Event& mark, double now) {
+  const auto time_of = [&](const runtime::EventPtr& m) { return now - m->until(mark); };
   for (const Marked& m : marked_) m.log->push_back({m.label, {time_of(m.begin), time_of(m.end)}, false});
   for (const Stamp& s : stamps_) *s.to = time_of(s.mark);
   marked_.clear();

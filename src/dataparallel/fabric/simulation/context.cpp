@@ -78,8 +78,8 @@ double SimNetwork::expected(const MessageQueue& queue) const {
 
 Groups::Groups(int workers, EventScheduler& scheduler)
     : scheduler_(scheduler), calls_(static_cast<std::size_t>(workers), 0) {
-  auto& all = members_.emplace_back();
-  for (int r = 0; r < workers; ++r) all.push_back(r);
+  auto& members = members_.emplace_back();
+  for (int r = 0; r < workers; ++r) members.push_back(r);
 }
 
 int Groups::position(Group g, int worker) const {
