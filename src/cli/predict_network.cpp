@@ -118,7 +118,7 @@ AskedStep read_asked(const Flags& f, const predict::Calibration& calibration, co
   AskedStep a;
   const auto per_node = static_cast<std::uint32_t>(count("gpus-per-node"));
   a.machine = predict::machine_named(f.text("machine"), per_node);
-  if (const std::string why = predict::lacks_of(a.machine); !why.empty())
+  if (const std::string why = predict::machine_refusal(a.machine); !why.empty())
     throw UsageError(fmt::format("--machine {}: {}; name another", core::printable(f.text("machine")), why));
   if (f.given("gpus-per-node") || a.machine.ranks_per_node == 0) a.machine.ranks_per_node = per_node;
   predict::MeasuredStep& s = a.step;

@@ -57,7 +57,7 @@ AskedStep WhatIf::changed(AskedStep a, const Alternative& c) {
     take_bucket(flag, c.value, a);
   } else if (c.key == "machine") {
     core::Machine other = predict::machine_named(c.value, a.machine.ranks_per_node);
-    if (const std::string why = predict::lacks_of(other); !why.empty())
+    if (const std::string why = predict::machine_refusal(other); !why.empty())
       throw UsageError(fmt::format("{} {}: {}; name another", flag, core::printable(c.value), why));
     if (!a.link.empty()) predict::connect(other, flag, a.link);
     a.machine = std::move(other);

@@ -43,8 +43,8 @@ SchedulePtr three_nodes(const SchedulePtr& schedule, u32 node) {
     const std::size_t before = out.size();
     schedule->steps(round, rank, out);
     for (std::size_t i = before; i < out.size(); ++i) {
-      const u32 away = (out[i].peer / node + nodes - rank / node) % nodes;
-      const u32 folded = (rank / node + (away == nodes - 1 ? 2 : away)) % 3;
+      const u32 nodes_away = (out[i].peer / node + nodes - rank / node) % nodes;
+      const u32 folded = (rank / node + (nodes_away == nodes - 1 ? 2 : nodes_away)) % 3;
       out[i].peer = folded * node + out[i].peer % node;
     }
   };
@@ -52,23 +52,17 @@ SchedulePtr three_nodes(const SchedulePtr& schedule, u32 node) {
                                                schedule->rounds(), std::move(steps));
 }
 
-/// Schedules, and the ranks that have to be walked.
-struct Walked {
-  std::vector<SchedulePtr> schedules;
-  core::Machine machine;
-};
-
-Walked walked_part(const CollectiveCall& c, const core::Machine& m) {
+/// The call's schedules, cut down to three nodes where these stand for all.
+std::vector<SchedulePtr> walked_schedules(const CollectiveCall& c, const core::Machine& m) {
   auto schedules = c.algorithm->make(c.shape, c.kind);
-  core::Machine machine = m;
   // Where all ranks are on one node, any one of a plain ring stands for a node.
   const bool is_grid = c.algorithm->info().name == "hierarchical-lane";
   const u32 node = is_grid ? c.shape.ranks_per_node : m.ranks_per_node == 0 ? 1 : m.ranks_per_node;
-  const bool fits = is_ring_of_nodes(c.algorithm->info().name) && !m.trunk && c.shape.ranks % node == 0 &&
-                    c.shape.ranks / node > 3 && (!is_grid || m.ranks_per_node == 0 || m.ranks_per_node == node);
-  if (fits)
+  const bool is_cut = is_ring_of_nodes(c.algorithm->info().name) && !m.trunk && c.shape.ranks % node == 0 &&
+                      c.shape.ranks / node > 3 && (!is_grid || m.ranks_per_node == 0 || m.ranks_per_node == node);
+  if (is_cut)
     for (SchedulePtr& s : schedules) s = three_nodes(s, node);
-  return {std::move(schedules), std::move(machine)};
+  return schedules;
 }
 
 /// The cost of one slice [s].
@@ -277,9 +271,9 @@ void hierarchical_lane(SliceCostSum& f, const CollectiveCall& c) { grid(f, c.sha
 
 /// Without `rows`: the most nearly square torus.
 void torus2d(SliceCostSum& f, const CollectiveCall& c) {
-  const u32 given = allreduce::number_parameter(c.algorithm->request(c.shape, c.kind), "rows", 0);
-  u32 rows = std::max(1u, given);
-  for (u32 r = 2; given == 0 && std::uint64_t{r} * r <= c.shape.ranks; ++r)
+  const u32 rows_parameter = allreduce::number_parameter(c.algorithm->request(c.shape, c.kind), "rows", 0);
+  u32 rows = std::max(1u, rows_parameter);
+  for (u32 r = 2; rows_parameter == 0 && std::uint64_t{r} * r <= c.shape.ranks; ++r)
     if (c.shape.ranks % r == 0) rows = r;
   grid(f, f.ranks() / rows);
 }
@@ -289,42 +283,42 @@ void hierarchical_leader(SliceCostSum& f, const CollectiveCall& c) {
   binomial(f, members, true);
   f.ring(leaders, 1 / leaders, true, members);
   f.ring(leaders, 1 / leaders, false, members);
-  const double before = f.cost.port;
+  const double port = f.cost.port;
   binomial(f, members, false);
-  f.cost.port = before;
+  f.cost.port = port;
 }
 
-struct NamedForm {
+struct ClosedForm {
   std::string_view name;
   void (*add)(SliceCostSum&, const CollectiveCall&);
 };
-constexpr std::array forms{NamedForm{"bcube", bcube},
-                           NamedForm{"binomial-tree", binomial_tree},
-                           NamedForm{"direct", direct},
-                           NamedForm{"double-tree", double_tree},
-                           NamedForm{"hierarchical-lane", hierarchical_lane},
-                           NamedForm{"hierarchical-leader", hierarchical_leader},
-                           NamedForm{"neighbour", neighbour},
-                           NamedForm{"one-shot", one_shot},
-                           NamedForm{"pairwise", pairwise},
-                           NamedForm{"rabenseifner", rabenseifner},
-                           NamedForm{"recursive-doubling", recursive_doubling},
-                           NamedForm{"ring", ring},
-                           NamedForm{"swing", swing},
-                           NamedForm{"torus2d", torus2d}};
+constexpr std::array closed_forms{ClosedForm{"bcube", bcube},
+                                  ClosedForm{"binomial-tree", binomial_tree},
+                                  ClosedForm{"direct", direct},
+                                  ClosedForm{"double-tree", double_tree},
+                                  ClosedForm{"hierarchical-lane", hierarchical_lane},
+                                  ClosedForm{"hierarchical-leader", hierarchical_leader},
+                                  ClosedForm{"neighbour", neighbour},
+                                  ClosedForm{"one-shot", one_shot},
+                                  ClosedForm{"pairwise", pairwise},
+                                  ClosedForm{"rabenseifner", rabenseifner},
+                                  ClosedForm{"recursive-doubling", recursive_doubling},
+                                  ClosedForm{"ring", ring},
+                                  ClosedForm{"swing", swing},
+                                  ClosedForm{"torus2d", torus2d}};
 
 }  // namespace
 
 double walked_seconds(const CollectiveCall& c, const core::Machine& m) {
-  const Walked w = walked_part(c, m);
-  if (w.schedules.front()->rounds() == 0) return 0;
-  const std::vector<double> begin(w.schedules.front()->ranks(), 0.0);
+  const auto schedules = walked_schedules(c, m);
+  if (schedules.front()->rounds() == 0) return 0;
+  const std::vector<double> begin(schedules.front()->ranks(), 0.0);
   return std::ranges::max(
-      allreduce::hockney_finish_times(w.schedules, slices_of(c, w.schedules), c.element_bytes, begin, w.machine));
+      allreduce::hockney_finish_times(schedules, slices_of(c, schedules), c.element_bytes, begin, m));
 }
 
 bool has_closed_form(std::string_view algorithm) {
-  return std::ranges::find(forms, algorithm, &NamedForm::name) != forms.end();
+  return std::ranges::find(closed_forms, algorithm, &ClosedForm::name) != closed_forms.end();
 }
 
 PreparedCollective::PreparedCollective(const CollectiveCall& c) : call_(c) {
@@ -339,7 +333,7 @@ PreparedCollective::PreparedCollective(const CollectiveCall& c) : call_(c) {
 double PreparedCollective::seconds(const core::Machine& m) const {
   if (call_.shape.ranks <= 1) return 0;
   SliceCostSum f(call_, m, static_cast<double>(call_.bytes) / slices_);
-  std::ranges::find(forms, call_.algorithm->info().name, &NamedForm::name)->add(f, call_);
+  std::ranges::find(closed_forms, call_.algorithm->info().name, &ClosedForm::name)->add(f, call_);
   const Cost& slice = f.cost;
   if (slices_ <= 1) return slice.chain;
   const double turns = std::ceil(slices_ / lanes_);
@@ -351,12 +345,12 @@ double PreparedCollective::seconds(const core::Machine& m) const {
 double formula_seconds(const CollectiveCall& c, const core::Machine& m) { return PreparedCollective(c).seconds(m); }
 
 double collective_seconds(const CollectiveCall& c, const core::Machine& m) {
-  constexpr double few = 4000;
+  constexpr double most_walked_rounds = 4000;
   if (c.shape.ranks <= 1) return 0;
-  const Walked w = walked_part(c, m);
-  const double turns = static_cast<double>(w.schedules.front()->ranks()) * w.schedules.front()->rounds() *
-                       static_cast<double>(slices_of(c, w.schedules).count());
-  return turns <= few ? walked_seconds(c, m) : formula_seconds(c, m);
+  const auto schedules = walked_schedules(c, m);
+  const double rounds = static_cast<double>(schedules.front()->ranks()) * schedules.front()->rounds() *
+                        static_cast<double>(slices_of(c, schedules).count());
+  return rounds <= most_walked_rounds ? walked_seconds(c, m) : formula_seconds(c, m);
 }
 
 }  // namespace gradmeter::predict

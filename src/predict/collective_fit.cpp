@@ -263,7 +263,7 @@ std::optional<double> CollectiveCalibration::by_terms(const System& system, cons
 }
 
 /// The error of the terms for the same call on other numbers of ranks, which is expected on more ranks as well.
-Missed CollectiveCalibration::missed(const System& system, const MeasuredCollective& c) const {
+Correction CollectiveCalibration::correction(const System& system, const MeasuredCollective& c) const {
   constexpr double shrinkage = 0.25;
   double log_error = 0, squares = 0, weight = 0;
   for (const auto& r : rows_) {
@@ -341,7 +341,7 @@ void CollectiveCalibration::fit(const std::string& name, bool with_spread) {
   } else {
     system.spread = 0;
   }
-  std::ranges::sort(system.left_out, {}, &LeftOut::away);
+  std::ranges::sort(system.left_out, {}, &LeftOut::error);
 }
 
 /// By the rows that were left out, those of like length most. Source: localised conformal prediction (Guan, Biometrika
@@ -356,7 +356,7 @@ double CollectiveCalibration::spread_at(const System& system, std::size_t bytes)
   for (const LeftOut& r : system.left_out) {
     if (within >= ninety * total) break;
     within += weight(r);
-    spread = r.away;
+    spread = r.error;
   }
   return std::max({least_spread, system.spread, spread});
 }
@@ -368,7 +368,7 @@ PredictionOrReason CollectiveCalibration::predict(const MeasuredCollective& c) c
   std::string reason;
   const auto seconds = by_terms(at->second, c, reason);
   if (!seconds) return {{}, reason};
-  const Missed m = missed(at->second, c);
+  const Correction m = correction(at->second, c);
   Prediction p{.seconds = *seconds * m.factor};
   const double times = c.shape.ranks / at->second.most_ranks;
   set_interval(p, spread_with(spread_at(at->second, c.bytes), m, times), times);

@@ -91,12 +91,12 @@ class CollectiveCalibration {
   };
   /// A row that was predicted by a fit to other rows. away: |log(predicted ÷ measured)|.
   struct LeftOut {
-    double bytes, away;
+    double bytes, error;  ///< error: |log(predicted ÷ measured)|
   };
   struct System {
     std::vector<double> log_terms;
     double spread = 0, most_ranks = 1;   ///< spread: lower bound of `spread_at`; most_ranks: the most ranks of any row
-    std::vector<LeftOut> left_out = {};  ///< ascending by `away`
+    std::vector<LeftOut> left_out = {};  ///< ascending by `error`
     bool has_within = false, has_between = false;  ///< whether any row used links in a node, or between nodes
     std::map<std::string, CodecRates> codecs = {};
   };
@@ -106,7 +106,7 @@ class CollectiveCalibration {
   /// left-out rows, weighted by how similar their bytes are, have an |log(predicted ÷ measured)| of at most this.
   double spread_at(const System&, std::size_t bytes) const;
   std::optional<double> by_terms(const System&, const MeasuredCollective&, std::string& reason) const;
-  Missed missed(const System&, const MeasuredCollective&) const;
+  Correction correction(const System&, const MeasuredCollective&) const;
 
   std::vector<MeasuredCollective> rows_;
   std::map<std::string, System> systems_;

@@ -25,8 +25,8 @@ struct ExchangeChoice {
 };
 
 struct DataExchange {
-  double total_s = 0;  ///< time of the exchange, hidden or not; for averages of weights, divided by `every`
-  double shown_s = 0;  ///< exposed time: the part of `total_s` that computation does not hide
+  double total_s = 0;    ///< time of the exchange, hidden or not; for averages of weights, divided by `every`
+  double exposed_s = 0;  ///< the part of `total_s` that computation does not hide
 };
 /// The exchange of so many bytes in a step. window_s: the time in the backward pass that can hide exchange. During the
 /// window gradients become ready at an even rate: of n buckets, bucket k is ready after k/n of the window. Buckets are

@@ -33,14 +33,15 @@ std::string key_without(core::Factors f, std::span<const Factor> left_out) {
   for (const Factor x : left_out) f[x] = core::Value();
   return f.key();
 }
-constexpr std::array of_ranks{Factor::ranks,        Factor::nodes,   Factor::ranks_per_node, Factor::mapping,
-                              Factor::batch_global, Factor::scaling, Factor::placement};
-constexpr std::array of_exchange{Factor::ranks,      Factor::nodes,       Factor::ranks_per_node, Factor::mapping,
-                                 Factor::placement,  Factor::scaling,     Factor::strategy,       Factor::algorithm,
-                                 Factor::codec,      Factor::overlap,     Factor::bucket_bytes,   Factor::transport,
-                                 Factor::op,         Factor::gradients,   Factor::batch_per_rank, Factor::batch_global,
-                                 Factor::buffers,    Factor::accum_dtype, Factor::cadence,        Factor::mesh,
-                                 Factor::tuned_table};
+constexpr std::array rank_factors{Factor::ranks,        Factor::nodes,   Factor::ranks_per_node, Factor::mapping,
+                                  Factor::batch_global, Factor::scaling, Factor::placement};
+constexpr std::array exchange_factors{Factor::ranks,        Factor::nodes,        Factor::ranks_per_node,
+                                      Factor::mapping,      Factor::placement,    Factor::scaling,
+                                      Factor::strategy,     Factor::algorithm,    Factor::codec,
+                                      Factor::overlap,      Factor::bucket_bytes, Factor::transport,
+                                      Factor::op,           Factor::gradients,    Factor::batch_per_rank,
+                                      Factor::batch_global, Factor::buffers,      Factor::accum_dtype,
+                                      Factor::cadence,      Factor::mesh,         Factor::tuned_table};
 
 bool is_strong(const OwnStep& s) { return text_of(s.factors[Factor::scaling]) == "strong"; }
 
@@ -49,7 +50,7 @@ std::unique_ptr<model::Model> model_of(const OwnStep& s) {
   return model::make_model(s.model, {.features = digits_features, .classes = digits_classes});
 }
 
-/// The algorithm of ours that stands for this one.
+/// The algorithm with a schedule that is simulated in place of this one: itself, or else ring.
 allreduce::AlgorithmPtr schedule_for(const std::string& name) {
   if (!name.empty())
     if (auto a = allreduce::find_algorithm(name); a->has_schedule()) return a;
@@ -106,7 +107,7 @@ double run_world(const OwnStep& s, std::int64_t ranks, const dataparallel::SimMa
   return slowest;
 }
 
-OwnStep alone(OwnStep s) {
+OwnStep without_exchange(OwnStep s) {
   s.strategy = "independent";
   s.algorithm.clear();
   s.codec.clear();
@@ -134,10 +135,10 @@ std::vector<MeasuredCollective> exchanges_of(std::span<const OwnStep> rows) {
 }  // namespace
 
 std::string OwnStep::curve() const {
-  return key_without(factors, of_ranks) +
+  return key_without(factors, rank_factors) +
          (is_strong(*this) ? fmt::format(" {}", text_of(factors[Factor::batch_global])) : "");
 }
-std::string OwnStep::computation() const { return key_without(factors, of_exchange); }
+std::string OwnStep::computation() const { return key_without(factors, exchange_factors); }
 
 std::vector<OwnStep> steps_of(std::span<const core::Run> runs, const std::string& file) {
   std::vector<OwnStep> out;
@@ -232,8 +233,8 @@ OwnStepCalibration::OwnStepCalibration(std::vector<OwnStep> rows, std::vector<Me
   spread_ = std::max(by_ranks ? 0.0 : spread_of_one_curve, spread_of(std::move(log_errors)));
 }
 
-/// Ranks that compute on a core in turn.
-double OwnStepCalibration::crowd(std::int64_t ranks) const {
+/// The number of ranks that share a core in turn; at least 1.
+double OwnStepCalibration::ranks_per_core(std::int64_t ranks) const {
   const double cores = static_cast<double>(options_.shared_cores);
   return cores > 0 ? std::max(1.0, static_cast<double>(ranks) / cores) : 1;
 }
@@ -250,7 +251,7 @@ double OwnStepCalibration::slowdown(const OwnStep& s, double alone_s) const {
     const auto distance = [&](const OwnStep& x) { return std::abs(x.ranks - s.ranks); };
     if (!nearest || distance(r) < distance(*nearest)) nearest = &r;
   }
-  return nearest ? std::max(1.0, nearest->step_s / alone_s) / crowd(nearest->ranks) : 1;
+  return nearest ? std::max(1.0, nearest->step_s / alone_s) / ranks_per_core(nearest->ranks) : 1;
 }
 
 core::Machine OwnStepCalibration::machine_for(const OwnStep& s) const {
@@ -283,7 +284,7 @@ std::optional<OwnStepCalibration::Modelled> OwnStepCalibration::simulated(const 
     m.machine.flops_per_s = first_flops_per_s;
     m.machine.memory_bytes_per_s = first_bytes_per_s;
     m.message_bytes = s.ranks > s.ranks_per_node ? std::size_t{1} << 20 : std::size_t{256} << 10;
-    const double by_first_rates = run_world(alone(s), 1, m, {});
+    const double by_first_rates = run_world(without_exchange(s), 1, m, {});
     m.machine.flops_per_s *= by_first_rates / core_s;
     m.machine.memory_bytes_per_s *= by_first_rates / core_s;
     m.shared_cores = static_cast<std::size_t>(options_.shared_cores);
@@ -291,7 +292,8 @@ std::optional<OwnStepCalibration::Modelled> OwnStepCalibration::simulated(const 
     const auto codec = compression::find_codec(s.codec.empty() ? "none" : s.codec);
     const bool in_sums = dataparallel::encodes_sums(dataparallel::find_strategy(s.strategy)->info().communication);
     if (in_sums) m.codec = codec;
-    return Modelled{.step = run_world(s, s.ranks, m, in_sums ? nullptr : codec), .computing = core_s * crowd(s.ranks)};
+    return Modelled{.step = run_world(s, s.ranks, m, in_sums ? nullptr : codec),
+                    .computing = core_s * ranks_per_core(s.ranks)};
   } catch (const std::exception& e) {
     reason = e.what();
     return std::nullopt;
@@ -302,10 +304,10 @@ std::optional<OwnStepCalibration::Modelled> OwnStepCalibration::modelled(const O
   const OwnStep* base = nullptr;
   for (const OwnStep& r : rows_) {
     if (r.ranks != 1 || r.computation() != s.computation()) continue;
-    const auto fits = [&](const OwnStep& x) {
+    const auto likeness = [&](const OwnStep& x) {
       return 2 * (x.batch_per_rank == s.batch_per_rank) + (x.strategy == "independent");
     };
-    if (!base || fits(r) > fits(*base)) base = &r;
+    if (!base || likeness(r) > likeness(*base)) base = &r;
   }
   if (!base) {
     reason = "no row of one rank computes the same";
@@ -313,12 +315,12 @@ std::optional<OwnStepCalibration::Modelled> OwnStepCalibration::modelled(const O
   }
   const double share = static_cast<double>(s.batch_per_rank) / static_cast<double>(base->batch_per_rank);
   const double alone_s = base->step_s * share, core_s = alone_s * slowdown(s, alone_s);
-  const double computing_s = core_s * crowd(s.ranks);
+  const double computing_s = core_s * ranks_per_core(s.ranks);
   if (s.ranks == 1 || s.strategy == "independent")
     return Modelled{computing_s, alone_s, computing_s, base->noise.value_or(noise_without_interval)};
   const std::int64_t simulated_ranks = std::min(s.ranks, most_simulated);
   const std::string key = fmt::format("{} {} {}", s.curve(), simulated_ranks, s.ranks_per_node);
-  const auto [at, is_new] = known_.try_emplace(key);
+  const auto [at, is_new] = simulated_.try_emplace(key);
   if (is_new) at->second = simulated(on_ranks(s, simulated_ranks), core_s, reason);
   if (!at->second) {
     if (reason.empty()) reason = "its exchange is not simulated";
@@ -353,13 +355,13 @@ std::optional<OwnStepCalibration::Modelled> OwnStepCalibration::modelled(const O
                    .machine = m})
         .seconds;
   };
-  const double before = seconds(simulated_ranks);
-  out.step = out.computing + exchange * (before > 0 ? std::max(1.0, seconds(s.ranks) / before) : 1);
+  const double simulated_s = seconds(simulated_ranks);
+  out.step = out.computing + exchange * (simulated_s > 0 ? std::max(1.0, seconds(s.ranks) / simulated_s) : 1);
   return out;
 }
 
-/// The time that the modelled step lacks at the measured numbers of ranks of the same curve; the nearest weigh most.
-Missed OwnStepCalibration::missed(const OwnStep& s) const {
+/// From the measured steps of the same curve on other numbers of ranks; the nearest weigh most.
+Correction OwnStepCalibration::correction(const OwnStep& s) const {
   constexpr double shrinkage = 0.25;
   double log_error = 0, squares = 0, weight = 0;
   for (const OwnStep& r : rows_) {
@@ -380,10 +382,10 @@ OwnPredictionOrReason OwnStepCalibration::predict(const OwnStep& s) const {
   const auto m = modelled(s, reason);
   if (!m) return {{}, reason};
   OwnPrediction p;
-  const Missed correction = s.ranks > 1 ? missed(s) : Missed{.noise = m->noise};
+  const Correction corrected = s.ranks > 1 ? correction(s) : Correction{.noise = m->noise};
   const double times = static_cast<double>(s.ranks) / static_cast<double>(most_ranks_);
-  p.step.seconds = m->step * correction.factor;
-  set_interval(p.step, spread_with(s.ranks > 1 ? spread_ : least_spread, correction, times), times);
+  p.step.seconds = m->step * corrected.factor;
+  set_interval(p.step, spread_with(s.ranks > 1 ? spread_ : least_spread, corrected, times), times);
   p.compute_s = std::min(m->alone, p.step.seconds);
   p.contention_s = std::clamp(m->computing - m->alone, 0.0, p.step.seconds - p.compute_s);
   p.wire_s = p.step.seconds - p.compute_s - p.contention_s;

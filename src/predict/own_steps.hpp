@@ -77,9 +77,9 @@ class OwnStepCalibration {
   };
   std::optional<Modelled> modelled(const OwnStep&, std::string& reason) const;
   std::optional<Modelled> simulated(const OwnStep&, double core_s, std::string& reason) const;
-  double crowd(std::int64_t ranks) const;
+  double ranks_per_core(std::int64_t ranks) const;
   double slowdown(const OwnStep&, double alone) const;
-  Missed missed(const OwnStep&) const;
+  Correction correction(const OwnStep&) const;
   core::Machine machine_for(const OwnStep&) const;
 
   std::vector<OwnStep> rows_;
@@ -88,7 +88,7 @@ class OwnStepCalibration {
   OwnStepOptions options_;
   std::int64_t most_ranks_ = 1;
   double spread_ = 0;
-  mutable std::map<std::string, std::optional<Modelled>> known_;  ///< simulated steps, by curve and ranks
+  mutable std::map<std::string, std::optional<Modelled>> simulated_;  ///< simulated steps, by curve and ranks
 };
 
 Score score(const OwnStepCalibration&, std::span<const OwnStep> rows, const std::string& file);

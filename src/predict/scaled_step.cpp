@@ -71,7 +71,7 @@ double scaled_seconds(const MeasuredStep& s, double base_s, double base_gpus, co
                                               [&](double bytes) { return all_reduce_s(s, bytes, m); });
   const double coding = s.coding_passes * sizeof(float) * s.parameters / (0.8 * m.device->memory_bytes_per_s);
   const double doublings = std::log2(static_cast<double>(s.gpus) / base_gpus);
-  return base_s * (1 + loss_per_doubling * doublings) + exchange.shown_s + least_exposed * exchange.total_s + coding;
+  return base_s * (1 + loss_per_doubling * doublings) + exchange.exposed_s + least_exposed * exchange.total_s + coding;
 }
 
 ScaledStep scaled_step(const MeasuredStep& s, std::span<const MeasuredStep> known, const core::Machine& m) {

@@ -30,7 +30,7 @@ struct ScaledStep {
 ScaledStep scaled_step(const MeasuredStep&, std::span<const MeasuredStep> known, const core::Machine&);
 /// The reason why the exchange that the row chooses cannot be predicted on its GPUs; empty: it can.
 std::string exchange_refusal(const MeasuredStep&, const core::Machine&);
-/// T [s] by the formula above, where T1 is `one_gpu_s`, measured on `gpus_of_it` GPUs.
-double scaled_seconds(const MeasuredStep&, double one_gpu_s, double gpus_of_it, const core::Machine&);
+/// T [s] by the formula above, where T1 is `base_s`, measured on `base_gpus` GPUs.
+double scaled_seconds(const MeasuredStep&, double base_s, double base_gpus, const core::Machine&);
 
 }  // namespace gradmeter::predict

@@ -134,7 +134,7 @@ double spread_of(std::vector<double> away) {
   return std::max(least_spread, percentile(std::move(away), share));
 }
 
-double spread_with(double spread, const Missed& m, double times_ranks) {
+double spread_with(double spread, const Correction& m, double times_ranks) {
   constexpr double ninety_of_95 = 1.645 / 1.960;
   const double noise = std::hypot(m.noise, noise_between_launches);
   return std::hypot(spread, times_ranks > 1 ? std::log(m.factor) : 0, std::sqrt(2.0) * ninety_of_95 * noise);
@@ -218,7 +218,7 @@ PredictionOrReason Calibration::predict(const MeasuredStep& s, const core::Machi
     p.parts = step.parts(terms);
     p.flops = step.flops();
     p.memory = step.memory();
-    p.parts.scale(std::exp(-missed(s, terms, m)));
+    p.parts.scale(std::exp(-log_error(s, terms, m)));
     p.seconds = p.parts.step();
     p.largest_part = largest(p.parts);
     if (m.fit) {
@@ -248,9 +248,9 @@ double covariance(const MeasuredStep& a, const MeasuredStep& b) {
 
 }  // namespace
 
-double Calibration::missed(const MeasuredStep& s, const Terms& terms, const core::Machine& m) const {
+double Calibration::log_error(const MeasuredStep& s, const Terms& terms, const core::Machine& m) const {
   std::vector<const MeasuredStep*> like;
-  std::vector<double> weights;  // at first what was missed of these rows
+  std::vector<double> weights;  // at first the log errors of these rows
   for (const MeasuredStep& r : rows_) {
     if (r.system != s.system || r.strategy != s.strategy || r.model != s.model || r.hidden != s.hidden ||
         r.sequence != s.sequence || r.layers != s.layers || r.precision != s.precision ||
@@ -264,9 +264,9 @@ double Calibration::missed(const MeasuredStep& s, const Terms& terms, const core
   for (std::size_t i = 0; i < like.size(); ++i)
     for (std::size_t j = 0; j <= i; ++j) between.at(i, j) = covariance(*like[i], *like[j]) + (i == j ? noise : 0);
   if (!solve(std::move(between), weights)) return 0;
-  double missed = 0;
-  for (std::size_t i = 0; i < like.size(); ++i) missed += weights[i] * covariance(s, *like[i]);
-  return missed;
+  double log_error = 0;
+  for (std::size_t i = 0; i < like.size(); ++i) log_error += weights[i] * covariance(s, *like[i]);
+  return log_error;
 }
 
 std::optional<double> Calibration::constant_flops(const MeasuredStep& s) const {

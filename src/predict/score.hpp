@@ -45,18 +45,18 @@ inline constexpr double noise_without_interval = 0.1;
 /// The noise that is assumed between launches of the same work, of which one launch's own interval says nothing: half
 /// the width of a 95 % interval, divided by the time. results/predict.md has two launches that differ by 12 to 21 %.
 inline constexpr double noise_between_launches = 0.1;
-/// How far a model is from measurements of the same computation or collective. All of these measurements are averaged;
+/// What measurements of the same computation or collective correct in a model. All of these measurements are averaged;
 /// those with a similar number of ranks (and for collectives a similar number of bytes) have the largest weight.
-struct Missed {
+struct Correction {
   double factor = 1;  ///< measured ÷ modelled; predictions are multiplied by it
   double noise = 0;   ///< half the width of the 95 % interval of those measurements, divided by the measured times
 };
-/// The spread of a prediction that is multiplied by `Missed::factor`. spread: without this correction. On more ranks
-/// than were measured (times_ranks above 1), |log(factor)| is added too: there, the error that the factor corrects may
-/// be anything from zero to twice as large. The noise, and that between launches, are added twice: once for the
-/// measurements behind the prediction, and once for the measurement that the prediction is compared with. All these are
-/// added in quadrature.
-double spread_with(double spread, const Missed&, double times_ranks);
+/// The spread of a prediction that is multiplied by `Correction::factor`. spread: without this correction. On more
+/// ranks than were measured (times_ranks above 1), |log(factor)| is added too: there, the error that the factor
+/// corrects may be anything from zero to twice as large. The noise, and that between launches, are added twice: once
+/// for the measurements behind the prediction, and once for the measurement that the prediction is compared with. All
+/// these are added in quadrature.
+double spread_with(double spread, const Correction&, double times_ranks);
 
 struct PredictionOrReason {
   std::optional<Prediction> prediction = {};
@@ -89,7 +89,7 @@ class Calibration {
   /// terms miss is a Gaussian process: a deviation of 15 % for the network, and 20 % that rows share the more, the more
   /// alike their mesh and micro-batch are; measurements have a deviation of 4 %. Cost: n³/3 FLOP for n such rows.
   /// Source: Rasmussen, Williams, Gaussian Processes for Machine Learning, 2006, section 2.2.
-  double missed(const MeasuredStep&, const Terms&, const core::Machine&) const;
+  double log_error(const MeasuredStep&, const Terms&, const core::Machine&) const;
 
   std::vector<MeasuredStep> rows_;
   mutable std::map<std::string, core::Machine> systems_;  ///< fitted when first asked for

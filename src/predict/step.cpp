@@ -75,7 +75,7 @@ std::string_view name(Term t) {
   return names.at(static_cast<std::size_t>(t));
 }
 
-std::string lacks_of(const core::Machine& m) {
+std::string machine_refusal(const core::Machine& m) {
   if (!m.device) return "the machine has no device";
   if (m.device->peak("bf16") > 0 && m.device->memory_bytes_per_s > 0) return {};
   return fmt::format("the data sheet of {} lacks a peak or a memory rate", core::printable(m.device->name));
@@ -87,7 +87,7 @@ MachineOrReason machine_of(const MeasuredStep& s) {
   constexpr std::uint32_t usual = 8;
   MachineOrReason out{machine_of(*device, s.gpus_per_node > 0 ? static_cast<std::uint32_t>(s.gpus_per_node) : usual),
                       {}};
-  out.reason = lacks_of(*out.machine);
+  out.reason = machine_refusal(*out.machine);
   if (!out.reason.empty()) out.machine.reset();
   return out;
 }
@@ -167,7 +167,7 @@ TransformerStep::TransformerStep(const MeasuredStep& s, const core::Machine& m, 
   const bool has_fp8 = m.device->peak("fp8") > m.device->peak("bf16");
   fp8_ = has_fp8 && (mentions(s.precision, "fp8") || mentions(s.precision, "FP8"));
   fp4_ = has_fp8 && (mentions(s.precision, "fp4") || mentions(s.precision, "FP4"));
-  adapts_ = mentions(about, "LoRA");
+  has_adapters_ = mentions(about, "LoRA");
   sequence_parallel_ = s.is_sequence_parallel || mentions(about, "sequence parallel");
   overlaps_ = !mentions(about, "no gradient bucket");
   if (is_fp32(s)) element_bytes_ = reduced_bytes_ = sizeof(float);
@@ -251,7 +251,7 @@ TransformerStep::Layer TransformerStep::layer(const Terms& t) const {
   const double launch = t[Term::launch] * (tp > 1 ? t[Term::tensor_launch] : 1);
   const double forward = products + attention + softmax + loops;
   // Low-rank adapters get gradients of activations, and next to none of weights.
-  const double backward = (adapts_ ? 1 : 2) * products + (flash_ ? 2.5 : 2) * attention + 2 * softmax + 2 * loops;
+  const double backward = (has_adapters_ ? 1 : 2) * products + (flash_ ? 2.5 : 2) * attention + 2 * softmax + 2 * loops;
   const auto floored = [](double x, double o) { return std::pow(std::pow(x, 4) + std::pow(o, 4), 0.25); };
   return {floored(forward, launch), floored(backward, 2 * launch),
           2 * all_reduce(t, element_bytes_ * tokens * h, tp, std::min(tp, gpus_per_node_), 1)};
@@ -290,12 +290,12 @@ StepParts TransformerStep::parts(const Terms& t) const {
     const double bytes = element_bytes_ * layer_parameters() / tensor_;
     const double gather = all_reduce(t, bytes, members, within, groups) / 2;
     const double scatter = gather * reduced_bytes_ / element_bytes_;
-    const auto together = [&](double compute, double exchange) {
+    const auto overlapped = [&](double compute, double exchange) {
       const double hidden = std::min(compute, exchange);
       return std::pair{compute + t[Term::interference] * hidden, std::max(0.0, exchange - compute)};
     };
-    const auto [forward, forward_exposed] = together(layer_times.forward, gather);
-    const auto [backward, backward_exposed] = together(layer_times.backward + recomputed, gather + scatter);
+    const auto [forward, forward_exposed] = overlapped(layer_times.forward, gather);
+    const auto [backward, backward_exposed] = overlapped(layer_times.backward + recomputed, gather + scatter);
     p.compute = micro_batches_ * (layers_ * (forward + backward) + ends);
     p.data_exchange = micro_batches_ * layers_ * (forward_exposed + backward_exposed) +
                       micro_batches_ * (end_parameters() / layer_parameters()) * (2 * gather + scatter);
@@ -319,7 +319,7 @@ StepParts TransformerStep::parts(const Terms& t) const {
     const DataExchange exchange =
         data_exchange(exchange_, reduced_bytes_ * local_parameters, window_s,
                       [&](double bytes) { return all_reduce(t, bytes, members, within, groups, exchange_.algorithm); });
-    p.data_exchange = exchange.shown_s + t[Term::interference] * (exchange.total_s - exchange.shown_s) + coding_s;
+    p.data_exchange = exchange.exposed_s + t[Term::interference] * (exchange.total_s - exchange.exposed_s) + coding_s;
   }
   // Adam in mixed precision reads and writes weights, their fp32 copies, two moments and the gradient.
   constexpr double update_bytes = 30;
@@ -342,7 +342,7 @@ MemoryParts TransformerStep::memory() const {
   const double wide = element_bytes_ / 2, members = data_ * context_;
   const double ends = pipeline_ > 1 || !gated_ ? 1 : 2;  // networks with gates have weights of their own at each end
   const double parameters = (std::ceil(layers_ / pipeline_) * layer_parameters() + ends * end_parameters()) / tensor_;
-  const double trained = adapts_ ? 0 : parameters;
+  const double trained = has_adapters_ ? 0 : parameters;
   m.weights = 2 * wide * parameters / (zero_ >= 3 ? members : 1);
   if (zero_ >= 3) m.weights += 2 * wide * 2 * layer_parameters() / tensor_;
   m.gradients = 2 * wide * trained / (zero_ >= 2 ? members : 1);

@@ -59,7 +59,7 @@ std::array<Prior, term_count> priors_of(const core::Machine&, const MeasuredStep
 Terms terms_of(const core::Machine&, const MeasuredStep&);
 /// The reason why no step can be predicted on this machine: it has no device, or a data sheet that lacks a peak or a
 /// memory rate. Empty: steps can be predicted.
-std::string lacks_of(const core::Machine&);
+std::string machine_refusal(const core::Machine&);
 
 /// Published networks, which tables and users give by name. Sources: Grattafiori et al., "The Llama 3 herd of models",
 /// 2024, table 3; Touvron et al., "Llama 2", 2023; Brown et al., 2020, table 2.1; Scao et al., "BLOOM", 2022;
@@ -135,7 +135,7 @@ class TransformerStep {
   std::vector<core::Tile> tiles_;
   core::Link link_;  ///< within a node
   bool flash_ = true, gated_ = false, recomputes_ = false, selective_ = false, fp8_ = false, fp4_ = false,
-       adapts_ = false, sequence_parallel_ = false;
+       has_adapters_ = false, sequence_parallel_ = false;
   bool overlaps_ = true;
   double layers_, hidden_, heads_, kv_heads_, ffn_, sequence_, vocabulary_;
   double micro_batch_, micro_batches_, data_, tensor_, pipeline_, context_, virtual_stages_;

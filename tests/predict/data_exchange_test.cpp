@@ -26,19 +26,19 @@ TEST(DataExchange, BucketsLeaveInTurnWhenTheyAreReady) {
           data_exchange({.bucket_bytes = static_cast<std::size_t>(bytes) / static_cast<std::size_t>(buckets)}, bytes,
                         window_s, all_reduce);
       EXPECT_NEAR(e.total_s, bytes + buckets, 1e-9);
-      EXPECT_NEAR(e.shown_s, shown_in_turn(buckets, bytes, window_s), 1e-9) << window_s << " s, " << buckets;
+      EXPECT_NEAR(e.exposed_s, shown_in_turn(buckets, bytes, window_s), 1e-9) << window_s << " s, " << buckets;
     }
-  EXPECT_EQ(data_exchange({.bucket_bytes = 0}, 100, 1000, all_reduce).shown_s, 101) << "all in one wait for the last";
+  EXPECT_EQ(data_exchange({.bucket_bytes = 0}, 100, 1000, all_reduce).exposed_s, 101) << "all in one wait for the last";
 }
 
 TEST(DataExchange, WithoutBucketsOnlyWhatTheWindowIsTooShortForShows) {
-  EXPECT_EQ(data_exchange({}, 100, 60, all_reduce).shown_s, 41);
-  EXPECT_EQ(data_exchange({}, 100, 1000, all_reduce).shown_s, 0);
+  EXPECT_EQ(data_exchange({}, 100, 60, all_reduce).exposed_s, 41);
+  EXPECT_EQ(data_exchange({}, 100, 1000, all_reduce).exposed_s, 0);
 }
 
 TEST(DataExchange, WeightsAreAveragedOnceInAWhileAndNothingHidesThem) {
   const auto e = data_exchange({.every = 4, .averages_weights = true}, 99, 1000, all_reduce);
-  EXPECT_EQ(e.shown_s, 25);
+  EXPECT_EQ(e.exposed_s, 25);
   EXPECT_EQ(e.total_s, 25);
   EXPECT_EQ(data_exchange({.every = 0}, 99, 0, all_reduce).total_s, 0) << "or never";
 }
