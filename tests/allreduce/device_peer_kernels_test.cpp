@@ -60,10 +60,10 @@ std::vector<Bytes> results(const PeersCase& c, Launch launch) {
   const cuda::PeerWindow window{.room = (bytes + 15) / 16 * 16, .places = 3};
   const Element accumulate = c.is_wide ? Element::f32 : c.element;
   std::vector<runtime::Stream> streams(c.ranks);
-  std::vector<runtime::DeviceBuffer<std::byte>> windows, watches, in, out;
+  std::vector<runtime::DeviceBuffer<std::byte>> windows, signals, in, out;
   for (unsigned r = 0; r < c.ranks; ++r) {
     windows.push_back(on_device<std::byte>(Bytes(window.bytes()), streams[r]));
-    watches.push_back(on_device<std::byte>(Bytes(sizeof(cuda::PeerWatch)), streams[r]));
+    signals.push_back(on_device<std::byte>(Bytes(sizeof(cuda::PeerSignals)), streams[r]));
     in.push_back(on_device<std::byte>(Bytes(skipped + bytes + 1), streams[r]));
     out.push_back(on_device<std::byte>(Bytes(skipped + bytes + 1, std::byte{0xa5}), streams[r]));
   }
@@ -86,7 +86,7 @@ std::vector<Bytes> results(const PeersCase& c, Launch launch) {
                            .window = window,
                            .blocks = c.blocks,
                            .barriers = 2,
-                           .watch = reinterpret_cast<cuda::PeerWatch*>(watches[r].span().device_address()),
+                           .signals = reinterpret_cast<cuda::PeerSignals*>(signals[r].span().device_address()),
                            .limit_ns = 60'000'000'000};
       for (unsigned k = 0; k < c.ranks; ++k) peers.windows[k] = windows[k].span().device_address();
       launch(c.element, accumulate, c.op, peers, in[r].span().device_address() + skipped,

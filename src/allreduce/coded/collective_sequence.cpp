@@ -6,7 +6,7 @@
 namespace gradmeter::allreduce {
 
 CollectiveSequence::CollectiveSequence(std::string name, runtime::Queue* queue) : name_(std::move(name)) {
-  if (queue) work_.emplace(*queue);
+  if (queue) submitter_.emplace(*queue);
 }
 
 Collective& CollectiveSequence::add_part(std::unique_ptr<Collective> part) {
@@ -14,37 +14,37 @@ Collective& CollectiveSequence::add_part(std::unique_ptr<Collective> part) {
 }
 
 void CollectiveSequence::start(const Call& call) {
-  if (running_) throw core::BackendError("allreduce", name_, "started before the last call was complete");
-  ++own_.calls;
+  if (is_running_) throw core::BackendError("allreduce", name_, "started before the last call was complete");
+  ++own_coding_time_.calls;
   begin(call);
   inner_calls_ = 0;
-  inner_call_ = following();
-  running_ = true;
+  inner_call_ = next_call();
+  is_running_ = true;
   proceed();
 }
 
 bool CollectiveSequence::advance() {
-  while (running_) {
+  while (is_running_) {
     proceed();
-    if (!running_) break;
-    if (!part_runs_ || !inner_call_.part->advance()) return false;
-    part_runs_ = false;
-    inner_call_ = following();
+    if (!is_running_) break;
+    if (!is_part_running_ || !inner_call_.part->advance()) return false;
+    is_part_running_ = false;
+    inner_call_ = next_call();
   }
   return true;
 }
 
 /// Goes on as far as it can without the part that runs.
 void CollectiveSequence::proceed() {
-  while (running_ && !part_runs_) {
-    if (work_ && !work_->done()) return;
+  while (is_running_ && !is_part_running_) {
+    if (submitter_ && !submitter_->done()) return;
     if (inner_call_.part) {
       inner_call_.part->start(inner_call_.call);
-      part_runs_ = true;
+      is_part_running_ = true;
     } else if (inner_call_.waits_for_local_work) {
-      inner_call_ = following();
+      inner_call_ = next_call();
     } else {
-      running_ = false;
+      is_running_ = false;
     }
   }
 }
@@ -70,7 +70,7 @@ std::optional<std::uint64_t> CollectiveSequence::bytes_required() const {
 }
 
 std::optional<CodingTime> CollectiveSequence::coding() const {
-  CodingTime sum = own_;
+  CodingTime sum = own_coding_time_;
   for (const auto& part : parts_) {
     if (const auto t = part->coding()) sum.add_times(*t);
   }

@@ -45,10 +45,10 @@ class CollectiveSequence : public Collective {
   /// queue: as in ExchangeSpec.
   CollectiveSequence(std::string name, runtime::Queue* queue);
   const std::string& name() const final { return name_; }
-  bool takes_device_memory() const final { return work_.has_value(); }
+  bool takes_device_memory() const final { return submitter_.has_value(); }
   void start(const Call&) final;
   bool advance() final;
-  Waiting waiting() const final { return part_runs_ ? inner_call_.part->waiting() : Waiting{}; }
+  Waiting waiting() const final { return is_part_running_ ? inner_call_.part->waiting() : Waiting{}; }
   /// The sum over the parts; null if the bytes of any part are not counted.
   std::optional<runtime::Traffic> sent() const final;
   std::optional<std::uint64_t> bytes_required() const final;
@@ -78,8 +78,8 @@ class CollectiveSequence : public Collective {
   // which must not change until the work is done.
   template <class Work>
   void run_local(std::string_view label, const Work& work) {
-    if (!work_) return work();
-    work_->run(label, 0, work);
+    if (!submitter_) return work();
+    submitter_->run(label, 0, work);
   }
   /// If the call asks for differences: runs `note`, which must fill in the differences of all tensors, and then adds up
   /// their squares.
@@ -93,11 +93,11 @@ class CollectiveSequence : public Collective {
   }
   template <class Work>
   void run_encoding(const Work& work) {
-    timed("encode", own_.encode_s, work);
+    timed("encode", own_coding_time_.encode_s, work);
   }
   template <class Work>
   void run_decoding(const Work& work) {
-    timed("decode", own_.decode_s, work);
+    timed("decode", own_coding_time_.decode_s, work);
   }
 
  private:
@@ -109,15 +109,15 @@ class CollectiveSequence : public Collective {
     });
   }
   void proceed();
-  InnerCall following() { return next(inner_calls_++); }
+  InnerCall next_call() { return next(inner_calls_++); }
 
   std::string name_;
-  std::optional<Submitter> work_;  ///< empty without a queue
+  std::optional<Submitter> submitter_;  ///< empty without a queue
   std::vector<std::unique_ptr<Collective>> parts_;
   InnerCall inner_call_;
   std::size_t inner_calls_ = 0;  ///< the number of inner calls of this call that `next` has returned so far
-  bool running_ = false, part_runs_ = false;
-  CodingTime own_;
+  bool is_running_ = false, is_part_running_ = false;
+  CodingTime own_coding_time_;
 };
 
 // Functions that fill in a call's CodingDifference.

@@ -118,8 +118,8 @@ void CodedSlice::encode(const LocalStep& x, std::uint32_t round) {
 }
 
 void CodedSlice::accept(const ReceiveStep& x, const std::byte* from) {
-  const std::span<std::byte> kept = message(x.blocks);
-  if (x.forwards && from != kept.data()) blocks_->copy(kept.data(), from, kept.size());
+  const std::span<std::byte> stored = message(x.blocks);
+  if (x.forwards && from != stored.data()) blocks_->copy(stored.data(), from, stored.size());
   for (std::uint32_t b = x.blocks.first; b < x.blocks.first + x.blocks.count; ++b) {
     decode_block(b, from + (begins_[b] - begins_[x.blocks.first]));
   }

@@ -62,26 +62,26 @@ struct WindowFacts {
   std::array<char, 32> bus_id = {};  ///< ranks call the same GPU by different numbers
 };
 
-/// Memory of the host that kernels of this rank look at.
-class Watch {
+/// Host memory by which the host tells this rank's kernels to leave, and they tell it for whom they waited.
+class HostSignals {
  public:
-  explicit Watch(const runtime::CudaDevice& device) {
+  explicit HostSignals(const runtime::CudaDevice& device) {
     device.select();
-    check_cuda(cudaHostAlloc(memory_.receive(), sizeof(cuda::PeerWatch), cudaHostAllocMapped | cudaHostAllocPortable),
+    check_cuda(cudaHostAlloc(memory_.receive(), sizeof(cuda::PeerSignals), cudaHostAllocMapped | cudaHostAllocPortable),
                "cudaHostAlloc");
-    host_ = new (memory_.get()) cuda::PeerWatch{};
-    void* reached = nullptr;
-    check_cuda(cudaHostGetDevicePointer(&reached, memory_.get(), 0), "cudaHostGetDevicePointer");
-    on_device_ = static_cast<cuda::PeerWatch*>(reached);
+    host_ = new (memory_.get()) cuda::PeerSignals{};
+    void* device_pointer = nullptr;
+    check_cuda(cudaHostGetDevicePointer(&device_pointer, memory_.get(), 0), "cudaHostGetDevicePointer");
+    on_device_ = static_cast<cuda::PeerSignals*>(device_pointer);
   }
-  cuda::PeerWatch* on_device() const { return on_device_; }
+  cuda::PeerSignals* on_device() const { return on_device_; }
   void tell_to_leave() const noexcept { std::atomic_ref(host_->leave).store(1, std::memory_order_release); }
   /// The rank for which a kernel has waited in vain; -1: none has.
   int waited_for() const { return static_cast<int>(std::atomic_ref(host_->waited_for).load()) - 1; }
 
  private:
   runtime::Handle<runtime::PinnedTraits> memory_;
-  cuda::PeerWatch *host_ = nullptr, *on_device_ = nullptr;
+  cuda::PeerSignals *host_ = nullptr, *on_device_ = nullptr;
 };
 
 /// A collective whose call is one kernel in the queue's stream; the host takes no part in it. Every rank's window is
@@ -118,17 +118,17 @@ class PeerCollective final : public StreamCollective {
   const PeerKernel kernel_;
   const core::Seconds patience_;
   runtime::Queue& queue_;
-  const Watch watch_;
+  const HostSignals signals_;
   cuda::PeerWindow window_;
   runtime::Communicator communicator_;
-  runtime::OwnedBuffer own_;
+  runtime::OwnedBuffer own_window_;
   std::shared_ptr<runtime::MulticastMemory> multicast_;  ///< null where the kernel has none
   std::vector<std::byte*> windows_;                      ///< by rank
   unsigned blocks_ = 1;  ///< the number of blocks of a kernel that spins, the same on every GPU
   std::vector<void*> opened_;
   runtime::EventPtr done_;
   double begin_s_ = 0;  ///< when the call, or the launch of a graph, began
-  bool running_ = false, is_given_up_ = false;
+  bool is_running_ = false, is_given_up_ = false;
 };
 
 void keep_for_ever(std::shared_ptr<void> memory) {
@@ -159,14 +159,15 @@ PeerCollective::PeerCollective(std::string name, const runtime::Communicator& c,
       kernel_(std::move(kernel)),
       patience_(options.patience),
       queue_(queue),
-      watch_(device),
+      signals_(device),
       window_{.room = (options.max_bytes + 15) / 16 * 16, .places = kernel_.places},
       communicator_(c.duplicate()),
-      own_(device.allocate(core::Element::i8, window_.bytes())) {
+      own_window_(device.allocate(core::Element::i8, window_.bytes())) {
   refuse_shared_gpus(kernel_.row, c, device);
   if (kernel_.in_switch)
     multicast_ = std::make_shared<runtime::MulticastMemory>(communicator_, device, places_in_switch * window_.room);
-  WindowFacts mine{.process = getpid(), .device = device.number(), .address = own_.buffer.device().device_address()};
+  WindowFacts mine{
+      .process = getpid(), .device = device.number(), .address = own_window_.buffer.device().device_address()};
   check_cuda(cudaDeviceGetPCIBusId(mine.bus_id.data(), static_cast<int>(mine.bus_id.size()), device.number()),
              "cudaDeviceGetPCIBusId");
   const auto facts = communicator_.all_gather_value(mine);
@@ -184,12 +185,12 @@ PeerCollective::PeerCollective(std::string name, const runtime::Communicator& c,
 /// Waits for the kernels before the memory that they read is freed. Every rank closes the memory of others that it has
 /// opened before that is freed.
 PeerCollective::~PeerCollective() {
-  if (running_ || !runtime::may_free()) abort();
+  if (is_running_ || !runtime::may_free()) abort();
   wait_before_end(queue_);
   for (void* p : opened_) runtime::release_cuda(cudaIpcCloseMemHandle(p), "cudaIpcCloseMemHandle");
   // While an exception propagates, the memory is kept: peers' kernels may still use it, and the rank is about to end.
   if (!runtime::may_free()) {
-    keep_for_ever(std::move(own_.memory));
+    keep_for_ever(std::move(own_window_.memory));
     keep_for_ever(std::move(multicast_));
     return;
   }
@@ -228,12 +229,12 @@ std::byte* PeerCollective::window_address(const WindowFacts& peer, const void* h
 void PeerCollective::start(const Call& call) {
   enqueue(call);
   launched();
-  running_ = true;
+  is_running_ = true;
   done_ = queue_.record();
 }
 
 void PeerCollective::enqueue(const Call& call) {
-  if (running_) throw core::BackendError("allreduce", name_, "started before the last call was complete");
+  if (is_running_) throw core::BackendError("allreduce", name_, "started before the last call was complete");
   if (is_given_up_) throw core::BackendError(kernel_.row, kernel_.what, "an earlier call was given up");
   check_supported(call.element(), call.op, call.accumulates_in());
   if (call.out.bytes() > window_.room)
@@ -243,8 +244,8 @@ void PeerCollective::enqueue(const Call& call) {
 }
 
 bool PeerCollective::advance() {
-  if (running_) running_ = !completes(done_);
-  return !running_;
+  if (is_running_) is_running_ = !completes(done_);
+  return !is_running_;
 }
 
 void PeerCollective::give_up(const std::string& reason) {
@@ -266,13 +267,13 @@ void PeerCollective::check() {
 }
 
 void PeerCollective::completed() {
-  if (const int peer = watch_.waited_for(); peer >= 0)
+  if (const int peer = signals_.waited_for(); peer >= 0)
     give_up(fmt::format("its kernel has waited {} for rank {}, and left", core::to_text(patience_), peer));
 }
 
 /// Makes running kernels end; no kernel can be launched afterwards.
 void PeerCollective::abort() noexcept {
-  watch_.tell_to_leave();
+  signals_.tell_to_leave();
   is_given_up_ = true;
 }
 
@@ -283,7 +284,7 @@ void PeerCollective::submit(const Call& call) {
                    .window = window_,
                    .blocks = blocks_,
                    .barriers = kernel_.barriers,
-                   .watch = watch_.on_device(),
+                   .signals = signals_.on_device(),
                    .limit_ns = static_cast<std::uint64_t>(1e9 * patience_.value),
                    .multicast_own = multicast_ ? multicast_->own() : nullptr,
                    .multicast_all = multicast_ ? multicast_->all() : nullptr};

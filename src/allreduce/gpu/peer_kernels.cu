@@ -15,39 +15,39 @@ namespace gradmeter::allreduce::cuda {
 namespace {
 
 /// Addresses are made where they are read: a table of them would fill the registers.
-struct GivenByAll {
+struct RankInputs {
   struct Place {
     const PeerCall& c;
-    std::size_t given;
-    __device__ const std::byte* operator[](unsigned r) const { return c.windows[r] + given; }
+    std::size_t offset;
+    __device__ const std::byte* operator[](unsigned r) const { return c.windows[r] + offset; }
   };
   Place of;
   unsigned count;
   bool aligned;
 };
 
-__device__ GivenByAll given_by_all(const PeerCall& c, unsigned slot) {
-  return {{c, c.window.given(slot)}, c.ranks, true};
+__device__ RankInputs inputs_of_ranks(const PeerCall& c, unsigned slot) {
+  return {{c, c.window.slot_offset(slot)}, c.ranks, true};
 }
 
 /// Copies it to where peers read it, by the threads whose blocks read it on all GPUs.
 template <class T>
-__device__ void give(const PeerCall& c, unsigned slot, const Numbers& x, const Packs<T>& packs) {
-  copy_packs<T>(packs, x.from, x.from_is_aligned, c.windows[c.rank] + c.window.given(slot), true);
+__device__ void copy_to_slot(const PeerCall& c, unsigned slot, const Numbers& x, const Packs<T>& packs) {
+  copy_packs<T>(packs, x.from, x.from_is_aligned, c.windows[c.rank] + c.window.slot_offset(slot), true);
 }
 
 /// Sums what all ranks have given, in their order, and writes it to `to`. ranks: of the call, or any_number.
 template <class Format, Op op, unsigned ranks>
-__device__ void sum_given(const PeerCall& c, unsigned slot, const Packs<typename Format::Memory>& packs, bool wide,
-                          double factor, std::byte* to, bool to_is_aligned) {
+__device__ void sum_inputs(const PeerCall& c, unsigned slot, const Packs<typename Format::Memory>& packs, bool wide,
+                           double factor, std::byte* to, bool to_is_aligned) {
   using T = typename Format::Memory;
   constexpr unsigned at_once = packs_of_sum<Format, op, ranks>;
-  const GivenByAll given = given_by_all(c, slot);
+  const RankInputs inputs = inputs_of_ranks(c, slot);
   packs.template each<at_once>(
       to_is_aligned,
       [&](std::size_t i) {
         Pack<T> p[at_once];
-        combine_whole<Format, op, ranks>(given, wide, i, packs.step(), p);
+        combine_whole<Format, op, ranks>(inputs, wide, i, packs.step(), p);
         GPU_UNROLL
         for (unsigned u = 0; u < at_once; ++u) {
           scale_pack<Format>(p[u], factor);
@@ -55,7 +55,7 @@ __device__ void sum_given(const PeerCall& c, unsigned slot, const Packs<typename
         }
       },
       [&](std::size_t i) {
-        Pack<T> p = combined<Format, op, ranks>(given, wide, i, packs.end);
+        Pack<T> p = combined<Format, op, ranks>(inputs, wide, i, packs.end);
         scale_pack<Format>(p, factor);
         write_pack<T>(p, to, to_is_aligned, i, packs.end);
       });
@@ -106,9 +106,9 @@ template <class Format, Op op, unsigned ranks>
 __global__ void __launch_bounds__(peer_threads) sum_at_once(PeerCall c, bool wide, double factor, Numbers x) {
   const CallNumbers call = numbers_of(c);
   const Packs<typename Format::Memory> packs{0, x.n};
-  give(c, call.slot, x, packs);
+  copy_to_slot(c, call.slot, x, packs);
   if (!peer_barrier(c, call, call.barrier)) return;
-  sum_given<Format, op, ranks>(c, call.slot, packs, wide, factor, x.to, x.to_is_aligned);
+  sum_inputs<Format, op, ranks>(c, call.slot, packs, wide, factor, x.to, x.to_is_aligned);
   count_call(c);
 }
 
@@ -116,10 +116,10 @@ template <class Format, Op op, unsigned ranks>
 __global__ void __launch_bounds__(peer_threads) sum_by_blocks(PeerCall c, bool wide, double factor, Numbers x) {
   using T = typename Format::Memory;
   const CallNumbers call = numbers_of(c);
-  for (unsigned r = 0; r < c.ranks; ++r) give<T>(c, call.slot, x, block_of<T>(r, x));
+  for (unsigned r = 0; r < c.ranks; ++r) copy_to_slot<T>(c, call.slot, x, block_of<T>(r, x));
   if (!peer_barrier(c, call, call.barrier)) return;
-  sum_given<Format, op, ranks>(c, call.slot, block_of<T>(c.rank, x), wide, factor,
-                               c.windows[c.rank] + c.window.result(), true);
+  sum_inputs<Format, op, ranks>(c, call.slot, block_of<T>(c.rank, x), wide, factor,
+                                c.windows[c.rank] + c.window.result(), true);
   if (!peer_barrier(c, call, call.barrier + 1)) return;
   collect<T, ranks>(c, x);
   count_call(c);
@@ -207,8 +207,8 @@ struct Stretch {
       : packs{begin, end},
         aligned(c.whole_packs && begin * sizeof(T) % 16 == 0),
         in(c.in),
-        left(c.peers.windows[(c.peers.rank + c.peers.ranks - 1) % c.peers.ranks] + c.peers.window.given(slot)),
-        own(c.peers.windows[c.peers.rank] + c.peers.window.given(slot)),
+        left(c.peers.windows[(c.peers.rank + c.peers.ranks - 1) % c.peers.ranks] + c.peers.window.slot_offset(slot)),
+        own(c.peers.windows[c.peers.rank] + c.peers.window.slot_offset(slot)),
         out(c.out) {}
 
   __device__ Pack<T> read(const std::byte* from, std::size_t i) const {

@@ -65,8 +65,8 @@ __device__ inline CallNumbers numbers_of(const PeerCall& c) {
 __device__ inline bool must_leave(const PeerCall& c, unsigned from, std::uint64_t begin) {
   if (gpu::look_at(given_up_of(c)) != 0) return true;
   const bool is_late = gpu::nanoseconds() - begin > c.limit_ns;
-  if (!is_late && gpu::look_at(&c.watch->leave) == 0) return false;
-  if (is_late) gpu::release_to_all(&c.watch->waited_for, from + 1);
+  if (!is_late && gpu::look_at(&c.signals->leave) == 0) return false;
+  if (is_late) gpu::release_to_all(&c.signals->waited_for, from + 1);
   gpu::release_to_all(given_up_of(c), 1);
   return true;
 }

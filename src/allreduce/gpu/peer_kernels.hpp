@@ -32,16 +32,18 @@ struct PeerWindow {
 
   /// Offsets [bytes] of the counts, and of a place.
   GRADMETER_HOST_DEVICE static constexpr std::size_t counts() { return flag_bytes; }
-  GRADMETER_HOST_DEVICE constexpr std::size_t given(unsigned slot) const {
+  GRADMETER_HOST_DEVICE constexpr std::size_t slot_offset(unsigned slot) const {
     return flag_bytes + count_bytes + slot * room;
   }
-  GRADMETER_HOST_DEVICE constexpr std::size_t result() const { return given(2); }  ///< the third place, for results
-  GRADMETER_HOST_DEVICE constexpr std::size_t bytes() const { return given(places); }
+  GRADMETER_HOST_DEVICE constexpr std::size_t result() const {
+    return slot_offset(2);
+  }  ///< the third place, for results
+  GRADMETER_HOST_DEVICE constexpr std::size_t bytes() const { return slot_offset(places); }
 };
 
 /// Host memory that a rank's own GPU can reach. Through it the host ends kernels that wait for peers, and learns that a
 /// kernel has given up waiting.
-struct PeerWatch {
+struct PeerSignals {
   std::uint32_t leave;       ///< written by the host; 1: kernels end without a result
   std::uint32_t waited_for;  ///< written by a kernel: 1 + the rank whose flag did not come in time; 0: none
 };
@@ -53,7 +55,7 @@ struct PeerCall {
   unsigned blocks;  ///< the most thread blocks of a kernel, up to most_peer_blocks; the same on all GPUs
   /// Each call on the window advances the number of the next barrier by this, even where it waits at fewer.
   std::uint32_t barriers;
-  PeerWatch* watch;
+  PeerSignals* signals;
   std::uint64_t limit_ns;  ///< the longest wait at a barrier
   /// Multicast memory of three places of `room` bytes each: this GPU's own part, and the address that reaches all
   /// parts. Null in calls that use none.

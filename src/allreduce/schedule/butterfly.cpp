@@ -94,9 +94,9 @@ struct Fold {
   u32 power, extra, levels;  ///< power = 2^levels, the largest that fits
   explicit Fold(u32 ranks)
       : power(std::bit_floor(ranks)), extra(ranks - power), levels(static_cast<u32>(std::countr_zero(power))) {}
-  bool paired(u32 rank) const { return rank < 2 * extra; }
-  bool active(u32 rank) const { return !paired(rank) || rank % 2 == 1; }
-  u32 position(u32 rank) const { return paired(rank) ? rank / 2 : rank - extra; }
+  bool is_paired(u32 rank) const { return rank < 2 * extra; }
+  bool is_active(u32 rank) const { return !is_paired(rank) || rank % 2 == 1; }
+  u32 position(u32 rank) const { return is_paired(rank) ? rank / 2 : rank - extra; }
   u32 rank_at(u32 position) const { return position < extra ? 2 * position + 1 : position + extra; }
 };
 
@@ -104,10 +104,10 @@ struct Fold {
 /// one.
 SchedulePtr pair_exchange(u32 ranks, u32 blocks, bool hands_in) {
   auto steps = [fold = Fold(ranks), blocks, hands_in](u32, u32 rank, Steps& out) {
-    if (!fold.paired(rank)) return;
-    const bool even = rank % 2 == 0, gives = even == hands_in;
-    const StepKind takes = hands_in ? StepKind::recv_reduce : StepKind::recv;
-    out.push_back({gives ? StepKind::send : takes, even ? rank + 1 : rank - 1, {0, blocks}});
+    if (!fold.is_paired(rank)) return;
+    const bool is_even = rank % 2 == 0, is_sender = is_even == hands_in;
+    const StepKind receive = hands_in ? StepKind::recv_reduce : StepKind::recv;
+    out.push_back({is_sender ? StepKind::send : receive, is_even ? rank + 1 : rank - 1, {0, blocks}});
   };
   return std::make_shared<Schedule>(CollectiveKind::all_reduce, ranks, blocks, 1, steps);
 }
@@ -120,7 +120,7 @@ SchedulePtr folded(const SchedulePtr& inner, u32 ranks) {
   if (fold.extra == 0) return inner;
   const u32 blocks = inner->blocks();
   const auto position = [fold](u32 r) -> std::optional<GroupRank> {
-    if (!fold.active(r)) return std::nullopt;
+    if (!fold.is_active(r)) return std::nullopt;
     return GroupRank{0, fold.position(r)};
   };
   Groups actives{.in_group = position, .in_whole = [fold](GroupRank r) { return fold.rank_at(r.rank); }};

@@ -12,9 +12,9 @@ SchedulePtr ring_reduce_scatter(u32 p) {
       CollectiveKind::reduce_scatter, p, p, rounds, [p, rounds](u32 round, u32 rank, Steps& out) {
         if (p > 1) {
           // The block that ends at its owner r starts its way at r+1 and is r+1+k after k hops.
-          const u32 leaves = (rank + 2 * p - 1 - round) % p, comes = (rank + 2 * p - 2 - round) % p;
-          out.push_back({StepKind::send, (rank + 1) % p, {leaves, 1}});
-          out.push_back({StepKind::recv_reduce, (rank + p - 1) % p, {comes, 1}});
+          const u32 sent_block = (rank + 2 * p - 1 - round) % p, received_block = (rank + 2 * p - 2 - round) % p;
+          out.push_back({StepKind::send, (rank + 1) % p, {sent_block, 1}});
+          out.push_back({StepKind::recv_reduce, (rank + p - 1) % p, {received_block, 1}});
         }
         if (round + 1 == rounds) out.push_back({StepKind::finish, rank, {rank, 1}});
       });

@@ -24,9 +24,9 @@ std::size_t block_begin(std::size_t n, std::uint32_t blocks, std::uint32_t b, st
   return std::min(n, divide_up(n, grain) * b / blocks * grain);
 }
 
-SliceCut slice_cut_for(CollectiveKind g) {
-  return g == CollectiveKind::all_reduce || g == CollectiveKind::broadcast ? SliceCut::run
-                                                                           : SliceCut::share_of_each_block;
+SliceCut slice_cut_for(CollectiveKind kind) {
+  return kind == CollectiveKind::all_reduce || kind == CollectiveKind::broadcast ? SliceCut::run
+                                                                                 : SliceCut::share_of_each_block;
 }
 
 Extent Slice::extent(Blocks b) const {
@@ -85,9 +85,9 @@ std::size_t lanes_for(std::span<const SchedulePtr> schedules) {
 }
 
 std::size_t message_bytes_for(std::span<const SchedulePtr> schedules, std::size_t bytes, std::size_t message_bytes) {
-  constexpr std::size_t worth_it = std::size_t{128} << 10, slices_a_lane = 8;
+  constexpr std::size_t least_bytes = std::size_t{128} << 10, slices_a_lane = 8;
   if (schedules.size() == 1) return message_bytes;
-  return std::min(message_bytes, std::max(worth_it, bytes / (slices_a_lane * lanes_for(schedules))));
+  return std::min(message_bytes, std::max(least_bytes, bytes / (slices_a_lane * lanes_for(schedules))));
 }
 
 std::uint64_t elements_sent(const Schedule& s, std::uint32_t rank, const Slice& slice) {
