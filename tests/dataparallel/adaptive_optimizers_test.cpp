@@ -234,11 +234,11 @@ std::vector<float> trained_in_parts(std::string_view name, const Net& net) {
     for (std::size_t k = 0; k < 2; ++k) {
       for (std::size_t i = 0; i < halves; ++i) g[k][i] = gradient[2 * i + k];
       rules[k]->measure(w[k], g[k], 0, {step_size, t});
-      rules[k]->share();
+      rules[k]->share_norms();
     }
     sums.collects = false;
     for (std::size_t k = 0; k < 2; ++k) {
-      rules[k]->share();
+      rules[k]->share_norms();
       rules[k]->apply(w[k], g[k], 0, {step_size, t});
     }
   }

@@ -68,7 +68,7 @@ int measure(const Measurer& by, const Flags& f, const Invocation& invocation, co
   const bool root = by.is_root();
   const Format format = read_format(f);
   const OutputFlags output = read_output_flags(f);
-  Earlier earlier;
+  EarlierResults earlier;
   core::ResultWriter* writer = nullptr;
   const auto open = [&] {
     if (m.check) m.check();

@@ -70,8 +70,8 @@ void check_writable(const fs::path& path) {
 
 }  // namespace
 
-Earlier check_output(const OutputFlags& o, const core::RunInfo& now, const std::string& experiment) {
-  Earlier earlier;
+EarlierResults check_output(const OutputFlags& o, const core::RunInfo& now, const std::string& experiment) {
+  EarlierResults earlier;
   if (o.path.empty()) return earlier;
   check_writable(o.path);
   std::error_code error;

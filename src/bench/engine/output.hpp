@@ -28,13 +28,13 @@ struct OutputFlags {
 OutputFlags read_output_flags(const Flags&);
 
 /// The rows that the result file has already.
-struct Earlier {
+struct EarlierResults {
   std::map<std::string, core::Point> finished;  ///< by Factors::key()
   std::string note;                             ///< text to tell the user
 };
 /// Checks that the file may be written, and reads the rows that --resume keeps. It writes nothing. Rank 0 only.
 /// Errors: UsageError of one line.
-Earlier check_output(const OutputFlags&, const core::RunInfo& now, const std::string& experiment);
+EarlierResults check_output(const OutputFlags&, const core::RunInfo& now, const std::string& experiment);
 
 /// Gives every rank the finished points that rank 0 has read. Collective.
 std::map<std::string, core::Point> share_finished(const runtime::Communicator& world,

@@ -22,16 +22,16 @@ class NormOptimizer : public Optimizer {
  public:
   NormOptimizer(std::string name, const OptimizerScope&);
   bool needs_whole_tensors() const final { return true; }
-  bool shares() const final { return parts_ != nullptr; }
+  bool has_tensor_parts() const final { return parts_ != nullptr; }
   void measure(runtime::Buffer, runtime::ConstBuffer, std::size_t offset, UpdateStep) final;
-  void share() final;
+  void share_norms() final;
   /// Errors: std::logic_error when parts were not measured.
   void apply(runtime::Buffer, runtime::ConstBuffer, std::size_t offset, UpdateStep) final;
 
  protected:
-  /// The input of one update. Its pieces are the tensors of the range, or the parts of them that are here, counted from
-  /// the range's beginning.
-  struct Given {
+  /// The input of one update. Its pieces are the tensors of the range, or the parts of them that this rank holds,
+  /// counted from the range's beginning.
+  struct UpdateInput {
     runtime::Buffer w;
     runtime::ConstBuffer g;
     std::size_t offset;
@@ -39,9 +39,9 @@ class NormOptimizer : public Optimizer {
     runtime::Buffer of(const runtime::OwnedBuffer& state) const { return state.buffer.part(offset, w.count()); }
   };
   /// Computes what each piece adds to the squares of its tensor's two norms, in float64. Called once a step, before
-  /// `move`.
-  virtual void take_norms(const Given&, runtime::Buffer sums, UpdateStep) = 0;
-  virtual void move(const Given&, runtime::ConstBuffer sums, UpdateStep) = 0;
+  /// `update_weights`.
+  virtual void take_norms(const UpdateInput&, runtime::Buffer sums, UpdateStep) = 0;
+  virtual void update_weights(const UpdateInput&, runtime::ConstBuffer sums, UpdateStep) = 0;
 
  private:
   /// A tensor, or the part of it that this rank holds.
@@ -57,10 +57,11 @@ class NormOptimizer : public Optimizer {
 
   std::vector<Part> tensors_;  ///< ascending
   PartSums* parts_;
-  runtime::OwnedBuffer sums_;  ///< two sums for each piece, in the memory that holds the weights
-  std::vector<Part> found_;    ///< the tensors, or parts of tensors, of the last range
+  runtime::OwnedBuffer sums_;        ///< two sums for each piece, in the memory that holds the weights
+  std::vector<Part> range_tensors_;  ///< the tensors, or parts of tensors, of the last range
   std::vector<kernels::TensorPiece> pieces_;
-  std::vector<double> shared_;  ///< the sums of the range that was measured; after `share` over all parts of a tensor
+  /// The sums of the range that was measured; after `share_norms` over all parts of a tensor.
+  std::vector<double> measured_sums_;
   bool is_measured_ = false;
 };
 
@@ -75,7 +76,7 @@ NormOptimizer::NormOptimizer(std::string name, const OptimizerScope& scope)
 }
 
 void NormOptimizer::find_pieces(std::size_t offset, std::size_t count) {
-  found_.clear();
+  range_tensors_.clear();
   pieces_.clear();
   const std::size_t end = offset + count;
   for (const Part& t : tensors_) {
@@ -87,7 +88,7 @@ void NormOptimizer::find_pieces(std::size_t offset, std::size_t count) {
                       "norms of whole tensors",
                       name(), offset, end, t.offset, t.offset + t.count));
     }
-    found_.push_back(t);
+    range_tensors_.push_back(t);
     pieces_.push_back({t.offset - offset, t.count});
   }
 }
@@ -96,37 +97,37 @@ void NormOptimizer::measure(runtime::Buffer weights, runtime::ConstBuffer gradie
                             UpdateStep step) {
   find_pieces(offset, weights.count());
   take_norms({weights, gradient, offset, pieces_}, sums(), step);
-  shared_.resize(2 * pieces_.size());
+  measured_sums_.resize(2 * pieces_.size());
   is_measured_ = true;
-  kernels::loops().copy(sums(), shared_);  // `share` comes after the queue has done it
+  kernels::loops().copy(sums(), measured_sums_);  // `share_norms` comes after the queue has done it
 }
 
-void NormOptimizer::share() {
+void NormOptimizer::share_norms() {
   std::vector<double> values;
-  for (std::size_t i = 0; i < found_.size(); ++i) {
-    if (found_[i].is_part) values.insert(values.end(), {shared_[2 * i], shared_[2 * i + 1]});
+  for (std::size_t i = 0; i < range_tensors_.size(); ++i) {
+    if (range_tensors_[i].is_part) values.insert(values.end(), {measured_sums_[2 * i], measured_sums_[2 * i + 1]});
   }
   if (values.empty()) return;
   parts_->sum(values);
   auto next = values.begin();
-  for (std::size_t i = 0; i < found_.size(); ++i) {
-    if (!found_[i].is_part) continue;
-    shared_[2 * i] = *next++;
-    shared_[2 * i + 1] = *next++;
+  for (std::size_t i = 0; i < range_tensors_.size(); ++i) {
+    if (!range_tensors_[i].is_part) continue;
+    measured_sums_[2 * i] = *next++;
+    measured_sums_[2 * i + 1] = *next++;
   }
 }
 
 void NormOptimizer::apply(runtime::Buffer weights, runtime::ConstBuffer gradient, std::size_t offset, UpdateStep step) {
   find_pieces(offset, weights.count());
-  const Given given{weights, gradient, offset, pieces_};
-  if (!shares()) {
-    take_norms(given, sums(), step);
-  } else if (std::exchange(is_measured_, false) && shared_.size() == 2 * pieces_.size()) {
-    kernels::loops().copy(shared_, sums());
+  const UpdateInput input{weights, gradient, offset, pieces_};
+  if (!has_tensor_parts()) {
+    take_norms(input, sums(), step);
+  } else if (std::exchange(is_measured_, false) && measured_sums_.size() == 2 * pieces_.size()) {
+    kernels::loops().copy(measured_sums_, sums());
   } else {
     throw std::logic_error(name() + " was given parts of tensors whose norms were not measured before");
   }
-  move(given, sums(), step);
+  update_weights(input, sums(), step);
 }
 
 class Lars final : public NormOptimizer {
@@ -140,10 +141,10 @@ class Lars final : public NormOptimizer {
   runtime::Cost measure_cost(std::size_t n) const override { return {4.0 * double(n), 8.0 * double(n)}; }
 
  private:
-  void take_norms(const Given& r, runtime::Buffer sums, UpdateStep) override {
+  void take_norms(const UpdateInput& r, runtime::Buffer sums, UpdateStep) override {
     kernels::loops().lars_norms(r.w, r.g, r.pieces, sums);
   }
-  void move(const Given& r, runtime::ConstBuffer sums, UpdateStep step) override {
+  void update_weights(const UpdateInput& r, runtime::ConstBuffer sums, UpdateStep step) override {
     kernels::LarsParameters p = parameters_;
     p.step = step.size;
     kernels::loops().lars(r.w, r.of(velocity_), r.g, r.pieces, sums, p, step.which());
@@ -164,10 +165,10 @@ class Lamb final : public NormOptimizer {
   runtime::Cost measure_cost(std::size_t n) const override { return {20.0 * double(n), 24.0 * double(n)}; }
 
  private:
-  void take_norms(const Given& r, runtime::Buffer sums, UpdateStep step) override {
+  void take_norms(const UpdateInput& r, runtime::Buffer sums, UpdateStep step) override {
     kernels::loops().lamb_norms(r.w, r.of(mean_), r.of(square_), r.g, r.pieces, sums, with(step), step.which());
   }
-  void move(const Given& r, runtime::ConstBuffer sums, UpdateStep step) override {
+  void update_weights(const UpdateInput& r, runtime::ConstBuffer sums, UpdateStep step) override {
     kernels::loops().lamb(r.w, r.of(mean_), r.of(square_), r.pieces, sums, with(step), step.which());
   }
   kernels::LambParameters with(UpdateStep step) const {

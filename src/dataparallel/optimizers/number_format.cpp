@@ -92,12 +92,12 @@ class Rounded final : public Optimizer {
         carry_(format_->has_carry() ? s.state() : runtime::OwnedBuffer{}) {}
 
   bool needs_whole_tensors() const override { return inside_->needs_whole_tensors(); }
-  bool shares() const override { return inside_->shares(); }
+  bool has_tensor_parts() const override { return inside_->has_tensor_parts(); }
   void measure(runtime::Buffer w, runtime::ConstBuffer g, std::size_t offset, UpdateStep step) override {
     inside_->measure(w, g, offset, step);
   }
   runtime::Cost measure_cost(std::size_t n) const override { return inside_->measure_cost(n); }
-  void share() override { inside_->share(); }
+  void share_norms() override { inside_->share_norms(); }
   std::vector<runtime::Buffer> state() override { return inside_->state(); }
   std::size_t kept_per_element() override {
     return inside_->kept_per_element() + (descends_ ? 0 : 1) + (format_->has_carry() ? 1 : 0);

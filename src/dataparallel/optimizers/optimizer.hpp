@@ -58,17 +58,17 @@ class Optimizer {
   /// The cost of the whole update, norms included.
   virtual runtime::Cost cost(std::size_t count) const = 0;
 
-  /// True if it was made for parts of tensors (with `PartSums`). Then `measure` and `share` must be called before each
-  /// `apply`, for the same range.
-  virtual bool shares() const { return false; }
+  /// True if it was made for parts of tensors (with `PartSums`). Then `measure` and `share_norms` must be called before
+  /// each `apply`, for the same range.
+  virtual bool has_tensor_parts() const { return false; }
   /// Computes the range's contribution to the norms of its tensors.
   virtual void measure(runtime::Buffer, runtime::ConstBuffer, std::size_t, UpdateStep) {}
   virtual runtime::Cost measure_cost(std::size_t) const { return {}; }
   /// Sums these contributions over the ranks that hold the tensors' other parts, in one exchange for all tensors of the
   /// range.
-  virtual void share() {}
-  /// Makes the whole update of a range: `measure` and `share`, if needed, and `apply`. The exchange in `share` lies
-  /// between two computations, because a kernel cannot contain it.
+  virtual void share_norms() {}
+  /// Makes the whole update of a range: `measure` and `share_norms`, if needed, and `apply`. The exchange in
+  /// `share_norms` lies between two computations, because a kernel cannot contain it.
   void update(runtime::Queue&, runtime::Buffer weights, runtime::ConstBuffer change, std::size_t offset, UpdateStep);
 
  private:

@@ -109,7 +109,7 @@ void add_signs(std::span<float> values, std::span<const NoiseRun> runs, NoiseNam
 namespace {
 
 /// A block of weights that stays in the cache while all pairs are added to it.
-constexpr std::size_t stretch = 8192;
+constexpr std::size_t cached_weights = 8192;
 
 class EvolutionStrategies final : public Strategy {
  public:
@@ -125,7 +125,7 @@ class EvolutionStrategies final : public Strategy {
     Strategy::begin(w);
     gains_ = w.fabric().memory(all_pairs(w.ranks()));
     center_ = w.queue().device().allocate(core::Element::f32, w.model().element_count());
-    runs_ = noise_runs(w.model().tensors(), stretch);
+    runs_ = noise_runs(w.model().tensors(), cached_weights);
   }
 
   model::PendingOutcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
@@ -134,7 +134,7 @@ class EvolutionStrategies final : public Strategy {
     const std::size_t first = own * static_cast<std::size_t>(w.rank());
     std::vector<Pair> pairs;
     for (std::size_t k = first; k < first + own; ++k)
-      pairs.push_back({at(w, batch, noise(step, k), sigma_), at(w, batch, noise(step, k), -sigma_)});
+      pairs.push_back({evaluate_at(w, batch, noise(step, k), sigma_), evaluate_at(w, batch, noise(step, k), -sigma_)});
     model::PendingOutcome mean(w.queue());
     w.queue().at_once([&] { compare(pairs, gains_.part(first, own).values<float>(), *mean.place()); });
     w.broadcast_to_replica(gains_.part(first, own));
@@ -180,7 +180,7 @@ class EvolutionStrategies final : public Strategy {
     return {.seed = seed_, .step = step.number, .member = static_cast<std::uint32_t>(pair)};
   }
 
-  model::PendingOutcome at(Worker& w, const model::Batch& batch, NoiseName name, float distance) {
+  model::PendingOutcome evaluate_at(Worker& w, const model::Batch& batch, NoiseName name, float distance) {
     const double n = static_cast<double>(w.parameters().count());
     w.queue().submit("disturb", {.flops = n, .bytes = 16.0 * n}, [this, name, distance, to = w.parameters()] {
       const auto p = to.values<float>();
@@ -197,7 +197,8 @@ class EvolutionStrategies final : public Strategy {
       const auto p = to.values<float>(), gains = gains_.values<float>();
       std::ranges::copy(center_.buffer.values<float>(), p.begin());
       for (std::size_t begin = 0, end = 0; begin < runs_.size(); begin = end) {
-        for (std::size_t weights = 0; end < runs_.size() && weights < stretch; ++end) weights += runs_[end].count;
+        for (std::size_t weights = 0; end < runs_.size() && weights < cached_weights; ++end)
+          weights += runs_[end].count;
         const auto block_runs = std::span<const NoiseRun>(runs_).subspan(begin, end - begin);
         for (std::size_t k = 0; k < gains.size(); ++k) add_signs(p, block_runs, noise(step, k), scale * gains[k]);
       }
@@ -262,14 +263,14 @@ class Population final : public Strategy {
   std::size_t memory_bytes(const model::Model& m, int ranks) const override {
     const std::size_t models = per_rank(ranks) + (ranks > 1 ? s_.survivors : 0);
     return models * (m.element_count() * sizeof(float) + memory_page_bytes) +
-           (all_members(ranks) + words()) * sizeof(float) + 2 * memory_page_bytes;
+           (all_members(ranks) + ranking_floats()) * sizeof(float) + 2 * memory_page_bytes;
   }
 
   void begin(Worker& w) override {
     const std::size_t own = per_rank(w.ranks()), n = w.model().element_count();
     first_ = own * static_cast<std::size_t>(w.rank());
     losses_ = w.fabric().memory(all_members(w.ranks()));
-    words_ = w.fabric().memory(words());
+    ranking_buffer_ = w.fabric().memory(ranking_floats());
     runs_ = noise_runs(w.model().tensors(), longest_run);
     const auto draw = [&](const Buffer& weights, std::size_t slot) {
       const std::uint64_t seed = core::Random(s_.seed, slot).bits(0);
@@ -326,7 +327,7 @@ class Population final : public Strategy {
     if (s.ranks < 2) return {};
     const auto ranks = static_cast<int>(s.ranks);
     Forecast step = forecast_collective(s, allreduce::CollectiveKind::all_gather, all_members(ranks));
-    step += forecast_collective(s, allreduce::CollectiveKind::broadcast, words());
+    step += forecast_collective(s, allreduce::CollectiveKind::broadcast, ranking_floats());
     // At most each survivor to every other rank; how many depends on where they are.
     const std::uint64_t models = s_.survivors * (s.ranks - 1), bytes = s.elements * sizeof(float);
     step += {.bytes = models * bytes,
@@ -339,12 +340,12 @@ class Population final : public Strategy {
   /// With the shared model, which the rank that owns it evaluates only once.
   ReplicaWork replica_work(const ForecastInput& s) const override {
     const std::size_t own = per_rank(static_cast<int>(s.ranks));
-    return {.passes = 0, .forwards = own + (s.ranks > 1 ? 1 : 0), .replica_floats = own + words()};
+    return {.passes = 0, .forwards = own + (s.ranks > 1 ? 1 : 0), .replica_floats = own + ranking_floats()};
   }
 
  private:
   static constexpr std::size_t copies = 3;  ///< the number of copies of the ranking that are sent
-  std::size_t words() const { return copies * s_.survivors; }
+  std::size_t ranking_floats() const { return copies * s_.survivors; }
   std::size_t per_rank(int ranks) const {
     const auto p = static_cast<std::size_t>(ranks);
     return (s_.size + p - 1) / p;
@@ -381,24 +382,26 @@ class Population final : public Strategy {
   /// ranking is sent three times over, so that a majority corrects one wrong number.
   void broadcast_ranking(Worker& w) {
     w.queue().at_once([&] { write_ranking(); });
-    if (w.ranks() > 1) w.fabric().wait(w.fabric().broadcast(w.axis(), words_, 0));
+    if (w.ranks() > 1) w.fabric().wait(w.fabric().broadcast(w.axis(), ranking_buffer_, 0));
     w.queue().at_once([&] {
       read_ranking();
       write_ranking();
     });
-    w.broadcast_to_replica(words_);
+    w.broadcast_to_replica(ranking_buffer_);
     w.queue().at_once([&] { read_ranking(); });
   }
 
   void write_ranking() {
-    const auto words = words_.values<float>();
-    for (std::size_t i = 0; i < words.size(); ++i) words[i] = static_cast<float>(ranking_[i % s_.survivors]);
+    const auto slots_as_floats = ranking_buffer_.values<float>();
+    for (std::size_t i = 0; i < slots_as_floats.size(); ++i)
+      slots_as_floats[i] = static_cast<float>(ranking_[i % s_.survivors]);
   }
   void read_ranking() {
     const auto slots = static_cast<float>(losses_.count());
-    const auto words = words_.values<float>();
+    const auto slots_as_floats = ranking_buffer_.values<float>();
     for (std::size_t i = 0; i < s_.survivors; ++i) {
-      const float a = words[i], b = words[i + s_.survivors], c = words[i + 2 * s_.survivors];
+      const float a = slots_as_floats[i], b = slots_as_floats[i + s_.survivors],
+                  c = slots_as_floats[i + 2 * s_.survivors];
       const float most = a == b || a == c ? a : b;
       ranking_[i] = most >= 0 && most < slots ? static_cast<std::size_t>(most) : 0;
     }
@@ -412,8 +415,8 @@ class Population final : public Strategy {
     return {first, static_cast<std::size_t>(draw.below(2 * slot + 1, s_.survivors))};
   }
 
-  /// True where that rank needs this survivor, to make a child of it.
-  bool wanted(std::size_t survivor, std::size_t rank, std::uint64_t step) const {
+  /// True where this rank needs the survivor, to make a child of it.
+  bool needs_survivor(std::size_t survivor, std::size_t rank, std::uint64_t step) const {
     if (survivor == 0) return true;  // the next step's shared model
     const std::size_t own = members_.size();
     for (std::size_t slot = rank * own; slot < (rank + 1) * own; ++slot) {
@@ -432,13 +435,13 @@ class Population final : public Strategy {
     for (std::size_t s = 0; s < ranking_.size() && ranks > 1; ++s) {
       const std::size_t owner = ranking_[s] / members_.size();
       if (owner != rank) {
-        if (wanted(s, rank, step)) {
+        if (needs_survivor(s, rank, step)) {
           tickets.push_back(w.fabric().receive(w.axis(), static_cast<int>(owner), remote_survivors_[s]));
         }
         continue;
       }
       for (std::size_t to = 0; to < ranks; ++to) {
-        if (to == rank || !wanted(s, to, step)) continue;
+        if (to == rank || !needs_survivor(s, to, step)) continue;
         tickets.push_back(w.fabric().send(w.axis(), static_cast<int>(to), members_[ranking_[s] - first_]));
       }
     }
@@ -468,7 +471,8 @@ class Population final : public Strategy {
   std::vector<Buffer> members_;           ///< this rank's
   std::vector<Buffer> remote_survivors_;  ///< by place among the survivors: those of other ranks
   std::vector<NoiseRun> runs_;            ///< the weights' places in the whole model, by which noise is drawn
-  Buffer words_ = runtime::no_floats;     ///< the ranking on its way
+  /// The ranking in the form that is sent: slots as floats, in several copies.
+  Buffer ranking_buffer_ = runtime::no_floats;
   Buffer losses_ =
       runtime::no_floats;             ///< by slot: its loss in the last step, less the shared model's on these samples
   std::vector<std::size_t> ranking_;  ///< slots of the survivors, best first; before the first step slot 0 alone

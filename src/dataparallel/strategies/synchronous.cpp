@@ -219,7 +219,7 @@ class Sharded final : public Strategy {
   void update(Worker& w, std::size_t bucket, UpdateStep step) {
     const Range& own = shares_[bucket];
     Optimizer& optimizer = *optimizers_[bucket];
-    if (own.count == 0 && !optimizer.shares()) return;
+    if (own.count == 0 && !optimizer.has_tensor_parts()) return;
     optimizer.update(w.queue(), w.parameters().part(own.first, own.count), w.gradients(own.first, own.count), 0, step);
   }
 

@@ -57,8 +57,8 @@ class ReferenceGemm final : public HostOp {
  public:
   ReferenceGemm(const GemmShape& s, runtime::Cost cost)
       : HostOp(operands_of(s), {floats("c", s.count * s.m * s.n, s.accumulate)}, cost),
-        p_(s),
-        sums_(p_.m * block_n),
+        shape_(s),
+        sums_(shape_.m * block_n),
         panel_(block_k * block_n) {}
 
   std::string implementation() const override { return "reference float64"; }
@@ -68,34 +68,37 @@ class ReferenceGemm final : public HostOp {
     const auto floats_at = [](const std::byte* at, std::size_t n) {
       return std::span(reinterpret_cast<const float*>(at), n);
     };
-    const std::size_t of_a = p_.m * p_.k, of_b = p_.k * p_.n, of_c = p_.m * p_.n;
-    const auto a = floats_at(in[0], p_.count * of_a), b = floats_at(in[1], p_.count * of_b);
-    const auto bias = floats_at(p_.bias ? in[2] : nullptr, p_.bias ? p_.n : 0);
-    const std::span<float> c(reinterpret_cast<float*>(out[0]), p_.count * of_c);
-    for (std::size_t i = 0; i < p_.count; ++i)
-      multiply(a.subspan(i * of_a, of_a), b.subspan(i * of_b, of_b), bias, c.subspan(i * of_c, of_c));
+    const std::size_t a_elements = shape_.m * shape_.k, b_elements = shape_.k * shape_.n,
+                      c_elements = shape_.m * shape_.n;
+    const auto a = floats_at(in[0], shape_.count * a_elements), b = floats_at(in[1], shape_.count * b_elements);
+    const auto bias = floats_at(shape_.bias ? in[2] : nullptr, shape_.bias ? shape_.n : 0);
+    const std::span<float> c(reinterpret_cast<float*>(out[0]), shape_.count * c_elements);
+    for (std::size_t i = 0; i < shape_.count; ++i)
+      multiply(a.subspan(i * a_elements, a_elements), b.subspan(i * b_elements, b_elements), bias,
+               c.subspan(i * c_elements, c_elements));
   }
 
  private:
   void multiply(std::span<const float> a, std::span<const float> b, std::span<const float> bias, std::span<float> c) {
-    for (std::size_t j0 = 0; j0 < p_.n; j0 += block_n) {
-      const std::size_t width = std::min(block_n, p_.n - j0);
+    for (std::size_t j0 = 0; j0 < shape_.n; j0 += block_n) {
+      const std::size_t width = std::min(block_n, shape_.n - j0);
       std::fill(sums_.begin(), sums_.end(), 0.0);
-      for (std::size_t k0 = 0; k0 < p_.k; k0 += block_k) add_block(a, b, j0, width, k0, std::min(block_k, p_.k - k0));
+      for (std::size_t k0 = 0; k0 < shape_.k; k0 += block_k)
+        add_block(a, b, j0, width, k0, std::min(block_k, shape_.k - k0));
       finish(bias, c, j0, width);
     }
   }
 
   void add_block(std::span<const float> a, std::span<const float> b, std::size_t j0, std::size_t width, std::size_t k0,
                  std::size_t depth) {
-    const bool ta = p_.transpose_a == Transpose::yes, tb = p_.transpose_b == Transpose::yes;
+    const bool ta = shape_.transpose_a == Transpose::yes, tb = shape_.transpose_b == Transpose::yes;
     for (std::size_t k = 0; k < depth; ++k)
       for (std::size_t j = 0; j < width; ++j)
-        panel_[k * block_n + j] = tb ? b[(j0 + j) * p_.k + k0 + k] : b[(k0 + k) * p_.n + j0 + j];
-    for (std::size_t i = 0; i < p_.m; ++i) {
+        panel_[k * block_n + j] = tb ? b[(j0 + j) * shape_.k + k0 + k] : b[(k0 + k) * shape_.n + j0 + j];
+    for (std::size_t i = 0; i < shape_.m; ++i) {
       double* sums = &sums_[i * block_n];
       for (std::size_t k = 0; k < depth; ++k) {
-        const double left = ta ? a[(k0 + k) * p_.m + i] : a[i * p_.k + k0 + k];
+        const double left = ta ? a[(k0 + k) * shape_.m + i] : a[i * shape_.k + k0 + k];
         const double* right = &panel_[k * block_n];
         for (std::size_t j = 0; j < width; ++j) sums[j] += left * right[j];
       }
@@ -103,18 +106,18 @@ class ReferenceGemm final : public HostOp {
   }
 
   void finish(std::span<const float> bias, std::span<float> c, std::size_t j0, std::size_t width) const {
-    for (std::size_t i = 0; i < p_.m; ++i)
+    for (std::size_t i = 0; i < shape_.m; ++i)
       for (std::size_t j = 0; j < width; ++j) {
-        float& out = c[i * p_.n + j0 + j];
+        float& out = c[i * shape_.n + j0 + j];
         double value = sums_[i * block_n + j];
-        if (p_.accumulate) value += double{out};
-        if (p_.bias) value += double{bias[j0 + j]};
-        if (p_.activation == Activation::relu && value < 0) value = 0;
+        if (shape_.accumulate) value += double{out};
+        if (shape_.bias) value += double{bias[j0 + j]};
+        if (shape_.activation == Activation::relu && value < 0) value = 0;
         out = static_cast<float>(value);
       }
   }
 
-  GemmShape p_;
+  GemmShape shape_;
   std::vector<double> sums_, panel_;
 };
 

@@ -46,25 +46,25 @@ class RnnCase final : public KernelCase {
 
   void prepare_check(const CheckedCall& call) override {
     choose(call);
-    if (backward()) prepare_gradients(call.set);
+    if (is_backward()) prepare_gradients(call.set);
     for (const Operand& o : op_.op().outputs())
       if (const std::size_t width = width_of(o.name); o.format && !o.is_added_to) {
-        op_.poison(call.set, o.name, looked_at(o.elements / width / s_.batch, width));
-        op_.poison(call.set, o.name, anywhere(o, call));
+        op_.poison(call.set, o.name, compared_places(o.elements / width / s_.batch, width));
+        op_.poison(call.set, o.name, written_places(o, call));
       }
     calls_ = 0;
   }
 
   KernelCaseCheck finish_check(const CheckedCall& call) override {
-    auto compared = backward() ? compare_backward(call.set) : compare_forward(call.set);
+    auto compared = is_backward() ? compare_backward(call.set) : compare_forward(call.set);
     if (!all_gradients_.bytes.empty()) op_.store_input(call.set, "output gradient", all_gradients_.bytes);
     if (call.inject_error) corrupt_one(compared);
     KernelCaseCheck found = checked_elements(compared, problem_);
     for (const Operand& o : op_.op().outputs()) {
       if (!o.format || o.is_added_to) continue;
       // A few numbers of 8 bits may equal the poison.
-      const std::size_t unwritten = op_.count_poisoned(call.set, o.name, anywhere(o, call));
-      if (unwritten > (o.format->bytes == 1 ? most_anywhere / 4 : 0)) found.worst = std::nan("");
+      const std::size_t unwritten = op_.count_poisoned(call.set, o.name, written_places(o, call));
+      if (unwritten > (o.format->bytes == 1 ? most_written_places / 4 : 0)) found.worst = std::nan("");
     }
     return found;
   }
@@ -72,8 +72,8 @@ class RnnCase final : public KernelCase {
   std::string implementation() const override { return op_.op().implementation(); }
 
  private:
-  bool backward() const { return problem_.pass != Pass::forward; }
-  bool int8() const { return problem_.precision == Precision::int8; }
+  bool is_backward() const { return problem_.pass != Pass::forward; }
+  bool is_int8() const { return problem_.precision == Precision::int8; }
 
   /// Draws weights of variance 1/hidden: the sums of inputs keep the inputs' variance, so sigmoids are not saturated,
   /// and states behind a relu, which keeps half of their square, neither die out nor grow with the steps.
@@ -92,13 +92,13 @@ class RnnCase final : public KernelCase {
     op_.set_input(set, "state", op_.draw("state", seed + 3, 0.5));
     op_.set_input(set, "bias", op_.draw("bias", seed + 4, 0.1));
     if (s_.cell == Cell::lstm) op_.set_input(set, "memory", op_.draw("memory", seed + 5, 0.5));
-    if (backward()) op_.set_input(set, "output gradient", op_.draw("output gradient", seed + 6));
+    if (is_backward()) op_.set_input(set, "output gradient", op_.draw("output gradient", seed + 6));
   }
   /// The forward pass from which a backward one starts; empty: this is a forward pass.
   std::optional<OpCase> forward_pass() const {
     std::optional<OpCase> training;
     const Problem forward{.shape = s_, .precision = problem_.precision};
-    if (backward()) training.emplace(forward, 1, OpOptions{.training = true, .backend = backend_}, device_);
+    if (is_backward()) training.emplace(forward, 1, OpOptions{.training = true, .backend = backend_}, device_);
     return training;
   }
   /// Runs it for its outputs and `kept`.
@@ -114,7 +114,7 @@ class RnnCase final : public KernelCase {
   /// Chooses rows and the number of steps that the reference can afford; it must begin at the first step.
   void choose(const CheckedCall& call) {
     const double flops_at_most = call.flops_at_most;
-    const double passes = backward() ? 3 : 1,
+    const double passes = is_backward() ? 3 : 1,
                  flops_a_row_step = passes * full_flops(problem_) / static_cast<double>(s_.batch * s_.steps);
     const auto afford = [](double n, std::size_t most) {
       return static_cast<std::size_t>(std::clamp(n, 1.0, static_cast<double>(most)));
@@ -127,18 +127,18 @@ class RnnCase final : public KernelCase {
     elements_ = afford(flops_at_most / 4 / static_cast<double>(2 * rows * steps_), std::size_t{1} << 60);
   }
   /// Number of elements of the whole result that must be written; of a big problem only the first steps are compared.
-  static constexpr std::size_t most_anywhere = 32;
-  static std::vector<std::size_t> anywhere(const Operand& o, const CheckedCall& call) {
-    return sample_places(o.elements, most_anywhere, call.seed);
+  static constexpr std::size_t most_written_places = 32;
+  static std::vector<std::size_t> written_places(const Operand& o, const CheckedCall& call) {
+    return sample_places(o.elements, most_written_places, call.seed);
   }
   /// Places in a tensor to compare, within at most this many steps.
-  std::vector<std::size_t> looked_at(std::size_t steps, std::size_t width) const {
+  std::vector<std::size_t> compared_places(std::size_t steps, std::size_t width) const {
     std::vector<std::size_t> at;
     for (std::size_t step = 0; step < std::min(steps, steps_); ++step)
       for (const std::size_t row : rows_) at.push_back(offset(step, row, width) + (step + row) % width);
     return at;
   }
-  bool everything() const { return rows_.size() == s_.batch && steps_ == s_.steps; }
+  bool compares_everything() const { return rows_.size() == s_.batch && steps_ == s_.steps; }
 
   /// The offset of a row of `width` numbers.
   std::size_t offset(std::size_t step, std::size_t row, std::size_t width) const {
@@ -165,7 +165,7 @@ class RnnCase final : public KernelCase {
   std::vector<float> weights(std::size_t set, std::string_view name) const {
     auto w = drawn_weights(name, seeds_[set]).floats();
     const float scale = rnn_weights_scale(s_);
-    if (int8())
+    if (is_int8())
       for (float& x : w) x = std::nearbyint(x * scale) / scale;
     return w;
   }
@@ -180,7 +180,7 @@ class RnnCase final : public KernelCase {
     in.observed = std::move(observed);
     in.rounds_last = backend_ == "converted" || backend_ == "own";
     if (problem_.precision == Precision::bf16 && !in.rounds_last) in.store = as_bf16;
-    if (int8()) in.store = quantized;
+    if (is_int8()) in.store = quantized;
     return in;
   }
 
@@ -198,7 +198,7 @@ class RnnCase final : public KernelCase {
       op_.store_output(set, name, std::vector<std::byte>(o.stored_bytes));
     }
     all_gradients_ = {{}, nullptr};
-    if (everything()) return;
+    if (compares_everything()) return;
     all_gradients_ = op_.input(set, "output gradient");
     std::vector<std::byte> gradient(all_gradients_.bytes.size());
     const std::size_t number = all_gradients_.format->bytes;

@@ -21,20 +21,21 @@ class CallBuilder {
  public:
   CallBuilder(const TableRunShape& s, runtime::Queue& queue, std::uint64_t seed)
       : shape_(s), queue_(queue), seed_(seed), states_(s.layers.size()) {
-    made_.layers.resize(s.layers.size());
+    result_.layers.resize(s.layers.size());
   }
 
   TableCalls build() {
-    above_or_before_ = {.exists = shape_.input_floats > 0, .crosses = shape_.input_floats};
+    last_edge_ = {.exists = shape_.input_floats > 0, .stage_floats = shape_.input_floats};
     for (layer_ = 0; layer_ < shape_.layers.size(); ++layer_) forward();
-    if (shape_.output_floats > 0) made_.output = leaving(shape_.output_floats, [&] { return random_floats(); });
-    above_or_before_ = {.exists = shape_.output_floats > 0, .crosses = shape_.output_floats};
+    if (shape_.output_floats > 0)
+      result_.output = to_other_stage(shape_.output_floats, [&] { return random_floats(); });
+    last_edge_ = {.exists = shape_.output_floats > 0, .stage_floats = shape_.output_floats};
     while (layer_-- > 0) backward();
     if (shape_.input_floats > 0)
-      made_.input_gradient = leaving(shape_.input_floats, [&] {
+      result_.input_gradient = to_other_stage(shape_.input_floats, [&] {
         return random_gradient(shape_.input_floats * sizeof(float), kernels::number_format(core::Element::f32));
       });
-    return std::move(made_);
+    return std::move(result_);
   }
 
  private:
@@ -47,26 +48,26 @@ class CallBuilder {
   struct Edge {
     Place place = {};
     bool exists = false;
-    std::size_t crosses = 0;  ///< floats of all samples that come from another stage; 0: from this run
-    const Op* op = nullptr;   ///< the operation that writes it; null: it is plain fp32
-    std::size_t operand = 0;  ///< index among the operation's outputs
+    std::size_t stage_floats = 0;  ///< floats of all samples that come from another stage; 0: from this run
+    const Op* op = nullptr;        ///< the operation that writes it; null: it is plain fp32
+    std::size_t operand = 0;       ///< index among the operation's outputs
     bool fits(std::size_t bytes, const NumberFormat& format) const {
-      return exists && crosses == 0 && place.bytes == bytes && *place.format == format;
+      return exists && stage_floats == 0 && place.bytes == bytes && *place.format == format;
     }
   };
 
   const RunLayer& run_layer() const { return shape_.layers[layer_]; }
   const TableLayer& plan() const { return run_layer().layer; }
-  LayerCalls& calls() { return made_.layers[layer_]; }
+  LayerCalls& calls() { return result_.layers[layer_]; }
   State& state() { return states_[layer_]; }
 
   void forward() {
     switch (plan().kind) {
       case TableLayer::Kind::tensor:
-        return;  // the edge skips this layer
+        return;  // the next layer reads the output of the one before
       case TableLayer::Kind::embedding:
         calls().output = own_floats(plan().output_elements() * shape_.samples);
-        above_or_before_ = {.place = calls().output, .exists = true};
+        last_edge_ = {.place = calls().output, .exists = true};
         return;
       case TableLayer::Kind::product:
       case TableLayer::Kind::convolution:
@@ -84,7 +85,7 @@ class CallBuilder {
         return;
       case TableLayer::Kind::embedding:
         calls().output_gradient = gradient_of_floats(calls().output.bytes / sizeof(float));
-        above_or_before_ = {};
+        last_edge_ = {};
         return;
       case TableLayer::Kind::product:
       case TableLayer::Kind::convolution:
@@ -110,7 +111,7 @@ class CallBuilder {
     scratch_used_ = 0;
     calls().forward.push_back({&op, label("forward"), "forward.pack", {x, parameter(op, 1, weight())}, {y}});
     state().kept = {x};
-    above_or_before_ = {.place = y, .exists = true, .op = &op};
+    last_edge_ = {.place = y, .exists = true, .op = &op};
   }
 
   void backward_of_weights() {
@@ -136,7 +137,7 @@ class CallBuilder {
                                        "backward.pack",
                                        {refitted(delta, inputs.inputs()[0]), parameter(inputs, 1, weight())},
                                        {below}});
-    give_down(below, inputs, 0);
+    set_gradient_edge(below, inputs, 0);
   }
 
   // ---- recurrent layers
@@ -155,7 +156,7 @@ class CallBuilder {
       state().kept.push_back(call.outputs.back());
     }
     const std::size_t output = kernels::index_of(op.outputs(), "output");
-    above_or_before_ = {.place = call.outputs[output], .exists = true, .op = &op, .operand = output};
+    last_edge_ = {.place = call.outputs[output], .exists = true, .op = &op, .operand = output};
     calls().forward.push_back(std::move(call));
   }
 
@@ -188,7 +189,7 @@ class CallBuilder {
     const std::size_t output = kernels::index_of(op.outputs(), "input gradient");
     const Place below = call.outputs[output];
     calls().weight_gradients.push_back(std::move(call));
-    if (run_layer().has_input_gradient) give_down(below, op, output);
+    if (run_layer().has_input_gradient) set_gradient_edge(below, op, output);
   }
 
   Place recurrent_gradient(Op& op, std::size_t i, const Place& delta) {
@@ -236,7 +237,7 @@ class CallBuilder {
     kept[1] = plan().has_scores ? refitted(kept[1], context.inputs()[0]) : random(context.inputs()[0]);
     const Place out = own(context.outputs()[0].stored_bytes, context.outputs()[0].format);
     calls().forward.push_back({&context, label("forward"), {}, {kept[1], kept[0]}, {out}});
-    above_or_before_ = {};
+    last_edge_ = {};
   }
 
   void backward_attention() {
@@ -254,7 +255,7 @@ class CallBuilder {
       product(of_queries, scores_gradient, kept[3], scratch(of_queries.outputs()[0]));
       product(of_keys, scores_gradient, kept[2], scratch(of_keys.outputs()[0]));
     }
-    above_or_before_ = {};
+    last_edge_ = {};
   }
 
   void product(Op& op, const Place& a, const Place& b, const Place& to) {
@@ -267,38 +268,38 @@ class CallBuilder {
   /// Where an operation finds its layer's input.
   Place input(Op& op, std::size_t i) {
     const kernels::Operand& o = op.inputs()[i];
-    const Edge before = above_or_before_;
-    state().reads_previous = o.format && (before.fits(o.stored_bytes, *o.format) || before.crosses == o.elements);
+    const Edge before = last_edge_;
+    state().reads_previous = o.format && (before.fits(o.stored_bytes, *o.format) || before.stage_floats == o.elements);
     if (!state().reads_previous) return random(o);
-    return before.crosses > 0 ? entering(made_.input, op, i) : before.place;
+    return before.stage_floats > 0 ? from_other_stage(result_.input, op, i) : before.place;
   }
 
   Place gradient_from_above(Op& op, std::size_t i) {
     const kernels::Operand& o = op.inputs()[i];
-    const Edge above = above_or_before_;
-    if (above.crosses == o.elements) return entering(made_.output_gradient, op, i);
+    const Edge above = last_edge_;
+    if (above.stage_floats == o.elements) return from_other_stage(result_.output_gradient, op, i);
     return above.fits(o.stored_bytes, *o.format) ? above.place : random_gradient(o.stored_bytes, *o.format);
   }
   Place gradient_of_floats(std::size_t count) {
-    const Edge above = above_or_before_;
+    const Edge above = last_edge_;
     const NumberFormat& format = kernels::number_format(core::Element::f32);
     const std::size_t bytes = count * sizeof(float);
-    if (above.crosses != count) return above.fits(bytes, format) ? above.place : random_gradient(bytes, format);
-    made_.output_gradient = {.place = own_floats(count)};
-    return made_.output_gradient->place;
+    if (above.stage_floats != count) return above.fits(bytes, format) ? above.place : random_gradient(bytes, format);
+    result_.output_gradient = {.place = own_floats(count)};
+    return result_.output_gradient->place;
   }
 
   /// Memory for numbers from another stage in the form that an operation reads.
-  Place entering(std::optional<Crossing>& crossing, Op& op, std::size_t i) {
+  Place from_other_stage(std::optional<Crossing>& crossing, Op& op, std::size_t i) {
     const kernels::Operand& o = op.inputs()[i];
     crossing = {.place = own(o.stored_bytes, o.format), .conversion = is_flat(o) ? nullptr : &conversion(op, i, true)};
     return crossing->place;
   }
-  /// What the last layer gives another stage; if it does not give so many numbers, those of `otherwise`.
+  /// What the last layer gives another stage; if it gives another number of floats, what `otherwise` returns.
   template <class Random>
-  Crossing leaving(std::size_t floats, const Random& otherwise) {
-    const Edge& e = above_or_before_;
-    if (!e.exists || e.crosses > 0) return {.place = otherwise()};
+  Crossing to_other_stage(std::size_t floats, const Random& otherwise) {
+    const Edge& e = last_edge_;
+    if (!e.exists || e.stage_floats > 0) return {.place = otherwise()};
     if (!e.op) return {.place = e.place.bytes == floats * sizeof(float) ? e.place : otherwise()};
     const kernels::Operand& o = e.op->outputs()[e.operand];
     if (o.elements != floats) return {.place = otherwise()};
@@ -311,25 +312,25 @@ class CallBuilder {
   }
 
   Place random_gradient(std::size_t bytes, const NumberFormat& format) {
-    auto random = std::ranges::find_if(made_.random_gradients, [&](const auto& r) { return *r.format == format; });
-    if (random == made_.random_gradients.end()) random = made_.random_gradients.insert(random, {&format, 0});
+    auto random = std::ranges::find_if(result_.random_gradients, [&](const auto& r) { return *r.format == format; });
+    if (random == result_.random_gradients.end()) random = result_.random_gradients.insert(random, {&format, 0});
     random->bytes = std::max(random->bytes, bytes);
     return {.kind = Place::Kind::random_gradient, .bytes = bytes, .format = &format};
   }
   /// Places a gradient apart from the one from above.
   Place flow_below(const Place& above, const kernels::Operand& o) {
     const std::size_t which = above.kind == Place::Kind::flow ? 1 - above.first : 0;
-    made_.flow_bytes[which] = std::max(made_.flow_bytes[which], o.stored_bytes);
+    result_.flow_bytes[which] = std::max(result_.flow_bytes[which], o.stored_bytes);
     return {.kind = Place::Kind::flow, .first = which, .bytes = o.stored_bytes, .format = o.format};
   }
-  void give_down(const Place& below, const Op& op, std::size_t output) {
-    above_or_before_ = {.place = below, .exists = state().reads_previous, .op = &op, .operand = output};
+  void set_gradient_edge(const Place& below, const Op& op, std::size_t output) {
+    last_edge_ = {.place = below, .exists = state().reads_previous, .op = &op, .operand = output};
   }
 
   Place scratch(std::size_t bytes, const NumberFormat* format) {
     const Place p{.kind = Place::Kind::scratch, .first = scratch_used_, .bytes = bytes, .format = format};
     scratch_used_ += kernels::whole_line_bytes(bytes);
-    made_.scratch_bytes = std::max(made_.scratch_bytes, scratch_used_);
+    result_.scratch_bytes = std::max(result_.scratch_bytes, scratch_used_);
     return p;
   }
   Place scratch(const kernels::Operand& o) { return scratch(o.stored_bytes, o.format); }
@@ -388,18 +389,18 @@ class CallBuilder {
   Op& operation(const Problem& p) {
     const std::string key =
         fmt::format("{} {} {}", kernels::problem_text(p.shape), kernels::name(p.pass), kernels::name(p.precision));
-    auto& operation = made_.operations[key];
+    auto& operation = result_.operations[key];
     if (!operation) operation = kernels::prepare(p, {.training = true}, queue_.device());
     keys_[operation.get()] = key;
     return *operation;
   }
   Op& conversion(const Op& op, std::size_t operand, bool is_input) {
-    auto& operation = made_.operations[fmt::format("{} {} {}", keys_.at(&op), is_input ? "in" : "out", operand)];
+    auto& operation = result_.operations[fmt::format("{} {} {}", keys_.at(&op), is_input ? "in" : "out", operand)];
     if (!operation) operation = is_input ? op.packing_floats(operand) : op.unpacking_floats(operand);
     return *operation;
   }
   Buffer allocate(std::size_t bytes) {
-    return made_.memory.emplace_back(queue_.device().allocate(core::Element::i8, bytes)).buffer;
+    return result_.memory.emplace_back(queue_.device().allocate(core::Element::i8, bytes)).buffer;
   }
 
   std::string_view label(std::string_view pass) const {
@@ -417,11 +418,11 @@ class CallBuilder {
   const TableRunShape& shape_;
   runtime::Queue& queue_;
   std::uint64_t seed_;
-  TableCalls made_;
+  TableCalls result_;
   std::vector<State> states_;
   std::map<const Op*, std::string> keys_;
   std::size_t layer_ = 0, scratch_used_ = 0;
-  Edge above_or_before_;
+  Edge last_edge_;  ///< of the layer handled last: its output in forward, the gradient by its input in backward
 };
 
 }  // namespace

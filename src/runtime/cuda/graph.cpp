@@ -13,27 +13,27 @@ struct GraphTraits {
 };
 
 /// A capture of the queue's stream, which this object ends at the latest.
-class Capturing {
+class StreamCapture {
  public:
-  explicit Capturing(Queue& queue) : queue_(queue) {
+  explicit StreamCapture(Queue& queue) : queue_(queue) {
     queue_.submit("graph.capture", {}, [] {
       check_cuda(cudaStreamBeginCapture(gpu::stream(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
     });
   }
-  ~Capturing() {
-    if (!goes_on_) return;
+  ~StreamCapture() {
+    if (!is_capturing_) return;
     Handle<GraphTraits> graph;
     queue_.submit("graph.captured", {}, [&graph] {
       (void)cudaStreamEndCapture(gpu::stream(), graph.receive());  // an earlier error is the one to tell
     });
     cudaGetLastError();
   }
-  Capturing(const Capturing&) = delete;
-  Capturing& operator=(const Capturing&) = delete;
+  StreamCapture(const StreamCapture&) = delete;
+  StreamCapture& operator=(const StreamCapture&) = delete;
 
   Handle<GraphTraits> end() {
     Handle<GraphTraits> graph;
-    goes_on_ = false;  // the capture is over, whatever this call returns
+    is_capturing_ = false;  // the capture is over, whatever this call returns
     queue_.submit("graph.captured", {}, [&graph] {
       check_cuda(cudaStreamEndCapture(gpu::stream(), graph.receive()), "cudaStreamEndCapture");
     });
@@ -42,13 +42,13 @@ class Capturing {
 
  private:
   Queue& queue_;
-  bool goes_on_ = true;
+  bool is_capturing_ = true;
 };
 
 }  // namespace
 
 CudaGraph::CudaGraph(Queue& queue, const std::function<void()>& body) : queue_(queue) {
-  Capturing capture(queue);
+  StreamCapture capture(queue);
   body();
   const auto captured = capture.end();
   check_cuda(cudaGraphInstantiate(graph_.receive(), captured.get(), 0), "cudaGraphInstantiate");

@@ -71,9 +71,9 @@ GpuFacts gpu_facts(const cudaDeviceProp& p) {
 }  // namespace
 
 void set_cuda_defaults() {
-  constexpr int keep_the_users = 0;
-  setenv("CUDA_MODULE_LOADING", "EAGER", keep_the_users);
-  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", keep_the_users);
+  constexpr int overwrite = 0;  // the user's values stay
+  setenv("CUDA_MODULE_LOADING", "EAGER", overwrite);
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", overwrite);
 }
 
 CudaFacts read_cuda() {
@@ -161,11 +161,11 @@ std::string dotted(std::size_t version) {
 }
 
 /// The file that a function of a linked library comes from; empty: none is linked, or it is the program's own.
-std::string place_of(const char* function) {
+std::string library_file(const char* function) {
   Dl_info from{}, program{};
   void* const address = dlsym(RTLD_DEFAULT, function);
   if (!address || dladdr(address, &from) == 0 || !from.dli_fname) return {};
-  if (dladdr(reinterpret_cast<void*>(&place_of), &program) != 0 && program.dli_fbase == from.dli_fbase) return {};
+  if (dladdr(reinterpret_cast<void*>(&library_file), &program) != 0 && program.dli_fbase == from.dli_fbase) return {};
   std::error_code error;
   const auto path = std::filesystem::canonical(from.dli_fname, error);
   return error ? from.dli_fname : path.string();
@@ -200,7 +200,7 @@ GpuLibrary linked_library(const char* name, std::string version, const char* fun
           .needed_for = needed_for,
           .remedy = fmt::format("{}, and configure with -DGRADMETER_CUDA=ON", installation),
           .absence = not_linked,
-          .place = place_of(function)};
+          .place = library_file(function)};
 }
 
 GpuLibrary cuda_runtime() {
@@ -209,7 +209,7 @@ GpuLibrary cuda_runtime() {
                      .version = facts.version,
                      .needed_for = "--device cuda",
                      .remedy = "install the toolkit and configure with -DGRADMETER_CUDA=ON",
-                     .place = place_of("cudaRuntimeGetVersion")};
+                     .place = library_file("cudaRuntimeGetVersion")};
   if (!facts.driver.empty()) library.version += ", driver for " + facts.driver;
   return library;
 }
