@@ -280,7 +280,7 @@ double tolerance(const KnownData& k, double right, double magnitude) {
   const double u = row.unit_roundoff, p = static_cast<double>(k.ranks);
   if (k.op == Op::product) return static_cast<double>(active_factors(k) + 1) * u * std::fabs(right);
   const bool once = k.rounds_once && core::is_small_float(k.element);
-  // One part in 2^40 for the second-order terms, and for our own arithmetic.
+  // The last term allows one part in 2^40 for terms of second order and for the rounding of this function.
   const double sum = (once ? (p - 1) * 0x1p-24 * (1 + u) + u : (p - 1) * u) + 0x1p-40 * u;
   if (k.op == Op::average) return (sum + 2 * u * (1 + sum)) * magnitude / p + row.smallest;
   return sum * magnitude;

@@ -203,7 +203,7 @@ std::vector<Member> links() {
   });
 }
 
-/// One for each set that has problems.
+/// Calls `visit` for each set that has problems.
 template <class Visit>
 void each_set(Visit visit) {
   for (const auto set : kernels::deepbench_sets()) {

@@ -76,7 +76,7 @@ GradientTensor read_tensor(const Json& json, std::size_t before, std::size_t ele
 std::size_t read_head(std::string_view line, RecordedGradient& out) {
   const Json json = core::try_parse_json(line).value_or(nullptr);
   if (!json.is_object()) throw UsageError("its head is not an object of JSON");
-  // One by one: GCC 12 frees the members of a braced list twice where a later one throws.
+  // The members are set one by one, since GCC 12 frees the members of a braced list twice where a later one throws.
   out.model = text(json, "model");
   out.step = whole(json, "step");
   const std::size_t elements = whole(json, "elements");

@@ -78,7 +78,7 @@ void CodedSlice::launch(const Call& call, CallMemory memory, const Slice& slice)
     }
   }
   slice_ = slice;
-  (void)blocks_->time();  // earlier slices are done, so what they took need not be kept apart
+  (void)blocks_->time();  // resets the times: the slices that they were counted for are done
 }
 
 void CodedSlice::divide() {

@@ -237,7 +237,7 @@ void Executor::advance(Lanes<Submit>& lanes) {
       moved |= lane.advance();
       if (lane.busy()) continue;
       ++finished_;
-      // Not the next free slice: both ends of a channel must agree on its slices, whichever end is faster.
+      // A lane skips to its own next slice, not to the next free one: both ends of a channel must agree on its slices.
       if (const std::size_t next = lane.slice() + lanes.size(); next < slices_.count()) launch(lane, next);
     }
   }

@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(peer_threads) sum_in_switch(PeerCall c, double
   gpu::order_aliases();
   if (!peer_barrier(c, call, call.barrier)) return;
   gpu::order_aliases();
-  // Whole packs to the last: places are, and what lies behind the elements is not copied out.
+  // The last pack is summed whole: a place holds whole packs, and what follows the elements is not copied out.
   Packs<T> own = block_of<T>(c.rank, x);
   own.end = own.begin + (own.end - own.begin + Pack<T>::count - 1) / Pack<T>::count * Pack<T>::count;
   const auto sum = [&](std::size_t i) { return gpu::load_sum<format>(c.multicast_all + input + i * sizeof(T)); };

@@ -190,7 +190,7 @@ int measure_collectives(const Flags& f, const Invocation& invocation) {
   Session& session = *opened;
   const auto& world = session.world();
   const auto map = find_nodes(session, read_fake_nodes(f, world.size()));
-  // One core of a rank's share is the progress thread's, where there are two.
+  // Of a rank's cores, if it has two or more, one is left to the progress thread.
   const int threads = std::max(1, session.cores_per_node() / session.ranks_per_node(world.size()) - 1);
   auto options = read_collective_options(f, world.size(), threads);
   const std::string table = f.has("write-table") ? f.text("write-table") : "";

@@ -60,7 +60,7 @@ void CollectiveBenchmark::end(core::Status status, std::string reason) {
   done_ = true;
 }
 
-/// By the task that makes the timed calls, once it exists.
+/// Makes one call, through the task that makes the timed calls once that exists.
 void CollectiveBenchmark::call_once() {
   if (task_) return task_->call_once();
   caller_.announce();
@@ -103,9 +103,8 @@ allreduce::KnownCollective CollectiveBenchmark::timed_data() const {
   return timed;
 }
 
-/// The data of short calls are made in advance, so that hardly any code runs between calls of 0.3 us; they come again
-/// after some calls. Data that calls change are others anyway: their first element sees to it
-/// that they stay so.
+/// Makes the data of short calls in advance, so that hardly any code runs between calls of 0.3 us; the data are used
+/// again after some calls. Data that calls change differ from call to call, because their first element is set anew.
 void CollectiveBenchmark::prepare_stamps() {
   constexpr std::size_t in_advance = 64, short_count = 64;
   const bool is_known_data = times_known_data();

@@ -233,7 +233,7 @@ void CollectiveStage::download(const CollectiveBuffers& b) {
   queue_->synchronise();
 }
 
-/// One of host memory exchanges through where transports reach the device's.
+/// Stages a collective that takes host memory only, so that it exchanges the device's memory.
 std::unique_ptr<allreduce::Collective> CollectiveStage::on_device(std::unique_ptr<allreduce::Collective> c) {
   if (!queue_ || c->takes_device_memory()) return c;
   return std::make_unique<allreduce::StagedCollective>(std::move(c), *queue_);

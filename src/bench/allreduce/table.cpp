@@ -109,7 +109,7 @@ std::string remark(const PlacementPair& pair) {
 
 std::int64_t count_of(const Point& p, std::int64_t width) { return integer(p.factors[Factor::size_bytes]) / width; }
 
-/// By the type's name: "int8", "fp8-e4m3", "bf16" end or begin with their bits.
+/// The bytes of an element, from the bits in the type's name: "int8", "fp8-e4m3", "bf16".
 std::int64_t width_of(const Point& p) {
   const std::string name = text(p.factors[Factor::dtype]);
   for (const auto& [bits, bytes] : {std::pair{"64", 8}, {"32", 4}, {"16", 2}}) {

@@ -82,7 +82,7 @@ std::vector<compression::CodecChoicePtr> read_codecs(const Flags& f) {
   return out;
 }
 
-/// By the usual names, or any algorithm by its own name.
+/// Reads the usual names of exchanges, and algorithms by their own names.
 std::vector<allreduce::AlgorithmPtr> read_exchanges(const Flags& f) {
   std::string names;
   for (const auto& item : split_list("--exchange", f.text("exchange"))) {

@@ -63,7 +63,7 @@ core::Stop Rounds::round() {
   blocks_.add(times);
   measured_s_ += peers_.clock() - begin;
   if (!times.empty()) last_median_ = core::median(times);  // the median of all times would need a sort in every round
-  // One rank decides: the others' clocks may differ in the last digit.
+  // One rank decides for all, since clocks may differ in the last digit.
   stop_ = static_cast<core::Stop>(peers_.agree(static_cast<std::size_t>(decide())));
   peers_.stop_if_interrupted();
   return stop_;

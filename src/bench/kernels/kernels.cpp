@@ -154,7 +154,7 @@ class KernelSweep final : public Experiment {
   bool on_host() const { return session_.on_host(); }
   std::size_t set_bytes(const KernelPoint& p) const { return kernels::kernel_case_bytes(p.problem, session_.device()); }
 
-  /// By point, of the first rank that refuses it: nodes may differ.
+  /// The refusal of each point, from the first rank that refuses it, since nodes may differ.
   std::vector<std::string> refusals_of(const std::vector<KernelPoint>& points) const {
     std::vector<std::string> out;
     for (const KernelPoint& p : points) out.push_back(kernels::kernel_case_refusal(p.problem, session_.device()));

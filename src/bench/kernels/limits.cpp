@@ -296,7 +296,7 @@ double KernelLimits::measure_peak(Precision precision) {
 /// The ranks of a node share its last cache, and together exceed it as STREAM asks.
 double KernelLimits::measure_memory() {
   if (!on_host_) {
-    // As far above the cache as STREAM asks.
+    // STREAM asks for arrays of four times the last cache.
     const std::size_t array = 4 * std::max(last_cache_, std::size_t{1} << 20);
     return slowest(device_traffic(session_.device(), array, budget).value);
   }

@@ -122,7 +122,7 @@ bool waited(const StepRecord& r, double from, double until) {
 Spans computations_of(const StepRecord& r, std::span<const std::string> layers) {
   const auto computed =
       static_cast<std::size_t>(std::ranges::count(r.computations, false, &dataparallel::ComputeRecord::exchanges));
-  // Where the log does not match what was submitted, layers are unknown.
+  // If the log has another number of computations than were submitted, their layers are unknown.
   LayerOf layer_of(r, computed == r.submitted ? layers : std::span<const std::string>());
   Spans out;
   double before = r.step.begin;

@@ -120,7 +120,7 @@ TrainingConfig with_chosen_bucket(Session& s, const runtime::Communicator& c, co
   const DataFacts facts = facts_of(data);
   const NodeMap map{.node_of = runtime::Network::nodes_of(c, {}), .fake = false, .ranks_as = c.ranks_as()};
   if (!refusal(config, facts, map).empty()) return config;  // the training reports it
-  // By the first rank's part, whichever part is mine: all ranks must try the same sizes.
+  // All ranks must try the same sizes, so each takes the first rank's part of the model in place of its own.
   const Layout layout = layout_of(config, c.size(), 0);
   if (!factors_of(config, layout).bucket) return config;
   const auto model = sized_model(config, layout, facts);

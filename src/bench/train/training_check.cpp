@@ -146,7 +146,8 @@ ExchangeCheck Training::try_coded_exchange(CodedData data) {
   return found;
 }
 
-/// One step has all exchanges where only the ranks of one replica exchange.
+/// True if the steps so far have verified every kind of exchange. Where only the ranks of one replica exchange, one
+/// step has them all.
 bool Training::has_verified() const {
   const auto communication = config_.strategy->info().communication;
   if (communication == CommunicationPattern::client_server) return verifier_.messages_verified();

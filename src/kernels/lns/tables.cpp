@@ -136,7 +136,7 @@ std::int32_t nearest(unsigned fraction_bits, std::uint32_t d, bool opposite) {
 }
 
 std::uint32_t count_entries(unsigned fraction_bits) {
-  std::uint32_t d = 1;  // both functions fall, in size
+  std::uint32_t d = 1;  // the magnitudes of both functions decrease with d
   while (nearest(fraction_bits, d, false) != 0 || nearest(fraction_bits, d, true) != 0) ++d;
   return d;
 }
@@ -161,20 +161,20 @@ LnsTables::LnsTables(unsigned fraction_bits, LnsAddition kind)
 }
 
 const LnsTables& lns_tables(unsigned fraction_bits, LnsAddition kind) {
-  const auto of = [kind](const LnsTables& exact, const LnsTables& interpolated) -> const LnsTables& {
+  const auto chosen = [kind](const LnsTables& exact, const LnsTables& interpolated) -> const LnsTables& {
     return kind == LnsAddition::exact ? exact : interpolated;
   };
   if (fraction_bits == 6) {
     static const LnsTables exact(6, LnsAddition::exact), interpolated(6, LnsAddition::interpolated);
-    return of(exact, interpolated);
+    return chosen(exact, interpolated);
   }
   if (fraction_bits == 7) {
     static const LnsTables exact(7, LnsAddition::exact), interpolated(7, LnsAddition::interpolated);
-    return of(exact, interpolated);
+    return chosen(exact, interpolated);
   }
   if (fraction_bits != 8) knots_for(fraction_bits, kind);  // refuses other numbers of bits
   static const LnsTables exact(8, LnsAddition::exact), interpolated(8, LnsAddition::interpolated);
-  return of(exact, interpolated);
+  return chosen(exact, interpolated);
 }
 
 }  // namespace gradmeter::kernels

@@ -18,7 +18,7 @@
 namespace gradmeter::dataparallel {
 namespace {
 
-/// Never 0, which means that there is none.
+/// The hash of a message. It is never 0, which means that there is no hash.
 std::uint64_t hash_of(MessageHeader h, std::span<const std::byte> payload) {
   constexpr std::uint64_t header_seed = 1, payload_seed = 2;
   h.check = 0;
