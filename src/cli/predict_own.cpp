@@ -217,13 +217,13 @@ void add_own_flags(FlagList& d) {
 }
 
 bool concerns_own_files(const Flags& f) {
-  std::size_t own = 0, all = 0;
+  std::size_t own = 0, total = 0;
   for (const char* flag : {"calibrate", "score"})
     for (const auto& path : own_paths(f, flag)) {
-      ++all;
+      ++total;
       own += is_result_file(path) || predict::is_collective_table(read_file(path)) ? 1 : 0;
     }
-  if (own > 0 && own < all)
+  if (own > 0 && own < total)
     throw UsageError(
         "predict: result files and tables of collectives are not fitted together with tables of steps; name one kind");
   return own > 0;

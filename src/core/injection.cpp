@@ -180,8 +180,8 @@ Injection parse_injection(std::string_view list) {
     } else if (parsed.base == "drift") {
       take(out.drift, parsed, read_drift);
     } else {
-      const std::array<std::string, 7> known{"cut", "delay", "drift", "drop", "flip", "omit", "slow"};
-      refuse_unknown(kind, parsed.base, known);
+      const std::array<std::string, 7> kinds{"cut", "delay", "drift", "drop", "flip", "omit", "slow"};
+      refuse_unknown(kind, parsed.base, kinds);
     }
   }
   return out;

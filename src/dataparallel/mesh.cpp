@@ -27,7 +27,7 @@ int axis_length(std::string_view mesh, std::string_view axis, std::string_view t
 }
 
 void set(MeshShape& shape, std::string_view mesh, std::string_view key, std::string_view value) {
-  static const std::array<std::string, 4> known{"data", "tensor", "pipeline", "schedule"};
+  static const std::array<std::string, 4> keys{"data", "tensor", "pipeline", "schedule"};
   if (key == "schedule") {
     shape.order = model::find_pipeline_order(value);
   } else if (key == "data") {
@@ -37,7 +37,7 @@ void set(MeshShape& shape, std::string_view mesh, std::string_view key, std::str
   } else if (key == "pipeline") {
     shape.pipeline = axis_length(mesh, key, value);
   } else {
-    core::refuse_unknown("mesh axis", key, known);
+    core::refuse_unknown("mesh axis", key, keys);
   }
 }
 

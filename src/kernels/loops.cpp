@@ -271,17 +271,17 @@ void Loops::lns_descend(LnsUpdate u, Buffer w, ConstBuffer g, float size, Buffer
 
 void Loops::unscale(Buffer gradients, ConstBuffer scale) const {
   const float inverse = 1 / floats(scale)[0];
-  split(gradients.count(), grain, [inverse, all = floats(gradients)](std::size_t first, std::size_t n) {
-    for (float& g : all.subspan(first, n)) g *= inverse;
+  split(gradients.count(), grain, [inverse, values = floats(gradients)](std::size_t first, std::size_t n) {
+    for (float& g : values.subspan(first, n)) g *= inverse;
   });
 }
 
 void Loops::check_finite(ConstBuffer gradients, Buffer counts) const {
   std::atomic<bool> is_finite = true;
-  split(gradients.count(), grain, [&, all = floats(gradients)](std::size_t first, std::size_t n) {
+  split(gradients.count(), grain, [&, values = floats(gradients)](std::size_t first, std::size_t n) {
     constexpr std::uint32_t exponent = 0x7f800000;
     std::uint32_t found = 0;
-    for (const float g : all.subspan(first, n))
+    for (const float g : values.subspan(first, n))
       found |= (std::bit_cast<std::uint32_t>(g) & exponent) == exponent ? 1 : 0;
     if (found != 0) is_finite = false;
   });

@@ -309,9 +309,10 @@ void CollectiveCalibration::fit(const std::string& name, bool with_spread) {
             ? 0
             : static_cast<double>(c->bytes) *
                   (system.codecs.at(c->codec).encode_s + decoded(c->shape.ranks) * system.codecs.at(c->codec).decode_s);
-    residuals.emplace_back([c, coding_s, all = candidates(*c), share = *wire_share(*c)](std::span<const double> x) {
-      return std::log((with_links(*c, all, share, x) + coding_s) / c->seconds);
-    });
+    residuals.emplace_back(
+        [c, coding_s, algorithms = candidates(*c), share = *wire_share(*c)](std::span<const double> x) {
+          return std::log((with_links(*c, algorithms, share, x) + coding_s) / c->seconds);
+        });
   }
   constexpr double noise = 0.1;
   system.log_terms = fit_terms(priors, residuals, noise);

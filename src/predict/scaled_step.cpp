@@ -80,10 +80,10 @@ ScaledStep scaled_step(const MeasuredStep& s, std::span<const MeasuredStep> know
   if (!base) return {.seconds = {}, .reason = "no calibration row of this network, precision and batch on fewer GPUs"};
   if (base->gpus == s.gpus)
     return {.seconds = base->step_s, .spread = 0.05, .gpus = static_cast<double>(base->gpus), .base_s = base->step_s};
-  MeasuredStep counted = s;
-  if (!(s.parameters > 0)) counted.parameters = base->parameters;
-  if (!(counted.parameters > 0)) return {.seconds = {}, .reason = "the number of parameters is not stated"};
-  return {.seconds = scaled_seconds(counted, base->step_s, static_cast<double>(base->gpus), m),
+  MeasuredStep with_parameters = s;
+  if (!(s.parameters > 0)) with_parameters.parameters = base->parameters;
+  if (!(with_parameters.parameters > 0)) return {.seconds = {}, .reason = "the number of parameters is not stated"};
+  return {.seconds = scaled_seconds(with_parameters, base->step_s, static_cast<double>(base->gpus), m),
           .spread = 0.1,
           .gpus = static_cast<double>(base->gpus),
           .base_s = base->step_s};

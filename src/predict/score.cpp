@@ -97,14 +97,14 @@ ScaledStep step_of_layers(const MeasuredStep& s, const core::Machine& m, Predict
   if (!(m.device->peak(s.precision) > 0)) return {.seconds = {}, .reason = "the data sheet lacks this precision"};
   const std::size_t samples = std::max<std::size_t>(1, s.global_batch / s.gpus);
   const LayerStep layers = layer_step(*table, samples, s.precision, m);
-  MeasuredStep counted = s;
-  counted.parameters = static_cast<double>(table->parameters());
-  const double one_s = layers.compute_s + layers.update_s, all_s = scaled_seconds(counted, one_s, 1, m);
+  MeasuredStep with_parameters = s;
+  with_parameters.parameters = static_cast<double>(table->parameters());
+  const double one_s = layers.compute_s + layers.update_s, all_s = scaled_seconds(with_parameters, one_s, 1, m);
   p.parts = {.compute = layers.compute_s, .data_exchange = all_s - one_s, .update = layers.update_s};
   p.flops = layers.flops * static_cast<double>(s.gpus);
-  p.memory = {.weights = sizeof(float) * counted.parameters,
-              .gradients = sizeof(float) * counted.parameters,
-              .optimizer = sizeof(float) * counted.parameters,
+  p.memory = {.weights = sizeof(float) * with_parameters.parameters,
+              .gradients = sizeof(float) * with_parameters.parameters,
+              .optimizer = sizeof(float) * with_parameters.parameters,
               .activations = layers.activation_bytes};
   p.largest_part = largest(p.parts);
   p.basis = Basis::layer_costs;

@@ -11,8 +11,8 @@
 namespace gradmeter::allreduce {
 namespace {
 
-constexpr std::size_t piece = std::size_t{64} << 10;
-constexpr std::uint64_t tags = std::uint64_t{1} << 30;  // MPI and simulators hold tags in 31 bits
+constexpr std::size_t write_bytes = std::size_t{64} << 10;
+constexpr std::uint64_t tag_count = std::uint64_t{1} << 30;  // MPI and simulators hold tags in 31 bits
 
 std::uint64_t rounds_of(std::span<const SchedulePtr> schedules) {
   std::uint64_t rounds = 1;
@@ -50,7 +50,7 @@ class Writer {
   void round(const Schedule& s, const Slice& slice, std::uint32_t r, std::uint32_t k, std::string& done) {
     steps_.clear();
     s.steps(k, r, steps_);
-    const std::uint64_t tag = (slice.number * rounds_ + k) % tags;
+    const std::uint64_t tag = (slice.number * rounds_ + k) % tag_count;
     ends_.clear();
     for (const Step& x : steps_) {
       const Extent e = slice.extent(x.blocks);
@@ -91,7 +91,7 @@ class Writer {
   template <class... Values>
   void add(fmt::format_string<const Values&...> form, const Values&... values) {
     fmt::format_to(std::back_inserter(text_), form, values...);
-    if (text_.size() < piece) return;
+    if (text_.size() < write_bytes) return;
     write_(text_);
     text_.clear();
   }
@@ -115,19 +115,19 @@ void write_goal(const GoalSource& source, const std::function<void(std::string_v
 
 std::uint64_t goal_bytes_at_most(const GoalSource& source, std::uint64_t messages) {
   const Slices& slices = source.slices;
-  const std::uint64_t ranks = source.schedules.front()->ranks(), all = messages * slices.count();
+  const std::uint64_t ranks = source.schedules.front()->ranks(), slice_messages = messages * slices.count();
   // A message is a send, a recv, and at most a sum and half a join.
-  const std::uint64_t operations = digits(4 * all), bytes = digits(slices[0].total * source.element_bytes);
+  const std::uint64_t operations = digits(4 * slice_messages), bytes = digits(slices[0].total * source.element_bytes);
   const std::uint64_t label = 1 + operations + 4 + bytes;
-  const std::uint64_t tag = digits(std::min(tags, slices.count() * rounds_of(source.schedules)));
+  const std::uint64_t tag = digits(std::min(tag_count, slices.count() * rounds_of(source.schedules)));
   const std::uint64_t message = label + std::string_view(": send b from  tag \n").size() + bytes + digits(ranks) + tag;
   constexpr std::uint64_t digits_of_a_time = 20;
   const std::uint64_t sum = label + std::string_view(": calc \n").size() + digits_of_a_time;
   const std::uint64_t require = 2 * label + std::string_view(" requires \n").size();
   // The send, the recv, the sum and the join's end require one label each.
   const std::uint64_t rank = std::string_view("\nrank  {\n}\n").size() + digits(ranks);
-  return all * (2 * message + 2 * sum + 4 * require) + ranks * rank + std::string_view("num_ranks \n").size() +
-         digits(ranks);
+  return slice_messages * (2 * message + 2 * sum + 4 * require) + ranks * rank +
+         std::string_view("num_ranks \n").size() + digits(ranks);
 }
 
 }  // namespace gradmeter::allreduce

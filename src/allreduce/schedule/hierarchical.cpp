@@ -49,8 +49,8 @@ StatedCost hierarchical_lane_cost(const Request& r) { return ring_grid_cost(r.sh
 
 /// The number of rows of the torus; 0: there is none with these ranks and this parameter.
 u32 torus_rows(const Request& r) {
-  const u32 p = r.shape.ranks, given = number_parameter(r, "rows", 0);
-  if (given != 0) return p % given == 0 ? given : 0;
+  const u32 p = r.shape.ranks, parameter = number_parameter(r, "rows", 0);
+  if (parameter != 0) return p % parameter == 0 ? parameter : 0;
   u32 best = 0;
   for (u32 rows = 2; std::uint64_t{rows} * rows <= p; ++rows) {
     if (p % rows == 0) best = rows;

@@ -23,13 +23,13 @@ InjectedCollective::InjectedCollective(std::unique_ptr<allreduce::Collective> in
                                        allreduce::CollectiveKind collective_kind, InjectedFaults& faults,
                                        runtime::Queue* queue)
     : inner_(std::move(inner)), collective_kind_(collective_kind), faults_(faults), queue_(queue) {
-  if (faults.injection.slow) slower_ = faults.injection.slow->of(faults.rank);
+  if (faults.injection.slow) slowdown_ = faults.injection.slow->of(faults.rank);
 }
 
 void InjectedCollective::start(const allreduce::Call& call) {
   const std::size_t bytes = call.out.bytes();
-  if (slower_ > 1 && bytes == last_bytes_) {
-    const double until = runtime::host_clock() + (slower_ - 1) * last_s_;
+  if (slowdown_ > 1 && bytes == last_bytes_) {
+    const double until = runtime::host_clock() + (slowdown_ - 1) * last_s_;
     while (runtime::host_clock() < until) {
     }
   }
@@ -155,8 +155,8 @@ std::size_t StageNeeds::window_bytes(int ranks_per_node, int ranks) const {
          (static_cast<std::size_t>(ranks_per_node) * arena + cells * sizeof(runtime::SharedMemoryCell));
 }
 
-struct CollectiveStage::Net {
-  Net(const runtime::Communicator& world, const runtime::NetworkOptions& o)
+struct CollectiveStage::ConnectedNetwork {
+  ConnectedNetwork(const runtime::Communicator& world, const runtime::NetworkOptions& o)
       : network(world, o), link(network.connect(world, allreduce::most_lanes(world.size()))) {}
   runtime::Network network;
   std::unique_ptr<runtime::Transport> link;
@@ -178,7 +178,7 @@ CollectiveStage::CollectiveStage(Session& s, const NodeMap& map, const StageNeed
   }
   const bool arena = n.has(BufferKind::arena);
   for (const auto kind : n.transports) {
-    auto net = std::make_unique<Net>(
+    auto net = std::make_unique<ConnectedNetwork>(
         world(), runtime::NetworkOptions{.transport = kind,
                                          .memory_bytes = (arena ? n.buffer_bytes() : 0) + n.scratch_bytes,
                                          .fake_nodes = map.fake ? map.node_of : std::vector<int>{},
@@ -239,7 +239,7 @@ std::unique_ptr<allreduce::Collective> CollectiveStage::on_device(std::unique_pt
   return std::make_unique<allreduce::StagedCollective>(std::move(c), *queue_);
 }
 
-CollectiveStage::Net& CollectiveStage::net(const CollectivePoint& p) {
+CollectiveStage::ConnectedNetwork& CollectiveStage::net(const CollectivePoint& p) {
   return *nets_.at(p.transport.value_or(needs_.transports.front()));
 }
 

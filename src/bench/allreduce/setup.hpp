@@ -62,7 +62,7 @@ class InjectedCollective final : public allreduce::Collective {
   allreduce::CollectiveKind collective_kind_;
   InjectedFaults& faults_;
   runtime::Queue* queue_;
-  double slower_ = 1;
+  double slowdown_ = 1;
   allreduce::Call call_{};
   bool running_ = false;
   double begin_ = 0, last_s_ = 0;
@@ -155,8 +155,8 @@ class CollectiveStage {
   const runtime::Communicator& world() const { return session_.world(); }
 
  private:
-  struct Net;
-  Net& net(const CollectivePoint&);
+  struct ConnectedNetwork;
+  ConnectedNetwork& net(const CollectivePoint&);
   Bound bind_one(const CollectivePoint&);
 
   Session& session_;
@@ -177,7 +177,7 @@ class CollectiveStage {
   std::vector<std::shared_ptr<void>> pinned_;
   CollectiveBuffers take(runtime::Arena&, BufferKind);
   std::unique_ptr<allreduce::Collective> on_device(std::unique_ptr<allreduce::Collective>);
-  std::map<runtime::TransportKind, std::unique_ptr<Net>> nets_;
+  std::map<runtime::TransportKind, std::unique_ptr<ConnectedNetwork>> nets_;
   std::map<BindingKey, BoundCollective> bound_;
 };
 

@@ -162,11 +162,11 @@ Expected expected_of(const runtime::Communicator& c, const CodedTensor& t, std::
 /// what was lost before. Random errors add up as variances, others at worst as lengths.
 double most_error(const Expected& e, std::uint32_t encodings, double sum_norm, double n) {
   constexpr double margin = 1.25, kurtosis = 8;
-  const double share = e.norm > 0 ? e.mean / e.norm : 0, given = std::max(sum_norm, e.norm);
+  const double share = e.norm > 0 ? e.mean / e.norm : 0, encoded_norm = std::max(sum_norm, e.norm);
   double off = e.worst_case ? squared(e.root) : e.mean;
   for (std::uint32_t i = 1; i < encodings; ++i) {
-    off = e.worst_case ? squared(std::sqrt(off) + std::sqrt(share) * (std::sqrt(given) + std::sqrt(off)))
-                       : off + share * (given + off);
+    off = e.worst_case ? squared(std::sqrt(off) + std::sqrt(share) * (std::sqrt(encoded_norm) + std::sqrt(off)))
+                       : off + share * (encoded_norm + off);
   }
   const double variance = e.worst_case ? 0 : e.variance + kurtosis * squared(off) / std::max(n, 1.0);
   return margin * off + deviations * std::sqrt(variance);
@@ -308,9 +308,9 @@ CodedSum check_signs(const runtime::Communicator& c, const CodedTensor& t, std::
     aligned += is;
   }
   // A magnitude that is a rounding below its level falls to the next one with the probability of that rounding.
-  constexpr double few = 3, unlucky = 0x1p-20;
+  constexpr double elements_between_levels = 3, unlucky = 0x1p-20;
   const double encodings = t.encodings, in_fp32 = rounding * c.size() * (encodings + 1);
-  const double elements = t.encodings > 0 ? few + unlucky * encodings * n : 0;
+  const double elements = t.encodings > 0 ? elements_between_levels + unlucky * encodings * n : 0;
   const double off = std::fabs(aligned - n * sum) / sum, lost = out.lost / squared(sum);
   const bool right = off <= elements + in_fp32 * n && lost <= elements + squared(in_fp32) * n;
   if (!right) {

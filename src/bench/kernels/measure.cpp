@@ -183,8 +183,8 @@ RoundOptions KernelBenchmark::options(const core::StoppingRule& rule, double sec
     o.settling = core::Seconds{0};
   }
   // The rule asks for six samples whatever the budget; a call that is long for the budget gets fewer.
-  constexpr double few = 8;
-  if (bounded && seconds < few * call_s) {
+  constexpr double fewest_calls = 8;
+  if (bounded && seconds < fewest_calls * call_s) {
     o.exact_warmup = 1;
     o.exact_samples = static_cast<std::size_t>(std::max(1.0, seconds / call_s - 1));
     o.discarded = 0;

@@ -298,16 +298,16 @@ void measure_curve(Session& s, RankGroups& rank_groups, const model::DataSplit& 
   MachineMonitor monitor(canary_of(s, rank_groups, points), s.world(), {o.all.value * count});
   std::exception_ptr interrupted;
   try {
-    double rest = 0, all = 0, cheapest = std::numeric_limits<double>::infinity();
+    double rest = 0, total_s = 0, cheapest = std::numeric_limits<double>::infinity();
     for (auto& p : points) {
       const double begin = runtime::host_clock();
       const double least = benchmarks.emplace_back(s, rank_groups, data, p, o, per_bucket).least().value;
       rest += least;
       const double own = runtime::host_clock() - begin + least;
       cheapest = std::min(cheapest, own);
-      all += own;
+      total_s += own;
       const double others = (count - static_cast<double>(benchmarks.size())) * cheapest;
-      foresee({rest + others}, {(all + others) / count});
+      foresee({rest + others}, {(total_s + others) / count});
     }
     std::vector<Turn> turns;
     for (auto& c : benchmarks) turns.emplace_back([&c] { return c.is_wrong() || c.round(); });

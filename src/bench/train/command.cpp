@@ -291,7 +291,7 @@ int run_training(const Flags& f, const Invocation& invocation) {
              print_unwritten(options, result);
              if (!result.weights_equal)
                throw core::WrongResult("ranks hold different weights after synchronous training");
-             if (!result.totals.right()) throw core::WrongResult(result.totals.fault());
+             if (!result.totals.is_right()) throw core::WrongResult(result.totals.fault());
              return options.target && !result.reached ? core::ExitCode::below_bar : core::ExitCode::done;
            }});
 }

@@ -80,7 +80,7 @@ void fill_totals(const TrainingTotals& t, core::Point& p) {
   p.metrics[Metric::bytes_sent_per_rank_max] = a_step(t.bytes_sent_max);
   p.metrics[Metric::bytes_inter_node] = a_step(t.bytes_between_nodes);
   p.metrics[Metric::bytes_predicted] = a_step(t.expected_bytes());
-  if (t.right()) return;
+  if (t.is_right()) return;
   p.status = core::Status::wrong;
   p.reason = t.fault();
 }

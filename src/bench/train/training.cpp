@@ -108,11 +108,11 @@ Training::Training(Session& session, const runtime::Communicator& comm, const mo
       exchange_queue_(session.device().make_queue()),
       fabric_(comm, options_of(session, comm, config_, layout_, facts_of(data), {*queue_, *exchange_queue_}),
               session.activity()),
-      injecting_(injecting(fabric_, session, config_.injection)),
+      fault_injector_(injecting(fabric_, session, config_.injection)),
       verifier_(under_test(), comm, config_.codec && encodes_sums(config_.strategy->info().communication)),
       assembly_(verifier_, assembly_options(config_, layout_, facts_of(data))),
       evaluation_weights_(fabric_.memory(model().element_count())),
-      word_(fabric_.memory(1)),
+      barrier_float_(fabric_.memory(1)),
       sampler_(data.train->size(), layout_.batch_global(config_), config_.seed),
       indices_(config_.batch_per_rank),
       inputs_(session.device(), config_.batch_per_rank * data.train->features()),
@@ -143,7 +143,7 @@ TrainingTotals& TrainingTotals::operator+=(const TrainingTotals& o) {
 }
 
 std::string TrainingTotals::fault() const {
-  if (beyond()) {
+  if (is_over_bound()) {
     return fmt::format("{} bytes were sent where the strategy's forecast is {} at most", bytes_sent, forecast.bytes);
   }
   return fmt::format("{} bytes were sent where {} {}", bytes_sent,
@@ -241,7 +241,7 @@ std::span<const float> Training::on_host(const runtime::ConstBuffer& b, std::vec
 void Training::quiesce() {
   if (layout_.trains() && !finished_) assembly_.strategy().settle(assembly_.worker());
   if (uses_ports() && communicator_.size() > 1) {
-    fabric_.wait(fabric_.all_reduce(everybody, word_, allreduce::Op::sum, fabric_.record()));
+    fabric_.wait(fabric_.all_reduce(everybody, barrier_float_, allreduce::Op::sum, fabric_.record()));
   }
 }
 

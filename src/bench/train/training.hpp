@@ -42,8 +42,8 @@ struct TrainingTotals {
   /// True if as many bytes were sent as expected: the forecast's number if that is exact, else the sum over the calls'
   /// messages. The bytes sent must also not exceed the forecast's upper bound, if it has one. Also true if the bytes
   /// sent are not known.
-  bool right() const { return !bytes_known || (bytes_sent == expected_bytes() && !beyond()); }
-  bool beyond() const { return forecast.most && bytes_sent > forecast.bytes; }
+  bool is_right() const { return !bytes_known || (bytes_sent == expected_bytes() && !is_over_bound()); }
+  bool is_over_bound() const { return forecast.most && bytes_sent > forecast.bytes; }
   std::uint64_t expected_bytes() const { return forecast.known ? forecast.bytes : bytes_required; }
   std::string fault() const;  ///< says in a line what is not right
   /// Adds the totals of another training of the same point. The strategy's observations are replaced by the other's.
@@ -160,7 +160,9 @@ class Training {
   /// The buffer itself where it is in host memory, else a copy of the device's memory, held in `copy`.
   std::span<const float> on_host(const runtime::ConstBuffer&, std::vector<float>& copy);
   void await_departures();
-  dataparallel::Fabric& under_test() { return injecting_ ? static_cast<dataparallel::Fabric&>(*injecting_) : fabric_; }
+  dataparallel::Fabric& under_test() {
+    return fault_injector_ ? static_cast<dataparallel::Fabric&>(*fault_injector_) : fabric_;
+  }
   bool sums_are_exact();
   ExchangeCheck check_coded_exchange();
   ExchangeCheck try_coded_exchange(CodedData);
@@ -179,10 +181,10 @@ class Training {
   bool progress_thread_;
   std::unique_ptr<runtime::Queue> queue_, exchange_queue_;
   dataparallel::RankFabric fabric_;
-  std::unique_ptr<dataparallel::FaultInjector> injecting_;  ///< null: no fault is injected
+  std::unique_ptr<dataparallel::FaultInjector> fault_injector_;  ///< null: no fault is injected
   dataparallel::Verifier verifier_;
   dataparallel::Assembly assembly_;
-  dataparallel::Buffer evaluation_weights_, word_;
+  dataparallel::Buffer evaluation_weights_, barrier_float_;
   model::Sampler sampler_;
   std::vector<std::uint64_t> indices_;
   Uploaded<float> inputs_;

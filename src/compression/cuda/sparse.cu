@@ -166,9 +166,9 @@ __device__ Bin bin_of(const Count* counts, unsigned bins, Count k) {
   GPU_SHARED(Count, sums, [33]);
   GPU_SHARED(Bin, found, [1]);
   const unsigned each = bins / blockDim.x, top = bins - threadIdx.x * each;  // thread 0 has the highest
-  Count mine = 0, all = 0;
+  Count mine = 0, total = 0;
   for (unsigned b = top - each; b < top; ++b) mine += counts[b];
-  Count above = sum_before(mine, sums, all);
+  Count above = sum_before(mine, sums, total);
   if (above < k && above + mine >= k) {
     unsigned b = top - 1;
     for (; above + counts[b] < k; --b) above += counts[b];

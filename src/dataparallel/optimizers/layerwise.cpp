@@ -214,17 +214,17 @@ Forecast GroupSums::predict(const ForecastInput& s, std::size_t values) {
 
 void GroupSums::sum(std::span<double> values) {
   const int ranks = fabric_.size(group_);
-  const std::size_t own = 2 * values.size(), all = gathered_floats(ranks, values.size());
-  if (all > words_.count()) throw std::logic_error("more norms are to be summed than there is memory for");
+  const std::size_t own = 2 * values.size(), gathered_words = gathered_floats(ranks, values.size());
+  if (gathered_words > words_.count()) throw std::logic_error("more norms are to be summed than there is memory for");
   if (ranks == 1 || values.empty()) return;
-  const Buffer words = words_.part(0, all);
+  const Buffer words = words_.part(0, gathered_words);
   const std::size_t at = own * static_cast<std::size_t>(fabric_.rank(group_));
   fabric_.at_once([&] { std::memcpy(&words.values<float>()[at], values.data(), values.size_bytes()); });
   fabric_.wait(fabric_.all_gather(group_, words));
   std::ranges::fill(values, 0.0);
   fabric_.at_once([&] {
     const std::span<const float> gathered = words.values<float>();
-    for (std::size_t from = 0; from < all; from += own) {
+    for (std::size_t from = 0; from < gathered_words; from += own) {
       for (std::size_t i = 0; i < values.size(); ++i) {
         double part = 0;
         std::memcpy(&part, &gathered[from + 2 * i], sizeof part);

@@ -74,7 +74,7 @@ std::size_t ServerStrategy::memory_bytes(const model::Model& m, int ranks) const
 }
 
 std::size_t ServerStrategy::own_bytes(const model::Model& m, int ranks) const {
-  const std::size_t elements = m.element_count(), all = elements * sizeof(float);
+  const std::size_t elements = m.element_count(), weight_bytes = elements * sizeof(float);
   const std::size_t served = Server::elements_needed(sharding(elements, plan(ranks), ranks), 0);
   const StepRule& rule = options_.rule;
   const auto workers = static_cast<std::size_t>(this->workers(ranks));
@@ -82,8 +82,8 @@ std::size_t ServerStrategy::own_bytes(const model::Model& m, int ranks) const {
       rule.group(this->workers(ranks)) > 1 ? 1 : 0;  // copies of the served elements: the sum of changes
   if (rule.compensation) copies += workers + 2 + (rule.compensation->adaptive ? 1 : 0);
   const std::size_t state = options_.optimizer == "add" ? 0 : optimizer_bytes(options_.optimizer, served);
-  const std::size_t residuals = options_.codec && options_.codec->feedback ? 2 * all : 0;
-  return all + copies * served * sizeof(float) + state + residuals;  // a client keeps what it fetched
+  const std::size_t residuals = options_.codec && options_.codec->feedback ? 2 * weight_bytes : 0;
+  return weight_bytes + copies * served * sizeof(float) + state + residuals;  // a client keeps what it fetched
 }
 
 void ServerStrategy::begin(Worker& w) {

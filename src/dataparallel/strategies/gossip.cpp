@@ -292,9 +292,9 @@ class DPsgd final : public Strategy {
     const auto n = static_cast<double>(w.parameters().count()), k = static_cast<double>(others);
     w.queue().submit("mix", {.flops = (k + 1) * n, .bytes = 4 * (3 * k + 2) * n},
                      [own = w.parameters(), theirs = received_, others] {
-                       const auto x = own.values<float>(), all = theirs.values<float>();
+                       const auto x = own.values<float>(), peers = theirs.values<float>();
                        for (std::size_t j = 0; j < others; ++j) {
-                         const auto other = all.subspan(j * x.size(), x.size());
+                         const auto other = peers.subspan(j * x.size(), x.size());
                          for (std::size_t i = 0; i < x.size(); ++i) x[i] += other[i];
                        }
                        const float part = 1.0f / static_cast<float>(others + 1);

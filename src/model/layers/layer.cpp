@@ -11,9 +11,9 @@
 namespace gradmeter::model {
 namespace {
 
-class InferredAsTrained final : public InferenceLayer {
+class InferenceByTrainingLayer final : public InferenceLayer {
  public:
-  InferredAsTrained(std::unique_ptr<PreparedLayer> layer, std::vector<runtime::ConstBuffer> parameters)
+  InferenceByTrainingLayer(std::unique_ptr<PreparedLayer> layer, std::vector<runtime::ConstBuffer> parameters)
       : layer_(std::move(layer)), parameters_(std::move(parameters)) {}
   void forward(runtime::Queue& queue, const runtime::ConstBuffer& input, const runtime::Buffer& output) override {
     layer_->forward({.queue = queue, .parameters = parameters_, .input = input, .output = output});
@@ -40,7 +40,7 @@ std::string Layer::inference_refusal(kernels::Precision p) const {
 }
 
 std::unique_ptr<InferenceLayer> Layer::prepare_inference(const InferenceRequest& r, runtime::Queue& queue) const {
-  return std::make_unique<InferredAsTrained>(prepare(r.samples, false, queue.device()), r.parameters);
+  return std::make_unique<InferenceByTrainingLayer>(prepare(r.samples, false, queue.device()), r.parameters);
 }
 
 std::string backend_refusal(kernels::Precision precision, std::vector<kernels::Problem> problems) {

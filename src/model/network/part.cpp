@@ -18,8 +18,8 @@ PipelineOrder find_pipeline_order(std::string_view text) {
   for (const PipelineOrder o : {PipelineOrder::one_f_one_b, PipelineOrder::gpipe}) {
     if (text == name(o)) return o;
   }
-  const std::array<std::string, 2> known{"1f1b", "gpipe"};
-  core::refuse_unknown("pipeline schedule", text, known);
+  const std::array<std::string, 2> names{"1f1b", "gpipe"};
+  core::refuse_unknown("pipeline schedule", text, names);
 }
 
 std::vector<PipelineStep> pipeline_steps(PipelineOrder order, std::size_t stage, std::size_t stages,

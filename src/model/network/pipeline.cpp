@@ -102,21 +102,21 @@ Buffer TiedWeight::of(const Buffer& flat) const {
 }
 
 void TiedWeight::begin(Queue& queue, const Buffer& parameters, bool in_use) {
-  if (uses()) expected_ = peers_->receive(Neighbour::first, weight_, in_use ? queue.record() : nullptr);
+  if (uses()) receive_ = peers_->receive(Neighbour::first, weight_, in_use ? queue.record() : nullptr);
   if (!owns()) return;
   queue.copy("forward.lend", of(parameters), weight_);
-  left_ = peers_->send(Neighbour::last, weight_);
+  send_ = peers_->send(Neighbour::last, weight_);
 }
 
 void TiedWeight::end() {
-  if (left_) left_->wait();
-  left_.reset();
+  if (send_) send_->wait();
+  send_.reset();
 }
 
 void TiedWeight::await_weight() {
-  if (!uses() || !expected_) return;
-  expected_->wait();
-  expected_.reset();
+  if (!uses() || !receive_) return;
+  receive_->wait();
+  receive_.reset();
 }
 
 Buffer TiedWeight::gradient_target(Queue& queue, std::size_t micro_batch) {
@@ -126,7 +126,7 @@ Buffer TiedWeight::gradient_target(Queue& queue, std::size_t micro_batch) {
 void TiedWeight::return_gradient(Queue& queue, std::size_t micro_batch) {
   if (!uses()) return;
   sum_.take(queue, micro_batch, gradient_, 0, floats());
-  if (micro_batch + 1 == micro_batches_) left_ = peers_->send(Neighbour::first, gradient_);
+  if (micro_batch + 1 == micro_batches_) send_ = peers_->send(Neighbour::first, gradient_);
 }
 
 void TiedWeight::clear(Queue& queue, const Buffer& gradients) const {
@@ -134,13 +134,13 @@ void TiedWeight::clear(Queue& queue, const Buffer& gradients) const {
 }
 
 void TiedWeight::expect_gradient() {
-  if (owns()) expected_ = peers_->receive(Neighbour::last, gradient_, nullptr);
+  if (owns()) receive_ = peers_->receive(Neighbour::last, gradient_, nullptr);
 }
 
 void TiedWeight::add_gradient(Queue& queue, std::size_t tensor, const Buffer& gradients) {
   if (!owns() || tensor != held_.tensor_of(0, 0)) return;
-  expected_->wait();
-  expected_.reset();
+  receive_->wait();
+  receive_.reset();
   submit_sum(queue, "backward.lent", of(gradients), gradient_, of(gradients));
 }
 

@@ -157,9 +157,9 @@ class TiedWeight {
   std::size_t micro_batches_;
   GradientSum sum_;
   Buffer weight_ = runtime::no_floats, gradient_ = runtime::no_floats;
-  /// On the first stage, `left_` is the weight that is sent and `expected_` the gradient to be received; on the last
+  /// On the first stage, `send_` is the weight that is sent and `receive_` the gradient to be received; on the last
   /// stage the reverse.
-  TransferPtr left_, expected_;
+  TransferPtr send_, receive_;
 };
 
 }  // namespace gradmeter::model
