@@ -7,9 +7,6 @@
 // moved a second, by those of memcpy (8 an element). Above 1 it says that memcpy is not the machine's limit. "reduce"
 // sums four encoded spans and encodes the sum (compression::Reducer); its GB/s are of the sum. The first size stays in
 // a cache, the second in few, the last in none.
-// Two bounds follow the "encode" of a codec whose scale is the whole span's. "> memory" reads the span twice and writes
-// as many bytes, without arithmetic. "> in turn" adds up what cannot overlap: reading the span once from memory,
-// without arithmetic, for the scale, and then the arithmetic of its codes, at its speed in a cache.
 // --instructions prints instead how many instructions an element takes, for codecs that can be cut into spans.
 #include <hwy/targets.h>
 #include <sys/ptrace.h>
@@ -29,7 +26,6 @@
 #include <system_error>
 #include <vector>
 
-#include "compression/codecs/quantized.hpp"
 #include "compression/registry.hpp"
 #include "core/format.hpp"
 #include "core/random.hpp"
@@ -44,8 +40,7 @@ constexpr std::size_t rounds = 7, parts = 4;
 /// What memcpy moves for each 4 that it copies, where no line is read only to be overwritten: large copies use
 /// non-temporal stores.
 constexpr double copied_bytes = 8;
-constexpr std::size_t in_cache = 1 << 14;  // a span that stays in the L2 cache [elements]
-constexpr double least_seconds = 0.004;    // of one measurement
+constexpr double least_seconds = 0.004;  // of one measurement
 
 class Memory {
  public:
@@ -63,33 +58,6 @@ class Memory {
   std::size_t bytes_;
   void* data_;
 };
-
-/// All 8-byte words of a span in one: reads it, as the codecs do, with a prefetch, and computes next to nothing. `each`
-/// is called with every line's.
-template <class Each>
-std::uint64_t merged(std::span<const float> x, const Each& each) {
-  constexpr std::size_t line = 16, ahead = 1024;  // [elements]
-  std::uint64_t all = 0;
-  for (std::size_t i = 0; i + line <= x.size(); i += line) {
-    __builtin_prefetch(x.data() + i + ahead);
-    std::array<std::uint64_t, 8> words;
-    std::memcpy(words.data(), x.data() + i, sizeof(words));
-    std::uint64_t word = 0;
-    for (const std::uint64_t w : words) word |= w;
-    each(i, word);
-    all |= word;
-  }
-  return all;
-}
-void read_once(std::span<const float> x, std::byte* to) {
-  const std::uint64_t all = merged(x, [](std::size_t, std::uint64_t) {});
-  std::memcpy(to, &all, sizeof(all));
-}
-/// Moves the bytes of an encoding with two bits an element and one scale for all.
-void read_twice(std::span<const float> x, std::byte* to) {
-  read_once(x, to);
-  merged(x, [to](std::size_t i, std::uint64_t word) { std::memcpy(to + i / 4, &word, 4); });
-}
 
 /// Seconds of one call, of as many as make a measurement.
 template <class Work>
@@ -155,10 +123,6 @@ class Bench {
     for (const auto& c : codecs_) {
       const double wire = static_cast<double>(c->wire_bytes(n_)) / static_cast<double>(n_);
       rows_.push_back({label(*c), "encode", 4 + wire});
-      if (scales_whole(*c)) {
-        rows_.push_back({"", "> memory", 8 + wire});
-        rows_.push_back({"", "> in turn", 8 + wire});
-      }
       rows_.push_back({label(*c), "decode", 4 + wire});
       rows_.push_back({label(*c), "decode-add", 8 + wire});
       if (reduces(*c)) rows_.push_back({label(*c), "reduce", (parts + 1) * wire});
@@ -172,11 +136,6 @@ class Bench {
     for (const auto& c : codecs_) {
       std::size_t bytes = 0;
       note(*row++, seconds([&] { bytes = c->encode(x_.floats(), wire_.bytes(), {}); }), copy, keep);
-      if (scales_whole(*c)) {
-        note(*row++, seconds([&] { read_twice(x_.floats(), out_.bytes()); }), copy, keep);
-        const double once = seconds([&] { read_once(x_.floats(), out_.bytes()); });
-        note(*row++, once + second_reading(*c), copy, keep);
-      }
       const std::span<const std::byte> wire(wire_.bytes(), bytes);
       note(*row++, seconds([&] { c->decode(wire, out_.floats()); }), copy, keep);
       note(*row++, seconds([&] { c->decode_add(wire, out_.floats(), out_.floats()); }), copy, keep);
@@ -227,16 +186,6 @@ class Bench {
 
  private:
   static std::string label(const compression::Codec& c) { return compression::find_codec(c.name())->label; }
-  /// True if encoding must read the span twice.
-  static bool scales_whole(const compression::Codec& c) { return c.grain() == 1 && !c.layout(); }
-  /// Seconds of the second reading alone, at the speed of a span that stays in a cache.
-  double second_reading(const compression::Codec& c) {
-    const auto x = x_.floats().first(in_cache);
-    const double both = seconds([&] { c.encode(x, out_.bytes(), {}); });
-    const double clip = compression::ternary_clip(compression::find_codec(c.name())->parsed);
-    const double first = seconds([&] { compression::ternary_scale(x, clip); });
-    return (both - first) * static_cast<double>(n_) / static_cast<double>(in_cache);
-  }
   /// Whole spans of a sum would be kept beside these of the bench.
   static bool reduces(const compression::Codec& c) { return c.layout().has_value(); }
   std::array<std::span<const std::byte>, parts> encoded_parts(const compression::Codec& c, std::size_t n) {

@@ -70,6 +70,23 @@ TEST(TernGrad, HasTheCodesOfQsgdWithTwoBitsInOneBucket) {
   }
 }
 
+TEST(TernGrad, ScaleAndCodesAreThoseOfThePlainLoops) {
+  // So long that the span is read in two places, and that tables of draws serve several upper halves of numbers.
+  for (const std::size_t n : {131071u, 131072u, 300001u}) {
+    auto x = gaussians(n);
+    x[n - 1] = 100;
+    const auto c = codec("terngrad");
+    on_every_target([&] {
+      EXPECT_EQ(ternary_scale(x, 2.5), detail::ternary_scale_plain(x, 2.5)) << n;
+      EXPECT_EQ(ternary_scale(x, 1000), 100) << n;
+      for (const std::uint64_t first : {std::uint64_t{77}, (std::uint64_t{2} << 32) - 70000}) {
+        const RandomDraw draw{.seed = 4, .first = first};
+        EXPECT_EQ(encoded(*c, x, draw), encoded(c->reference(), x, draw)) << n;
+      }
+    });
+  }
+}
+
 TEST(TernGrad, ItsPartsAreWhatItSends) {
   for (const std::size_t n : {0u, 1u, 63u, 1000u, 70001u}) {
     const auto x = gaussians(n);

@@ -37,6 +37,59 @@ template <std::size_t bits, Rounding rounding, class Encoder>
 HWY_INLINE Words vector_code(QsgdRule<bits, rounding>, const Encoder& c, Floats x, Words draw) {
   return with_signs_of(x, rounded(c.scaled(x, QsgdRule<bits, rounding>::top), draw));
 }
+
+/// With one level, |q| is 1 where |x|/N + u reaches 1. To compare |x|/N with 1 - u, which is a multiple of 2^-24, the
+/// former need neither be cut to such a multiple nor be held at 1.
+template <class Encoder>
+HWY_INLINE hn::Mask<F32> reaches_one(const Encoder& c, Floats x, Words draw) {
+  const auto rest = hn::Sub(hn::Set(I32(), 1 << 24), hn::BitCast(I32(), hn::ShiftRight<8>(draw)));
+  return hn::Ge(c.scaled(x), hn::ConvertTo(F32(), rest));
+}
+template <Rounding rounding, class Encoder>
+HWY_INLINE Words vector_code(QsgdRule<2, rounding>, const Encoder& c, Floats x, Words draw) {
+  const auto sign = hn::BroadcastSignBit(hn::BitCast(I32(), x));
+  const auto one = hn::RebindMask(I32(), reaches_one(c, x, draw));
+  return hn::BitCast(U32(), hn::IfThenElseZero(one, hn::Or(sign, hn::Set(I32(), 1))));
+}
+
+#if HWY_TARGET == HWY_AVX2
+/// Ten instructions pack four vectors, where store_codes of low_bytes takes sixteen.
+template <Rounding rounding, class Coder>
+HWY_INLINE void store_next(QsgdRule<2, rounding>, Coder& coder, const float* x, std::byte* to) {
+  // A mask's lane is -1, so that these are -q.
+  const auto next = [&](std::size_t v) HWY_ATTR {
+    const auto number = hn::LoadU(F32(), x + v * 8);
+    const auto one = hn::VecFromMask(F32(), reaches_one(coder.encoder(), number, coder.next_draw()));
+    return _mm256_sign_epi32(_mm256_castps_si256(one.raw), _mm256_castps_si256(number.raw));
+  };
+  const __m256i a = next(0), b = next(1), c = next(2), d = next(3);
+  const __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
+  const __m256i codes = _mm256_and_si256(_mm256_sub_epi8(_mm256_setzero_si256(), bytes), _mm256_set1_epi8(3));
+  // Products move four codes into a byte: an even one in the lower half of the vector, an odd one in the upper.
+  const __m256i pairs = _mm256_maddubs_epi16(codes, _mm256_set1_epi16(0x0401));
+  const __m256i fours = _mm256_madd_epi16(pairs, _mm256_set_epi32(0x10000100, 0x10000100, 0x10000100, 0x10000100,
+                                                                  0x00100001, 0x00100001, 0x00100001, 0x00100001));
+  const __m128i both = _mm_or_si128(_mm256_castsi256_si128(fours), _mm256_extracti128_si256(fours, 1));
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(to), _mm_packus_epi32(both, both));
+}
+#elif HWY_TARGET <= HWY_AVX3
+/// Comparisons give the low and the high bits of codes as masks, and pdep weaves these, which takes no vectors.
+template <Rounding rounding, class Coder>
+HWY_INLINE void store_next(QsgdRule<2, rounding>, Coder& coder, const float* x, std::byte* to) {
+  const auto minus = [](__mmask16 one, Floats v) HWY_ATTR {
+    return _mm512_mask_cmplt_epi32_mask(one, _mm512_castps_si512(v.raw), _mm512_setzero_si512());
+  };
+  for (std::size_t i = 0; i < 64; i += 32) {
+    const auto a = hn::LoadU(F32(), x + i), b = hn::LoadU(F32(), x + i + 16);
+    const __mmask16 a_one = reaches_one(coder.encoder(), a, coder.next_draw()).raw;
+    const __mmask16 b_one = reaches_one(coder.encoder(), b, coder.next_draw()).raw;
+    const std::uint64_t codes = _pdep_u64(_mm512_kunpackw(b_one, a_one), 0x5555555555555555) |
+                                _pdep_u64(_mm512_kunpackw(minus(b_one, b), minus(a_one, a)), 0xaaaaaaaaaaaaaaaa);
+    std::memcpy(to + i / 4, &codes, sizeof(codes));
+  }
+}
+#endif
+
 template <std::size_t bits, Rounding rounding>
 HWY_INLINE Floats value_at(QsgdRule<bits, rounding>, const VectorCoefficients& c, const std::byte* codes,
                            std::size_t v) {
@@ -134,31 +187,102 @@ std::size_t EliasQuantise(std::span<const float> x, float cap, detail::Coefficie
   return i;
 }
 
-/// A piece that is read twice while it is in the L1 cache [elements].
-inline constexpr std::size_t piece = 2048;
-
 float TernaryScale(std::span<const float> x, double clip) {
+  if (clip == 0) return max_norm(x.data(), x.size());
+  const std::size_t lanes = hn::Lanes(I32()), line = 16, whole = x.size() / line * line;
   detail::TreeSum squares;
-  float most = 0;
-  for (std::size_t i = 0; i < x.size(); i += piece) {
-    const auto part = x.subspan(i, std::min(piece, x.size() - i));
-    const float largest = max_norm(part.data(), part.size());
-    if (!(largest >= 0)) return largest;
-    most = std::max(most, largest);
-    for (std::size_t k = 0; clip > 0 && k < part.size(); k += detail::sum_piece) {
-      squares.add(piece_of_squares(part.data() + k, std::min(detail::sum_piece, part.size() - k)));
+  auto most = hn::Zero(I32());
+  const auto look = [&](const float* at) HWY_ATTR {
+    for (std::size_t i = 0; i < line; i += lanes) most = hn::Max(most, magnitudes(at + i));
+  };
+  // Memory serves reads in two places, taken in turn, faster than in one, and these without prefetches.
+  constexpr std::size_t level = 7, run = detail::sum_piece << level;
+  std::size_t i = 0;
+  for (; i + 2 * run <= x.size(); i += 2 * run) {
+    detail::TreeSum first, second;
+    for (const float* at = x.data() + i; at < x.data() + i + run; at += detail::sum_piece) {
+      first.add(piece_of_squares(at, detail::sum_piece, look));
+      second.add(piece_of_squares(at + run, detail::sum_piece, look));
+    }
+    squares.add(first.total(), level);
+    squares.add(second.total(), level);
+  }
+  for (; i < x.size(); i += detail::sum_piece) {
+    squares.add(piece_of_squares(x.data() + i, std::min(detail::sum_piece, x.size() - i), look));
+  }
+  return detail::clipped_scale(largest_of(most, x.data() + whole, x.size() - whole), squares.total(), x.size(), clip);
+}
+
+/// The first round of draws from a table, in one instruction in place of four. The round xors a number with its upper
+/// half and multiplies. The product of the low ten bits is in the table, which serves all numbers with one upper half;
+/// that of the other bits is the same in a block of 1024 numbers, and is added.
+class FirstRounds {
+ public:
+  class Draws {
+   public:
+    HWY_INLINE Draws(const std::uint32_t* at, std::uint32_t rest, std::uint32_t second)
+        : at_(at), rest_(hn::Set(U32(), rest)), second_(hn::Set(U32(), second)) {}
+    HWY_INLINE Words next() {
+      const Words draw = second_round(hn::Add(rest_, hn::LoadU(U32(), at_)), second_);
+      at_ += hn::Lanes(U32());
+      return draw;
+    }
+
+   private:
+    const std::uint32_t* at_;
+    Words rest_, second_;
+  };
+
+  /// True where bucket_unit numbers from this one on are in one block.
+  static bool serve(std::uint32_t number) { return number % block <= block - bucket_unit; }
+  /// The draws of these; keys.first has been added to `number`.
+  HWY_INLINE Draws draws(std::uint32_t number, std::uint32_t second) {
+    const std::uint32_t upper = number >> detail::DrawKeys::first_shift;
+    if (upper != upper_) fill(upper);
+    const std::uint32_t rest = ((number ^ upper) / block * block) * detail::DrawKeys::first_multiplier;
+    return {table_.data() + number % block, rest, second};
+  }
+
+ private:
+  static constexpr std::uint32_t block = 1024;
+  void fill(std::uint32_t upper) {
+    upper_ = upper;
+    for (std::uint32_t i = 0; i < block; ++i) table_[i] = (i ^ upper % block) * detail::DrawKeys::first_multiplier;
+  }
+  alignas(64) std::array<std::uint32_t, block> table_;
+  std::uint32_t upper_ = ~0U;  ///< none
+};
+
+/// x.size() is a multiple of bucket_unit.
+template <Scaling scaling>
+void encode_ternary(detail::Coefficients rule, std::span<const float> x, detail::DrawKeys keys, std::uint32_t low,
+                    FirstRounds& rounds, std::byte* to) {
+  const VectorEncoder<scaling> encoder(rule);
+  for (std::size_t i = 0; i < x.size(); i += bucket_unit) {
+    const float* from = x.data() + i;
+    for (std::size_t line = 0; line < bucket_unit; line += 16) hwy::Prefetch(from + prefetch_distance + line);
+    const std::uint32_t at = low + static_cast<std::uint32_t>(i), number = at + keys.first;
+    if (FirstRounds::serve(number)) {
+      encode_units<TernaryRule>(encoder, from, bucket_unit, rounds.draws(number, keys.second), to + i / 4);
+    } else {
+      encode_units<TernaryRule>(encoder, from, bucket_unit, HashedDraws(keys, at), to + i / 4);
     }
   }
-  return detail::clipped_scale(most, squares.total(), x.size(), clip);
 }
 
 void TernaryEncode(std::span<const float> x, float scale, const detail::Draws& draws, std::byte* codes) {
   const detail::Coefficients encoder = TernaryRule::encoder(scale);
-  constexpr float unbounded = std::numeric_limits<float>::infinity();  // clipped numbers are above the scale
+  FirstRounds rounds;
+  const auto encode = encoder.first == 1.0f ? encode_ternary<Scaling::direct> : encode_ternary<Scaling::general>;
   // Short pieces: one whose numbers have two high words goes without vectors.
+  constexpr std::size_t piece = 2048;
   for (std::size_t i = 0; i < x.size(); i += piece) {
-    encode_bucket<TernaryRule>(encoder, unbounded, x.subspan(i, std::min(piece, x.size() - i)), draws, i,
-                               codes + i / 4);
+    const auto part = x.subspan(i, std::min(piece, x.size() - i));
+    if (part.size() < piece || draws.crosses(i, piece)) {
+      encode_bucket<TernaryRule>(encoder, scale, part, draws, i, codes + i / 4);
+    } else {
+      encode(encoder, part, draws.keys(i), static_cast<std::uint32_t>(draws.number(i)), rounds, codes + i / 4);
+    }
   }
 }
 
@@ -167,8 +291,8 @@ std::size_t TernaryQuantise(std::span<const float> x, float scale, std::int8_t* 
   const std::size_t lanes = hn::Lanes(F32()), n = x.size();
   if (draws.crosses(0, n)) return 0;
   const VectorEncoder<Scaling::general> encoder(TernaryRule::encoder(scale));
-  Coder<TernaryRule, VectorEncoder<Scaling::general>> coder(encoder, draws.keys(0),
-                                                            static_cast<std::uint32_t>(draws.number(0)));
+  const HashedDraws source(draws.keys(0), static_cast<std::uint32_t>(draws.number(0)));
+  Coder<TernaryRule, VectorEncoder<Scaling::general>> coder(encoder, source);
   std::size_t i = 0;
   for (; i + 4 * lanes <= n; i += 4 * lanes) {
     hn::StoreU(coder.next_bytes(x.data() + i), U8(), reinterpret_cast<std::uint8_t*>(codes + i));

@@ -91,14 +91,17 @@ HWY_INLINE Store store_for(const detail::DecodeJob& job) {
                                                                                                 : Store::cached;
 }
 
-/// DrawKeys::draw of each lane in its upper 24 bits, where keys.first has been added to `numbers` already.
+/// DrawKeys::draw of each lane in its upper 24 bits, after its first round.
+HWY_INLINE Words second_round(Words x, Words second) {
+  using detail::DrawKeys;
+  x = hn::Xor3(x, second, hn::ShiftRight<DrawKeys::second_shift>(x));
+  return hn::Mul(x, hn::Set(U32(), DrawKeys::second_multiplier));
+}
+/// The same of numbers to which keys.first has been added already.
 HWY_INLINE Words draw_of(Words numbers, Words second) {
   using detail::DrawKeys;
-  const U32 d;
-  Words x = hn::Xor(numbers, hn::ShiftRight<DrawKeys::first_shift>(numbers));
-  x = hn::Mul(x, hn::Set(d, DrawKeys::first_multiplier));
-  x = hn::Xor3(x, second, hn::ShiftRight<DrawKeys::second_shift>(x));
-  return hn::Mul(x, hn::Set(d, DrawKeys::second_multiplier));
+  const Words x = hn::Xor(numbers, hn::ShiftRight<DrawKeys::first_shift>(numbers));
+  return second_round(hn::Mul(x, hn::Set(U32(), DrawKeys::first_multiplier)), second);
 }
 
 /// Puts the low bytes of four vectors into one vector, in order. Lanes must be in [-128, 255].
@@ -204,17 +207,26 @@ template <Scaling scaling>
 struct VectorEncoder : VectorCoefficients {
   explicit VectorEncoder(detail::Coefficients c) : VectorCoefficients(c) {}
   HWY_INLINE Floats scaled(Floats x, float top) const {
-    const auto magnitude = hn::Abs(x);
-    if constexpr (scaling == Scaling::direct) return hn::Mul(magnitude, second);
-    return hn::Min(hn::Mul(hn::Mul(magnitude, first), second), hn::Set(F32(), top));
+    return scaling == Scaling::direct ? scaled(x) : hn::Min(scaled(x), hn::Set(F32(), top));
   }
+  /// The same without a top.
+  HWY_INLINE Floats scaled(Floats x) const {
+    const auto magnitude = hn::Abs(x);
+    return hn::Mul(scaling == Scaling::direct ? magnitude : hn::Mul(magnitude, first), second);
+  }
+};
+
+/// True for a rule with one level, whose code is a comparison: it needs no hold at the top.
+template <class Rule>
+inline constexpr bool compares = requires {
+  requires Rule::levels == 1;
 };
 
 /// The scaling that serves a bucket in which no magnitude is above `largest`.
 template <class Rule>
 HWY_INLINE Scaling scaling_for(detail::Coefficients c, float largest) {
   if constexpr (requires { Rule::top; }) {
-    if (c.first == 1.0f && largest * c.second <= Rule::top) return Scaling::direct;
+    if (c.first == 1.0f && (compares<Rule> || largest * c.second <= Rule::top)) return Scaling::direct;
   }
   return Scaling::general;
 }
@@ -228,56 +240,70 @@ HWY_INLINE Words with_signs_of(Floats x, Words q) {
   return hn::Sub(hn::Xor(q, sign), sign);
 }
 
-/// detail::max_norm. It compares magnitudes as integers, where NaN and infinity are larger than any number.
-HWY_INLINE float max_norm(const float* x, std::size_t n) {
-  const F32 df;
-  const I32 di;
-  const std::size_t lanes = hn::Lanes(df);
-  const auto magnitude = hn::Set(di, 0x7fffffff);
-  auto a = hn::Zero(di), b = a, c = a, d = a;
-  const auto at = [&](const float* from) HWY_ATTR { return hn::And(hn::BitCast(di, hn::LoadU(df, from)), magnitude); };
-  std::size_t i = 0;
-  for (; i + 4 * lanes <= n; i += 4 * lanes) {
-    for (std::size_t line = 0; line < 4 * lanes; line += 16) hwy::Prefetch(x + i + prefetch_distance + line);
-    a = hn::Max(a, at(x + i));
-    b = hn::Max(b, at(x + i + lanes));
-    c = hn::Max(c, at(x + i + 2 * lanes));
-    d = hn::Max(d, at(x + i + 3 * lanes));
-  }
-  const auto most = hn::MaxOfLanes(di, hn::Max(hn::Max(a, b), hn::Max(c, d)));
-  std::int32_t bits = hn::GetLane(most);
-  for (; i < n; ++i) bits = std::max(bits, std::bit_cast<std::int32_t>(x[i]) & 0x7fffffff);
+/// Magnitudes as integers, among which NaN and infinity are larger than any number.
+HWY_INLINE hn::Vec<I32> magnitudes(const float* x) {
+  return hn::And(hn::BitCast(I32(), hn::LoadU(F32(), x)), hn::Set(I32(), 0x7fffffff));
+}
+/// The largest of these in `most` and of x [n], which are few, as a float; NaN when it is not finite.
+HWY_INLINE float largest_of(hn::Vec<I32> most, const float* x, std::size_t n) {
+  std::int32_t bits = hn::GetLane(hn::MaxOfLanes(I32(), most));
+  for (std::size_t i = 0; i < n; ++i) bits = std::max(bits, std::bit_cast<std::int32_t>(x[i]) & 0x7fffffff);
   return bits < 0x7f800000 ? std::bit_cast<float>(bits) : std::numeric_limits<float>::quiet_NaN();
 }
 
+/// detail::max_norm.
+HWY_INLINE float max_norm(const float* x, std::size_t n) {
+  const std::size_t lanes = hn::Lanes(I32());
+  auto a = hn::Zero(I32()), b = a, c = a, d = a;
+  std::size_t i = 0;
+  for (; i + 4 * lanes <= n; i += 4 * lanes) {
+    for (std::size_t line = 0; line < 4 * lanes; line += 16) hwy::Prefetch(x + i + prefetch_distance + line);
+    a = hn::Max(a, magnitudes(x + i));
+    b = hn::Max(b, magnitudes(x + i + lanes));
+    c = hn::Max(c, magnitudes(x + i + 2 * lanes));
+    d = hn::Max(d, magnitudes(x + i + 3 * lanes));
+  }
+  return largest_of(hn::Max(hn::Max(a, b), hn::Max(c, d)), x + i, n - i);
+}
+
 /// detail::add_squares; each of its sixteen partial sums has a lane of its own. The square of a float is exact as a
-/// double, so that a fused addition rounds like a separate one.
-HWY_INLINE void add_squares(const float* x, std::size_t n, std::array<double, detail::sum_lanes>& partial) {
-  const hn::CappedTag<double, 8> d;
+/// double, so that a fused addition rounds like a separate one. Four vectors of four lanes hold all sums, so that four
+/// additions are under way at once; each waits for the one before it. `look` is called once with every sixteen floats.
+template <class Look>
+HWY_INLINE void add_squares(const float* x, std::size_t n, std::array<double, detail::sum_lanes>& partial,
+                            const Look& look) {
+  const hn::CappedTag<double, 4> d;
   const hn::Rebind<float, decltype(d)> df;
   const std::size_t lanes = hn::Lanes(d), whole = n / 16 * 16;
-  for (std::size_t k = 0; k < 16; k += 2 * lanes) {
-    auto a = hn::LoadU(d, partial.data() + k), b = hn::LoadU(d, partial.data() + k + lanes);
-    for (std::size_t i = k; i < whole; i += 16) {
-      const auto u = hn::PromoteTo(d, hn::LoadU(df, x + i)), v = hn::PromoteTo(d, hn::LoadU(df, x + i + lanes));
-      a = hn::MulAdd(u, u, a);
-      b = hn::MulAdd(v, v, b);
+  for (std::size_t k = 0; k < 16; k += 4 * lanes) {
+    const auto sums = [&](std::size_t v) HWY_ATTR { return hn::LoadU(d, partial.data() + k + v * lanes); };
+    auto a = sums(0), b = sums(1), c = sums(2), e = sums(3);
+    for (std::size_t i = 0; i < whole; i += 16) {
+      const auto at = [&](std::size_t v) HWY_ATTR { return hn::PromoteTo(d, hn::LoadU(df, x + i + k + v * lanes)); };
+      if (k == 0) look(x + i);
+      a = hn::MulAdd(at(0), at(0), a);
+      b = hn::MulAdd(at(1), at(1), b);
+      c = hn::MulAdd(at(2), at(2), c);
+      e = hn::MulAdd(at(3), at(3), e);
     }
-    hn::StoreU(a, d, partial.data() + k);
-    hn::StoreU(b, d, partial.data() + k + lanes);
+    const auto keep = [&](hn::Vec<decltype(d)> sum, std::size_t v)
+                          HWY_ATTR { hn::StoreU(sum, d, partial.data() + k + v * lanes); };
+    keep(a, 0), keep(b, 1), keep(c, 2), keep(e, 3);
   }
   detail::add_squares({x + whole, n - whole}, partial);
 }
 
-HWY_INLINE double piece_of_squares(const float* x, std::size_t n) {
+template <class Look>
+HWY_INLINE double piece_of_squares(const float* x, std::size_t n, const Look& look) {
   alignas(64) std::array<double, detail::sum_lanes> partial{};
-  add_squares(x, n, partial);
+  add_squares(x, n, partial, look);
   return detail::pairwise(partial);
 }
 
 HWY_INLINE float l2_norm(const float* x, std::size_t n) {
-  return detail::l2_of(detail::sum_by_pieces(
-      n, [x](std::size_t first, std::size_t count) HWY_ATTR { return piece_of_squares(x + first, count); }));
+  return detail::l2_of(detail::sum_by_pieces(n, [x](std::size_t first, std::size_t count) HWY_ATTR {
+    return piece_of_squares(x + first, count, [](const float*) {});
+  }));
 }
 
 /// Finishes the codes of a rule in bytes, where one instruction serves four times as many as in vector_code. Most rules
@@ -287,14 +313,36 @@ HWY_INLINE CodeBytes settled_codes(Rule, const Encoder&, CodeBytes codes) {
   return codes;
 }
 
-/// Makes the codes of consecutive elements, a vector of bytes at a time.
-template <class Rule, class Encoder>
+/// Writes the codes of as many elements as there are bytes in a vector. A rule may have a quicker way.
+template <class Rule, class Coder>
+HWY_INLINE void store_next(Rule, Coder& coder, const float* x, std::byte* to) {
+  store_codes<Rule::bits>(coder.next_bytes(x), to);
+}
+
+/// The draws of consecutive elements, a vector at a time.
+class HashedDraws {
+ public:
+  HWY_INLINE HashedDraws(detail::DrawKeys keys, std::uint32_t low)
+      : second_(hn::Set(U32(), keys.second)), number_(hn::Add(hn::Iota(U32(), 0), hn::Set(U32(), low + keys.first))) {}
+  HWY_INLINE Words next() {
+    const Words draw = draw_of(number_, second_);
+    number_ = hn::Add(number_, hn::Set(U32(), static_cast<std::uint32_t>(hn::Lanes(U32()))));
+    return draw;
+  }
+
+ private:
+  Words second_, number_;
+};
+
+/// Makes the codes of consecutive elements, a vector of bytes at a time. Draws of another source than HashedDraws must
+/// be the same.
+template <class Rule, class Encoder, class Source = HashedDraws>
 class Coder {
  public:
-  HWY_INLINE Coder(const Encoder& encoder, detail::DrawKeys keys, std::uint32_t low)
-      : encoder_(encoder),
-        second_(hn::Set(U32(), keys.second)),
-        number_(hn::Add(hn::Iota(U32(), 0), hn::Set(U32(), low + keys.first))) {}
+  HWY_INLINE Coder(const Encoder& encoder, const Source& draws) : encoder_(encoder), draws_(draws) {}
+  const Encoder& encoder() const { return encoder_; }
+  /// The draws of as many elements as there are lanes.
+  HWY_INLINE Words next_draw() { return Rule::random ? draws_.next() : hn::Set(U32(), detail::half_draw << 8); }
   /// The codes of as many elements as there are bytes in a vector.
   HWY_INLINE CodeBytes next_bytes(const float* x) {
     const std::size_t lanes = hn::Lanes(F32());
@@ -303,23 +351,18 @@ class Coder {
   }
 
  private:
-  HWY_INLINE Words next(const float* x) {
-    const U32 d;
-    const Words draw = Rule::random ? draw_of(number_, second_) : hn::Set(d, detail::half_draw << 8);
-    number_ = hn::Add(number_, hn::Set(d, static_cast<std::uint32_t>(hn::Lanes(d))));
-    return vector_code(Rule(), encoder_, hn::LoadU(F32(), x), draw);
-  }
+  HWY_INLINE Words next(const float* x) { return vector_code(Rule(), encoder_, hn::LoadU(F32(), x), next_draw()); }
   const Encoder& encoder_;
-  Words second_, number_;
+  Source draws_;
 };
 
 /// Writes the codes of n elements; n is a multiple of bucket_unit.
-template <class Rule, class Encoder>
-HWY_INLINE void encode_units(const Encoder& encoder, const float* x, std::size_t n, detail::DrawKeys keys,
-                             std::uint32_t low, std::byte* to) {
+template <class Rule, class Encoder, class Source>
+HWY_INLINE void encode_units(const Encoder& encoder, const float* x, std::size_t n, const Source& draws,
+                             std::byte* to) {
   const std::size_t step = hn::Lanes(U8());
-  Coder<Rule, Encoder> coder(encoder, keys, low);
-  for (std::size_t i = 0; i < n; i += step) store_codes<Rule::bits>(coder.next_bytes(x + i), to + i / 8 * Rule::bits);
+  Coder<Rule, Encoder, Source> coder(encoder, draws);
+  for (std::size_t i = 0; i < n; i += step) store_next(Rule(), coder, x + i, to + i / 8 * Rule::bits);
 }
 
 /// Writes the codes of a span's last elements, which are fewer than bucket_unit. The elements are padded with zeros up
@@ -330,7 +373,7 @@ HWY_INLINE void encode_tail(const Encoder& encoder, std::span<const float> x, de
   alignas(64) std::array<float, bucket_unit> padded_x{};
   alignas(64) std::array<std::byte, bucket_unit> codes{};
   std::copy(x.begin(), x.end(), padded_x.begin());
-  encode_units<Rule>(encoder, padded_x.data(), bucket_unit, keys, low, codes.data());
+  encode_units<Rule>(encoder, padded_x.data(), bucket_unit, HashedDraws(keys, low), codes.data());
   const std::size_t bits = x.size() * Rule::bits;
   if (bits % 8 != 0) codes[bits / 8] &= static_cast<std::byte>((1u << bits % 8) - 1);
   std::memcpy(to, codes.data(), (bits + 7) / 8);
@@ -341,14 +384,14 @@ void encode_scaled(detail::Coefficients rule, std::span<const float> x, detail::
                    std::byte* to) {
   const VectorEncoder<scaling> encoder(rule);
   const std::size_t whole = x.size() / bucket_unit * bucket_unit;
-  encode_units<Rule>(encoder, x.data(), whole, keys, low, to);
+  encode_units<Rule>(encoder, x.data(), whole, HashedDraws(keys, low), to);
   if (whole < x.size()) {
     encode_tail<Rule>(encoder, x.subspan(whole), keys, low + static_cast<std::uint32_t>(whole),
                       to + whole / 8 * Rule::bits);
   }
 }
 
-/// `largest`: a magnitude that no element of x exceeds.
+/// `largest`: a magnitude that no element of x exceeds, where the rule does not compare.
 template <class Rule>
 void encode_bucket(detail::Coefficients rule, float largest, std::span<const float> x, const detail::Draws& draws,
                    std::size_t at, std::byte* to) {

@@ -16,12 +16,13 @@ inline constexpr std::size_t sum_piece = 512, sum_lanes = 16;
 /// and so on. A sum without a neighbour moves up a level unchanged.
 class TreeSum {
  public:
-  constexpr void add(double sum) {
+  /// `sum` is of one piece, or of 2^level pieces behind a multiple of 2^level others.
+  constexpr void add(double sum, std::size_t level = 0) {
     // If bit b of the count is set, level b holds the sum of 2^b pieces.
-    std::size_t b = 0;
+    std::size_t b = level;
     for (; count_ >> b & 1; ++b) sum = level_[b] + sum;
     level_[b] = sum;
-    ++count_;
+    count_ += std::uint64_t{1} << level;
   }
   constexpr double total() const {
     if (count_ == 0) return 0;
