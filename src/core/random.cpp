@@ -61,7 +61,6 @@ namespace {
 __extension__ using Wide = unsigned __int128;
 
 using detail::high_half, detail::join, detail::low_half;
-constexpr double unit_interval(std::uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
 
 }  // namespace
 
@@ -78,14 +77,14 @@ void Random::bits(std::uint64_t first, std::span<std::uint64_t> out) const {
   }
 }
 
-double Random::uniform(std::uint64_t i) const { return unit_interval(bits(i)); }
+double Random::uniform(std::uint64_t i) const { return uniform_of(bits(i)); }
 
 double Random::gaussian(std::uint64_t i) const {
   // Uses the upper halves of the blocks, which `bits` never uses: independent of `uniform`'s draws.
   double sum = 0;
   for (std::uint64_t k = 0; k < 12; ++k) {
     const PhiloxBlock b = random_block(seed_, stream_, 12 * i + k);
-    sum += unit_interval(join(b[2], b[3]));
+    sum += uniform_of(join(b[2], b[3]));
   }
   return sum - 6;
 }

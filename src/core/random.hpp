@@ -70,6 +70,7 @@ class Random {
   /// single draws.
   void bits(std::uint64_t first, std::span<std::uint64_t> out) const;
   double uniform(std::uint64_t i) const;  ///< [0, 1), 53 bits
+  static double uniform_of(std::uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
   /// The sum of twelve uniform numbers, minus six: mean 0, variance 1, |x| <= 6. It needs no libm, so its bits are
   /// equal on every machine. Draw i uses draws 12i … 12i+11 of a stream that `uniform` does not use.
   double gaussian(std::uint64_t i) const;

@@ -136,8 +136,18 @@ TEST(LayerTableOnMesh, HasTheBitsOfOneRankThatAccumulates) {
                                         "f2,linear,24x24,576,6912,24,,,,6,\n"
                                         "f2b,bias,24,24,0,,,,,,\n"
                                         "f3,linear,24x24,576,6912,24,,,,6,\n"
-                                        "f3b,bias,24,24,0,,,,,,\n");
-  for (const std::string& model : {images, products, words}) expect_bits_of_accumulation({model, 0.05F});
+                                        "f3b,bias,24,24,0,,,,,,\n"),
+                    // The first stage has both layers that share a weight, and it is not the first layer's.
+      tied = layer_table("tied",
+                         "position,embedding,6x24,144,0,,,,,6,\n"
+                         "word,embedding,40x24,960,0,,,,,6,\n"
+                         "to_words,linear_tied,40x24,0,11520,24,,,,6,\n"
+                         "f1,linear,24x40,960,11520,40,,,,6,\n"
+                         "f1b,bias,24,24,0,,,,,,\n"
+                         "f2,linear,24x24,576,6912,24,,,,6,\n"
+                         "f2b,bias,24,24,0,,,,,,\n"
+                         "f3,linear,24x24,576,6912,24,,,,6,\n");
+  for (const std::string& model : {images, products, words, tied}) expect_bits_of_accumulation({model, 0.05F});
   for (const std::string& model : {images, products})
     expect_bits_of_accumulation({model, 0.05F, kernels::Precision::bf16});
 }

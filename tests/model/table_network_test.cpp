@@ -226,6 +226,33 @@ TEST(TableNetwork, ATiedProductAddsToTheEmbeddingsGradient) {
   EXPECT_LE(rows, 12U);
 }
 
+/// The embedding that a product shares need not be the first layer, nor the only one of its size.
+TEST(TableNetwork, ATiedProductHasTheWeightOfItsEmbedding) {
+  Trial run(
+      "before,linear,40x24,960,1920,24,,,,1,\n"
+      "word,embedding,40x24,960,0,,,,,6,\n"
+      "f,linear,24x24,576,6912,24,,,,6,\n"
+      "top(tied word),linear_tied,40x24,0,11520,24,,,,6,\n");
+  std::vector<double> sizes;
+  for (int pass = 0; pass < 20; ++pass) {
+    run.pass(run.queue);
+    double size = 0;
+    for (const float x : run.gradient("word")) size += std::fabs(x);
+    sizes.push_back(size);
+  }
+  EXPECT_GT(sizes.front(), 0);
+  EXPECT_LT(sizes.back(), 3 * sizes.front()) << "gradients of passes must not add up";
+  EXPECT_TRUE(std::ranges::all_of(run.gradient("word"), [](float x) { return x != 0; })) << "the product gives to all";
+}
+
+TEST(TableNetwork, TakesSentencesTooSinceItReadsNoData) {
+  Trial run(chain);
+  run.labels.resize(2 * 7);
+  const Outcome outcome =
+      run.model.pass(run.queue, run.buffers(), {run.inputs, run.labels, 7}, [](std::size_t) {}).get();
+  EXPECT_EQ(outcome.samples, 2U);
+}
+
 TEST(TableNetwork, RunsOnADeviceThatWorksLaterWithTheHostsBits) {
   for (const char* const rows : {chain, all_kinds}) {
     Trial host(rows);

@@ -120,7 +120,7 @@ TEST(TiedSoftmax, NeedsAFirstLayerWithAWeightOfItsShape) {
   EXPECT_THROW(Network("wrong", std::move(layers)), core::UsageError);
 }
 
-TEST(TiedSoftmax, OfStagesMustBeTheLastLayer) {
+TEST(TiedSoftmax, OnAnotherStageMustBeTheLastLayer) {
   const auto layers_that_end_in = [](std::size_t others) {
     std::vector<std::unique_ptr<Layer>> layers;
     layers.push_back(make_embedding_layer(3, 8, 8, Weight::tied));
@@ -129,7 +129,8 @@ TEST(TiedSoftmax, OfStagesMustBeTheLastLayer) {
     return layers;
   };
   EXPECT_NO_THROW(Network("last", layers_that_end_in(0), {.stages = 2}));
-  EXPECT_THROW(Network("between", layers_that_end_in(1), {.stages = 2}), core::UsageError);
+  EXPECT_NO_THROW(Network("on one stage", layers_that_end_in(1), {.stages = 2}));
+  EXPECT_THROW(Network("between", layers_that_end_in(1), {.stages = 3}), core::UsageError);
 }
 
 }  // namespace

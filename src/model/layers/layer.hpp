@@ -40,9 +40,10 @@ struct LayerTensor {
   std::vector<std::size_t> shape;
   double bound = 0;  ///< initial values are drawn uniformly within centre ± bound
   double centre = 0;
-  /// True if this tensor is also the first tensor of the network's first layer, with the same shape and memory. This
-  /// layer writes the gradient and the first layer adds to it; the tensor is ready after that.
+  /// True if this tensor is also the first tensor of the layer `owner`, with the same shape and memory. This layer
+  /// writes the gradient and the owner adds to it; the tensor is ready after that.
   bool is_tied = false;
+  std::size_t owner = 0;  ///< number of a layer of the whole network, before this one
   WholePlace whole = {};  ///< place within the whole layer's tensor; columns 0: by convention, it is the whole tensor
   bool is_named_alone = false;  ///< the network has no other tensor of this name; else the layer's number is added
 };
@@ -67,8 +68,8 @@ struct LayerSums {
   std::vector<std::size_t> forward = {}, backward = {};
 };
 
-/// The operands of a forward pass, in plain fp32 memory. Parameters and gradients are lists by tensor, which the caller
-/// keeps until the call returns.
+/// The operands of a forward pass, in plain fp32 memory; those between layers that keep activations are empty.
+/// Parameters and gradients are lists by tensor, which the caller keeps until the call returns.
 struct LayerForward {
   runtime::Queue& queue;
   kernels::BufferList<runtime::ConstBuffer> parameters;
@@ -82,12 +83,13 @@ struct LayerForward {
 struct LayerBackward {
   runtime::Queue& queue;
   kernels::BufferList<runtime::ConstBuffer> parameters;
-  runtime::ConstBuffer input, output;              ///< input and output of the forward pass
-  runtime::Buffer output_gradient;                 ///< the layer may overwrite it
-  runtime::Buffer input_gradient;                  ///< empty: this gradient is not needed
+  runtime::ConstBuffer input, output;  ///< input and output of the forward pass
+  runtime::Buffer output_gradient;     ///< the layer may overwrite it
+  /// Empty: this gradient is not needed, or goes to memory of the layers' own (`Layer::keeps_activations`).
+  runtime::Buffer input_gradient;
   kernels::BufferList<runtime::Buffer> gradients;  ///< overwritten
   std::function<void(std::size_t tensor)> ready;
-  std::uint64_t pass = 0;  ///< number of backward passes before this one, for layers that draw random numbers
+  std::uint64_t pass = 0;  ///< number of backward passes before this one, for layers that `draws_by_pass`
   Peers* peers = nullptr;  ///< peers of a layer's part, for its sums over ranks
   kernels::BufferList<runtime::Buffer> shared = {};
 };
@@ -98,8 +100,8 @@ struct LayerProblems {
 
 /// A layer prepared for one number of samples, with its operations and their memory. It must live until its work is
 /// done. The work that a pass submits depends only on its operands: a later pass on the same operands may submit that
-/// work again without calling the layer (`RecordedPass`). A layer that is not a part never asks the queue for events,
-/// since work with events cannot be recorded.
+/// work again without calling the layer (`RecordedPass`), unless the layer `draws_by_pass`. A layer that is not a part
+/// never asks the queue for events, since work with events cannot be recorded.
 class PreparedLayer {
  public:
   virtual ~PreparedLayer() = default;
@@ -140,15 +142,19 @@ class Layer {
   virtual std::span<const LayerTensor> tensors() const = 0;
   /// The operations that a prepared layer runs, from which the limits and the FLOP of a step follow.
   virtual LayerProblems problems(std::size_t samples, bool input_gradient) const = 0;
-  /// Elements of activations and gradients that the layer keeps for each sample, besides its output and the buffers in
-  /// `shared`.
+  /// Elements of activations and gradients that the layer keeps for each sample, besides the buffers that it is given.
   virtual std::size_t activation_elements() const { return 0; }
   /// True if a prepared layer has memory of its own for its output and for the gradient with respect to it, which it
   /// shares with the layer behind it (`prepare_run`). The network then gives it only the memory in which numbers go to
   /// another stage.
   virtual bool keeps_activations() const { return false; }
-  /// Bytes that layers prepared by one call of `prepare_run` share; each of them gives the same number.
-  virtual std::size_t run_bytes(std::size_t samples) const { return (void)samples, 0; }
+  /// Bytes that `prepare_run` of these layers needs besides what each keeps; runs of different micro-batches share
+  /// them.
+  virtual std::size_t run_bytes(std::span<const std::unique_ptr<Layer>> layers, std::size_t samples) const {
+    return (void)layers, (void)samples, 0;
+  }
+  /// True if backward passes on the same operands differ by their number: such passes are not recorded.
+  virtual bool draws_by_pass() const { return false; }
   /// Prepares the layer for the calling thread's compute_threads() and for queues of this device. `input_gradient`:
   /// backward computes the input's gradient too. Errors: UsageError or BackendError when no backend takes one of its
   /// operations.

@@ -47,7 +47,8 @@ Network::Network(std::string name, std::vector<std::unique_ptr<Layer>> layers, c
                             part.micro_batches)),
       messages_(most_in_flight(steps_)),
       sum_(held_.element_count(), part.micro_batches),
-      tied_(held_, part) {
+      tied_(held_, part),
+      may_record_(std::ranges::none_of(held_.layers(), [](const auto& l) { return l->draws_by_pass(); })) {
   const std::size_t seen = needed_memory(pass_samples(part.batch)).seen();
   if (part.peers && seen > 0) seen_ = part.peers->memory(seen);
 }
@@ -62,7 +63,7 @@ void Network::check(Buffers buffers, const Batch& batch) const {
   kernels::require_elements("network: parameters", buffers.parameters.count(), element_count());
   if (batch.samples() == 0) throw std::invalid_argument("network: the batch is empty");
   kernels::require_elements("network: inputs", batch.inputs.count(), batch.samples() * input_features());
-  kernels::require_elements("network: labels of a sample", batch.labels_each, labels());
+  if (options_.learns) kernels::require_elements("network: labels of a sample", batch.labels_each, labels());
 }
 
 std::vector<StageSlot> Network::lay_out(std::size_t samples, MemoryPlanner& from) const {
@@ -123,13 +124,13 @@ std::size_t Network::workspace_bytes(std::size_t samples) const {
   const std::size_t each = pass_samples(samples);
   std::size_t activations = 0;
   std::size_t run_bytes = 0;
-  for (const auto& l : held_.layers()) {
-    activations += messages_.size() * each * l->activation_elements();
-    run_bytes = std::max(run_bytes, l->run_bytes(each));
+  for (std::size_t l = 0; l < held_.layers().size(); ++l) {
+    const Layer& layer = *held_.layers()[l];
+    activations += messages_.size() * each * layer.activation_elements();
+    run_bytes = std::max(run_bytes, layer.run_bytes(held_.layers().subspan(l), each));
   }
   const std::size_t sums = part_.micro_batches > 1 ? element_count() : 0;
-  return (needed_memory(each).own() + activations + sums + tied_.summed_floats()) * sizeof(float) +
-         messages_.size() * run_bytes;
+  return (needed_memory(each).own() + activations + sums + tied_.summed_floats()) * sizeof(float) + run_bytes;
 }
 
 PeerNeeds Network::peer_needs() const {
@@ -229,7 +230,7 @@ void Network::run_pass(Queue& queue, Buffers buffers, const Batch& batch, const 
                 .ready = &ready,
                 .outcome = outcome,
                 .slots = messages_.size()};
-  if (part_.is_whole() && part_.micro_batches == 1 && options_.learns) {
+  if (part_.is_whole() && part_.micro_batches == 1 && may_record_) {
     whole_pass(run);
   } else {
     run_schedule(run, steps_);

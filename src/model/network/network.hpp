@@ -14,8 +14,7 @@ namespace gradmeter::model {
 
 struct NetworkOptions {
   kernels::Precision loss = kernels::Precision::fp32;  ///< precision of the softmax cross-entropy, see submit_loss
-  /// False: the layers need no labels, and give their own gradients at the top. The outcome only counts samples. As the
-  /// layers draw other numbers in each pass, passes are not recorded.
+  /// False: the layers need no labels, and give their own gradients at the top. The outcome only counts samples.
   bool learns = true;
   std::string note = {};  ///< see Model::note
 };
@@ -120,6 +119,7 @@ class Network : public Model {
   std::size_t memory_samples_ = 0;  ///< samples of a micro-batch for which `slots_` are made
   runtime::OwnedBuffer own_ = {};
   std::vector<StageSlot> slots_;
+  bool may_record_;  ///< no layer draws other numbers in each pass
   RecordedPass recorded_;
   bool inputs_in_use_ = false;  ///< work that reads the inputs may still be under way after the last run
 };

@@ -2,6 +2,7 @@
 #include "model/network/stage.hpp"
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <iterator>
 
@@ -34,8 +35,6 @@ std::vector<std::vector<std::size_t>> offsets_of(std::span<const std::unique_ptr
   }
   return offsets;
 }
-
-bool has_tied(const Layer& layer) { return std::ranges::any_of(layer.tensors(), &LayerTensor::is_tied); }
 
 /// Replaces the layers that tensor ranks can share by the rank's parts.
 void cut_layers(std::vector<std::unique_ptr<Layer>>& layers, const std::string& name, const Part& part) {
@@ -79,13 +78,15 @@ void HeldLayers::check(const Layers& whole) const {
       throw core::UsageError(fmt::format("model '{}': layer {} ({}) takes {} numbers a sample, but {} gives {}", name_,
                                          l + 1, whole[l]->name(), taken, whole[l - 1]->name(), before));
   }
-  const auto first = whole.front()->tensors();
-  for (const auto& l : whole)
-    for (const LayerTensor& t : l->tensors())
-      if (t.is_tied && (l == whole.front() || first.empty() || first[0].shape != t.shape))
+  for (std::size_t l = 0; l < whole.size(); ++l)
+    for (const LayerTensor& t : whole[l]->tensors()) {
+      if (!t.is_tied) continue;
+      const auto owned = whole.at(t.owner)->tensors();
+      if (t.owner >= l || owned.empty() || owned[0].shape != t.shape)
         throw core::UsageError(
-            fmt::format("model '{}': the first layer, {}, has no weight of the shape that {} shares with it", name_,
-                        whole.front()->name(), l->name()));
+            fmt::format("model '{}': layer {}, {}, has no weight of the shape that {} shares with it", name_,
+                        t.owner + 1, whole[t.owner]->name(), whole[l]->name()));
+    }
   if (std::holds_alternative<ImageShape>(whole.back()->output()))
     throw core::UsageError(fmt::format("model '{}' does not end in a layer with one number for each class", name_));
 }
@@ -96,14 +97,18 @@ void HeldLayers::choose(Layers& whole, const Part& part) {
                                        name_, whole.size(), part.stages, whole.size()));
   std::vector<double> flops;
   for (const auto& l : whole) flops.push_back(forward_flops(*l));
-  if (part.stages > 1 && std::any_of(whole.begin(), whole.end() - 1, [](const auto& l) { return has_tied(*l); }))
-    throw core::UsageError(
-        fmt::format("model '{}' shares its first layer's weight with one before its last, which stages cannot; leave "
-                    "pipeline out of the mesh",
-                    name_));
-  if (part.stages > 1 && has_tied(*whole.back()) && (part.stage == 0 || part.stage + 1 == part.stages))
-    tied_between_stages_ = elements(whole.front()->tensors()[0]);
   const std::vector<std::size_t> ends = balanced_runs(flops, part.stages);
+  const auto stage_of = [&](std::size_t layer) { return std::ranges::upper_bound(ends, layer) - ends.begin(); };
+  for (std::size_t l = 0; l < whole.size(); ++l)
+    for (const LayerTensor& t : whole[l]->tensors()) {
+      if (!t.is_tied || stage_of(l) == stage_of(t.owner)) continue;
+      if (l + 1 < whole.size() || t.owner > 0)
+        throw core::UsageError(
+            fmt::format("model '{}': {} shares a weight with {} on another stage, which only the last layer and the "
+                        "first can; leave pipeline out of the mesh",
+                        name_, whole[l]->name(), whole[t.owner]->name()));
+      if (part.stage == 0 || part.stage + 1 == part.stages) tied_between_stages_ = elements(t);
+    }
   if (part.tensor_ranks > 1) cut_layers(whole, name_, part);
   begin_ = part.stage == 0 ? 0 : ends[part.stage - 1];
   for (std::size_t l = begin_; l < ends[part.stage]; ++l) {
@@ -139,7 +144,8 @@ void HeldLayers::add_tensors(const std::vector<std::vector<std::size_t>>& whole_
 
 std::size_t HeldLayers::tensor_of(std::size_t layer, std::size_t tensor) const {
   const auto tensors = layers_[layer]->tensors();
-  if (tensors[tensor].is_tied) return begin_ > 0 ? of_other_stage : first_tensor_.front();
+  if (const LayerTensor& t = tensors[tensor]; t.is_tied)
+    return t.owner < begin_ ? of_other_stage : first_tensor_[t.owner - begin_];
   return first_tensor_[layer] + tensor -
          static_cast<std::size_t>(std::ranges::count(tensors.first(tensor), true, &LayerTensor::is_tied));
 }
@@ -164,6 +170,21 @@ std::vector<RepeatedProblem> HeldLayers::problems(std::size_t samples, bool back
   return merged;
 }
 
+namespace {
+
+/// Draws the initial values of adjacent elements of a tensor. place: of the first of them in the whole tensor.
+void draw_uniform(const LayerTensor& t, const core::Random& random, std::size_t place, std::span<float> values) {
+  std::array<std::uint64_t, 512> bits;
+  for (std::size_t first = 0; first < values.size(); first += bits.size()) {
+    const auto drawn = std::span(bits).first(std::min(bits.size(), values.size() - first));
+    random.bits(place + first, drawn);
+    for (std::size_t i = 0; i < drawn.size(); ++i)
+      values[first + i] = static_cast<float>(t.centre + t.bound * (2 * core::Random::uniform_of(drawn[i]) - 1));
+  }
+}
+
+}  // namespace
+
 void HeldLayers::initialise(Queue& queue, Buffers buffers, std::uint64_t seed) const {
   kernels::require_elements("network: parameters", buffers.parameters.count(), element_count_);
   kernels::require_elements("network: gradients", buffers.gradients.count(), element_count_);
@@ -177,9 +198,10 @@ void HeldLayers::initialise(Queue& queue, Buffers buffers, std::uint64_t seed) c
         const LayerTensor& tensor = layers_[l]->tensors()[t];
         if (tensor.is_tied || (tensor.bound == 0 && tensor.centre == 0)) continue;
         const std::span<float> values = parameters[t].values<float>();
-        for (std::size_t i = 0; i < values.size(); ++i) {
-          const std::size_t place = tensor.whole.columns > 0 ? tensor.whole.of(i) : i;
-          values[i] = static_cast<float>(tensor.centre + tensor.bound * (2 * random.uniform(place) - 1));
+        const std::size_t columns = tensor.whole.columns > 0 ? tensor.whole.columns : values.size();
+        for (std::size_t first = 0; first < values.size(); first += columns) {
+          const std::size_t place = tensor.whole.columns > 0 ? tensor.whole.of(first) : 0;
+          draw_uniform(tensor, random, place, values.subspan(first, columns));
         }
       }
     }

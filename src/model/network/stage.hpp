@@ -58,8 +58,8 @@ class HeldLayers {
   /// The number of floats of the weight that the last of several stages shares with the first. It is 0 on other stages,
   /// and if no weight is shared.
   std::size_t tied_between_stages() const { return tied_between_stages_; }
-  /// The number of a layer's tensor among all tensors of this rank. For a tied tensor it is the number of the first
-  /// layer's tensor, or `of_other_stage` if another stage has the first layer.
+  /// The number of a layer's tensor among all tensors of this rank. For a tied tensor it is the number of its
+  /// owner's tensor, or `of_other_stage` if another stage has the owner.
   std::size_t tensor_of(std::size_t layer, std::size_t tensor) const;
   /// A layer's tensors in a flat buffer. A buffer is empty if another stage owns the tensor.
   template <class AnyBuffer>

@@ -135,7 +135,7 @@ class CallBuilder {
     calls().input_gradients.push_back({&inputs,
                                        label("backward"),
                                        "backward.pack",
-                                       {refitted(delta, inputs.inputs()[0]), parameter(inputs, 1, weight())},
+                                       {refitted_gradient(delta, inputs.inputs()[0]), parameter(inputs, 1, weight())},
                                        {below}});
     set_gradient_edge(below, inputs, 0);
   }
@@ -351,9 +351,12 @@ class CallBuilder {
   /// Gives the same numbers to an operation that wants other padding or another layout: as many of their bytes as it
   /// takes, or memory of its own.
   Place refitted(const Place& p, const kernels::Operand& o) {
-    if (p.bytes == o.stored_bytes) return p;
-    if (p.kind == Place::Kind::own) return random(o);
-    return random_gradient(o.stored_bytes, *o.format);
+    if (p.bytes != o.stored_bytes && p.kind == Place::Kind::own) return random(o);
+    return refitted_gradient(p, o);
+  }
+  /// The same of a gradient, which is small.
+  Place refitted_gradient(const Place& p, const kernels::Operand& o) {
+    return p.bytes == o.stored_bytes ? p : random_gradient(o.stored_bytes, *o.format);
   }
 
   Place parameter(Op& op, std::size_t i, const TensorPart& t) {

@@ -100,6 +100,7 @@ class LayerBuilder {
       if (e.kind != TableLayer::Kind::embedding || t_.rows[e.rows.front()].parameters != elements(r.shape)) continue;
       l.rows = e.rows;
       l.is_tied = e.is_tied = true;
+      l.owner = static_cast<std::size_t>(&e - layers_.data());
       return;
     }
     refuse(r, "has no parameters, and there is no embedding of its shape above that it could share");
@@ -161,6 +162,13 @@ class LayerBuilder {
 }  // namespace
 
 std::vector<TableLayer> layers_of(const LayerTable& t) { return LayerBuilder(t).build(); }
+
+std::size_t rows_with_computed_gradients(const TableLayer& l) {
+  if (l.kind == TableLayer::Kind::tensor) return 0;
+  if (l.kind != TableLayer::Kind::recurrent) return 1;
+  // A recurrent operation writes the gradients of its weights, in one row or two, and of one bias.
+  return l.rows.size() < 3 ? 2 : 3;
+}
 
 std::size_t TableLayer::input_elements() const {
   switch (kind) {

@@ -27,6 +27,7 @@ struct TableLayer {
   std::size_t heads = 1;    ///< attention heads
   bool has_scores = true;   ///< attention: computes scores and context; if false, only the context
   bool is_tied = false;     ///< product: another row has its tensor; embedding: a product adds to its gradient
+  std::size_t owner = 0;    ///< tied product: index of the embedding among the layers
   bool is_implied = false;  ///< its row has no geometry: the product follows from the row's shape and FLOP
   std::size_t vocabulary = 0, width = 0, lookups = 0;  ///< an embedding's sizes for one sample
 
@@ -42,6 +43,9 @@ std::vector<TableLayer> layers_of(const LayerTable&);
 /// up. Sizes of images, sides of filters, steps and heads stay; FLOP and parameters are recomputed. Errors: UsageError
 /// when the width of a recurrent state or of a head is not a multiple of `divisor`.
 LayerTable shrunk(const LayerTable&, std::size_t divisor);
+
+/// The number of the layer's rows, from the first one on, whose gradients its operations compute.
+std::size_t rows_with_computed_gradients(const TableLayer&);
 
 /// The operations that the layer runs forward and backward over this many samples. input_gradient: whether the
 /// operations that compute its input's gradient are included.

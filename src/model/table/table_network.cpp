@@ -25,11 +25,11 @@ class PreparedRow final : public PreparedLayer {
   std::size_t layer_;
 };
 
-/// What the layers of a table have in common.
+/// What the layers of a table have in common on a rank.
 struct TableFacts {
   kernels::Precision precision;
   std::uint64_t worker;
-  std::size_t bytes_per_sample = 0, bytes = 0;  ///< of the memory that a run shares
+  TableWorkspaces workspaces = {};
 };
 
 /// A layer's place among its neighbours.
@@ -59,7 +59,7 @@ double inputs_of(const TableLayer& l) {
 
 class RowLayer final : public Layer {
  public:
-  RowLayer(const LayerTable& table, RunLayer l, const RowPlace& place, std::shared_ptr<const TableFacts> facts)
+  RowLayer(const LayerTable& table, RunLayer l, const RowPlace& place, std::shared_ptr<TableFacts> facts)
       : row_(std::move(l)), place_(place), facts_(std::move(facts)) {
     const TableLayer& layer = row_.layer;
     const double inputs = inputs_of(layer), deviation = inputs > 0 ? 1 / std::sqrt(inputs) : 1;
@@ -70,6 +70,7 @@ class RowLayer final : public Layer {
                           .shape = r.shape,
                           .bound = std::sqrt(3.0) * deviation,  // uniform numbers within ±√3·d deviate by d
                           .is_tied = layer.is_tied && layer.computes(),
+                          .owner = layer.owner,
                           .is_named_alone = true});
     }
     std::ranges::reverse(tensors_);
@@ -84,9 +85,8 @@ class RowLayer final : public Layer {
   }
   std::size_t activation_elements() const override { return place_.kept; }
   bool keeps_activations() const override { return true; }
-  std::size_t run_bytes(std::size_t samples) const override {
-    return samples * facts_->bytes_per_sample + facts_->bytes;
-  }
+  bool draws_by_pass() const override { return true; }
+  std::size_t run_bytes(std::span<const std::unique_ptr<Layer>> layers, std::size_t samples) const override;
 
   std::unique_ptr<PreparedLayer> prepare(std::size_t samples, bool input_gradient,
                                          runtime::Device& device) const override {
@@ -95,16 +95,21 @@ class RowLayer final : public Layer {
   std::vector<std::unique_ptr<PreparedLayer>> prepare_run(std::span<const std::unique_ptr<Layer>> layers,
                                                           std::size_t samples, bool input_gradient,
                                                           runtime::Device& device) const override {
+    const std::vector<const RowLayer*> rows = rows_of(layers);
+    return prepare_run(rows, samples, input_gradient, device);
+  }
+
+ private:
+  /// The rows with which a list of layers begins.
+  static std::vector<const RowLayer*> rows_of(std::span<const std::unique_ptr<Layer>> layers) {
     std::vector<const RowLayer*> rows;
     for (const auto& l : layers) {
       const auto* const row = dynamic_cast<const RowLayer*>(l.get());
       if (!row) break;
       rows.push_back(row);
     }
-    return prepare_run(rows, samples, input_gradient, device);
+    return rows;
   }
-
- private:
   static std::vector<std::unique_ptr<PreparedLayer>> prepare_run(std::span<const RowLayer* const> rows,
                                                                  std::size_t samples, bool input_gradient,
                                                                  runtime::Device& device) {
@@ -114,7 +119,8 @@ class RowLayer final : public Layer {
     run.layers.front().has_input_gradient &= input_gradient;
     if (!first->place_.is_first) run.input_floats = samples * first->place_.input;
     if (!last->place_.is_last) run.output_floats = samples * last->place_.output;
-    const auto prepared = std::make_shared<TableRun>(std::move(run), device, first->facts_->worker);
+    const auto prepared =
+        std::make_shared<TableRun>(std::move(run), device, first->facts_->worker, first->facts_->workspaces);
     std::vector<std::unique_ptr<PreparedLayer>> prepared_rows;
     for (std::size_t l = 0; l < rows.size(); ++l) prepared_rows.push_back(std::make_unique<PreparedRow>(prepared, l));
     return prepared_rows;
@@ -122,9 +128,37 @@ class RowLayer final : public Layer {
 
   RunLayer row_;
   RowPlace place_;
-  std::shared_ptr<const TableFacts> facts_;
+  std::shared_ptr<TableFacts> facts_;
   std::vector<LayerTensor> tensors_;
 };
+
+/// An estimate: gradients of activations, random ones, operands in the library's layouts, and what crosses the ends.
+std::size_t RowLayer::run_bytes(std::span<const std::unique_ptr<Layer>> layers, std::size_t samples) const {
+  const std::vector<const RowLayer*> rows = rows_of(layers);
+  std::vector<kernels::RnnShape> recurrent;
+  std::size_t largest = 0, weights = 0, copied = 0;
+  for (const RowLayer* row : rows) {
+    const auto& [l, counts, _] = row->row_;
+    largest = std::max({largest, l.input_elements(), l.output_elements()});
+    for (std::size_t i = 0; i < counts.size(); ++i)
+      (i < rows_with_computed_gradients(l) ? weights : copied) =
+          std::max(i < rows_with_computed_gradients(l) ? weights : copied, counts[i]);
+    if (l.kind != TableLayer::Kind::recurrent) continue;
+    const auto& s = std::get<kernels::RnnShape>(l.shape);
+    if (std::ranges::find(recurrent, s) == recurrent.end()) recurrent.push_back(s);
+  }
+  // The library keeps weights of each recurrent operation in its own form, forward and backward.
+  std::size_t scratch = 0;
+  for (const kernels::RnnShape& s : recurrent) scratch += std::size_t{16} * s.hidden * (s.input_width() + s.hidden);
+  // In bf16 it transposes both operands of a convolution's weight gradient.
+  const std::size_t transposed = facts_->precision == kernels::Precision::bf16 ? 2 * largest : 0;
+  const std::size_t crossing = (rows.front()->place_.is_first ? 0 : rows.front()->place_.input) +
+                               (rows.back()->place_.is_last ? 0 : rows.back()->place_.output);
+  // Two gradients of activations under way, and those that enter with both signs; a call's weights and their gradient
+  // in the library's layout; random gradients with both signs.
+  return samples * ((4 * largest + transposed) * kernels::storage_bytes(facts_->precision) + crossing * sizeof(float)) +
+         (2 * weights + 2 * copied + scratch) * sizeof(float);
+}
 
 /// Checks one sample, so that a run is refused before any of it is made.
 void require_supported(const TableLayer& l, const TableNetworkOptions& o) {
@@ -168,41 +202,23 @@ std::vector<RowPlace> places_of(std::span<const TableLayer> layers, const TableN
   return places;
 }
 
-/// Estimates the memory of layers: in `RowPlace::kept` what each keeps, and in the facts what a run shares.
-void estimate_memory(const LayerTable& table, std::span<const TableLayer> layers, std::span<RowPlace> places,
-                     TableFacts& facts) {
-  const std::size_t width = kernels::storage_bytes(facts.precision);
-  std::vector<kernels::RnnShape> recurrent;
-  std::size_t largest = 0, weights = 0, before = 0;
+/// Estimates what each layer keeps.
+void estimate_kept(std::span<const TableLayer> layers, kernels::Precision precision, std::span<RowPlace> places) {
+  std::size_t before = 0;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const TableLayer& l = layers[i];
     if (l.kind == TableLayer::Kind::tensor) continue;
     const std::size_t in = l.input_elements(), out = l.output_elements();
     std::size_t kept = (in == before ? 0 : in) + out;
     // Gates and states of all steps; scores of all heads, and what they are made from.
-    if (l.kind == TableLayer::Kind::recurrent) {
-      kept += 8 * out;
-      const auto& s = std::get<kernels::RnnShape>(l.shape);
-      if (std::ranges::find(recurrent, s) == recurrent.end()) recurrent.push_back(s);
-    }
+    if (l.kind == TableLayer::Kind::recurrent) kept += 8 * out;
     if (l.kind == TableLayer::Kind::attention) {
       const auto& s = std::get<kernels::GemmShape>(l.shape);
       kept += 2 * in + l.heads * s.m * s.m;
     }
-    places[i].kept = kept * width / sizeof(float);
-    largest = std::max({largest, in, out});
-    for (const std::size_t row : l.rows) weights = std::max(weights, table.rows[row].parameters);
+    places[i].kept = kept * kernels::storage_bytes(precision) / sizeof(float);
     before = l.kind == TableLayer::Kind::attention ? 0 : out;
   }
-  // The library keeps weights of each recurrent operation in its own form, forward and backward.
-  std::size_t scratch = 0;
-  for (const kernels::RnnShape& s : recurrent) scratch += std::size_t{16} * s.hidden * (s.input_width() + s.hidden);
-  // In bf16 it transposes both operands of a convolution's weight gradient.
-  const std::size_t transposed = facts.precision == kernels::Precision::bf16 ? 2 * largest : 0;
-  // Two gradients of activations under way, those that enter with both signs, a call's weights in the library's layout,
-  // and random gradients of the tensors that no operation computes.
-  facts.bytes_per_sample = (4 * largest + transposed) * width;
-  facts.bytes = (4 * weights + scratch) * sizeof(float);
 }
 
 std::string note_of(std::span<const TableLayer> layers) {
@@ -220,7 +236,7 @@ std::unique_ptr<Network> make_table_network(const LayerTable& table, const Table
   for (const TableLayer& l : layers) require_supported(l, o);
   std::vector<RowPlace> places = places_of(layers, o);
   const auto facts = std::make_shared<TableFacts>(TableFacts{.precision = o.precision, .worker = o.worker});
-  estimate_memory(table, layers, places, *facts);
+  estimate_kept(layers, o.precision, places);
   std::vector<std::unique_ptr<Layer>> rows;
   bool any_before = false;
   for (std::size_t l = 0; l < layers.size(); ++l) {

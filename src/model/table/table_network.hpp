@@ -33,8 +33,8 @@ struct TableNetworkOptions {
 /// at the top is random, and its sign varies from pass to pass, so weights stay near their start however long the model
 /// runs.
 /// The layers of a rank are prepared together: activations stay in the library's layouts from layer to layer. Pipeline
-/// stages send fp32, as many numbers as the next stage's first layer reads; where the last layer of a stage gives
-/// another number, because pooling was skipped, these are random.
+/// stages send fp32, as many numbers as the next stage's first layer reads. Where no layer of a stage computes so many,
+/// because pooling was skipped, or because attention comes last, these are random.
 /// Cost: the operations of `problems_of`; converting weights and gradients if the library has other layouts; setting an
 /// embedding's gradient to zero and adding its rows.
 /// Errors: those of layers_of and Network; UsageError when no backend takes an operation in this precision, and for

@@ -29,16 +29,14 @@ std::size_t looked_up(std::size_t i, std::size_t vocabulary) {
 
 }  // namespace
 
-TableRun::TableRun(TableRunShape shape, runtime::Device& device, std::uint64_t worker)
-    : shape_(std::move(shape)), worker_(worker) {
-  const std::unique_ptr<Queue> queue = device.make_queue();
-  calls_ = make_table_calls(shape_, *queue, (worker + 1) << 32);
-  const auto allocate = [&](std::size_t bytes) { return device.allocate(core::Element::i8, bytes); };
-  scratch_ = allocate(calls_.scratch_bytes);
-  for (std::size_t i = 0; i < flows_.size(); ++i) flows_[i] = allocate(calls_.flow_bytes[i]);
+TableWorkspace::TableWorkspace(Needs n, std::uint64_t worker) : needs(std::move(n)) {
+  const std::unique_ptr<Queue> queue = needs.device->make_queue();
+  const auto allocate = [&](std::size_t bytes) { return needs.device->allocate(core::Element::i8, bytes); };
+  scratch = allocate(needs.scratch_bytes);
+  for (std::size_t i = 0; i < flows.size(); ++i) flows[i] = allocate(needs.flow_bytes[i]);
   const auto random = [&](const kernels::NumberFormat& format, std::size_t bytes, std::uint64_t number) {
     RandomGradient r{&format, {}};
-    const double size = gradient_size(shape_.samples);
+    const double size = gradient_size(needs.samples);
     for (std::size_t sign = 0; sign < 2; ++sign) {
       r.signs[sign] = allocate(bytes + distances * kernels::cache_line_bytes);
       queue->at_once(
@@ -46,25 +44,43 @@ TableRun::TableRun(TableRunShape shape, runtime::Device& device, std::uint64_t w
     }
     return r;
   };
-  for (const auto& r : calls_.random_gradients)
-    random_gradients_.push_back(random(*r.format, r.bytes, random_gradients_.size()));
-  std::size_t largest = 1;
+  for (const auto& r : needs.random_gradients)
+    random_gradients.push_back(random(*r.format, r.bytes, random_gradients.size()));
+  computed_by_none = random(kernels::number_format(core::Element::f32), needs.copied_floats * sizeof(float), 99);
+}
+
+TableRun::TableRun(TableRunShape shape, runtime::Device& device, std::uint64_t worker, TableWorkspaces& workspaces)
+    : shape_(std::move(shape)), worker_(worker) {
+  calls_ = make_table_calls(shape_, *device.make_queue(), (worker + 1) << 32);
+  TableWorkspace::Needs needs{.device = &device,
+                              .samples = shape_.samples,
+                              .scratch_bytes = calls_.scratch_bytes,
+                              .flow_bytes = calls_.flow_bytes,
+                              .random_gradients = calls_.random_gradients,
+                              .copied_floats = 0};
   for (const RunLayer& l : shape_.layers)
-    for (const std::size_t count : l.counts) largest = std::max(largest, count);
-  computed_by_none_ = random(kernels::number_format(core::Element::f32), largest * sizeof(float), 99);
+    for (std::size_t row = rows_with_computed_gradients(l.layer); row < l.counts.size(); ++row)
+      needs.copied_floats = std::max(needs.copied_floats, l.counts[row]);
+  std::erase_if(workspaces, [](const auto& w) { return w.expired(); });
+  for (const auto& w : workspaces)
+    if (auto workspace = w.lock(); workspace->needs == needs) workspace_ = std::move(workspace);
+  if (workspace_) return;
+  workspace_ = std::make_shared<TableWorkspace>(std::move(needs), worker);
+  workspaces.push_back(workspace_);
 }
 
 Buffer TableRun::random_part(const Place& p) const {
-  const auto r = std::ranges::find_if(random_gradients_, [&](const auto& g) { return *g.format == *p.format; });
+  const auto r =
+      std::ranges::find_if(workspace_->random_gradients, [&](const auto& g) { return *g.format == *p.format; });
   return r->signs[turn_ / distances % 2].buffer.part(turn_ % distances * kernels::cache_line_bytes, p.bytes);
 }
 
 Buffer TableRun::memory_of(const Place& p) const {
   switch (p.kind) {
     case Place::Kind::scratch:
-      return scratch_.buffer.part(p.first, p.bytes);
+      return workspace_->scratch.buffer.part(p.first, p.bytes);
     case Place::Kind::flow:
-      return flows_[p.first].buffer.part(0, p.bytes);
+      return workspace_->flows[p.first].buffer.part(0, p.bytes);
     case Place::Kind::random_gradient:
       return random_part(p);
     default:
@@ -87,7 +103,7 @@ void TableRun::run(Queue& queue, const Call& c, const Tensors& tensors) {
       inputs.push_back(flat);
       continue;
     }
-    const Buffer stored = scratch_.buffer.part(p.stored_at, p.bytes);
+    const Buffer stored = workspace_->scratch.buffer.part(p.stored_at, p.bytes);
     p.conversion->run(queue, c.conversion_label, {flat}, {stored});
     inputs.emplace_back(stored);
   }
@@ -95,7 +111,7 @@ void TableRun::run(Queue& queue, const Call& c, const Tensors& tensors) {
   for (const Place& p : c.outputs) {
     const bool is_tensor = p.kind == Place::Kind::tensor;
     Buffer to = !is_tensor     ? memory_of(p)
-                : p.conversion ? scratch_.buffer.part(p.stored_at, p.bytes)
+                : p.conversion ? workspace_->scratch.buffer.part(p.stored_at, p.bytes)
                                : part(tensors.gradients, p);
     if (p.is_added_to) submit_clear(queue, c.conversion_label, to);
     outputs.push_back(to);
@@ -170,12 +186,8 @@ void TableRun::embedding_gradient(std::size_t layer, const LayerBackward& b) con
 /// Makes the layer's tensors final: those that no operation has written get random numbers.
 void TableRun::fill_tensors(std::size_t layer, const LayerBackward& b) const {
   const auto& [l, counts, _] = shape_.layers[layer];
-  const Buffer random = computed_by_none_.signs[turn_ / distances % 2].buffer;
-  // A recurrent operation writes the gradients of its weights and of one bias.
-  const bool is_fused = l.kind == TableLayer::Kind::recurrent && l.rows.size() < 3;
-  const std::size_t written = l.kind == TableLayer::Kind::tensor      ? 0
-                              : l.kind == TableLayer::Kind::recurrent ? (is_fused ? 2 : 3)
-                                                                      : 1;
+  const Buffer random = workspace_->computed_by_none.signs[turn_ / distances % 2].buffer;
+  const std::size_t written = rows_with_computed_gradients(l);
   for (std::size_t row = counts.size(), tensor = 0; row-- > 0; ++tensor) {
     if (row >= written) {
       const Buffer from = random.part(turn_ % distances * kernels::cache_line_bytes, counts[row] * sizeof(float));

@@ -77,8 +77,8 @@ struct Crossing {
   kernels::Op* conversion = nullptr;  ///< null: they are copied as they are
 };
 
-/// The calls of all layers of a run. It owns the operations and the memory that layers keep; `TableRun` owns scratch,
-/// flows and random gradients. Equal problems share an operation.
+/// The calls of all layers of a run. It owns the operations and the memory that layers keep; scratch, flows and random
+/// gradients are in a `TableWorkspace`. Equal problems share an operation.
 struct TableCalls {
   std::vector<LayerCalls> layers;
   /// What crosses the ends of the run. Numbers that no layer of the run reads are not in the list; in place of numbers
@@ -89,6 +89,7 @@ struct TableCalls {
   struct Random {
     const kernels::NumberFormat* format;
     std::size_t bytes;
+    bool operator==(const Random&) const = default;
   };
   std::vector<Random> random_gradients;  ///< for each format, the size of the largest random gradient
   std::map<std::string, std::unique_ptr<kernels::Op>> operations;
@@ -99,25 +100,47 @@ struct TableCalls {
 /// UsageError or BackendError when no backend takes an operation; std::bad_alloc.
 TableCalls make_table_calls(const TableRunShape&, runtime::Queue&, std::uint64_t seed);
 
-/// Runs the forward and the backward pass over the layers of a run, one layer at a time, for queues of the device and
-/// the calling thread's compute_threads(). Activations and their gradients stay in the run's own memory, in the layouts
-/// of the library. Errors: those of make_table_calls.
-class TableRun {
- public:
-  /// worker: runs with different numbers have different random data.
-  TableRun(TableRunShape, runtime::Device&, std::uint64_t worker);
-
-  void forward(std::size_t layer, const LayerForward&);
-  /// The pass's number selects the random gradients that enter a layer if the layer above gives none.
-  void backward(std::size_t layer, const LayerBackward&);
-
- private:
+/// The memory that a run uses only while it computes. The runs of micro-batches under way share it.
+struct TableWorkspace {
   /// Random numbers, and the same numbers with the opposite sign. A pass uses one of these two buffers, and begins to
   /// read it at one of a few offsets.
   struct RandomGradient {
     const kernels::NumberFormat* format;
     std::array<runtime::OwnedBuffer, 2> signs;
   };
+  struct Needs {
+    runtime::Device* device;
+    std::size_t samples, scratch_bytes;
+    std::array<std::size_t, 2> flow_bytes;
+    std::vector<TableCalls::Random> random_gradients;
+    std::size_t copied_floats;  ///< of the largest tensor whose gradient no operation computes
+    bool operator==(const Needs&) const = default;
+  };
+  /// worker: workspaces with different numbers have different random data.
+  TableWorkspace(Needs, std::uint64_t worker);
+
+  Needs needs;
+  runtime::OwnedBuffer scratch;
+  std::array<runtime::OwnedBuffer, 2> flows;
+  std::vector<RandomGradient> random_gradients;
+  RandomGradient computed_by_none;  ///< for tensors whose gradients no operation computes, fp32
+};
+using TableWorkspaces = std::vector<std::weak_ptr<const TableWorkspace>>;
+
+/// Runs the forward and the backward pass over the layers of a run, one layer at a time, for queues of the device and
+/// the calling thread's compute_threads(). Activations and their gradients stay in the run's own memory, in the layouts
+/// of the library. Errors: those of make_table_calls.
+class TableRun {
+ public:
+  /// worker: runs with different numbers have different random data.
+  /// workspaces: those of the same table on this rank, of which the run takes one or to which it adds its own.
+  TableRun(TableRunShape, runtime::Device&, std::uint64_t worker, TableWorkspaces& workspaces);
+
+  void forward(std::size_t layer, const LayerForward&);
+  /// The pass's number selects the random gradients that enter a layer if the layer above gives none.
+  void backward(std::size_t layer, const LayerBackward&);
+
+ private:
   /// A layer's tensors in a pass, in the order of its `LayerTensor`s: that in which their gradients become ready.
   struct Tensors {
     kernels::BufferList<runtime::ConstBuffer> parameters;
@@ -135,11 +158,8 @@ class TableRun {
   TableRunShape shape_;
   std::uint64_t worker_;
   TableCalls calls_;
-  runtime::OwnedBuffer scratch_;
-  std::array<runtime::OwnedBuffer, 2> flows_;
-  std::vector<RandomGradient> random_gradients_;
-  RandomGradient computed_by_none_;  ///< random numbers for the fp32 gradients of tensors that no operation computes
-  std::uint64_t turn_ = 0;           ///< random, drawn for each pass
+  std::shared_ptr<const TableWorkspace> workspace_;
+  std::uint64_t turn_ = 0;  ///< random, drawn for each pass
 };
 
 }  // namespace gradmeter::model
