@@ -38,7 +38,7 @@ STATEMENTS = [
     ("wait", rf"{CHAIN}*synchroni[sz]e\(\);"),
     ("barrier of ranks", rf"{CHAIN}+barrier\(\);"),
     ("refusal", r"refuse_shared_gpus\([^;]*\);"),
-    ("word to leave", r"watch_\.tell_to_leave\(\);"),
+    ("word to leave", r"signals_\.tell_to_leave\(\);"),
 ]
 VALUES = [
     ("event", rf"{QUEUE}record\(\)", "decltype({0})()"),
