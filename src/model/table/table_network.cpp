@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "core/error.hpp"
@@ -132,17 +133,28 @@ class RowLayer final : public Layer {
   std::vector<LayerTensor> tensors_;
 };
 
+/// Bytes of a layer's weights, and of their gradients, in the library's layouts during a call: in fp32 products take
+/// them as they lie, and a recurrent operation has both at once.
+std::size_t packed_weight_bytes(const RunLayer& l, kernels::Precision precision) {
+  const bool is_product = l.layer.kind == TableLayer::Kind::product;
+  if (!l.layer.computes() || (is_product && precision == kernels::Precision::fp32)) return 0;
+  const std::size_t rows = std::min(l.counts.size(), rows_with_computed_gradients(l.layer));
+  const std::size_t count =
+      std::accumulate(l.counts.begin(), l.counts.begin() + static_cast<std::ptrdiff_t>(rows), 0UL);
+  return count * kernels::storage_bytes(precision) * (l.layer.kind == TableLayer::Kind::recurrent ? 2 : 1);
+}
+
 /// An estimate: gradients of activations, random ones, operands in the library's layouts, and what crosses the ends.
 std::size_t RowLayer::run_bytes(std::span<const std::unique_ptr<Layer>> layers, std::size_t samples) const {
   const std::vector<const RowLayer*> rows = rows_of(layers);
+  const kernels::Precision precision = facts_->precision;
   std::vector<kernels::RnnShape> recurrent;
-  std::size_t largest = 0, weights = 0, copied = 0;
+  std::size_t largest = 0, packed_bytes = 0, copied = 0;
   for (const RowLayer* row : rows) {
     const auto& [l, counts, _] = row->row_;
     largest = std::max({largest, l.input_elements(), l.output_elements()});
-    for (std::size_t i = 0; i < counts.size(); ++i)
-      (i < rows_with_computed_gradients(l) ? weights : copied) =
-          std::max(i < rows_with_computed_gradients(l) ? weights : copied, counts[i]);
+    packed_bytes = std::max(packed_bytes, packed_weight_bytes(row->row_, precision));
+    for (std::size_t i = rows_with_computed_gradients(l); i < counts.size(); ++i) copied = std::max(copied, counts[i]);
     if (l.kind != TableLayer::Kind::recurrent) continue;
     const auto& s = std::get<kernels::RnnShape>(l.shape);
     if (std::ranges::find(recurrent, s) == recurrent.end()) recurrent.push_back(s);
@@ -151,13 +163,12 @@ std::size_t RowLayer::run_bytes(std::span<const std::unique_ptr<Layer>> layers, 
   std::size_t scratch = 0;
   for (const kernels::RnnShape& s : recurrent) scratch += std::size_t{16} * s.hidden * (s.input_width() + s.hidden);
   // In bf16 it transposes both operands of a convolution's weight gradient.
-  const std::size_t transposed = facts_->precision == kernels::Precision::bf16 ? 2 * largest : 0;
+  const std::size_t transposed = precision == kernels::Precision::bf16 ? 2 * largest : 0;
   const std::size_t crossing = (rows.front()->place_.is_first ? 0 : rows.front()->place_.input) +
                                (rows.back()->place_.is_last ? 0 : rows.back()->place_.output);
-  // Two gradients of activations under way, and those that enter with both signs; a call's weights and their gradient
-  // in the library's layout; random gradients with both signs.
-  return samples * ((4 * largest + transposed) * kernels::storage_bytes(facts_->precision) + crossing * sizeof(float)) +
-         (2 * weights + 2 * copied + scratch) * sizeof(float);
+  // Two gradients of activations under way, and those that enter with both signs; gradients that are copied likewise.
+  return samples * ((4 * largest + transposed) * kernels::storage_bytes(precision) + crossing * sizeof(float)) +
+         packed_bytes + (2 * copied + scratch) * sizeof(float);
 }
 
 /// Checks one sample, so that a run is refused before any of it is made.
