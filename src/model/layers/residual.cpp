@@ -71,6 +71,7 @@ class PreparedResidual final : public PreparedLayer {
                          .input_gradient = i == 0 ? b.input_gradient : layers_[i - 1].gradient.of(b.shared),
                          .gradients = b.gradients.subspan(l.first_tensor, l.tensors),
                          .ready = [&](std::size_t t) { b.ready(l.first_tensor + t); },
+                         .pass = b.pass,
                          .peers = b.peers});
     }
     if (b.input_gradient.count() > 0)
@@ -126,6 +127,9 @@ class ResidualLayer final : public Layer {
     for (const auto& shared : {sums_.forward, sums_.backward})
       for (const std::size_t floats : shared) n -= floats;
     return n;
+  }
+  bool draws_by_pass() const override {
+    return std::ranges::any_of(layers_, [](const auto& l) { return l->draws_by_pass(); });
   }
   std::unique_ptr<PreparedLayer> prepare(std::size_t samples, bool input_gradient,
                                          runtime::Device& device) const override {
