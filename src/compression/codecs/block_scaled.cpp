@@ -26,45 +26,95 @@ using VectorFp8 = std::conditional_t<e4m3, core::HWY_NAMESPACE::E4m3, core::HWY_
 
 template <bool e4m3, class Encoder>
 HWY_INLINE Words vector_code(Fp8Rule<e4m3>, const Encoder& c, Floats x, Words) {
-  const U32 d;
-  const Words code = VectorFp8<e4m3>::encode_magnitude(hn::BitCast(d, c.scaled(x, Fp8Rule<e4m3>::top)));
-  return hn::OrAnd(code, hn::ShiftRight<24>(hn::BitCast(d, x)), hn::Set(d, 0x80));
+  return VectorFp8<e4m3>::encode_magnitude(hn::BitCast(U32(), c.scaled(x, Fp8Rule<e4m3>::top)));
 }
+template <bool e4m3, class Encoder>
+HWY_INLINE CodeBytes settled_codes(Fp8Rule<e4m3>, const Encoder&, CodeBytes codes, CodeBytes signs) {
+  return hn::Or(codes, signs);
+}
+
+#if HWY_TARGET == HWY_AVX2
+/// encode_magnitude of core/small_float-inl.hpp, whose last steps a product takes: the sum with the power of two that
+/// rounds has the mantissa in its lower word, and the exponent in its upper one.
+template <bool e4m3, class Coder>
+HWY_INLINE CodeBytes next_in_blocks(Fp8Rule<e4m3>, Coder& coder, const float* x) {
+  using Rule = Fp8Rule<e4m3>;
+  using Fp8 = VectorFp8<e4m3>;
+  constexpr int mantissa = Rule::format.mantissa_bits, unit = 7 - mantissa;  // 2^unit is the weight of a code's bit
+  constexpr std::int16_t zero = static_cast<std::int16_t>(((Fp8::lowest_normal >> 23) + Fp8::shift) << 7);
+  const U32 d;
+  const auto scaled_code = [&](std::size_t v) HWY_ATTR {
+    const Floats held = coder.encoder().scaled(hn::LoadU(F32(), x + v * 8), Rule::top);
+    const Words exponent{_mm256_max_epi32(hn::And(hn::BitCast(d, held), hn::Set(d, Fp8::infinity)).raw,
+                                          hn::Set(d, Fp8::lowest_normal).raw)};
+    const auto rounder =
+        hn::BitCast(F32(), hn::Add(exponent, hn::Set(d, static_cast<std::uint32_t>(Fp8::shift) << 23)));
+    return _mm256_madd_epi16(_mm256_castps_si256(hn::Add(held, rounder).raw), _mm256_set1_epi32(1 << 16 | 1 << unit));
+  };
+  const auto code = [&](__m256i a, __m256i b) HWY_ATTR {
+    return _mm256_srli_epi16(_mm256_sub_epi16(_mm256_packs_epi32(a, b), _mm256_set1_epi16(zero)), unit);
+  };
+  const __m256i a = scaled_code(0), b = scaled_code(1), e = scaled_code(2), f = scaled_code(3);
+  return CodeBytes{_mm256_packs_epi16(code(a, b), code(e, f))};
+}
+#endif
+
 /// The instructions that convert fp16 serve here: every fp8 number is one of fp16, or becomes one by a power of two.
 template <bool e4m3>
 HWY_INLINE Floats value_at(Fp8Rule<e4m3>, const VectorCoefficients& c, const std::byte* codes, std::size_t v) {
   namespace fast = core::HWY_NAMESPACE;
   using Fp8 = std::conditional_t<e4m3, fast::FastE4m3, fast::FastE5m2>;
+#if HWY_TARGET == HWY_AVX2
+  // The fp16 numbers of two vectors are made at once.
+  const __m128i both = _mm_loadu_si128(reinterpret_cast<const __m128i*>(codes + v / 2 * 16));
+  const __m256i words = _mm256_cvtepi8_epi16(both), nan = _mm256_set1_epi16(0x7e);
+  const __m256i bits = e4m3 ? _mm256_or_si256(_mm256_and_si256(_mm256_slli_epi16(words, 7),
+                                                               _mm256_set1_epi16(static_cast<short>(0xbf80))),
+                                              _mm256_cmpgt_epi16(_mm256_and_si256(words, _mm256_set1_epi16(0x7f)), nan))
+                            : _mm256_slli_epi16(words, 8);
+  const Floats value{_mm256_cvtph_ps(v % 2 == 0 ? _mm256_castsi256_si128(bits) : _mm256_extracti128_si256(bits, 1))};
+#else
   const Floats value = Fp8::decode(Fp8::fetch(codes + v * hn::Lanes(F32())));
+#endif
   const Floats inverse =
       Fp8::to_true_scale(hn::Set(F32(), Fp8Rule<e4m3>::inverse));  // a power of two times it is exact
   return hn::Mul(hn::Mul(value, inverse), c.second);
 }
 
+/// The share is held in units of 2^-29, so that the lowest level is 2^23: below it, the place is the number's whole
+/// part.
 template <class Encoder>
-HWY_INLINE Words vector_code(Lns4Rule, const Encoder& c, Floats x, Words draw) {
+HWY_INLINE Words vector_code(Lns4Rule, Encoder c, Floats x, Words draw) {
   const U32 d;
-  const auto share = c.scaled(x, Lns4Rule::top);
-  const auto below = hn::RebindMask(d, hn::Lt(share, hn::Set(F32(), Lns4Rule::lowest)));
-  const auto small = hn::BitCast(d, hn::ConvertTo(I32(), hn::Mul(share, hn::Set(F32(), Lns4Rule::to_lowest))));
-  const auto place = hn::IfThenElse(below, small, hn::Sub(hn::BitCast(d, share), hn::Set(d, Lns4Rule::base)));
-  const auto level = hn::ShiftRight<23>(hn::Add(place, hn::ShiftRight<9>(draw)));
-  return hn::Or(level, hn::And(hn::ShiftRight<28>(hn::BitCast(d, x)), hn::Set(d, 8)));
+  constexpr int unit = 29;
+  static_assert(Lns4Rule::to_lowest == 0x1p29f && Lns4Rule::lowest * Lns4Rule::to_lowest == 0x1p23f);
+  c.second = hn::Mul(c.second, hn::Set(F32(), Lns4Rule::to_lowest));
+  const auto share = c.scaled(x, Lns4Rule::top * Lns4Rule::to_lowest);
+  const auto below = hn::RebindMask(d, hn::Lt(share, hn::Set(F32(), 0x1p23f)));
+  const auto above = hn::Sub(hn::BitCast(d, share), hn::Set(d, Lns4Rule::base + (std::uint32_t{unit} << 23)));
+  const auto place = hn::IfThenElse(below, hn::BitCast(d, whole_part(share)), above);
+  return hn::ShiftRight<23>(hn::Add(place, hn::ShiftRight<9>(draw)));
 }
 /// Level zero has no sign.
 template <class Encoder>
-HWY_INLINE CodeBytes settled_codes(Lns4Rule, const Encoder&, CodeBytes codes) {
+HWY_INLINE CodeBytes settled_codes(Lns4Rule, const Encoder&, CodeBytes codes, CodeBytes signs) {
   alignas(16) static constexpr std::uint8_t code[16] = {0, 1, 2, 3, 4, 5, 6, 7, 0, 9, 10, 11, 12, 13, 14, 15};
-  return hn::TableLookupBytes(hn::LoadDup128(U8(), code), codes);
+  const auto signs_at_3 = hn::BitCast(U8(), hn::ShiftRight<4>(hn::BitCast(U16(), signs)));
+  return hn::TableLookupBytes(hn::LoadDup128(U8(), code), hn::Or(codes, signs_at_3));
 }
 HWY_INLINE Floats vector_value(Lns4Rule, const VectorCoefficients& c, Words code) {
   const U32 d;
-#if HWY_TARGET == HWY_AVX2 || (HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3)
-  // All magnitudes of the bucket lie in the lanes of one vector, once or twice.
+#if HWY_TARGET == HWY_AVX2 || GRADMETER_AVX512
+  // All magnitudes of the bucket lie in the lanes of one vector, once or twice; a look-up takes the low three bits.
   alignas(64) static constexpr float shares[16] = {0, 0x1p-6f, 0x1p-5f, 0x1p-4f, 0x1p-3f, 0x1p-2f, 0x1p-1f, 1,
                                                    0, 0x1p-6f, 0x1p-5f, 0x1p-4f, 0x1p-3f, 0x1p-2f, 0x1p-1f, 1};
-  const auto level = hn::IndicesFromVec(F32(), hn::And(hn::ShiftRight<28>(code), hn::Set(d, 7)));
-  const auto magnitude = hn::TableLookupLanes(hn::Mul(hn::Load(F32(), shares), c.first), level);
+  const auto magnitudes = hn::Mul(hn::Load(F32(), shares), c.first);
+  const Words level = hn::ShiftRight<28>(code);
+#if HWY_TARGET == HWY_AVX2
+  const Floats magnitude{_mm256_permutevar8x32_ps(magnitudes.raw, level.raw)};
+#else
+  const Floats magnitude{_mm512_permutexvar_ps(level.raw, magnitudes.raw)};
+#endif
   return hn::Xor(magnitude, hn::BitCast(F32(), hn::And(code, hn::Set(d, 0x80000000))));
 #else
   const auto level = hn::ShiftRight<5>(hn::And(code, hn::Set(d, 0x70000000)));
@@ -77,10 +127,14 @@ HWY_INLINE Floats vector_value(Lns4Rule, const VectorCoefficients& c, Words code
 template <class Encoder>
 HWY_INLINE Words vector_code(NaturalRule, const Encoder& c, Floats x, Words draw) {
   const U32 d;
-  const auto scaled = hn::BitCast(d, hn::Mul(hn::Mul(hn::Abs(x), c.first), c.second));
-  const auto exponent = hn::ShiftRight<23>(hn::Add(scaled, hn::ShiftRight<9>(draw)));
-  const auto sign = hn::And(hn::ShiftRight<24>(hn::BitCast(d, x)), hn::Set(d, 0x80));
-  return hn::IfThenZeroElse(hn::Eq(exponent, hn::Zero(d)), hn::Or(exponent, sign));
+  const auto scaled = hn::BitCast(d, c.scaled(x));
+  return hn::ShiftRight<23>(hn::Add(scaled, hn::ShiftRight<9>(draw)));
+}
+/// Zero has no sign.
+template <class Encoder>
+HWY_INLINE CodeBytes settled_codes(NaturalRule, const Encoder&, CodeBytes codes, CodeBytes signs) {
+  // The top bit of -c is set for c from 1 to 127.
+  return hn::OrAnd(codes, signs, hn::Sub(hn::Zero(U8()), codes));
 }
 template <Scaling scaling>
 HWY_INLINE Floats value_at(NaturalRule, const VectorDecoder<scaling>& c, const std::byte* codes, std::size_t v) {

@@ -125,8 +125,11 @@ struct NaturalRule {
   /// of two powers.
   GRADMETER_HOST_DEVICE static int half(int e) { return e >> 1; }
 
+  static constexpr float top = 1;
+  /// Where 2^-E is a float and not below 1, it is one factor, with the same result: neither way rounds then.
   GRADMETER_HOST_DEVICE static Coefficients encoder(float norm) {
     const int e = scale(norm);
+    if (e <= 0 && e >= -126) return {1, power(-e)};
     return {power(-half(e)), power(half(e) - e)};
   }
   GRADMETER_HOST_DEVICE static std::uint32_t code(Coefficients c, float x, std::uint32_t draw) {

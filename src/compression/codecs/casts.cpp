@@ -48,7 +48,7 @@ std::size_t decode_vectors(const detail::DecodeJob& job) {
     }
     const auto value = [&](std::size_t p, std::size_t v)
                            HWY_ATTR { return C::decode(C::fetch(job.parts[p].codes + 2 * (i + v * lanes))); };
-    sum_vectors<add, store>(job.parts.size(), value, job.addend + i, job.out.data() + i);
+    sum_vectors<4, add, store>(job.parts.size(), value, job.addend + i, job.out.data() + i);
   }
   if (store == Store::streaming) hwy::FlushStream();
   return i;

@@ -30,7 +30,7 @@ using detail::Qsgd1Rule, detail::QsgdRule, detail::Rounding, detail::TernaryRule
 
 /// Levels in units of 2^-24, rounded by the draw.
 HWY_INLINE Words rounded(Floats scaled, Words draw) {
-  return hn::ShiftRight<24>(hn::Add(hn::BitCast(U32(), hn::ConvertTo(I32(), scaled)), hn::ShiftRight<8>(draw)));
+  return hn::ShiftRight<24>(hn::Add(hn::BitCast(U32(), whole_part(scaled)), hn::ShiftRight<8>(draw)));
 }
 
 template <std::size_t bits, Rounding rounding, class Encoder>
@@ -53,7 +53,7 @@ HWY_INLINE Words vector_code(QsgdRule<2, rounding>, const Encoder& c, Floats x, 
 }
 
 #if HWY_TARGET == HWY_AVX2
-/// Ten instructions pack four vectors, where store_codes of low_bytes takes sixteen.
+/// Ten instructions pack four vectors.
 template <Rounding rounding, class Coder>
 HWY_INLINE void store_next(QsgdRule<2, rounding>, Coder& coder, const float* x, std::byte* to) {
   // A mask's lane is -1, so that these are -q.
@@ -114,7 +114,7 @@ HWY_INLINE Floats value_at(QsgdRule<2, rounding>, const VectorCoefficients& c, c
 template <class Encoder>
 HWY_INLINE Words vector_code(Qsgd1Rule, const Encoder& c, Floats x, Words draw) {
   const auto scaled = hn::Mul(hn::Mul(x, c.first), c.second);
-  const auto chance = hn::ConvertTo(I32(), hn::Add(scaled, hn::Set(F32(), 0x1p23f)));
+  const auto chance = whole_part(hn::Add(scaled, hn::Set(F32(), 0x1p23f)));
   return hn::BitCast(U32(), hn::VecFromMask(I32(), hn::Lt(hn::BitCast(I32(), hn::ShiftRight<8>(draw)), chance)));
 }
 HWY_INLINE Floats vector_value(Qsgd1Rule, const VectorCoefficients& c, Words code) {
@@ -160,31 +160,29 @@ std::size_t ternary_sums(std::span<const Sum>, float, float*) {
 
 float L2Norm(std::span<const float> x) { return l2_norm(x.data(), x.size()); }
 
-/// Rounds whole vectors of x, of which the first has index `at`, to levels with their signs, and marks in `bits` which
-/// are not 0; `cap` is the highest level in units of 2^-24. Returns how many elements these are.
+/// Rounds a multiple of bucket_unit elements of x, of which the first has index `at`, to levels with their signs, and
+/// marks in `bits` which are not 0; `cap` is the highest level in units of 2^-24. Returns how many elements these are.
 std::size_t EliasQuantise(std::span<const float> x, float cap, detail::Coefficients encoder, const detail::Draws& draws,
                           std::size_t at, std::int8_t* q, std::byte* bits) {
   if (draws.crosses(at, x.size())) return 0;
-  const detail::DrawKeys keys = draws.keys(at);
-  const U32 d;
-  const std::size_t lanes = hn::Lanes(d);
+  const std::size_t lanes = hn::Lanes(U32()), whole = x.size() / bucket_unit * bucket_unit;
   const VectorEncoder<Scaling::general> c(encoder);
-  const auto second = hn::Set(d, keys.second);
-  auto number = hn::Add(hn::Iota(d, 0), hn::Set(d, static_cast<std::uint32_t>(draws.number(at)) + keys.first));
-  const auto next = [&](const float* from) HWY_ATTR {
-    const auto v = hn::LoadU(F32(), from);
-    const auto level = rounded(c.scaled(v, cap), draw_of(number, second));
-    number = hn::Add(number, hn::Set(d, static_cast<std::uint32_t>(lanes)));
-    return with_signs_of(v, level);
-  };
-  std::size_t i = 0;
-  for (const std::size_t whole = x.size() / bucket_unit * bucket_unit; i < whole; i += 4 * lanes) {
-    const Words a = next(&x[i]), b = next(&x[i + lanes]), e = next(&x[i + 2 * lanes]), f = next(&x[i + 3 * lanes]);
-    const CodeBytes bytes = low_bytes(a, b, e, f);
-    hn::StoreU(bytes, U8(), reinterpret_cast<std::uint8_t*>(q + i));
-    hn::StoreMaskBits(U8(), hn::Ne(bytes, hn::Zero(U8())), bytes_at(bits + i / 8));
-  }
-  return i;
+  const auto low = static_cast<std::uint32_t>(draws.number(at));
+  for_each_run<QsgdRule<8, Rounding::stochastic>>(
+      whole, draws.keys(at), low, [&](std::size_t first, std::size_t count, FetchedDraws source) HWY_ATTR {
+        const auto next = [&](const float* from) HWY_ATTR {
+          const auto v = hn::LoadU(F32(), from);
+          return with_signs_of(v, rounded(c.scaled(v, cap), source.next()));
+        };
+        for (std::size_t i = first; i < first + count; i += 4 * lanes) {
+          const Words a = next(&x[i]), b = next(&x[i + lanes]), e = next(&x[i + 2 * lanes]),
+                      f = next(&x[i + 3 * lanes]);
+          const CodeBytes bytes = in_order(bytes_in_blocks(a, b, e, f));
+          hn::StoreU(bytes, U8(), reinterpret_cast<std::uint8_t*>(q + i));
+          hn::StoreMaskBits(U8(), hn::Ne(bytes, hn::Zero(U8())), bytes_at(bits + i / 8));
+        }
+      });
+  return whole;
 }
 
 float TernaryScale(std::span<const float> x, double clip) {
@@ -213,91 +211,30 @@ float TernaryScale(std::span<const float> x, double clip) {
   return detail::clipped_scale(largest_of(most, x.data() + whole, x.size() - whole), squares.total(), x.size(), clip);
 }
 
-/// The first round of draws from a table, in one instruction in place of four. The round xors a number with its upper
-/// half and multiplies. The product of the low ten bits is in the table, which serves all numbers with one upper half;
-/// that of the other bits is the same in a block of 1024 numbers, and is added.
-class FirstRounds {
- public:
-  class Draws {
-   public:
-    HWY_INLINE Draws(const std::uint32_t* at, std::uint32_t rest, std::uint32_t second)
-        : at_(at), rest_(hn::Set(U32(), rest)), second_(hn::Set(U32(), second)) {}
-    HWY_INLINE Words next() {
-      const Words draw = second_round(hn::Add(rest_, hn::LoadU(U32(), at_)), second_);
-      at_ += hn::Lanes(U32());
-      return draw;
-    }
-
-   private:
-    const std::uint32_t* at_;
-    Words rest_, second_;
-  };
-
-  /// True where bucket_unit numbers from this one on are in one block.
-  static bool serve(std::uint32_t number) { return number % block <= block - bucket_unit; }
-  /// The draws of these; keys.first has been added to `number`.
-  HWY_INLINE Draws draws(std::uint32_t number, std::uint32_t second) {
-    const std::uint32_t upper = number >> detail::DrawKeys::first_shift;
-    if (upper != upper_) fill(upper);
-    const std::uint32_t rest = ((number ^ upper) / block * block) * detail::DrawKeys::first_multiplier;
-    return {table_.data() + number % block, rest, second};
-  }
-
- private:
-  static constexpr std::uint32_t block = 1024;
-  void fill(std::uint32_t upper) {
-    upper_ = upper;
-    for (std::uint32_t i = 0; i < block; ++i) table_[i] = (i ^ upper % block) * detail::DrawKeys::first_multiplier;
-  }
-  alignas(64) std::array<std::uint32_t, block> table_;
-  std::uint32_t upper_ = ~0U;  ///< none
-};
-
-/// x.size() is a multiple of bucket_unit.
-template <Scaling scaling>
-void encode_ternary(detail::Coefficients rule, std::span<const float> x, detail::DrawKeys keys, std::uint32_t low,
-                    FirstRounds& rounds, std::byte* to) {
-  const VectorEncoder<scaling> encoder(rule);
-  for (std::size_t i = 0; i < x.size(); i += bucket_unit) {
-    const float* from = x.data() + i;
-    for (std::size_t line = 0; line < bucket_unit; line += 16) hwy::Prefetch(from + prefetch_distance + line);
-    const std::uint32_t at = low + static_cast<std::uint32_t>(i), number = at + keys.first;
-    if (FirstRounds::serve(number)) {
-      encode_units<TernaryRule>(encoder, from, bucket_unit, rounds.draws(number, keys.second), to + i / 4);
-    } else {
-      encode_units<TernaryRule>(encoder, from, bucket_unit, HashedDraws(keys, at), to + i / 4);
-    }
-  }
-}
-
 void TernaryEncode(std::span<const float> x, float scale, const detail::Draws& draws, std::byte* codes) {
   const detail::Coefficients encoder = TernaryRule::encoder(scale);
-  FirstRounds rounds;
-  const auto encode = encoder.first == 1.0f ? encode_ternary<Scaling::direct> : encode_ternary<Scaling::general>;
   // Short pieces: one whose numbers have two high words goes without vectors.
   constexpr std::size_t piece = 2048;
   for (std::size_t i = 0; i < x.size(); i += piece) {
-    const auto part = x.subspan(i, std::min(piece, x.size() - i));
-    if (part.size() < piece || draws.crosses(i, piece)) {
-      encode_bucket<TernaryRule>(encoder, scale, part, draws, i, codes + i / 4);
-    } else {
-      encode(encoder, part, draws.keys(i), static_cast<std::uint32_t>(draws.number(i)), rounds, codes + i / 4);
-    }
+    encode_bucket<TernaryRule, Input::in_memory>(encoder, scale, x.subspan(i, std::min(piece, x.size() - i)), draws, i,
+                                                 codes + i / 4);
   }
 }
 
-/// Writes whole vectors of codes; returns how many elements these are.
+/// Writes codes of a multiple of bucket_unit elements; returns how many these are.
 std::size_t TernaryQuantise(std::span<const float> x, float scale, std::int8_t* codes, const detail::Draws& draws) {
-  const std::size_t lanes = hn::Lanes(F32()), n = x.size();
-  if (draws.crosses(0, n)) return 0;
+  const std::size_t step = hn::Lanes(U8()), whole = x.size() / bucket_unit * bucket_unit;
+  if (draws.crosses(0, x.size())) return 0;
   const VectorEncoder<Scaling::general> encoder(TernaryRule::encoder(scale));
-  const HashedDraws source(draws.keys(0), static_cast<std::uint32_t>(draws.number(0)));
-  Coder<TernaryRule, VectorEncoder<Scaling::general>> coder(encoder, source);
-  std::size_t i = 0;
-  for (; i + 4 * lanes <= n; i += 4 * lanes) {
-    hn::StoreU(coder.next_bytes(x.data() + i), U8(), reinterpret_cast<std::uint8_t*>(codes + i));
-  }
-  return i;
+  const detail::DrawKeys keys = draws.keys(0);
+  const auto low = static_cast<std::uint32_t>(draws.number(0));
+  for_each_run<TernaryRule>(whole, keys, low, [&](std::size_t at, std::size_t count, const auto& source) HWY_ATTR {
+    Coder<TernaryRule, VectorEncoder<Scaling::general>, FetchedDraws> coder(encoder, source);
+    for (std::size_t i = at; i < at + count; i += step) {
+      hn::StoreU(coder.next_bytes(x.data() + i), U8(), reinterpret_cast<std::uint8_t*>(codes + i));
+    }
+  });
+  return whole;
 }
 
 template <class Sum>

@@ -5,9 +5,10 @@
 //   template <class Encoder> Words vector_code(Rule, const Encoder&, Floats x, Words draw)
 //     returns the code of each x in the low bits of its lane. `Encoder` is a VectorEncoder; a draw is in the upper 24
 //     bits of its lane, below which there may be anything. The bits above the code are ignored, but the lane, read
-//     as a signed number, must be in [-128, 255].
-//   template <class Encoder> CodeBytes settled_codes(Rule, const Encoder&, CodeBytes)
-//     finishes codes where that is cheaper on bytes than on lanes. May be left out.
+//     as a signed number, must be in [-128, 127].
+//   template <class Encoder> CodeBytes settled_codes(Rule, const Encoder&, CodeBytes codes, CodeBytes signs)
+//     finishes codes where that is cheaper on bytes than on lanes; `signs` has 0x80 where x is negative, else 0. May be
+//     left out.
 //   Floats vector_value(Rule, const VectorCoefficients&, Words code)
 //     returns the number that each code stands for. The code is in the top bits of its lane; the bits below it may be
 //     anything. Or instead of it:
@@ -45,6 +46,8 @@ void decode_buckets(const detail::DecodeJob& job) {
 #else
 namespace hn = hwy::HWY_NAMESPACE;
 using detail::bucket_unit;
+#undef GRADMETER_AVX512
+#define GRADMETER_AVX512 (HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3)
 
 using F32 = hn::CappedTag<float, 16>;  // at most 16 lanes, so that four vectors have at most bucket_unit elements
 using U32 = hn::Repartition<std::uint32_t, F32>;
@@ -97,31 +100,48 @@ HWY_INLINE Words second_round(Words x, Words second) {
   x = hn::Xor3(x, second, hn::ShiftRight<DrawKeys::second_shift>(x));
   return hn::Mul(x, hn::Set(U32(), DrawKeys::second_multiplier));
 }
-/// The same of numbers to which keys.first has been added already.
-HWY_INLINE Words draw_of(Words numbers, Words second) {
+/// The first round of numbers to which keys.first has been added.
+HWY_INLINE Words first_round(Words numbers) {
   using detail::DrawKeys;
   const Words x = hn::Xor(numbers, hn::ShiftRight<DrawKeys::first_shift>(numbers));
-  return second_round(hn::Mul(x, hn::Set(U32(), DrawKeys::first_multiplier)), second);
+  return hn::Mul(x, hn::Set(U32(), DrawKeys::first_multiplier));
 }
 
-/// Puts the low bytes of four vectors into one vector, in order. Lanes must be in [-128, 255].
-HWY_INLINE CodeBytes low_bytes(Words a, Words b, Words c, Words d) {
-  const I32 di;
+/// The low bytes of four vectors: each block of 16 bytes has four of a, then four of b, of c and of d. Lanes must be in
+/// [-128, 127]; on x86 those beyond become the nearest of these.
+HWY_INLINE CodeBytes bytes_in_blocks(Words a, Words b, Words c, Words d) {
   const hn::Repartition<std::int16_t, F32> d16;
-  // A block of 16 bytes has four numbers of a, then four of b (`ab`), or of c and d (`cd`). The bytes of the vector
-  // `both` come alternately from ab and cd. In `sorted`, each block of 16 bytes has the eight bytes from ab first, then
-  // the eight from cd. The last look-up moves groups of four bytes, so that all bytes of a come first, then all of b,
-  // of c and of d.
-  const auto ab = hn::ReorderDemote2To(d16, hn::BitCast(di, a), hn::BitCast(di, b));
-  const auto cd = hn::ReorderDemote2To(d16, hn::BitCast(di, c), hn::BitCast(di, d));
+  const auto ab = hn::ReorderDemote2To(d16, hn::BitCast(I32(), a), hn::BitCast(I32(), b));
+  const auto cd = hn::ReorderDemote2To(d16, hn::BitCast(I32(), c), hn::BitCast(I32(), d));
+#if HWY_TARGET == HWY_AVX2
+  return CodeBytes{_mm256_packs_epi16(ab.raw, cd.raw)};
+#elif GRADMETER_AVX512
+  return CodeBytes{_mm512_packs_epi16(ab.raw, cd.raw)};
+#elif HWY_ARCH_X86
+  return CodeBytes{_mm_packs_epi16(ab.raw, cd.raw)};
+#else
   const auto both = hn::Or(hn::And(ab, hn::Set(d16, 0xff)), hn::ShiftLeft<8>(cd));
   alignas(16) static constexpr std::uint8_t in_block[16] = {0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15};
-  const auto sorted = hn::TableLookupBytes(hn::BitCast(U8(), both), hn::LoadDup128(U8(), in_block));
-  const std::size_t blocks = hn::Lanes(U32()) / 4;
-  if (blocks == 1) return sorted;
+  return hn::TableLookupBytes(hn::BitCast(U8(), both), hn::LoadDup128(U8(), in_block));
+#endif
+}
+
+/// The signs of four vectors, at the tops of bytes that lie as those of bytes_in_blocks; the other bits are 0.
+HWY_INLINE CodeBytes signs_in_blocks(Floats a, Floats b, Floats c, Floats d) {
+  const auto with_sign = [](Floats v) HWY_ATTR {
+    const auto bits = hn::BitCast(I32(), v);
+    return hn::BitCast(U32(), HWY_ARCH_X86 ? bits : hn::BroadcastSignBit(bits));
+  };
+  return hn::And(bytes_in_blocks(with_sign(a), with_sign(b), with_sign(c), with_sign(d)), hn::Set(U8(), 0x80));
+}
+
+/// The same bytes in order: all of a, then all of b, c and d.
+HWY_INLINE CodeBytes in_order(CodeBytes blocks) {
+  const std::size_t count = hn::Lanes(U32()) / 4;
+  if (count == 1) return blocks;
   alignas(64) std::uint32_t order[16];
-  for (std::size_t i = 0; i < 4 * blocks; ++i) order[i] = static_cast<std::uint32_t>(i % blocks * 4 + i / blocks);
-  return hn::BitCast(U8(), hn::TableLookupLanes(hn::BitCast(U32(), sorted), hn::SetTableIndices(U32(), order)));
+  for (std::size_t i = 0; i < 4 * count; ++i) order[i] = static_cast<std::uint32_t>(i % count * 4 + i / count);
+  return hn::BitCast(U8(), hn::TableLookupLanes(hn::BitCast(U32(), blocks), hn::SetTableIndices(U32(), order)));
 }
 
 /// Packs the low `bits` of each byte, and stores them.
@@ -131,9 +151,17 @@ HWY_INLINE void store_codes(CodeBytes v, std::byte* to) {
   if constexpr (bits == 8) {
     hn::StoreU(v, U8(), bytes_at(to));
   } else if constexpr (bits == 4) {
-    const auto pairs = hn::BitCast(U16(), hn::And(v, hn::Set(U8(), 0x0f)));
+    const auto codes = hn::And(v, hn::Set(U8(), 0x0f));
     const hn::Rebind<std::uint8_t, U16> d;
-    hn::StoreU(hn::TruncateTo(d, hn::Or(pairs, hn::ShiftRight<4>(pairs))), d, bytes_at(to));
+#if HWY_TARGET == HWY_AVX2
+    // The first of two codes, and 16 times the second.
+    const auto pairs = hn::Vec<U16>{_mm256_maddubs_epi16(codes.raw, _mm256_set1_epi16(0x1001))};
+#elif GRADMETER_AVX512
+    const auto pairs = hn::Vec<U16>{_mm512_maddubs_epi16(codes.raw, _mm512_set1_epi16(0x1001))};
+#else
+    const auto pairs = hn::Or(hn::BitCast(U16(), codes), hn::ShiftRight<4>(hn::BitCast(U16(), codes)));
+#endif
+    hn::StoreU(hn::TruncateTo(d, pairs), d, bytes_at(to));
   } else if constexpr (bits == 2) {
     const auto pairs = hn::BitCast(U16(), hn::And(v, hn::Set(U8(), 0x03)));
     const auto fours = hn::BitCast(U32(), hn::Or(pairs, hn::ShiftRight<6>(pairs)));
@@ -231,6 +259,19 @@ HWY_INLINE Scaling scaling_for(detail::Coefficients c, float largest) {
   return Scaling::general;
 }
 
+/// Whole parts of numbers that an int32 can hold. Highway's conversion takes four more instructions for larger ones.
+HWY_INLINE hn::Vec<I32> whole_part(Floats v) {
+#if HWY_TARGET == HWY_AVX2
+  return hn::Vec<I32>{_mm256_cvttps_epi32(v.raw)};
+#elif GRADMETER_AVX512
+  return hn::Vec<I32>{_mm512_cvttps_epi32(v.raw)};
+#elif HWY_ARCH_X86
+  return hn::Vec<I32>{_mm_cvttps_epi32(v.raw)};
+#else
+  return hn::ConvertTo(I32(), v);
+#endif
+}
+
 /// The whole numbers q, not negative, with the signs of x.
 HWY_INLINE Words with_signs_of(Floats x, Words q) {
 #if HWY_TARGET == HWY_AVX2
@@ -309,9 +350,140 @@ HWY_INLINE float l2_norm(const float* x, std::size_t n) {
 /// Finishes the codes of a rule in bytes, where one instruction serves four times as many as in vector_code. Most rules
 /// have nothing left to do.
 template <class Rule, class Encoder>
-HWY_INLINE CodeBytes settled_codes(Rule, const Encoder&, CodeBytes codes) {
+HWY_INLINE CodeBytes settled_codes(Rule, const Encoder&, CodeBytes codes, CodeBytes) {
   return codes;
 }
+
+/// The codes of as many elements as there are bytes in a vector, in blocks, before they are settled. A rule may have a
+/// quicker way.
+template <class Rule, class Coder>
+HWY_INLINE CodeBytes next_in_blocks(Rule, Coder& coder, const float* x) {
+  const auto next = [&](std::size_t v) HWY_ATTR {
+    return vector_code(Rule(), coder.encoder(), hn::LoadU(F32(), x + v * hn::Lanes(F32())), coder.next_draw());
+  };
+  const Words a = next(0), b = next(1), c = next(2), d = next(3);
+  return bytes_in_blocks(a, b, c, d);
+}
+
+/// For rules without draws: each is one half.
+struct NoDraws {
+  HWY_INLINE Words next() { return hn::Set(U32(), detail::half_draw << 8); }
+};
+
+/// The draws of consecutive elements, a vector at a time, after a first round that FirstRounds has made.
+class FetchedDraws {
+ public:
+  HWY_INLINE FetchedDraws(const std::uint32_t* at, std::uint32_t rest, std::uint32_t second)
+      : at_(at), rest_(hn::Set(U32(), rest)), second_(hn::Set(U32(), second)) {}
+  HWY_INLINE Words next() {
+    const Words draw = second_round(hn::Add(rest_, hn::LoadU(U32(), at_)), second_);
+    at_ += hn::Lanes(U32());
+    return draw;
+  }
+
+ private:
+  const std::uint32_t* at_;
+  Words rest_, second_;
+};
+
+/// The first round of draws from a table, in one instruction in place of four. The round xors a number with its upper
+/// half and multiplies. The product of the low ten bits is in the table, which serves all 65,536 numbers with one upper
+/// half; that of the other bits is the same in a block of 1024 numbers, and is added. What the table holds changes no
+/// draw, so that a thread has one for all codecs.
+class FirstRounds {
+ public:
+  static FirstRounds& of_thread() {
+    static thread_local FirstRounds rounds;
+    return rounds;
+  }
+
+  /// The first rounds of consecutive numbers, each less `rest`.
+  struct Run {
+    const std::uint32_t* at;  ///< [count]
+    std::uint32_t rest;
+    std::size_t count;
+  };
+  /// Those of at most `most` numbers from this one on, to which keys.first has been added. `most` and the result's
+  /// count are multiples of bucket_unit.
+  HWY_INLINE Run run(std::uint32_t number, std::size_t most) {
+    const std::uint32_t upper = number >> detail::DrawKeys::first_shift;
+    const std::size_t in_block = (block - number % block) / bucket_unit * bucket_unit;
+    if (in_block == 0 || !has(upper)) return one_unit(number);
+    const std::uint32_t rest = ((number ^ upper) / block * block) * detail::DrawKeys::first_multiplier;
+    return {table_.data() + number % block, rest, std::min(most, in_block)};
+  }
+
+ private:
+  static constexpr std::uint32_t block = 1024, none = ~0U;
+
+  /// Makes the table of `upper` once as many units have asked for it as take about as long: short tensors do without.
+  HWY_INLINE bool has(std::uint32_t upper) {
+    if (upper == upper_) return true;
+    if (upper != asked_) asked_ = upper, times_ = 0;
+    constexpr int worth = 16;
+    if (++times_ < worth) return false;
+    fill(upper);
+    return true;
+  }
+  void fill(std::uint32_t upper) {
+    const U32 d;
+    upper_ = upper;
+    for (std::uint32_t i = 0; i < block; i += static_cast<std::uint32_t>(hn::Lanes(d))) {
+      const Words low = hn::Xor(hn::Add(hn::Iota(d, 0), hn::Set(d, i)), hn::Set(d, upper % block));
+      hn::Store(hn::Mul(low, hn::Set(d, detail::DrawKeys::first_multiplier)), d, table_.data() + i);
+    }
+  }
+  HWY_INLINE Run one_unit(std::uint32_t number) {
+    const U32 d;
+    for (std::size_t i = 0; i < bucket_unit; i += hn::Lanes(d)) {
+      const Words numbers = hn::Add(hn::Iota(d, 0), hn::Set(d, number + static_cast<std::uint32_t>(i)));
+      hn::Store(first_round(numbers), d, unit_.data() + i);
+    }
+    return {unit_.data(), 0, bucket_unit};
+  }
+
+  alignas(64) std::array<std::uint32_t, block> table_{};
+  alignas(64) std::array<std::uint32_t, bucket_unit> unit_{};
+  std::uint32_t upper_ = none, asked_ = none;
+  int times_ = 0;
+};
+
+/// Calls encode(at, count, draws) for runs of [0, n) one after another; n is a multiple of bucket_unit. Element 0 has
+/// the number `low`.
+template <class Rule, class Encode>
+HWY_INLINE void for_each_run(std::size_t n, detail::DrawKeys keys, std::uint32_t low, const Encode& encode) {
+  if constexpr (Rule::random) {
+    FirstRounds& rounds = FirstRounds::of_thread();
+    for (std::size_t i = 0; i < n;) {
+      const auto run = rounds.run(low + static_cast<std::uint32_t>(i) + keys.first, n - i);
+      encode(i, run.count, FetchedDraws(run.at, run.rest, keys.second));
+      i += run.count;
+    }
+  } else {
+    encode(std::size_t{0}, n, NoDraws());
+  }
+}
+
+/// Makes the codes of consecutive elements, a vector of bytes at a time.
+template <class Rule, class Encoder, class Source>
+class Coder {
+ public:
+  HWY_INLINE Coder(const Encoder& encoder, const Source& draws) : encoder_(encoder), draws_(draws) {}
+  const Encoder& encoder() const { return encoder_; }
+  /// The draws of as many elements as there are lanes.
+  HWY_INLINE Words next_draw() { return draws_.next(); }
+  /// The codes of as many elements as there are bytes in a vector.
+  HWY_INLINE CodeBytes next_bytes(const float* x) {
+    const auto number = [&](std::size_t v) HWY_ATTR { return hn::LoadU(F32(), x + v * hn::Lanes(F32())); };
+    const CodeBytes codes = next_in_blocks(Rule(), *this, x);
+    return in_order(
+        settled_codes(Rule(), encoder_, codes, signs_in_blocks(number(0), number(1), number(2), number(3))));
+  }
+
+ private:
+  const Encoder& encoder_;
+  Source draws_;
+};
 
 /// Writes the codes of as many elements as there are bytes in a vector. A rule may have a quicker way.
 template <class Rule, class Coder>
@@ -319,80 +491,44 @@ HWY_INLINE void store_next(Rule, Coder& coder, const float* x, std::byte* to) {
   store_codes<Rule::bits>(coder.next_bytes(x), to);
 }
 
-/// The draws of consecutive elements, a vector at a time.
-class HashedDraws {
- public:
-  HWY_INLINE HashedDraws(detail::DrawKeys keys, std::uint32_t low)
-      : second_(hn::Set(U32(), keys.second)), number_(hn::Add(hn::Iota(U32(), 0), hn::Set(U32(), low + keys.first))) {}
-  HWY_INLINE Words next() {
-    const Words draw = draw_of(number_, second_);
-    number_ = hn::Add(number_, hn::Set(U32(), static_cast<std::uint32_t>(hn::Lanes(U32()))));
-    return draw;
-  }
-
- private:
-  Words second_, number_;
-};
-
-/// Makes the codes of consecutive elements, a vector of bytes at a time. Draws of another source than HashedDraws must
-/// be the same.
-template <class Rule, class Encoder, class Source = HashedDraws>
-class Coder {
- public:
-  HWY_INLINE Coder(const Encoder& encoder, const Source& draws) : encoder_(encoder), draws_(draws) {}
-  const Encoder& encoder() const { return encoder_; }
-  /// The draws of as many elements as there are lanes.
-  HWY_INLINE Words next_draw() { return Rule::random ? draws_.next() : hn::Set(U32(), detail::half_draw << 8); }
-  /// The codes of as many elements as there are bytes in a vector.
-  HWY_INLINE CodeBytes next_bytes(const float* x) {
-    const std::size_t lanes = hn::Lanes(F32());
-    const Words a = next(x), b = next(x + lanes), c = next(x + 2 * lanes), d = next(x + 3 * lanes);
-    return settled_codes(Rule(), encoder_, low_bytes(a, b, c, d));
-  }
-
- private:
-  HWY_INLINE Words next(const float* x) { return vector_code(Rule(), encoder_, hn::LoadU(F32(), x), next_draw()); }
-  const Encoder& encoder_;
-  Source draws_;
-};
+/// Where the elements lie that are encoded: what is in memory is prefetched.
+enum class Input { cached, in_memory };
 
 /// Writes the codes of n elements; n is a multiple of bucket_unit.
-template <class Rule, class Encoder, class Source>
+template <class Rule, Input input, class Encoder, class Source>
 HWY_INLINE void encode_units(const Encoder& encoder, const float* x, std::size_t n, const Source& draws,
                              std::byte* to) {
   const std::size_t step = hn::Lanes(U8());
   Coder<Rule, Encoder, Source> coder(encoder, draws);
-  for (std::size_t i = 0; i < n; i += step) store_next(Rule(), coder, x + i, to + i / 8 * Rule::bits);
-}
-
-/// Writes the codes of a span's last elements, which are fewer than bucket_unit. The elements are padded with zeros up
-/// to bucket_unit; the codes of the padding are not written.
-template <class Rule, class Encoder>
-HWY_INLINE void encode_tail(const Encoder& encoder, std::span<const float> x, detail::DrawKeys keys, std::uint32_t low,
-                            std::byte* to) {
-  alignas(64) std::array<float, bucket_unit> padded_x{};
-  alignas(64) std::array<std::byte, bucket_unit> codes{};
-  std::copy(x.begin(), x.end(), padded_x.begin());
-  encode_units<Rule>(encoder, padded_x.data(), bucket_unit, HashedDraws(keys, low), codes.data());
-  const std::size_t bits = x.size() * Rule::bits;
-  if (bits % 8 != 0) codes[bits / 8] &= static_cast<std::byte>((1u << bits % 8) - 1);
-  std::memcpy(to, codes.data(), (bits + 7) / 8);
-}
-
-template <class Rule, Scaling scaling>
-void encode_scaled(detail::Coefficients rule, std::span<const float> x, detail::DrawKeys keys, std::uint32_t low,
-                   std::byte* to) {
-  const VectorEncoder<scaling> encoder(rule);
-  const std::size_t whole = x.size() / bucket_unit * bucket_unit;
-  encode_units<Rule>(encoder, x.data(), whole, HashedDraws(keys, low), to);
-  if (whole < x.size()) {
-    encode_tail<Rule>(encoder, x.subspan(whole), keys, low + static_cast<std::uint32_t>(whole),
-                      to + whole / 8 * Rule::bits);
+  for (std::size_t i = 0; i < n; i += step) {
+    if constexpr (input == Input::in_memory) {
+      for (std::size_t line = 0; line < step; line += 16) hwy::Prefetch(x + i + prefetch_distance + line);
+    }
+    store_next(Rule(), coder, x + i, to + i / 8 * Rule::bits);
   }
 }
 
+template <class Rule, Scaling scaling, Input input>
+void encode_scaled(detail::Coefficients rule, std::span<const float> x, detail::DrawKeys keys, std::uint32_t low,
+                   std::byte* to) {
+  const VectorEncoder<scaling> encoder(rule);
+  const std::size_t whole = x.size() / bucket_unit * bucket_unit, rest = x.size() - whole;
+  for_each_run<Rule>(whole, keys, low, [&](std::size_t at, std::size_t count, const auto& draws) HWY_ATTR {
+    encode_units<Rule, input>(encoder, x.data() + at, count, draws, to + at / 8 * Rule::bits);
+  });
+  if (rest == 0) return;
+  // The last elements are padded with zeros, whose codes are not written.
+  alignas(64) std::array<float, bucket_unit> padded_x{};
+  alignas(64) std::array<std::byte, bucket_unit> codes{};
+  std::copy(x.begin() + static_cast<std::ptrdiff_t>(whole), x.end(), padded_x.begin());
+  encode_scaled<Rule, scaling, input>(rule, padded_x, keys, low + static_cast<std::uint32_t>(whole), codes.data());
+  const std::size_t bits = rest * Rule::bits;
+  if (bits % 8 != 0) codes[bits / 8] &= static_cast<std::byte>((1u << bits % 8) - 1);
+  std::memcpy(to + whole / 8 * Rule::bits, codes.data(), (bits + 7) / 8);
+}
+
 /// `largest`: a magnitude that no element of x exceeds, where the rule does not compare.
-template <class Rule>
+template <class Rule, Input input = Input::cached>
 void encode_bucket(detail::Coefficients rule, float largest, std::span<const float> x, const detail::Draws& draws,
                    std::size_t at, std::byte* to) {
   if (Rule::random && draws.crosses(at, x.size())) {  // happens once in 2^32 elements
@@ -402,9 +538,9 @@ void encode_bucket(detail::Coefficients rule, float largest, std::span<const flo
   const detail::DrawKeys keys = draws.keys(at);
   const auto low = static_cast<std::uint32_t>(draws.number(at));
   if (scaling_for<Rule>(rule, largest) == Scaling::direct) {
-    encode_scaled<Rule, Scaling::direct>(rule, x, keys, low, to);
+    encode_scaled<Rule, Scaling::direct, input>(rule, x, keys, low, to);
   } else {
-    encode_scaled<Rule, Scaling::general>(rule, x, keys, low, to);
+    encode_scaled<Rule, Scaling::general, input>(rule, x, keys, low, to);
   }
 }
 
@@ -437,28 +573,23 @@ HWY_INLINE Floats value_at(Rule, const VectorCoefficients& decoder, const std::b
   return vector_value(Rule(), decoder, codes_at_top<Rule::bits>(codes, v));
 }
 
-/// Adds up four vectors of all parts in registers, and stores the sums. value(p, v) is part p's vector v.
-template <bool add, Store store, class Value>
+/// Adds up `count` vectors of all parts in registers, and stores the sums. value(p, v) is part p's vector v.
+template <std::size_t count, bool add, Store store, class Value>
 HWY_INLINE void sum_vectors(std::size_t parts, const Value& value, const float* addend, float* out) {
   const F32 df;
   const std::size_t lanes = hn::Lanes(df);
-  Floats a = value(0, 0), b = value(0, 1), c = value(0, 2), d = value(0, 3);
-  if constexpr (add) {
-    a = hn::Add(hn::LoadU(df, addend), a);
-    b = hn::Add(hn::LoadU(df, addend + lanes), b);
-    c = hn::Add(hn::LoadU(df, addend + 2 * lanes), c);
-    d = hn::Add(hn::LoadU(df, addend + 3 * lanes), d);
+  Floats sums[count];
+#pragma GCC unroll 8
+  for (std::size_t v = 0; v < count; ++v) {
+    sums[v] = value(0, v);
+    if constexpr (add) sums[v] = hn::Add(hn::LoadU(df, addend + v * lanes), sums[v]);
   }
   for (std::size_t p = 1; p < parts; ++p) {
-    a = hn::Add(a, value(p, 0));
-    b = hn::Add(b, value(p, 1));
-    c = hn::Add(c, value(p, 2));
-    d = hn::Add(d, value(p, 3));
+#pragma GCC unroll 8
+    for (std::size_t v = 0; v < count; ++v) sums[v] = hn::Add(sums[v], value(p, v));
   }
-  store_floats<store>(a, out);
-  store_floats<store>(b, out + lanes);
-  store_floats<store>(c, out + 2 * lanes);
-  store_floats<store>(d, out + 3 * lanes);
+#pragma GCC unroll 8
+  for (std::size_t v = 0; v < count; ++v) store_floats<store>(sums[v], out + v * lanes);
 }
 
 /// A part's codes of one bucket, or of the last elements of it.
@@ -474,15 +605,26 @@ HWY_INLINE void decode_units(std::span<const BucketPart> parts, std::size_t n, c
   constexpr std::size_t unit_bytes = bucket_unit / 8 * Rule::bits;
   for (std::size_t i = 0; i < n; i += bucket_unit) {
     const std::size_t from = i / 8 * Rule::bits;
-    if (parts.size() > 1) {
-      for (const BucketPart& part : parts) prefetch_codes<unit_bytes>(part.codes + from);
-    }
+    const auto sum = [&](auto at_once) HWY_ATTR __attribute__((always_inline)) {
 #pragma GCC unroll 4
-    for (std::size_t v = 0; v * lanes < bucket_unit; v += 4) {
-      const auto value = [&](std::size_t p, std::size_t k) HWY_ATTR __attribute__((always_inline)) {
-        return value_at(Rule(), VectorDecoder<scaling>(parts[p].decoder), parts[p].codes + from, v + k);
-      };
-      sum_vectors<add, store>(parts.size(), value, addend + i + v * lanes, out + i + v * lanes);
+      for (std::size_t v = 0; v * lanes < bucket_unit; v += at_once) {
+        const auto value = [&](std::size_t p, std::size_t k) HWY_ATTR __attribute__((always_inline)) {
+          return value_at(Rule(), VectorDecoder<scaling>(parts[p].decoder), parts[p].codes + from, v + k);
+        };
+        sum_vectors<at_once, add, store>(parts.size(), value, addend + i + v * lanes, out + i + v * lanes);
+      }
+    };
+    constexpr std::integral_constant<std::size_t, 4> four;
+    if (parts.size() == 1) {
+      sum(four);
+      continue;
+    }
+    for (const BucketPart& part : parts) prefetch_codes<unit_bytes>(part.codes + from);
+    // From memory, several parts are summed faster if each is read a whole line at a time.
+    if constexpr (HWY_TARGET == HWY_AVX2 && !add) {
+      sum(std::integral_constant<std::size_t, 8>());
+    } else {
+      sum(four);
     }
   }
 }
