@@ -14,6 +14,8 @@
 //     anything. Or instead of it:
 //   Floats value_at(Rule, const VectorCoefficients&, const std::byte* codes, std::size_t v)
 //     returns the numbers of the v-th vector of codes. The coefficients are a VectorDecoder.
+//   bool is_direct(Rule, std::span<const BucketPart>, std::size_t count)
+//     is true for a bucket in which value_at may take less care, told by Scaling::direct. May be left out.
 // Without vectors (HWY_SCALAR) the plain loops run, and the functions need not be defined.
 #if defined(GRADMETER_BUCKETED_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRADMETER_BUCKETED_INL
@@ -28,6 +30,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <type_traits>
 
 #include "compression/detail/bucketed.hpp"
 
@@ -225,7 +228,7 @@ enum class Scaling {
   direct    ///< by the second factor: the first is 1, and the bucket's largest magnitude stays within the top
 };
 
-/// `scaling` is direct only for a rule that has such a function, in a bucket for which it is true.
+/// `scaling` is direct only in a bucket for which is_direct (below) is true.
 template <Scaling scaling>
 struct VectorDecoder : VectorCoefficients {
   using VectorCoefficients::VectorCoefficients;
@@ -509,28 +512,34 @@ HWY_INLINE void encode_units(const Encoder& encoder, const float* x, std::size_t
 }
 
 template <class Rule, Scaling scaling, Input input>
-void encode_scaled(detail::Coefficients rule, std::span<const float> x, detail::DrawKeys keys, std::uint32_t low,
-                   std::byte* to) {
+HWY_INLINE void encode_scaled(detail::Coefficients rule, std::span<const float> x, detail::DrawKeys keys,
+                              std::uint32_t low, std::byte* to) {
   const VectorEncoder<scaling> encoder(rule);
-  const std::size_t whole = x.size() / bucket_unit * bucket_unit, rest = x.size() - whole;
-  for_each_run<Rule>(whole, keys, low, [&](std::size_t at, std::size_t count, const auto& draws) HWY_ATTR {
-    encode_units<Rule, input>(encoder, x.data() + at, count, draws, to + at / 8 * Rule::bits);
-  });
-  if (rest == 0) return;
+  const std::size_t rest = x.size() % bucket_unit;
+  const float* from = x.data();
+  std::byte* const end = to + (x.size() - rest) / 8 * Rule::bits;
+  alignas(64) std::array<float, bucket_unit> last_x;
+  alignas(64) std::array<std::byte, bucket_unit> last_codes;
   // The last elements are padded with zeros, whose codes are not written.
-  alignas(64) std::array<float, bucket_unit> padded_x{};
-  alignas(64) std::array<std::byte, bucket_unit> codes{};
-  std::copy(x.begin() + static_cast<std::ptrdiff_t>(whole), x.end(), padded_x.begin());
-  encode_scaled<Rule, scaling, input>(rule, padded_x, keys, low + static_cast<std::uint32_t>(whole), codes.data());
+  for (std::size_t n = x.size() - rest;; n = bucket_unit) {
+    for_each_run<Rule>(n, keys, low, [&](std::size_t at, std::size_t count, const auto& draws) HWY_ATTR {
+      encode_units<Rule, input>(encoder, from + at, count, draws, to + at / 8 * Rule::bits);
+    });
+    if (from == last_x.data()) break;
+    if (rest == 0) return;
+    last_x.fill(0);
+    std::copy(x.end() - static_cast<std::ptrdiff_t>(rest), x.end(), last_x.begin());
+    low += static_cast<std::uint32_t>(n), from = last_x.data(), to = last_codes.data();
+  }
   const std::size_t bits = rest * Rule::bits;
-  if (bits % 8 != 0) codes[bits / 8] &= static_cast<std::byte>((1u << bits % 8) - 1);
-  std::memcpy(to + whole / 8 * Rule::bits, codes.data(), (bits + 7) / 8);
+  if (bits % 8 != 0) last_codes[bits / 8] &= static_cast<std::byte>((1u << bits % 8) - 1);
+  std::memcpy(end, last_codes.data(), (bits + 7) / 8);
 }
 
 /// `largest`: a magnitude that no element of x exceeds, where the rule does not compare.
 template <class Rule, Input input = Input::cached>
-void encode_bucket(detail::Coefficients rule, float largest, std::span<const float> x, const detail::Draws& draws,
-                   std::size_t at, std::byte* to) {
+HWY_INLINE void encode_bucket(detail::Coefficients rule, float largest, std::span<const float> x,
+                              const detail::Draws& draws, std::size_t at, std::byte* to) {
   if (Rule::random && draws.crosses(at, x.size())) {  // happens once in 2^32 elements
     std::memset(to, 0, (x.size() * Rule::bits + 7) / 8);
     return detail::encode_plain_codes<Rule>(rule, x, draws, at, to);
@@ -648,6 +657,16 @@ HWY_INLINE void decode_bucket(std::span<const BucketPart> parts, std::size_t n, 
   std::copy(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(rest), out + whole);
 }
 
+/// Whether a bucket of `count` elements can be decoded with Scaling::direct. std::false_type: never.
+template <class Rule>
+HWY_INLINE auto is_direct(Rule, std::span<const BucketPart> parts, std::size_t) {
+  if constexpr (requires { Rule::direct(parts[0].decoder); }) {
+    return std::ranges::all_of(parts, Rule::direct, &BucketPart::decoder);
+  } else {
+    return std::false_type();
+  }
+}
+
 template <class Rule, bool add, Store store>
 void decode_all(const detail::DecodeJob& job) {
   const WireLayout& layout = job.layout;
@@ -661,8 +680,9 @@ void decode_all(const detail::DecodeJob& job) {
     }
     const std::size_t count = std::min(layout.bucket, n - at);
     const float* addend = add ? job.addend + at : nullptr;
-    if constexpr (requires { Rule::direct(parts[0].decoder); }) {
-      if (std::ranges::all_of(parts, Rule::direct, &BucketPart::decoder)) {
+    using IsDirect = decltype(is_direct(Rule(), std::span<const BucketPart>(parts), count));
+    if constexpr (!std::is_same_v<IsDirect, std::false_type>) {
+      if (is_direct(Rule(), std::span<const BucketPart>(parts), count)) {
         decode_bucket<Rule, Scaling::direct, add, store>(parts, count, addend, job.out.data() + at);
         continue;
       }
