@@ -71,8 +71,10 @@ HWY_INLINE Floats value_at(Fp8Rule<e4m3>, const VectorDecoder<scaling>& c, const
   __m256i bits = _mm256_slli_epi16(words, e4m3 ? 7 : 8);
   if constexpr (e4m3) bits = _mm256_and_si256(bits, _mm256_set1_epi16(static_cast<short>(0xbf80)));
   if constexpr (e4m3 && scaling == Scaling::general) {
+    const __m256i signs = _mm256_and_si256(bits, _mm256_set1_epi16(static_cast<short>(0x8000)));
+    const __m256i nan = _mm256_or_si256(signs, _mm256_set1_epi16(0x7e00));
     const __m256i magnitude = _mm256_and_si256(words, _mm256_set1_epi16(0x7f));
-    bits = _mm256_or_si256(bits, _mm256_cmpgt_epi16(magnitude, _mm256_set1_epi16(0x7e)));  // NaN
+    bits = _mm256_blendv_epi8(bits, nan, _mm256_cmpgt_epi16(magnitude, _mm256_set1_epi16(0x7e)));
   }
   const Floats value{_mm256_cvtph_ps(v % 2 == 0 ? _mm256_castsi256_si128(bits) : _mm256_extracti128_si256(bits, 1))};
 #else
@@ -84,8 +86,8 @@ HWY_INLINE Floats value_at(Fp8Rule<e4m3>, const VectorDecoder<scaling>& c, const
 }
 
 #if HWY_TARGET == HWY_AVX2
-/// True where no code is NaN, as in all that encode() writes: that takes a third as many instructions as to ask of
-/// each number.
+/// Whole units without a NaN, as encode() writes them: to ask of all at once takes a third as many instructions as to
+/// ask of each number.
 HWY_INLINE bool is_direct(Fp8Rule<true>, std::span<const BucketPart> parts, std::size_t count) {
   if (count % bucket_unit != 0) return false;
   __m256i most = _mm256_setzero_si256();

@@ -117,16 +117,16 @@ struct NaturalRule {
     const float mantissa = std::frexp(norm, &exponent);  // in [1/2, 1)
     return static_cast<Scale>(mantissa == 0.5f ? exponent - 1 : exponent);
   }
-  /// 2^e for e from -126 to 127. Below it is 0, and above infinity: a damaged wire may hold any e.
+  /// 2^e for e from -126 to 127. Below it is 0, and above 2^127: a damaged wire may hold any e.
   GRADMETER_HOST_DEVICE static float power(int e) {
-    return core::bits_as<float>(static_cast<std::uint32_t>(core::lesser(core::greater(e, -127), 128) + 127) << 23);
+    return core::bits_as<float>(static_cast<std::uint32_t>(core::lesser(core::greater(e, -127), 127) + 127) << 23);
   }
-  /// Half of e. Since one of 2^E and 2^-E may not be a float (E is from -149 to 128), each is computed as the product
-  /// of two powers.
+  /// Half of e. Since one of 2^E and 2^-E may not be a float (E is from -149 to 128), each may be computed as the
+  /// product of two powers.
   GRADMETER_HOST_DEVICE static int half(int e) { return e >> 1; }
 
   static constexpr float top = 1;
-  /// Where 2^-E is a float and not below 1, it is one factor, with the same result: neither way rounds then.
+  /// From -126 to 0 one factor, 2^-E, gives the same result as two: neither way rounds.
   GRADMETER_HOST_DEVICE static Coefficients encoder(float norm) {
     const int e = scale(norm);
     if (e <= 0 && e >= -126) return {1, power(-e)};

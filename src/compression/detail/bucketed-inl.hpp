@@ -16,6 +16,8 @@
 //     returns the numbers of the v-th vector of codes. The coefficients are a VectorDecoder.
 //   bool is_direct(Rule, std::span<const BucketPart>, std::size_t count)
 //     is true for a bucket in which value_at may take less care, told by Scaling::direct. May be left out.
+// For one instruction set a rule may also have a quicker next_in_blocks, which makes the codes of four vectors, or
+// store_next, which stores them too.
 // Without vectors (HWY_SCALAR) the plain loops run, and the functions need not be defined.
 #if defined(GRADMETER_BUCKETED_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRADMETER_BUCKETED_INL
@@ -49,7 +51,9 @@ void decode_buckets(const detail::DecodeJob& job) {
 #else
 namespace hn = hwy::HWY_NAMESPACE;
 using detail::bucket_unit;
+#undef GRADMETER_SSE
 #undef GRADMETER_AVX512
+#define GRADMETER_SSE (HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_SSSE3)
 #define GRADMETER_AVX512 (HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3)
 
 using F32 = hn::CappedTag<float, 16>;  // at most 16 lanes, so that four vectors have at most bucket_unit elements
@@ -111,7 +115,7 @@ HWY_INLINE Words first_round(Words numbers) {
 }
 
 /// The low bytes of four vectors: each block of 16 bytes has four of a, then four of b, of c and of d. Lanes must be in
-/// [-128, 127]; on x86 those beyond become the nearest of these.
+/// [-128, 127]. SSE and AVX take the nearest of these for one beyond.
 HWY_INLINE CodeBytes bytes_in_blocks(Words a, Words b, Words c, Words d) {
   const hn::Repartition<std::int16_t, F32> d16;
   const auto ab = hn::ReorderDemote2To(d16, hn::BitCast(I32(), a), hn::BitCast(I32(), b));
@@ -120,7 +124,7 @@ HWY_INLINE CodeBytes bytes_in_blocks(Words a, Words b, Words c, Words d) {
   return CodeBytes{_mm256_packs_epi16(ab.raw, cd.raw)};
 #elif GRADMETER_AVX512
   return CodeBytes{_mm512_packs_epi16(ab.raw, cd.raw)};
-#elif HWY_ARCH_X86
+#elif GRADMETER_SSE
   return CodeBytes{_mm_packs_epi16(ab.raw, cd.raw)};
 #else
   const auto both = hn::Or(hn::And(ab, hn::Set(d16, 0xff)), hn::ShiftLeft<8>(cd));
@@ -133,7 +137,8 @@ HWY_INLINE CodeBytes bytes_in_blocks(Words a, Words b, Words c, Words d) {
 HWY_INLINE CodeBytes signs_in_blocks(Floats a, Floats b, Floats c, Floats d) {
   const auto with_sign = [](Floats v) HWY_ATTR {
     const auto bits = hn::BitCast(I32(), v);
-    return hn::BitCast(U32(), HWY_ARCH_X86 ? bits : hn::BroadcastSignBit(bits));
+    constexpr bool saturates = GRADMETER_SSE || HWY_TARGET == HWY_AVX2 || GRADMETER_AVX512;
+    return hn::BitCast(U32(), saturates ? bits : hn::BroadcastSignBit(bits));
   };
   return hn::And(bytes_in_blocks(with_sign(a), with_sign(b), with_sign(c), with_sign(d)), hn::Set(U8(), 0x80));
 }
@@ -228,7 +233,7 @@ enum class Scaling {
   direct    ///< by the second factor: the first is 1, and the bucket's largest magnitude stays within the top
 };
 
-/// `scaling` is direct only in a bucket for which is_direct (below) is true.
+/// To decode, `scaling` is direct where is_direct (below) says that a rule's short way serves the bucket.
 template <Scaling scaling>
 struct VectorDecoder : VectorCoefficients {
   using VectorCoefficients::VectorCoefficients;
@@ -268,7 +273,7 @@ HWY_INLINE hn::Vec<I32> whole_part(Floats v) {
   return hn::Vec<I32>{_mm256_cvttps_epi32(v.raw)};
 #elif GRADMETER_AVX512
   return hn::Vec<I32>{_mm512_cvttps_epi32(v.raw)};
-#elif HWY_ARCH_X86
+#elif GRADMETER_SSE
   return hn::Vec<I32>{_mm_cvttps_epi32(v.raw)};
 #else
   return hn::ConvertTo(I32(), v);
@@ -392,7 +397,7 @@ class FetchedDraws {
 /// The first round of draws from a table, in one instruction in place of four. The round xors a number with its upper
 /// half and multiplies. The product of the low ten bits is in the table, which serves all 65,536 numbers with one upper
 /// half; that of the other bits is the same in a block of 1024 numbers, and is added. What the table holds changes no
-/// draw, so that a thread has one for all codecs.
+/// draw, so that all codecs of a thread share it.
 class FirstRounds {
  public:
   static FirstRounds& of_thread() {
@@ -411,7 +416,7 @@ class FirstRounds {
   HWY_INLINE Run run(std::uint32_t number, std::size_t most) {
     const std::uint32_t upper = number >> detail::DrawKeys::first_shift;
     const std::size_t in_block = (block - number % block) / bucket_unit * bucket_unit;
-    if (in_block == 0 || !has(upper)) return one_unit(number);
+    if (in_block == 0 || !serves(upper)) return one_unit(number);
     const std::uint32_t rest = ((number ^ upper) / block * block) * detail::DrawKeys::first_multiplier;
     return {table_.data() + number % block, rest, std::min(most, in_block)};
   }
@@ -419,8 +424,9 @@ class FirstRounds {
  private:
   static constexpr std::uint32_t block = 1024, none = ~0U;
 
-  /// Makes the table of `upper` once as many units have asked for it as take about as long: short tensors do without.
-  HWY_INLINE bool has(std::uint32_t upper) {
+  /// Whether the table is that of `upper`. It becomes so once as many units have asked as take about as long to hash as
+  /// it takes to fill: short tensors do without.
+  HWY_INLINE bool serves(std::uint32_t upper) {
     if (upper == upper_) return true;
     if (upper != asked_) asked_ = upper, times_ = 0;
     constexpr int worth = 16;
@@ -521,11 +527,12 @@ HWY_INLINE void encode_scaled(detail::Coefficients rule, std::span<const float> 
   alignas(64) std::array<float, bucket_unit> last_x;
   alignas(64) std::array<std::byte, bucket_unit> last_codes;
   // The last elements are padded with zeros, whose codes are not written.
-  for (std::size_t n = x.size() - rest;; n = bucket_unit) {
+  for (bool is_tail = false;; is_tail = true) {
+    const std::size_t n = is_tail ? bucket_unit : x.size() - rest;
     for_each_run<Rule>(n, keys, low, [&](std::size_t at, std::size_t count, const auto& draws) HWY_ATTR {
       encode_units<Rule, input>(encoder, from + at, count, draws, to + at / 8 * Rule::bits);
     });
-    if (from == last_x.data()) break;
+    if (is_tail) break;
     if (rest == 0) return;
     last_x.fill(0);
     std::copy(x.end() - static_cast<std::ptrdiff_t>(rest), x.end(), last_x.begin());

@@ -121,7 +121,7 @@ GRADMETER_HOST_DEVICE constexpr Coefficients factors_to(float top, float norm) {
 //   Coefficients encoder(float norm) and std::uint32_t code(Coefficients, float x, std::uint32_t draw), which are
 //   called only if norm is neither 0 nor NaN; in other buckets all codes are 0;
 //   Coefficients decoder(Scale) and float value(Coefficients, std::uint32_t code);
-//   top, where the encoder is factors_to(top, norm): the largest scaled magnitude.
+//   top, where the encoder scales magnitudes by both factors: the largest scaled magnitude.
 
 /// Encodes x, whose first element has index `at` in the tensor. `codes` is where the code of x[0] begins; the bytes
 /// from there on must be 0.
