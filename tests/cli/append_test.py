@@ -203,7 +203,7 @@ def body(test):
     other_machine(test)
     other_conditions(test)
     local_files(test)
-    every_factor(test)
+    test.attempt(every_factor, "beside other programs several points may be faster than their base")
 
 
 if __name__ == "__main__":

@@ -133,7 +133,7 @@ def long_steps(test, root):
 
 
 def body(test):
-    long_steps(test, test.source)
+    test.attempt(lambda test: long_steps(test, test.source), "on a busy machine a rank's thread may not run within the grace")
     replayed(test, test.source)
     on_other_ranks(test, test.source)
     without_times(test, test.source)

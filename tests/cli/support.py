@@ -80,7 +80,7 @@ class Test:
     def attempt(self, part, why):
         """Runs part(self), and once more when a check of it failed: for what something else than the program under test
         may spoil now and then, as `why` says. A fault of the program fails both times."""
-        before = self.failures
+        before, files = self.failures, set(self.folder.iterdir())
         try:
             part(self)
         except RuntimeError as e:
@@ -89,6 +89,9 @@ class Test:
             return
         self.failures = before
         print(f"note   once more: {why}", flush=True)
+        # The program adds to no file that is there: what the first attempt has left would spoil the second.
+        for left in set(self.folder.iterdir()) - files:
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
         part(self)
 
     @staticmethod
