@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles every source and every header of src/ and tests/ by itself, without writing objects: a missing include, and a name that
-hides another, go unseen where several sources are compiled as one unit. Names each file that does not compile, and fails when
-there is one. Needs the preset alone, configured and not built.
+"""Compiles every source of src/, and every header that these reach, by itself, without writing objects: a missing include, and a
+name that hides another, go unseen where several sources are compiled as one unit. Names each file that does not compile, and fails
+when there is one. Needs the preset alone, configured and not built.
 
-    scripts/compile-alone.py [FILE ...]     only these sources
+    scripts/compile-alone.py --tests        tests too: nearly half of all, and nobody else includes what they lack
+    scripts/compile-alone.py [FILE ...]     only these sources, of tests as well
 
 Most of a file's time goes into headers. Files that reach many of the same ones, by their own includes or by those of this project's
 headers, share a precompiled header of these. What a file does not reach is not in there, so that its absence shows. What is
@@ -215,12 +216,14 @@ def guard_headers(sources):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", metavar="FILE")
+    parser.add_argument("--tests", action="store_true")
     arguments = parser.parse_args()
     commands = ROOT / "build" / "alone" / "compile_commands.json"
     if not commands.exists():
         sys.exit("compile-alone: build/alone is not configured; run: cmake --preset alone")
     entries = [e for e in json.loads(commands.read_text()) if pathlib.Path(e["file"]).is_relative_to(ROOT)
-               and not pathlib.Path(e["file"]).is_relative_to(ROOT / "build")]
+               and not pathlib.Path(e["file"]).is_relative_to(ROOT / "build")
+               and (arguments.tests or arguments.files or not pathlib.Path(e["file"]).is_relative_to(ROOT / "tests"))]
     sources = [Unit(e) for e in entries]
     headers = guard_headers([s for s in sources if not s.file.endswith(".c")])
     units = sources + headers

@@ -13,19 +13,20 @@ for i in $(seq 1 12); do  # as many as are worth a precompiled header
   printf '#include "core/good%s.hpp"\n\n%s\n\nint good%s(std::span<const int> s) { return std::vector<int>(s.begin(), s.end()).front(); }\n' \
     "$i" "$standard" "$i" >"$repo/src/core/good$i.cpp"
   printf '#pragma once\n%s\nint good%s(std::span<const int> s);\n' "$standard" "$i" >"$repo/src/core/good$i.hpp"
-  good+=("good$i.cpp")
+  good+=("src/core/good$i.cpp")
 done
 
-# Writes the compile commands of sources and runs the script.
+# Writes the compile commands of sources and runs the script, with the arguments `more`.
+more=''
 run() { # SOURCE...
   local name separator='['
   for name in "$@"; do
     printf '%s{"directory": "%s", "command": "c++ -std=c++20 -O2 -Isrc -o one.o -c %s", "file": "%s"}' \
-      "$separator" "$repo" "$repo/src/core/$name" "$repo/src/core/$name"
+      "$separator" "$repo" "$repo/$name" "$repo/$name"
     separator=$',\n'
   done >"$repo/build/alone/compile_commands.json"
   echo ']' >>"$repo/build/alone/compile_commands.json"
-  try python3 "$repo/scripts/compile-alone.py"
+  try python3 "$repo/scripts/compile-alone.py" ${more:+"$more"}
 }
 failed() { grep '^failed: ' <<<"$output"; }
 
@@ -33,28 +34,39 @@ run "${good[@]}"
 expect_equal "what includes all that it needs compiles" "0 12 sources and 0 headers compiled alone, 0 failed" "$code $output"
 
 printf '#include "core/good1.hpp"\n\nint count() { return std::map<int, int>().size(); }\n' >"$repo/src/core/lacks.cpp"
-run "${good[@]}" lacks.cpp
+run "${good[@]}" src/core/lacks.cpp
 expect_equal "a missing include of a library fails, and is named" "1 failed: src/core/lacks.cpp" "$code $(failed)"
 
 printf '#include "core/good1.hpp"\n\nint twice(std::span<const int> s) { return good1(s) + good2(s); }\n' >"$repo/src/core/lacks.cpp"
-run "${good[@]}" lacks.cpp
+run "${good[@]}" src/core/lacks.cpp
 expect_equal "so does one of a header of ours" "1 failed: src/core/lacks.cpp" "$code $(failed)"
 sed -i '1a #include "core/good2.hpp"' "$repo/src/core/lacks.cpp"
-run "${good[@]}" lacks.cpp
+run "${good[@]}" src/core/lacks.cpp
 expect_equal "with it the source compiles" 0 "$code"
 
 # The source has what its header lacks, but behind it: precompiled headers, which come first, must not hide that.
 printf '#pragma once\nstd::vector<int> order();\n' >"$repo/src/core/order.hpp"
 printf '#include "core/order.hpp"\n\n%s\n\nstd::vector<int> order() { return {1}; }\n' "$standard" >"$repo/src/core/order.cpp"
-run "${good[@]}" order.cpp
+run "${good[@]}" src/core/order.cpp
 expect_equal "a header that relies on what comes after it fails" "1 failed: src/core/order.cpp" "$code $(failed)"
 
 # No source includes this header first.
 printf '#include "core/good1.hpp"\n#include "core/order.hpp"\n\nstd::vector<int> order() { return {1}; }\n' >"$repo/src/core/order.cpp"
-run "${good[@]}" order.cpp
+run "${good[@]}" src/core/order.cpp
 expect_equal "a header that relies on what comes before it fails" "1 failed: src/core/order.hpp" "$code $(failed)"
 sed -i '1a #include <vector>' "$repo/src/core/order.hpp"
-run "${good[@]}" order.cpp
+run "${good[@]}" src/core/order.cpp
 expect_equal "mended, it compiles" "0 13 sources and 1 headers compiled alone, 0 failed" "$code $output"
+
+mkdir -p "$repo/tests/core"
+printf '#include "core/good1.hpp"\n\nint count() { return std::map<int, int>().size(); }\n' >"$repo/tests/core/lacks_test.cpp"
+run "${good[@]}" tests/core/lacks_test.cpp
+expect_equal "tests are left out" "0 12 sources and 0 headers compiled alone, 0 failed" "$code $output"
+more=--tests
+run "${good[@]}" tests/core/lacks_test.cpp
+expect_equal "but where they are asked for" "1 failed: tests/core/lacks_test.cpp" "$code $(failed)"
+more=$repo/tests/core/lacks_test.cpp
+run "${good[@]}" tests/core/lacks_test.cpp
+expect_equal "or named" "1 failed: tests/core/lacks_test.cpp" "$code $(failed)"
 
 finish
