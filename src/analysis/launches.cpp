@@ -230,11 +230,21 @@ std::string machine_of(const core::RunInfo& info) {
   return out;
 }
 
+std::string with_ranks_of(const core::RunInfo& info, const std::string& command) {
+  constexpr std::string_view program = "gradmeter ", threads = " --thread-ranks";
+  const auto subcommand = [&](std::string_view of) {
+    return of.starts_with(program) ? of.substr(0, of.find(' ', program.size())) : "";
+  };
+  const bool is_own = !subcommand(command).empty() && subcommand(command) == subcommand(info.command);
+  if (!is_own || info.ranks < 2 || command.find(threads) != std::string::npos) return command;
+  return info.command.find(threads) != std::string::npos ? fmt::format("{}{} {}", command, threads, info.ranks)
+                                                         : fmt::format("mpirun -np {} {}", info.ranks, command);
+}
+
 std::string repeat_command(const core::RunInfo& info, std::int64_t launches) {
   const auto has = [&](std::string_view flag) { return info.command.find(flag) != std::string::npos; };
   if (!info.command.starts_with("gradmeter ") || has(" --force") || has(" --resume")) return "";
-  const std::string ranks = info.ranks > 1 && !has("--thread-ranks") ? fmt::format("mpirun -np {} ", info.ranks) : "";
-  return fmt::format("scripts/launches.sh {} -- {}{}", launches, ranks, info.command);
+  return fmt::format("scripts/launches.sh {} -- {}", launches, with_ranks_of(info, info.command));
 }
 
 std::string origin_of(const core::RunInfo& info) {

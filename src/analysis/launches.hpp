@@ -96,6 +96,10 @@ std::string machine_of(const core::RunInfo&);
 /// Fingerprint, version, commit and libraries. Launches of different origins are not replicates of each other.
 std::string origin_of(const core::RunInfo&);
 
+/// A command of this program for as many ranks as the run had, "mpirun -np 2 gradmeter ...", or with --thread-ranks.
+/// Any other command than the run's own subcommand stays as it is.
+std::string with_ranks_of(const core::RunInfo&, const std::string& command);
+
 /// The command for this many more launches of the run: "scripts/launches.sh 5 -- mpirun -np 2 gradmeter ...". Empty if
 /// the run's command is unknown or not gradmeter's, or has a flag to overwrite or complete its file.
 std::string repeat_command(const core::RunInfo&, std::int64_t launches);

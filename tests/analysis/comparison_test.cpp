@@ -156,4 +156,18 @@ TEST(Metrics, WithoutADirectionAreRefused) {
 }
 
 }  // namespace
+TEST(WithRanksOf, StartsACommandAsTheRunWasStarted) {
+  core::RunInfo run;
+  run.command = "gradmeter scale --ranks 2";
+  run.ranks = 2;
+  EXPECT_EQ(with_ranks_of(run, "gradmeter scale --batch 256"), "mpirun -np 2 gradmeter scale --batch 256");
+  EXPECT_EQ(with_ranks_of(run, "gradmeter compare a.jsonl"), "gradmeter compare a.jsonl");
+  EXPECT_EQ(with_ranks_of(run, "scripts/launches.sh 5 -- gradmeter scale"), "scripts/launches.sh 5 -- gradmeter scale");
+  run.command += " --thread-ranks 2";
+  EXPECT_EQ(with_ranks_of(run, "gradmeter scale --batch 256"), "gradmeter scale --batch 256 --thread-ranks 2");
+  EXPECT_EQ(with_ranks_of(run, run.command), run.command);
+  run.ranks = 1;
+  EXPECT_EQ(with_ranks_of(run, "gradmeter scale --batch 256"), "gradmeter scale --batch 256");
+}
+
 }  // namespace gradmeter::analysis

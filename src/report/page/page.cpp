@@ -240,7 +240,9 @@ ReportText summarise_findings(std::span<const analysis::Side> sides,
     for (const auto& sentence : first_sentences(findings[i]))
       out.sentences.push_back(sides.size() > 1 ? fmt::format("{}: {}", sides[i].name, sentence) : sentence);
     const auto advised = std::ranges::find_if(findings[i], [](const auto& f) { return !f.next.empty(); });
-    if (out.next.empty() && advised != findings[i].end()) out.next = advised->next;
+    const auto widest = std::ranges::max_element(sides[i].runs, {}, [](const core::Run& r) { return r.info.ranks; });
+    if (out.next.empty() && advised != findings[i].end() && widest != sides[i].runs.end())
+      out.next = analysis::with_ranks_of(widest->info, advised->next);
   }
   for (const auto& c : comparisons) {
     out.sentences.push_back(fmt::format("{} against {}: {}", c.b_name, c.a_name, comparison_summary(c)));
