@@ -231,12 +231,9 @@ std::string machine_of(const core::RunInfo& info) {
 }
 
 std::string with_ranks_of(const core::RunInfo& info, const std::string& command) {
-  constexpr std::string_view program = "gradmeter ", threads = " --thread-ranks";
-  const auto subcommand = [&](std::string_view of) {
-    return of.starts_with(program) ? of.substr(0, of.find(' ', program.size())) : "";
-  };
-  const bool is_own = !subcommand(command).empty() && subcommand(command) == subcommand(info.command);
-  if (!is_own || info.ranks < 2 || command.find(threads) != std::string::npos) return command;
+  constexpr std::string_view threads = " --thread-ranks";
+  const bool measures = command.starts_with("gradmeter ") && !command.starts_with("gradmeter compare ");
+  if (!measures || info.ranks < 2 || command.find(threads) != std::string::npos) return command;
   return info.command.find(threads) != std::string::npos ? fmt::format("{}{} {}", command, threads, info.ranks)
                                                          : fmt::format("mpirun -np {} {}", info.ranks, command);
 }

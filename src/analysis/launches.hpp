@@ -97,7 +97,7 @@ std::string machine_of(const core::RunInfo&);
 std::string origin_of(const core::RunInfo&);
 
 /// A command of this program for as many ranks as the run had, "mpirun -np 2 gradmeter ...", or with --thread-ranks.
-/// Any other command than the run's own subcommand stays as it is.
+/// `gradmeter compare`, which takes no ranks, and other programs' commands stay as they are.
 std::string with_ranks_of(const core::RunInfo&, const std::string& command);
 
 /// The command for this many more launches of the run: "scripts/launches.sh 5 -- mpirun -np 2 gradmeter ...". Empty if

@@ -161,6 +161,7 @@ TEST(WithRanksOf, StartsACommandAsTheRunWasStarted) {
   run.command = "gradmeter scale --ranks 2";
   run.ranks = 2;
   EXPECT_EQ(with_ranks_of(run, "gradmeter scale --batch 256"), "mpirun -np 2 gradmeter scale --batch 256");
+  EXPECT_EQ(with_ranks_of(run, "gradmeter links --pattern groups"), "mpirun -np 2 gradmeter links --pattern groups");
   EXPECT_EQ(with_ranks_of(run, "gradmeter compare a.jsonl"), "gradmeter compare a.jsonl");
   EXPECT_EQ(with_ranks_of(run, "scripts/launches.sh 5 -- gradmeter scale"), "scripts/launches.sh 5 -- gradmeter scale");
   run.command += " --thread-ranks 2";

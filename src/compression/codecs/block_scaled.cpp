@@ -86,8 +86,8 @@ HWY_INLINE Floats value_at(Fp8Rule<e4m3>, const VectorDecoder<scaling>& c, const
 }
 
 #if HWY_TARGET == HWY_AVX2
-/// Whole units without a NaN, as encode() writes them: to ask of all at once takes a third as many instructions as to
-/// ask of each number.
+/// True for whole units without a NaN, as encode() writes them. All codes of a bucket are asked at once, so that
+/// value_at need not ask of each number.
 HWY_INLINE bool is_direct(Fp8Rule<true>, std::span<const BucketPart> parts, std::size_t count) {
   if (count % bucket_unit != 0) return false;
   __m256i most = _mm256_setzero_si256();

@@ -53,7 +53,7 @@ HWY_INLINE Words vector_code(QsgdRule<2, rounding>, const Encoder& c, Floats x, 
 }
 
 #if HWY_TARGET == HWY_AVX2
-/// Ten instructions pack four vectors.
+/// Packs four vectors by products.
 template <Rounding rounding, class Coder>
 HWY_INLINE void store_next(QsgdRule<2, rounding>, Coder& coder, const float* x, std::byte* to) {
   // A mask's lane is -1, so that these are -q.

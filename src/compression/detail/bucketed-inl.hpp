@@ -500,7 +500,7 @@ HWY_INLINE void store_next(Rule, Coder& coder, const float* x, std::byte* to) {
   store_codes<Rule::bits>(coder.next_bytes(x), to);
 }
 
-/// Where the elements lie that are encoded: what is in memory is prefetched.
+/// Elements that lie in memory are prefetched while they are encoded; those in a cache need no prefetch.
 enum class Input { cached, in_memory };
 
 /// Writes the codes of n elements; n is a multiple of bucket_unit.
