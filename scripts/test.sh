@@ -2,17 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is missing, builds, and runs every check; goes on after a failed check (not after a failed build), and
 # ends with ctest's own summaries and a table of the stages, with the files and tests that failed below theirs. Exit status 0:
-# everything passed. Every check looks at all files, wherever it runs; .ci/run is this command with --sanitizers.
-# Usage: scripts/test.sh [--preset NAME] [--quick] [--sanitizers]
+# everything that ran passed. Every check looks at all files, wherever it runs; .ci/run is this command with two of its flags.
+# Usage: scripts/test.sh [--preset NAME] [--quick] [--sanitizers] [--within MINUTES]
 #   --preset NAME   a preset of CMakePresets.json (default: ci, warnings are errors)
 #   --quick         the unit tests and the format only: no real ranks, no clang-tidy
 #   --sanitizers    also the asan and tsan presets
+#   --within MIN    after the tests, no stage begins when so many minutes are over: on a slow machine the last ones are left out, and
+#                   named as such, where a limit of the machine's would end the whole run without any result
 # shellcheck disable=SC2317  # the functions below are called through stage
 set -uo pipefail
 
 preset=ci
 quick=false
 sanitizers=false
+within=''
 while [ $# -gt 0 ]; do
   case "$1" in
     --preset)
@@ -21,8 +24,12 @@ while [ $# -gt 0 ]; do
       ;;
     --quick) quick=true ;;
     --sanitizers) sanitizers=true ;;
+    --within)
+      within=${2:?"--within needs a number of minutes"}
+      shift
+      ;;
     -h | --help)
-      sed -n '3,9s/^# //p' "${BASH_SOURCE[0]}"
+      sed -n '3,11s/^# //p' "${BASH_SOURCE[0]}"
       exit 0
       ;;
     *)
@@ -46,6 +53,8 @@ report=()          # one line for each stage, then one for each file or test of 
 failed=()          # names of the stages that failed
 stages=0           # that ran
 skipped=''         # how many were skipped, in words
+left_out=()        # names of the stages that had no time
+last_begin=''      # seconds after which no stage begins
 summaries=()       # logs of the stages that ran ctest, in order
 wrapper=(env)      # what builds and tests run under
 
@@ -61,6 +70,11 @@ failures_in() { # LOG
 stage() { # NAME COMMAND...
   local name=$1 start=$SECONDS code=0
   local log=$logs/${name// /-}.log
+  if [ -n "$last_begin" ] && [ "$start" -ge "$last_begin" ]; then
+    left_out+=("$name")
+    report+=("$(printf '%-24s           left out: no time' "$name")")
+    return 1
+  fi
   shift
   mkdir -p "$logs"
   printf '\n==> %s\n' "$name"
@@ -133,13 +147,17 @@ finish() {
   done
   printf '\n==> stages\n'
   printf '%s\n' "${report[@]}"
+  local names
+  if [ ${#left_out[@]} -gt 0 ]; then
+    printf -v names '%s, ' "${left_out[@]}"
+    echo "NOT CHECKED, as $within minutes were over: ${names%, }, and what follows from these"
+  fi
   if [ ${#failed[@]} -gt 0 ]; then
-    local names
     printf -v names '%s, ' "${failed[@]}"
     echo "FAILED: ${names%, }"
     exit 1
   fi
-  echo "all $stages stages passed$skipped"
+  echo "all $stages stages passed$skipped${left_out:+; ${#left_out[@]} were left out}"
   exit 0
 }
 
@@ -156,6 +174,7 @@ if $quick; then
   stage "test $preset" run_tests "$preset" --label-regex unit
 else
   stage "test $preset" run_tests "$preset"
+  last_begin=${within:+$((60 * within))}
   stage slurm scripts/slurm-in-a-box.sh test "build/$preset/gradmeter"
   # Configured only, never built.
   stage "configure tidy" configure tidy && stage clang-tidy scripts/tidy.sh

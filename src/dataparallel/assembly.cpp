@@ -44,7 +44,8 @@ Assembly::Assembly(Fabric& fabric, const AssemblyOptions& o)
       worker_(probe_, mesh_.data(), *model_, buffers_, *optimizer_, &mesh_, norms_.get(), scaler_.get(),
               gradient_format_.get()),
       strategy_(o.strategy->make(o.strategy_options)) {
-  model_->initialise(probe_, buffers_, o.seed);
+  if (!o.seed) return;
+  model_->initialise(probe_, buffers_, *o.seed);
   if (const auto format = make_update_format(update_format_of(o.optimizer)))
     probe_.at_once([&] { format->round(buffers_.parameters); });
 }

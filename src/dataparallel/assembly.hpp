@@ -2,8 +2,10 @@
 // Puts together all that one rank trains with. The fabric may have real ranks or virtual time, so measurements and
 // tests share this code.
 #pragma once
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "dataparallel/fabric/decorators/probe.hpp"
@@ -19,7 +21,8 @@ struct AssemblyOptions {
   /// Makes this rank's part of the model. The peers, by which it reaches the ranks with the other parts, live as long
   /// as the assembly.
   std::function<std::unique_ptr<model::Model>(const Mesh&, model::Peers&)> model;
-  std::uint64_t seed = 1;  ///< seed of the initial weights
+  /// Seed of the initial weights; empty: none are drawn, for simulations in which nothing is computed.
+  std::optional<std::uint64_t> seed = 1;
   /// The optimizer of all weights. If the strategy makes optimizers of its own, the worker's optimizer keeps no state.
   std::string optimizer = "sgd";
   StrategyPtr strategy;

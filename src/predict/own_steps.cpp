@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -66,6 +67,7 @@ double worker_steps(dataparallel::Fabric& fabric, const OwnStep& s, const compre
       .overlap = text_of(s.factors[Factor::overlap]) == "bucketed", .optimizer = optimizer, .codec = message_codec};
   if (bucket) options.bucket_bytes = static_cast<std::size_t>(*bucket);
   dataparallel::Assembly assembly(fabric, {.model = [&](auto&, auto&) { return model_of(s); },
+                                           .seed = std::nullopt,
                                            .optimizer = optimizer,
                                            .strategy = strategy_choice,
                                            .strategy_options = options});

@@ -71,7 +71,7 @@ def body(test):
 
     out = test.path("scale.jsonl")
     scale = ["scale", *MODEL, "--batch", "16", "--ranks", "2", "--strategy", "sync,sharded", "--algorithm", "ring",
-             "--bucket", "auto,1M", "--min-samples", "3", "--precision-goal", "0.9", "--out", out]
+             "--bucket", "auto,1M", "--min-samples", "3", "--precision-goal", "0.9", "--time-budget", "6s", "--out", out]
     done = test.run(*scale, ranks=2, timeout=120)
     test.check(done.code == 0, "scale takes it as a factor", done)
     test.valid(out)

@@ -16,7 +16,7 @@ TOO_MUCH = {
 # Preparing and checking these takes a good part of the time. The share that samples had was all of it once.
 KEPT = {
     "allreduce": ("-b", "1M", "-e", "16M", "-f", "2", "--algorithm", "ring,direct", "--thread-ranks", "2"),
-    "scale": ("--batch", "16,64,256", "--strategy", "sync,ps-async,model-averaging", "--thread-ranks", "2"),
+    "scale": ("--model", "mlp:784-128-10", "--batch", "16,64", "--strategy", "sync,ps-async,model-averaging", "--thread-ranks", "2"),
 }
 
 

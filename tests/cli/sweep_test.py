@@ -9,7 +9,7 @@ import re
 import support
 
 BATCHES, RANKS = (16, 64, 256), (1, 2, 4)
-WIDTHS = (784, 256, 256, 10)
+WIDTHS = (784, 64, 64, 10)
 MODEL = "mlp:" + "-".join(map(str, WIDTHS))
 TENSORS = 2 * (len(WIDTHS) - 1)
 PARAMETER_BYTES = 4 * sum(a * b + b for a, b in zip(WIDTHS, WIDTHS[1:]))
@@ -261,7 +261,7 @@ def own_work(test):
 def body(test):
     out = test.path("r.jsonl")
     done = test.run("scale", "--model", MODEL, "--batch", "16,64,256", "--ranks", "1,2,4", "--strategy",
-                    "independent,sync", "--algorithm", "mpi,ring", "--out", out, "--time-budget", "30s", ranks=4,
+                    "independent,sync", "--algorithm", "mpi,ring", "--out", out, "--time-budget", "15s", ranks=4,
                     timeout=150)
     if not test.check(done.code == 0 and not done.own_lines, "the sweep ends with 0", done):
         return

@@ -73,9 +73,9 @@ def bounds(test, out, done):
 
 
 def threads(test):
-    done = test.run("scale", "--model", "vgg11", "--shrink", "4", "--batch", "1", "--thread-ranks", "2",
+    done = test.run("scale", "--model", "vgg11", "--shrink", "16", "--batch", "1", "--thread-ranks", "2",
                     "--strategy", "sync", "--algorithm", "ring", "--time-budget", "2s", "--precision-goal", "0.5", "--out", test.path("threads.jsonl"))
-    test.check(done.code == 0 and "vgg11:shrink=4" in done.out, "a shipped table on thread ranks, shrunk", done)
+    test.check(done.code == 0 and "vgg11:shrink=16" in done.out, "a shipped table on thread ranks, shrunk", done)
 
 
 def refusals(test, table):

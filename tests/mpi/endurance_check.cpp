@@ -23,7 +23,7 @@
 namespace gradmeter::dataparallel {
 namespace {
 
-constexpr int runs = 8, steps = 20;
+constexpr int runs = 5, steps = 20;
 constexpr unsigned patience_s = 120;  // of one run, which takes tens of milliseconds where nothing else runs
 
 /// Sleeps around computations: mostly for as long as a message takes, now and then for as long as several steps.

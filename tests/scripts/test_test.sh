@@ -109,6 +109,16 @@ echo 'int one() { return 1; }' >"$work/repo/src/core/one.cpp"
 BROKEN_TEST=tsan run --sanitizers
 expect_equal "a sanitizer's failed test is named" "FAILED: test tsan" "$(last)"
 
+run --sanitizers --within 60
+expect_equal "with time for all nothing is left out" "0 all 24 stages passed" "$code $(last)"
+run --sanitizers --within 0
+expect_equal "without time what is left are the tests" "0 all 5 stages passed; 7 were left out" "$code $(last)"
+expect_contains "what is left out is told" \
+  "NOT CHECKED, as 0 minutes were over: slurm, configure tidy, configure alone, configure cuda-emulated, configure cuda, configure asan, configure tsan" "$output"
+expect_lacks "and does not run" "clang-tidy src" "$output"
+BROKEN_TEST=ci run --sanitizers --within 0
+expect_equal "a failed test is a failure however late it is" "1 FAILED: test ci" "$code $(last)"
+
 # What CI runs is what the README says, with the sanitizers on top: the environment takes nothing away and adds nothing.
 mkdir -p "$work/repo/.ci"
 cp "$root/.ci/run" "$work/repo/.ci/"
