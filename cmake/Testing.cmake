@@ -82,7 +82,7 @@ function(gradmeter_add_shards PROGRAM LABELS POLLS)
   set(long *MillionsOfElements* *PastTheCaches*/*_* *WithManyWorkers* *ABiggerLayer* *ErrorIsTheFormulas*
       ExpectedError.IsWhatEachCodecDoes ParameterServer.ChunksTravelUnderTheBackwardPass
       ParameterServer.ARunTakesNoLessThanTheForecast Population.FindsBetterModelsThanItBeganWith
-      Roofline.EveryInstructionSet* SimWorld.TwoHundredWorkers*)
+      Roofline.EveryInstructionSet* SimWorld.TwoHundredWorkers* VerdictCalibration.*)
   list(JOIN long ":" long)
   if(GRADMETER_SANITIZE)
     list(APPEND environment "GTEST_FILTER=-${long}")

@@ -11,10 +11,11 @@
 #include "core/format.hpp"
 #include "core/random.hpp"
 #include "importers/support.hpp"
+#include "support/sanitized.hpp"
 
 namespace gradmeter::importers {
 
-inline constexpr int logs_of_a_tool = 2000;
+inline constexpr int logs_of_a_tool = test::sanitized ? 200 : 2000;
 
 class Chance {
  public:
