@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Usage: conditions_test.sh GRADMETER MPIRUN. Runs each script that people start, with real ranks, under conditions that people have:
 # a language with decimal commas, a job's name with blanks and a comma, a small /dev/shm, a working directory that cannot be written.
-# All at once, which takes a quarter of the time; where that fails, under each alone, which says whose fault it is.
-# CONDITIONS in the environment: only these, of readonly comma name shm. Ends with 77 where none of them can be made.
+# The language, /dev/shm and the directory at once, which takes a third of the time; where that fails, under each alone, which says whose
+# fault it is. The name is that of a job of Slurm, where scripts go other ways, and for those scripts that make names of it.
+# CONDITIONS in the environment: only these, of readonly comma shm name. Ends with 77 where none of them can be made.
 # shellcheck disable=SC2016,SC2317  # for inner shells; functions called through their names
 # shellcheck source=tests/scripts/support.sh
 . "$(dirname "$0")/support.sh"
@@ -18,20 +19,27 @@ measured() { grep -l '"status":"ok"' "$1"/*.jsonl 2>/dev/null | wc -l; }
 
 # Each script, by a COMMAND that makes the condition. RESULTS is new for each.
 every_script() { # CONDITION COMMAND...
-  local condition=$1 script
+  local condition=$1
   shift
-  for script in jobs/{acceptance,allreduce,interconnect,kernels-all-nodes,links,precision,rank-counts,strong-scaling,weak-scaling}.sh; do
-    try env RESULTS="$work/$condition/${script##*/}" "${settings[@]}" "$@" timeout 150 bash "$script"
-    expect_equal "$condition: $script ends well: $(tail -n 4 <<<"$output")" 0 "$code"
-    [ "$(measured "$work/$condition/${script##*/}")" -gt 0 ] || expect_equal "$condition: $script has rows" some "none: $(tail -n 4 <<<"$output")"
-    [ -n "$(find "$work/$condition/${script##*/}" -name '*.html')" ] || expect_equal "$condition: $script has a page" one "none: $(tail -n 4 <<<"$output")"
-  done
+  run_jobs "$condition" acceptance,allreduce,interconnect,kernels-all-nodes,links,precision,rank-counts,strong-scaling,weak-scaling "$@"
   mkdir -p "$work/$condition/launches"
   try "$@" timeout 150 bash scripts/launches.sh 2 -- "$GRADMETER" allreduce --thread-ranks 2 --sizes 1K --algorithm ring --time-budget 1s \
     --out "$work/$condition/launches/all.jsonl"
   expect_equal "$condition: launches.sh ends well: $(tail -n 4 <<<"$output")" "0 2" "$code $(grep -c '"kind":"run"' "$work/$condition/launches/all.jsonl")"
   try "$@" timeout 150 bash scripts/virtual-cluster.sh 2 0 -- mpirun -np 2 "$GRADMETER" allreduce --sizes 1K --algorithm ring --time-budget 1s
   [ "$code" -eq 69 ] || expect_equal "$condition: virtual-cluster.sh ends well: $(tail -n 4 <<<"$output")" 0 "$code"
+}
+run_jobs() { # CONDITION NAME,... COMMAND...
+  local condition=$1 script
+  local names=${2//,/ }
+  shift 2
+  for script in $names; do
+    script=jobs/$script.sh
+    try env RESULTS="$work/$condition/${script##*/}" "${settings[@]}" "$@" timeout 150 bash "$script"
+    expect_equal "$condition: $script ends well: $(tail -n 4 <<<"$output")" 0 "$code"
+    [ "$(measured "$work/$condition/${script##*/}")" -gt 0 ] || expect_equal "$condition: $script has rows" some "none: $(tail -n 4 <<<"$output")"
+    [ -n "$(find "$work/$condition/${script##*/}" -name '*.html')" ] || expect_equal "$condition: $script has a page" one "none: $(tail -n 4 <<<"$output")"
+  done
 }
 
 # What makes a condition, as the words in the array `how` that go before a command; fails where it cannot be made.
@@ -67,7 +75,8 @@ check_comma() {
   [ "$code" -eq 69 ] || expect_contains "comma: both ways take twice 1.5 ms" "of 3000" "$output"
 }
 check_name() {
-  expect_equal "name: of its files" my_job__again.jsonl "$(cd "$work/${made[*]}/allreduce.sh" && echo *.jsonl)"
+  run_jobs name allreduce,interconnect,rank-counts "${how[@]}"
+  expect_equal "name: of its files" my_job__again.jsonl "$(cd "$work/name/allreduce.sh" && echo *.jsonl)"
 }
 check_shm() {
   local row
@@ -93,17 +102,18 @@ cp -r "$root/jobs" "$root/scripts" "$work/repo/"
 cd "$work/repo" || exit
 before=$(find . | sort)
 
-made=() all=()
-read -ra conditions <<<"${CONDITIONS:-readonly comma name shm}"
+made=() at_once=() all=()
+read -ra conditions <<<"${CONDITIONS:-readonly comma shm name}"
 for condition in "${conditions[@]}"; do
   "in_$condition" || continue
-  made+=("$condition") all+=("${how[@]}")
+  made+=("$condition")
+  [ "$condition" = name ] || at_once+=("$condition") all+=("${how[@]}")
 done
 [ ${#made[@]} -gt 0 ] || exit 77
-every_script "${made[*]}" "${all[@]}"
+[ ${#at_once[@]} -eq 0 ] || every_script "${at_once[*]}" "${all[@]}"
 for condition in "${made[@]}"; do
   "in_$condition"
-  [ "$failures" -eq 0 ] || [ ${#made[@]} -eq 1 ] || every_script "$condition" "${how[@]}"
+  [ "$failures" -eq 0 ] || [ "$condition" = name ] || [ ${#at_once[@]} -eq 1 ] || every_script "$condition" "${how[@]}"
   "check_$condition"
 done
 finish
