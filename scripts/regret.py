@@ -81,11 +81,12 @@ def judge(times, choose, transport):
     allowed = TRANSPORTS[transport]
     served = {k for t in times for k in t if k[0] != "auto" and (k[1] is None or k[1] in allowed)}
     candidates = {k for k in served if all(k in one for one in times)}
-    # Where buffers are private and sent as messages, auto's transport is mpi: then both transports have the same row.
-    auto = next((k for t in allowed for k in times[0] if k[0] == "auto" and k[1] == t and all(k in one for one in times)), None)
+    # Where buffers are private and sent as messages, auto's transport is mpi in all launches: then both transports have the same row.
+    # Where it is another, a launch without that row has none to judge: that of the other transport is another measurement.
+    auto = next((("auto", t) for t in allowed if any(("auto", t) in one for one in times)), None)
     if not candidates:
         return None
-    if auto is None:
+    if auto is None or not all(auto in one for one in times):
         return {}
     best = min(candidates, key=lambda k: max(t[k].seconds / min(t[c].seconds for c in candidates) for t in times[:choose]))
     timed = times[choose:]

@@ -65,6 +65,10 @@ done = judged([times(mpi_auto=2.0, ring=2.0)] * 5)
 check("plain allreduce mpi 4096: auto is slower than MPI, by 54 % at least" in done.stdout, "slower than MPI", done)
 done = judged([{("mpi", None): 1.0}] * 5)
 check(done.returncode == 1 and "plain allreduce auto 4096: auto has no row" in done.stdout, "a cell without auto is a miss", done)
+partly = {k: v for k, v in times().items() if k != ("auto", "shm")}
+done = judged([times()] * 3 + [partly] * 2)
+check(done.returncode == 1 and "plain allreduce auto 4096: auto has no row in every launch" in done.stdout and "1 cells on 2 ranks" in done.stdout,
+      "where a launch lacks auto over one transport, its row over another is not taken for it", done)
 without = {k: v for k, v in times(ring=0.5).items() if k[0] != "ring"}
 done = judged([times(ring=0.5)] * 4 + [without])
 check("2 times an algorithm was left out" in done.stdout, "an algorithm that a launch lacks is counted", done)

@@ -2,6 +2,7 @@
 // Measures a lower bound of a collective's time on one node: the time in which all ranks at once make the least memory
 // traffic that the collective needs.
 #pragma once
+#include <array>
 #include <map>
 #include <memory>
 #include <optional>
@@ -20,11 +21,12 @@
 
 namespace gradmeter::bench {
 
-/// The kind of memory traffic. copy: reads `count` elements and writes them. write: writes `count` elements; the
-/// elements that it reads are few, or the same for all ranks, so they may come from a shared cache. reduce: reads
-/// `count` elements and writes a share of them.
-enum class Traffic : std::uint8_t { none, copy, write, reduce };
-/// The name that the metric `limit` has for it: "memcpy", "write", "reduce".
+/// The kind of memory traffic. copy: reads `count` elements and writes them. update: reads `count` elements and writes
+/// them where they were; a copy takes longer where a line is loaded before it is overwritten. write: writes `count`
+/// elements; the elements that it reads are few, or the same for all ranks, so they may come from a shared cache.
+/// reduce: reads `count` elements and writes a share of them.
+enum class Traffic : std::uint8_t { none, copy, update, write, reduce };
+/// The name that the metric `limit` has for it: "memcpy", "update", "write", "reduce".
 std::string_view name(Traffic);
 
 struct LeastTraffic {
@@ -34,8 +36,9 @@ struct LeastTraffic {
 };
 
 /// The least traffic of one rank, for a collective on buffers of `count` elements:
-///   all-reduce, send-receive   a copy: all inputs are read once, and each rank writes a result of `count` elements
-///   all-to-all                 a copy of the blocks that move; in place the rank's own block does not move
+///   all-reduce, send-receive   a copy: all inputs are read once, and each rank writes a result of `count` elements; in
+///                              place an update, since a rank may write a result where it has just read the inputs
+///   all-to-all                 a copy; in place an update of the blocks that move, without the rank's own
 ///   reduce-scatter             a reduction: reads `count` elements (its block of every rank), writes a block
 ///   all-gather, broadcast      a write of the elements that the rank did not hold: out of place all elements; in place
 ///                              an all-gather leaves out the rank's own block, and a broadcast's root writes nothing
@@ -44,7 +47,8 @@ LeastTraffic least_traffic(allreduce::CollectiveKind, std::size_t count, std::si
                            bool is_root);
 
 /// Causes the least traffic, with the call's buffers, type and operation. `out` then holds no useful result, but its
-/// floats are normal numbers. In place, a copy goes from one half of the buffer to the other and back.
+/// floats are normal numbers. A long copy is made by memcpy or by streaming stores, whichever was faster so far: the
+/// rank's first two calls try one each.
 class LeastWork final : public allreduce::Collective {
  public:
   LeastWork(LeastTraffic t, std::size_t ranks) : traffic_(t), name_(bench::name(t.kind)), sources_(ranks) {}
@@ -53,8 +57,11 @@ class LeastWork final : public allreduce::Collective {
   bool advance() override { return true; }
 
  private:
+  void copy(std::byte* to, const std::byte* from, std::size_t bytes);
+
   LeastTraffic traffic_;
   std::string name_;
+  std::array<double, 2> fastest_s_{};  ///< of memcpy, and of streaming stores; 0: not tried yet
   std::vector<const std::byte*> sources_;
 };
 
