@@ -47,8 +47,8 @@ LeastTraffic least_traffic(allreduce::CollectiveKind, std::size_t count, std::si
                            bool is_root);
 
 /// Causes the least traffic, with the call's buffers, type and operation. `out` then holds no useful result, but its
-/// floats are normal numbers. A long copy is made by memcpy or by streaming stores, whichever was faster so far: the
-/// rank's first two calls try one each.
+/// floats are normal numbers. A long copy is made by memcpy or by streaming stores, whichever was faster so far;
+/// the rank's first calls try them in turn.
 class LeastWork final : public allreduce::Collective {
  public:
   LeastWork(LeastTraffic t, std::size_t ranks) : traffic_(t), name_(bench::name(t.kind)), sources_(ranks) {}
@@ -62,6 +62,7 @@ class LeastWork final : public allreduce::Collective {
   LeastTraffic traffic_;
   std::string name_;
   std::array<double, 2> fastest_s_{};  ///< of memcpy, and of streaming stores; 0: not tried yet
+  std::size_t long_copies_ = 0;        ///< calls that chose between the two
   std::vector<const std::byte*> sources_;
 };
 
