@@ -191,9 +191,10 @@ float TernaryScale(std::span<const float> x, double clip) {
   detail::TreeSum squares;
   auto most = hn::Zero(I32());
   const auto look = [&](const float* at) HWY_ATTR {
+    hwy::Prefetch(at + detail::sum_piece);
     for (std::size_t i = 0; i < line; i += lanes) most = hn::Max(most, magnitudes(at + i));
   };
-  // Memory serves reads in two places, taken in turn, faster than in one, and these without prefetches.
+  // Memory serves reads in two places, taken in turn, faster than in one.
   constexpr std::size_t level = 7, run = detail::sum_piece << level;
   std::size_t i = 0;
   for (; i + 2 * run <= x.size(); i += 2 * run) {
@@ -216,8 +217,7 @@ void TernaryEncode(std::span<const float> x, float scale, const detail::Draws& d
   // Short pieces: one whose numbers have two high words goes without vectors.
   constexpr std::size_t piece = 2048;
   for (std::size_t i = 0; i < x.size(); i += piece) {
-    encode_bucket<TernaryRule, Input::in_memory>(encoder, scale, x.subspan(i, std::min(piece, x.size() - i)), draws, i,
-                                                 codes + i / 4);
+    encode_bucket<TernaryRule>(encoder, scale, x.subspan(i, std::min(piece, x.size() - i)), draws, i, codes + i / 4);
   }
 }
 

@@ -306,7 +306,6 @@ HWY_INLINE float max_norm(const float* x, std::size_t n) {
   auto a = hn::Zero(I32()), b = a, c = a, d = a;
   std::size_t i = 0;
   for (; i + 4 * lanes <= n; i += 4 * lanes) {
-    for (std::size_t line = 0; line < 4 * lanes; line += 16) hwy::Prefetch(x + i + prefetch_distance + line);
     a = hn::Max(a, magnitudes(x + i));
     b = hn::Max(b, magnitudes(x + i + lanes));
     c = hn::Max(c, magnitudes(x + i + 2 * lanes));
@@ -500,24 +499,20 @@ HWY_INLINE void store_next(Rule, Coder& coder, const float* x, std::byte* to) {
   store_codes<Rule::bits>(coder.next_bytes(x), to);
 }
 
-/// Elements that lie in memory are prefetched while they are encoded; those in a cache need no prefetch.
-enum class Input { cached, in_memory };
-
-/// Writes the codes of n elements; n is a multiple of bucket_unit.
-template <class Rule, Input input, class Encoder, class Source>
+/// Writes the codes of n elements; n is a multiple of bucket_unit. What comes next is read from memory meanwhile, also
+/// for a bucket whose scale has to be known first: the search for that is too short to hide much of the reading.
+template <class Rule, class Encoder, class Source>
 HWY_INLINE void encode_units(const Encoder& encoder, const float* x, std::size_t n, const Source& draws,
                              std::byte* to) {
   const std::size_t step = hn::Lanes(U8());
   Coder<Rule, Encoder, Source> coder(encoder, draws);
   for (std::size_t i = 0; i < n; i += step) {
-    if constexpr (input == Input::in_memory) {
-      for (std::size_t line = 0; line < step; line += 16) hwy::Prefetch(x + i + prefetch_distance + line);
-    }
+    for (std::size_t line = 0; line < step; line += 16) hwy::Prefetch(x + i + prefetch_distance + line);
     store_next(Rule(), coder, x + i, to + i / 8 * Rule::bits);
   }
 }
 
-template <class Rule, Scaling scaling, Input input>
+template <class Rule, Scaling scaling>
 HWY_INLINE void encode_scaled(detail::Coefficients rule, std::span<const float> x, detail::DrawKeys keys,
                               std::uint32_t low, std::byte* to) {
   const VectorEncoder<scaling> encoder(rule);
@@ -530,7 +525,7 @@ HWY_INLINE void encode_scaled(detail::Coefficients rule, std::span<const float> 
   for (bool is_tail = false;; is_tail = true) {
     const std::size_t n = is_tail ? bucket_unit : x.size() - rest;
     for_each_run<Rule>(n, keys, low, [&](std::size_t at, std::size_t count, const auto& draws) HWY_ATTR {
-      encode_units<Rule, input>(encoder, from + at, count, draws, to + at / 8 * Rule::bits);
+      encode_units<Rule>(encoder, from + at, count, draws, to + at / 8 * Rule::bits);
     });
     if (is_tail) break;
     if (rest == 0) return;
@@ -544,7 +539,7 @@ HWY_INLINE void encode_scaled(detail::Coefficients rule, std::span<const float> 
 }
 
 /// `largest`: a magnitude that no element of x exceeds, where the rule does not compare.
-template <class Rule, Input input = Input::cached>
+template <class Rule>
 HWY_INLINE void encode_bucket(detail::Coefficients rule, float largest, std::span<const float> x,
                               const detail::Draws& draws, std::size_t at, std::byte* to) {
   if (Rule::random && draws.crosses(at, x.size())) {  // happens once in 2^32 elements
@@ -554,9 +549,9 @@ HWY_INLINE void encode_bucket(detail::Coefficients rule, float largest, std::spa
   const detail::DrawKeys keys = draws.keys(at);
   const auto low = static_cast<std::uint32_t>(draws.number(at));
   if (scaling_for<Rule>(rule, largest) == Scaling::direct) {
-    encode_scaled<Rule, Scaling::direct, input>(rule, x, keys, low, to);
+    encode_scaled<Rule, Scaling::direct>(rule, x, keys, low, to);
   } else {
-    encode_scaled<Rule, Scaling::general, input>(rule, x, keys, low, to);
+    encode_scaled<Rule, Scaling::general>(rule, x, keys, low, to);
   }
 }
 
