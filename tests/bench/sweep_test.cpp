@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <set>
+#include <thread>
 
 #include "core/error.hpp"
 #include "runtime/clock.hpp"
@@ -22,11 +24,15 @@ core::Point row(std::int64_t ranks, core::Status status = core::Status::ok) {
 
 struct Told {
   std::vector<std::int64_t> measured = {}, kept = {};
+  std::vector<std::size_t> groups = {};
   RowListener listener() {
     const auto into = [](std::vector<std::int64_t>& to) {
       return [&to](const core::Point& p) { to.push_back(p.factors[core::Factor::ranks].get<std::int64_t>()); };
     };
-    return {.measured = into(measured), .kept = into(kept), .progress = {}};
+    return {.group_measured = [this](std::size_t points) { groups.push_back(points); },
+            .measured = into(measured),
+            .kept = into(kept),
+            .progress = {}};
   }
 };
 
@@ -91,7 +97,7 @@ TEST(SweepRows, TheTimeRunsFromTheBeginOfTheLaunch) {
   EXPECT_EQ(late.share(core::Seconds{5}).value, 0) << "never negative";
 }
 
-TEST(SweepRows, ABudgetThatCannotBeKeptIsSaidOnceAndRefusedWhereItMustBeKept) {
+TEST(SweepRows, ABudgetThatCannotBeKeptIsSaidAndRefusedWhereItMustBeKept) {
   std::vector<std::string> said;
   const FinishedRows none;
   RowListener listener;
@@ -102,14 +108,42 @@ TEST(SweepRows, ABudgetThatCannotBeKeptIsSaidOnceAndRefusedWhereItMustBeKept) {
   EXPECT_TRUE(said.empty());
   rows.foresee({7}, "two points");
   rows.foresee({9}, "two points");
-  EXPECT_EQ(said,
-            std::vector<std::string>{"a time budget of 10.0 s cannot be kept: it needs at least 11.0 s (two points)"});
+  const std::string first = "a time budget of 10.0 s cannot be kept: it needs at least 11.0 s (two points)";
+  EXPECT_EQ(said, std::vector<std::string>{first});
   auto strict = began_earlier;
   strict.must_be_kept = true;
   EXPECT_THROW(SweepRows(none, listener, peers, strict).foresee({7}, "two points"), core::UsageError);
   EXPECT_EQ(said.size(), 1u);
   SweepRows(none, listener, peers, {}).foresee({1e9}, "no budget");
   EXPECT_EQ(said.size(), 1u);
+  rows.foresee({20}, "all points");
+  ASSERT_EQ(said.size(), 2u) << "half as long again as was said";
+  EXPECT_EQ(said[1], "a time budget of 10.0 s cannot be kept: it needs at least 24.0 s (all points)");
+}
+
+TEST(SweepRows, ABudgetThatIsUsedUpTooEarlyIsSaidWithTheTimeThatTheRunWillTake) {
+  std::vector<std::string> said;
+  const FinishedRows none;
+  RowListener listener;
+  listener.warning = [&](const std::string& line) { said.push_back(line); };
+  const auto after_one_of_four = [&](double budget) {
+    said.clear();
+    SweepRows rows(none, listener, peers, TimeBudget{core::Seconds{budget}});
+    rows.start(4);
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    rows.group_measured(1);
+    return said;
+  };
+  ASSERT_EQ(after_one_of_four(0.001).size(), 1u);
+  EXPECT_TRUE(
+      said[0].starts_with("the time budget of 1.00 ms is used up, and 3 of 4 points are still to be measured; if "
+                          "they take as long as those before, the run takes "))
+      << said[0];
+  EXPECT_TRUE(after_one_of_four(1000).empty()) << "later points get less time";
+  SweepRows last(none, listener, peers, TimeBudget{core::Seconds{0}});
+  last.start(1);
+  last.group_measured(1);
+  EXPECT_TRUE(said.empty()) << "nothing is left to be measured";
 }
 
 TEST(SweepRows, AllPeersTakeTheFirstOnesShare) {
@@ -216,6 +250,7 @@ TEST(RunSweep, RowsOfAnEarlierRunAreShownInTheirPlacesAndNotMeasuredAgain) {
   EXPECT_EQ(fake.measured, (Numbers{1, 4}));
   EXPECT_EQ(told.kept, (Numbers{2, 3}));
   EXPECT_EQ(told.measured, (Numbers{1, 4}));
+  EXPECT_EQ(told.groups, (std::vector<std::size_t>{1, 0, 1})) << "kept rows were not measured";
   EXPECT_EQ(fake.completed, 4) << "kept rows too";
   EXPECT_EQ(fake.shares.size(), 2u) << "a group that is all kept is not prepared";
 }

@@ -13,6 +13,8 @@ TOO_MUCH = {
     "allreduce": ("-b", "8", "-e", "1M", "-f", "2", "--algorithm", "ring,direct,swing,bcube", "--thread-ranks", "2"),
     "infer": ("--model", "mlp", "--batch", "1", "--epochs", "20"),
 }
+SAID = re.compile(r"(?:it needs at least|the run takes) ([\d.]+) (ms|s|min|h)\b")
+SECONDS = {"ms": 1e-3, "s": 1, "min": 60, "h": 3600}
 # Preparing and checking these takes a good part of the time. The share that samples had was all of it once.
 KEPT = {
     "allreduce": ("-b", "1M", "-e", "16M", "-f", "2", "--algorithm", "ring,direct", "--thread-ranks", "2"),
@@ -28,13 +30,16 @@ def refused(test):
         test.check(not re.search(r"(?m)^\[[1-9]", done.err), f"{command}: before the first point", done)
 
 
-def said_once(test):
+def said(test):
     done = test.run("allreduce", *TOO_MUCH["allreduce"], "--time-budget", "1s")
     lines = done.err.splitlines()
-    said = [i for i, line in enumerate(lines) if LINE.fullmatch(line)]
+    told = [(i, SAID.search(line)) for i, line in enumerate(lines) if line.startswith("gradmeter:")]
     first = next((i for i, line in enumerate(lines) if line.startswith("[1/")), 0)
-    test.check(done.code == 0 and len(said) == 1 and said[0] < first,
-               "without --strict it is said once, before the first point, and everything is measured", done)
+    test.check(done.code == 0 and told and all(match for _, match in told) and told[0][0] < first,
+               "without --strict it is said before the first point, and everything is measured", done)
+    seconds = [float(match[1]) * SECONDS[match[2]] for _, match in told if match]
+    test.check(all(later >= 1.4 * before for before, later in zip(seconds, seconds[1:])),
+               f"it is said again where the run takes half as long again: {seconds}", done)
 
 
 def half_is_left(test):
@@ -56,7 +61,7 @@ def kept(test):
 
 def body(test):
     refused(test)
-    said_once(test)
+    said(test)
     half_is_left(test)
     kept(test)
 

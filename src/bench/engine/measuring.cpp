@@ -120,6 +120,14 @@ Format read_format(const Flags& f) {
   return f.on("csv") ? Format::csv : f.on("json") ? Format::json : Format::table;
 }
 
+namespace {
+std::string rough_text(core::Seconds s) {
+  constexpr double minute = 60, hour = 3600;
+  if (s.value < 1.5 * minute) return fmt::format("{:.0f} s", s.value);
+  return s.value < 1.5 * hour ? fmt::format("{:.0f} min", s.value / minute) : fmt::format("{:.1f} h", s.value / hour);
+}
+}  // namespace
+
 void RowOutput::head(const core::RunInfo& info) const {
   if (format_ == Format::json) core::print("{}\n", core::to_json_line(info));
   if (format_ == Format::csv) core::print("{}", printers_.csv.header());
@@ -129,9 +137,10 @@ void RowOutput::head(const core::RunInfo& info) const {
 RowListener RowOutput::listener() {
   return {.planned =
               [this](std::size_t points, std::size_t kept) {
-                planned_ = points + kept;
+                planned_ = points + kept, kept_ = kept;
                 if (writer_) writer_->append(core::make_plan(points, kept));
               },
+          .group_measured = [this](std::size_t points) { measured_ += points, measured_at_ = runtime::host_clock(); },
           .measured =
               [this](const core::Point& p) {
                 if (writer_) writer_->append(p);
@@ -141,13 +150,12 @@ RowListener RowOutput::listener() {
               },
           .kept =
               [this](const core::Point& p) {
-                ++kept_;
                 counts_.keep();
                 show(p);
               },
           .progress =
               [this](const std::string& now) {
-                progress_.update(points_.size(), now);
+                progress_.update(points_.size(), time_left(), now);
                 if (std::exchange(begun_, true)) return;
                 say(now);
               },
@@ -160,20 +168,17 @@ RowListener RowOutput::listener() {
 
 void RowOutput::say(const std::string& text) {
   if (progress_.shown()) return;
+  const auto left = time_left();
   core::print(stderr, "[{}{}] {}{}\n", points_.size(), planned_ > 0 ? fmt::format("/{}", planned_) : "",
-              core::printable(text), time_left());
+              core::printable(text), left ? fmt::format(" · {} left", rough_text(*left)) : "");
 }
 
-/// The rest takes as long a point as what this run has measured; before that nothing is known.
-std::string RowOutput::time_left() const {
-  const std::size_t measured = points_.size() - kept_;
-  if (measured == 0 || points_.size() >= planned_) return "";
-  const double each = (runtime::host_clock() - begin_) / static_cast<double>(measured);
-  const double left = each * static_cast<double>(planned_ - points_.size());
-  constexpr double minute = 60, hour = 3600;
-  if (left < 1.5 * minute) return fmt::format(" · {:.0f} s left", left);
-  return left < 1.5 * hour ? fmt::format(" · {:.0f} min left", left / minute)
-                           : fmt::format(" · {:.1f} h left", left / hour);
+/// The rest takes as long a point as the groups that this run has measured; before the first nothing is known.
+std::optional<core::Seconds> RowOutput::time_left() const {
+  if (measured_ == 0 || kept_ + measured_ >= planned_) return {};
+  const double each = (measured_at_ - begin_) / static_cast<double>(measured_);
+  const double rest = each * static_cast<double>(planned_ - kept_ - measured_);
+  return core::Seconds{std::max(0.0, rest - (runtime::host_clock() - measured_at_))};
 }
 
 void RowOutput::finish() {
@@ -190,7 +195,7 @@ void RowOutput::close(const Invocation& invocation, std::optional<analysis::Find
 
 void RowOutput::show(const core::Point& p) {
   points_.push_back(p);
-  progress_.update(points_.size(), "");
+  progress_.update(points_.size(), time_left(), "");
   if (format_ == Format::json) core::print("{}\n", core::to_json_line(p, run_id_));
   if (format_ == Format::csv) core::print("{}", printers_.csv.row(p));
   if (format_ == Format::table && printers_.live) {

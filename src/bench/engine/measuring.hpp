@@ -93,7 +93,7 @@ class RowOutput {
   /// Prints a line about progress to standard error, but only if no terminal shows a progress line. In pipes and in
   /// logs of schedulers there is no other sign of life; standard output is for results only.
   void say(const std::string& text);
-  std::string time_left() const;
+  std::optional<core::Seconds> time_left() const;
 
   Format format_;
   RowPrinters printers_;
@@ -103,10 +103,11 @@ class RowOutput {
   runtime::Progress& progress_;
   std::vector<core::Point> points_;
   PointCounts counts_;
-  /// Number of planned points (0: unknown); number of shown points that were kept from an earlier run.
-  std::size_t planned_ = 0, kept_ = 0;
-  bool begun_ = false;  ///< the text for the first point was printed
+  std::size_t planned_ = 0, kept_ = 0;  ///< [points] planned, 0: unknown; kept from an earlier run
+  bool begun_ = false;                  ///< the text for the first point was printed
   double begin_ = runtime::host_clock();
+  std::size_t measured_ = 0;  ///< [points], some of which may not be shown yet
+  double measured_at_ = 0;    ///< when the last of these was measured, by the host clock [s]
 };
 
 // The course of every command that measures: device, result file, rows as they come, tables, conclusions, exit code.

@@ -67,12 +67,30 @@ void SweepRows::foresee_here(core::Seconds needs, const std::string& why) {
   if (const auto needed = whole(needs); is_news(needed)) refuse_budget(needed, why);
 }
 
+void SweepRows::group_measured(std::size_t points) {
+  measured_ += points;
+  if (!peers_.is_first) return;
+  if (listener_.group_measured) listener_.group_measured(points);
+  const std::size_t rest = left_ - std::min(left_, points);
+  if (!budget_ || rest == 0 || left().value > 0) return;
+  const double each = (runtime::host_clock() - begin_) / static_cast<double>(measured_);
+  const core::Seconds expected = whole({each * static_cast<double>(rest)});
+  if (!is_news(expected)) return;
+  warn(expected, fmt::format("the time budget of {} is used up, and {} of {} points are still to be measured; if they "
+                             "take as long as those before, the run takes {}",
+                             core::to_text(budget_->all), rest, measured_ + rest, core::to_text(expected)));
+}
+
+void SweepRows::warn(core::Seconds whole, const std::string& line) {
+  said_ = whole;
+  if (peers_.is_first && listener_.warning) listener_.warning(line);
+}
+
 void SweepRows::refuse_budget(core::Seconds whole, const std::string& why) {
-  warned_ = true;
   const auto line = fmt::format("a time budget of {} cannot be kept: it needs at least {} ({})",
                                 core::to_text(budget_->all), core::to_text(whole), why);
   if (budget_->must_be_kept) throw core::UsageError(line);
-  if (peers_.is_first && listener_.warning) listener_.warning(line);
+  warn(whole, line);
 }
 
 void take_turns(std::uint64_t seed, std::span<const Turn> turns, const std::function<bool(bool enough)>& is_over) {
@@ -130,6 +148,7 @@ std::size_t run_sweep(Experiment& experiment, const RoundPeers& peers, const Fin
     if (std::any_of(first, last, [](auto* p) { return p->is_due(); })) {
       for_points([&] { return text_of({first, last}); }, [&] { experiment.measure((*first)->group, rows); });
     }
+    rows.group_measured(static_cast<std::size_t>(std::count_if(first, last, [](auto* p) { return !p->kept; })));
     for (; first != last; ++first) emit(experiment, **first, rows);
   }
   peers.stop_if_interrupted();

@@ -38,6 +38,8 @@ struct TimeBudget {
 struct RowListener {
   /// Called before the first point, with the number of new rows to come and the number of rows that are kept.
   std::function<void(std::size_t points, std::size_t kept)> planned = {};
+  /// Called when a group has been measured, with the number of its new rows, which come next.
+  std::function<void(std::size_t points)> group_measured = {};
   std::function<void(const core::Point&)> measured;  ///< called with each new row, which is to be stored
   std::function<void(const core::Point&)> kept;      ///< called with each row of an earlier run, which is only shown
   std::function<void(const std::string& now)> progress;  ///< called with what is measured now
@@ -77,7 +79,10 @@ class SweepRows {
 
   SweepPoint point(std::string experiment, core::Factors, std::size_t group) const;
   /// points: the number of points that have no row yet and share the budget.
-  void start(std::size_t points) { left_ = points; }
+  void start(std::size_t points) { left_ = points, begin_ = runtime::host_clock(); }
+  /// To be called when a group of so many points without a row has been measured, before these are emitted. Warns if
+  /// the budget is used up before the last group, and says how long the run will take.
+  void group_measured(std::size_t points);
   /// The row of an earlier run, or of this one; null: none.
   const core::Point* finished(const core::Factors&) const;
   /// Shows an earlier row without counting it.
@@ -89,9 +94,9 @@ class SweepRows {
   core::Seconds share(core::Seconds usual) const;
   /// The rest of the budget by this rank's clock; there must be a budget.
   core::Seconds left() const;
-  /// Warns, once, if the budget cannot be kept. needs: the least time that the rest of the sweep will take from now on,
-  /// as the first peer knows it. why: what takes so long, as text. Errors: UsageError on all peers in place of the
-  /// warning, if the budget must be kept.
+  /// Warns if the budget cannot be kept, and again if the sweep needs half as long again as was said. needs: the least
+  /// time that the rest of the sweep will take from now on, as the first peer knows it. why: what takes so long, as
+  /// text. Errors: UsageError on all peers in place of the warning, if the budget must be kept.
   void foresee(core::Seconds needs, const std::string& why);
   /// As `foresee`, but called on the first peer alone, while the others wait.
   void foresee_here(core::Seconds needs, const std::string& why);
@@ -101,15 +106,20 @@ class SweepRows {
  private:
   /// The time of the whole launch if the rest takes `needs`.
   core::Seconds whole(core::Seconds needs) const;
-  bool is_news(core::Seconds whole) const { return !warned_ && whole.value > budget_->all.value; }
+  bool is_news(core::Seconds whole) const {
+    return said_ ? whole.value > 1.5 * said_->value : whole.value > budget_->all.value;
+  }
   void refuse_budget(core::Seconds whole, const std::string& why);
+  void warn(core::Seconds whole, const std::string& line);
 
   FinishedRows finished_;
   const RowListener& listener_;
   const RoundPeers& peers_;
   std::optional<TimeBudget> budget_;
-  bool warned_ = false;  ///< valid on the first peer
-  std::size_t left_ = 0, wrong_ = 0;
+  std::optional<core::Seconds> said_;  ///< how long the last warning said that the run takes; valid on the first peer
+  std::size_t left_ = 0, wrong_ = 0;   ///< [points]
+  double begin_ = 0;                   ///< begin of the first group by the host clock [s]
+  std::size_t measured_ = 0;           ///< [points] since then
 };
 
 /// The base of everything that is measured by a sweep. All calls are collective over the sweep's peers, which take the

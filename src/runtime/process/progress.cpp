@@ -74,11 +74,7 @@ class NoStopOnOutput {
 
 std::string progress_line(const ProgressState& state, std::size_t columns) {
   std::string line = fmt::format("{}/{} {}", state.done, state.total, state.what);
-  if (state.done > 0) {
-    const std::size_t rest = state.total - std::min(state.total, state.done);
-    line += fmt::format(
-        " · {} left", core::clock_text(state.elapsed * (static_cast<double>(rest) / static_cast<double>(state.done))));
-  }
+  if (state.left) line += fmt::format(" · {} left", core::clock_text(*state.left));
   if (!state.now_doing.empty()) line += " · " + core::printable(state.now_doing);
   // The last column stays free: some terminals wrap when it is written.
   return cut_to(line, columns > 0 ? columns - 1 : 0);
@@ -87,15 +83,11 @@ std::string progress_line(const ProgressState& state, std::size_t columns) {
 Progress::Progress(std::string what, std::size_t total, bool enabled, int descriptor)
     : what_(std::move(what)), total_(total), terminal_(enabled ? find_terminal(descriptor) : Descriptor()) {}
 
-void Progress::update(std::size_t done, std::string_view now_doing) {
+void Progress::update(std::size_t done, std::optional<core::Seconds> left, std::string_view now_doing) {
   if (!terminal_) return;
   const auto now = Clock::now();
   if (now < next_) return;
-  const ProgressState state{.what = what_,
-                            .done = done,
-                            .total = total_,
-                            .elapsed = {std::chrono::duration<double>(now - start_).count()},
-                            .now_doing = now_doing};
+  const ProgressState state{.what = what_, .done = done, .total = total_, .left = left, .now_doing = now_doing};
   draw(std::string(erase) + progress_line(state, columns_of(terminal_.get())));
   drawn_ = true;
   next_ = now + shortest_gap;

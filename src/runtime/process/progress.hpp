@@ -3,6 +3,7 @@
 #pragma once
 #include <chrono>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -14,12 +15,11 @@ namespace gradmeter::runtime {
 struct ProgressState {
   std::string_view what;  ///< plural name of what is counted: "points"
   std::size_t done = 0, total = 0;
-  core::Seconds elapsed;
-  std::string_view now_doing;  ///< may come from a user's file, so control characters are made visible
+  std::optional<core::Seconds> left = {};  ///< nothing: not known yet
+  std::string_view now_doing;              ///< may come from a user's file, so control characters are made visible
 };
 
-/// "12/24 points · 01:10 left · sync ring 4 ranks", shortened to fewer than `columns` columns. The time left assumes
-/// that the rest goes as fast as the part that is done; it is left out until something is done.
+/// "12/24 points · 01:10 left · sync ring 4 ranks", shortened to fewer than `columns` columns.
 std::string progress_line(const ProgressState& state, std::size_t columns);
 
 /// Draws on the terminal behind standard error, if there is one and `enabled`; otherwise every call does nothing. Under
@@ -32,7 +32,7 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  void update(std::size_t done, std::string_view now_doing);
+  void update(std::size_t done, std::optional<core::Seconds> left, std::string_view now_doing);
   /// Empties the line, so that a result can be printed. The next update draws again, after a tenth of a second.
   void clear();
   /// Clears the line for good.
@@ -45,7 +45,7 @@ class Progress {
   using Clock = std::chrono::steady_clock;
   std::string what_;
   std::size_t total_;
-  Clock::time_point start_ = Clock::now(), next_ = start_;
+  Clock::time_point next_ = Clock::now();
   Descriptor terminal_;
   bool drawn_ = false;
 };
