@@ -56,6 +56,7 @@ def table_and_file(test):
                set(), "FLOP/s are 2mnk by the median")
     test.check(all((p["metrics"]["operand_sets"] > 1) == (p["factors"]["cache"] == "cold") for p in points),
                "cold rotates through sets of operands, hot has one")
+    test.check(done.err.startswith("[0] roofline: "), "the roofline takes seconds, and is announced", done)
     test.check("roofline of the slowest rank" in done.out and "implementation" in done.out, "the head and the columns",
                done)
     for p, cells in zip(sorted(points, key=lambda p: (precisions.index(p["factors"]["precision"]),

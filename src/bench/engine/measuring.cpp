@@ -156,8 +156,10 @@ RowListener RowOutput::listener() {
           .progress =
               [this](const std::string& now) {
                 progress_.update(points_.size(), time_left(), now);
-                if (std::exchange(begun_, true)) return;
-                say(now);
+                // What is measured now is worth a line only where rows are slow to come.
+                constexpr double slow = 2, silence = 10;  // [s]
+                const double at = runtime::host_clock(), last = std::exchange(progress_at_, at);
+                if (at - last >= slow || at - said_at_ >= silence) say(now);
               },
           .warning =
               [this](const std::string& line) {
@@ -168,6 +170,7 @@ RowListener RowOutput::listener() {
 
 void RowOutput::say(const std::string& text) {
   if (progress_.shown()) return;
+  said_at_ = runtime::host_clock();
   const auto left = time_left();
   core::print(stderr, "[{}{}] {}{}\n", points_.size(), planned_ > 0 ? fmt::format("/{}", planned_) : "",
               core::printable(text), left ? fmt::format(" · {} left", rough_text(*left)) : "");

@@ -2,6 +2,7 @@
 // The parts that all commands that measure share: their course, the output of rows, and the lines below their tables.
 #pragma once
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -104,7 +105,8 @@ class RowOutput {
   std::vector<core::Point> points_;
   PointCounts counts_;
   std::size_t planned_ = 0, kept_ = 0;  ///< [points] planned, 0: unknown; kept from an earlier run
-  bool begun_ = false;                  ///< the text for the first point was printed
+  /// When `progress` was called last, and when a line was printed for it or for a row, by the host clock [s].
+  double progress_at_ = -std::numeric_limits<double>::infinity(), said_at_ = 0;
   double begin_ = runtime::host_clock();
   std::size_t measured_ = 0;  ///< [points], some of which may not be shown yet
   double measured_at_ = 0;    ///< when the last of these was measured, by the host clock [s]

@@ -57,6 +57,7 @@ class KernelSweep final : public Experiment {
     }
     // Seconds, which rows that need no measurement do not pay for.
     if (std::ranges::any_of(entries_, &Entry::is_due)) {
+      rows.progress("roofline: the peaks of arithmetic and of memory");
       limits_ = std::make_unique<KernelLimits>(session_, c_, options_.threads, at_.ranks_per_node);
       foresee_all();
       form_groups();
