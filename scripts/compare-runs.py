@@ -4,7 +4,8 @@
 bits of training (losses, accuracies), errors and wrong elements of collectives and codecs, bytes sent and predicted,
 plans, decisions and lists. Times are not compared.
 
-usage: scripts/compare-runs.py SIDE [SIDE] [--only PART ...] [--ranks 1,2,3,4] [--mpiexec mpiexec] [--at-once N]
+usage: scripts/compare-runs.py SIDE [SIDE] [--only PART ...] [--ranks 1,2,3,4] [--ignore KEY ...]
+                               [--mpiexec mpiexec] [--at-once N]
 SIDE is the path of a gradmeter, with '@threads' after it for ranks as threads: build/ci/gradmeter@threads. One alone only has to
 end well, as under the thread sanitizer.
 Parts: train, meshes, codecs, optimizers, allreduce, collectives, scale, plans, kernels, codec-errors.
@@ -28,6 +29,7 @@ TRAIN = ["--model", "mlp:784-24-16-10", "--batch", "12", "--threads", "1", "--st
 NEW_FACTORS = ("ranks_as",)  # keys that an older program does not write
 # What it sends in a step depends on how many steps the budget of a point had room for.
 PACED_STRATEGIES = ("adacomm",)
+IGNORED = set()  # --ignore
 BITS = ("loss", "accuracy", "step", "epoch", "error", "error_expected", "error_bound", "wrong", "wire_bits",
         "bytes_sent_total", "bytes_sent_per_rank_max", "bytes_predicted", "bytes_inter_node", "baseline_ranks",
         "baseline_batch", "implementation")
@@ -64,7 +66,7 @@ def identity(row):
 
 
 def bits(row):
-    found = {k: row["metrics"][k] for k in compared(row) if k in row["metrics"]}
+    found = {k: row["metrics"][k] for k in compared(row) if k in row["metrics"] and k not in IGNORED}
     if str(found.get("implementation", "")).startswith("gradmeter "):
         found["implementation"] = "gradmeter"  # of any version
     return {**found, "status": row["status"], "reason": row["reason"]}
@@ -189,12 +191,14 @@ def main():
     parser.add_argument("sides", nargs="+")
     parser.add_argument("--only", nargs="*", default=list(PARTS), choices=list(PARTS))
     parser.add_argument("--ranks", default="1,2,3,4")
+    parser.add_argument("--ignore", nargs="*", default=[], choices=BITS, help="metrics that are not compared")
     parser.add_argument("--names", default="", help="codecs, instead of all")
     parser.add_argument("--at-once", type=int, default=1, help="cases side by side: launchers wait for most of their time")
     parser.add_argument("--mpiexec", default=os.environ.get("MPIEXEC", "mpiexec"))
     options = parser.parse_args()
     if len(options.sides) > 2:
         parser.error("two sides at most")
+    IGNORED.update(options.ignore)
     sides = [Side(s, options.mpiexec) for s in options.sides]
     listed = listed_names(sides[0].program)
     listed["names"] = [n for n in options.names.split(",") if n]

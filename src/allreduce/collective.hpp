@@ -23,8 +23,8 @@ struct TensorPart {
   std::size_t rows = 0, columns = 0;
 };
 
-/// The changes that a codec makes to this rank's contribution: error feedback adds the residual, and what is lost or
-/// kept back is subtracted. Up to the rounding of fp32, the result is the sum over ranks of contribution plus
+/// What a codec in effect adds to this rank's contribution: the residual of error feedback, less what is lost or kept
+/// back. Up to the rounding of fp32, the result is the sum over ranks of contribution plus
 /// difference (divided by the ranks, for an average).
 struct CodingDifference {
   std::span<float> values = {};
@@ -100,7 +100,7 @@ using CodecState = std::shared_ptr<void>;
 inline void wait_before_end(runtime::Queue& queue) noexcept {
   try {
     queue.synchronise();
-  } catch (...) {  // NOLINT(bugprone-empty-catch): of an abandoned call
+  } catch (...) {  // NOLINT(bugprone-empty-catch): an abandoned call's errors do not matter
   }
 }
 
@@ -110,14 +110,14 @@ class Collective {
   virtual const std::string& name() const = 0;
   /// The name of the algorithm that serves a call of `bytes` bytes; a selection gives the one that it chooses.
   virtual const std::string& serves(std::uint64_t bytes) const { return (void)bytes, name(); }
-  /// True where `Call::in` and `Call::out` must be buffers of the queue's device. Otherwise they are host memory, or
-  /// the host addresses at which transports reach a device's buffers.
+  /// True where a call's buffers are given as buffers of the queue's device. False: as host addresses, of host memory
+  /// or of the copies at which transports reach a device's buffers.
   virtual bool takes_device_memory() const { return false; }
-  /// True where a call reads its input from the device's memory and leaves the result there (perhaps by copies through
-  /// host memory, as StagedCollective makes them). False where it works on a copy of the device's buffers, at
-  /// addresses that transports reach: the caller copies the device's memory there before the call
-  /// (`Queue::to_transport`), and back after it (`from_transport`).
-  virtual bool reads_device() const { return false; }
+  /// True where the collective itself takes its input from the device's memory and brings the result there, perhaps
+  /// through host memory as StagedCollective does. False where it works on a copy of the device's buffers that
+  /// transports reach: the caller updates that before the call (`Queue::to_transport`), and copies it back after it
+  /// (`from_transport`).
+  virtual bool works_on_device_memory() const { return false; }
   /// Registers buffers with a library, which then moves them without a copy (AlgorithmInfo::registers_buffers). The
   /// buffers are in memory of runtime::map_registrable and stay until the collective ends. All ranks register equal
   /// buffers, or none. Call it only between calls.

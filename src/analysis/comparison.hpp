@@ -25,10 +25,10 @@ struct RatioEstimate {
 /// Errors: UsageError for an empty side and for a value that is not positive and finite.
 RatioEstimate estimate_ratio(std::span<const double> a, std::span<const double> b);
 
-/// exp(mean log). Errors: as of `estimate_ratio`.
+/// exp(mean log). Errors: those of `estimate_ratio`.
 double geometric_mean(std::span<const double> values);
 
-/// The geometric mean of a side's launches with its 95 % interval: Student's t of the logarithms. Errors: as of
+/// The geometric mean of a side's launches with its 95 % interval: Student's t of the logarithms. Errors: those of
 /// `estimate_ratio`, and for a single launch.
 Estimate launch_interval(std::span<const double> values);
 
@@ -74,8 +74,8 @@ struct Comparison {
 Comparison compare(const Side& a, const Side& b, const Selection&, double tolerance);
 
 /// The reason why a point's ratio is not shown to be at least `bar`: the 95 % interval lies below the bar, contains it
-/// or is unknown, the point is missing, or the second side has a launch that failed or is not trusted. Empty: the whole
-/// interval lies above the bar, and nothing else is the matter.
+/// or is unknown, the point is missing, or the second side has a launch that failed or is not trusted. Empty: none of
+/// these; the whole interval is at or above the bar.
 std::optional<std::string> why_below(const ComparedPoint&, double bar);
 
 }  // namespace gradmeter::analysis

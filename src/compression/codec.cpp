@@ -41,16 +41,17 @@ namespace {
 constexpr std::size_t usual_tile = 2048;  // sum and codes fit in an L1 cache, with room for what is prefetched
 constexpr std::size_t largest_tile = 65536;
 
-/// Offsets of a tile's scales and codes in a wire of n elements, and of its codes in a wire of its own.
+/// Where a tile's scales and codes lie in the wire of n elements and how long they are, and where its codes begin in a
+/// wire of the tile alone [bytes].
 struct TileParts {
-  std::size_t scales_at, scales, codes_at, codes, own_codes_at;
+  std::size_t scales_at, scale_bytes, codes_at, code_bytes, own_codes_at;
 };
 TileParts parts_of(const WireLayout& l, std::size_t n, std::size_t first, std::size_t count) {
   const std::size_t buckets = (count + l.bucket - 1) / l.bucket;
   return {.scales_at = first / l.bucket * l.scale_width,
-          .scales = buckets * l.scale_width,
+          .scale_bytes = buckets * l.scale_width,
           .codes_at = l.scales(n) + first / 8 * l.bits,
-          .codes = first + count == n ? code_bytes(count, l.bits) : count / 8 * l.bits,
+          .code_bytes = first + count == n ? code_bytes(count, l.bits) : count / 8 * l.bits,
           .own_codes_at = l.scales(count)};
 }
 
@@ -96,12 +97,12 @@ void Reducer::run_tile(std::span<const std::span<const std::byte>> wires, std::s
   RandomDraw tile_draw = draw;
   tile_draw.first += first;
   codec_.encode(sum, wire_.data(), tile_draw);
-  if (p.scales > 0) std::memcpy(out + p.scales_at, wire_.data(), p.scales);
+  if (p.scale_bytes > 0) std::memcpy(out + p.scales_at, wire_.data(), p.scale_bytes);
   const std::byte* const codes = wire_.data() + p.own_codes_at;
   if (streams) {
-    core::copy_streaming(out + p.codes_at, codes, p.codes);
+    core::copy_streaming(out + p.codes_at, codes, p.code_bytes);
   } else {
-    std::memcpy(out + p.codes_at, codes, p.codes);
+    std::memcpy(out + p.codes_at, codes, p.code_bytes);
   }
 }
 

@@ -19,6 +19,7 @@ namespace gradmeter::compression {
 /// independently.
 struct RandomDraw {
   std::uint64_t seed = 0, step = 0;
+  /// phase: tells several encodings of one tensor by one rank in a step apart, as each round of a schedule makes one.
   std::uint32_t tensor = 0, rank = 0, phase = 0;
   /// Index in the tensor of the span's first element; element i of the span has random number first + i.
   std::uint64_t first = 0;

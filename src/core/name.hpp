@@ -12,7 +12,7 @@ namespace gradmeter::core {
 
 /// The text without blanks and tabs at both ends.
 std::string_view trim(std::string_view text);
-/// Maps A to Z to a to z, whatever the locale.
+/// Turns A-Z into a-z, whatever the locale.
 std::string lower(std::string_view text);
 
 /// A name: `base` is the text before the colon. Behind the colon are key=value parameters, or other text (`bare`), such
@@ -40,8 +40,8 @@ std::vector<std::string> split_names(std::string_view list);
 /// parameter that has no default.
 ParsedName with_defaults(std::string_view kind, std::string_view name, std::string_view parameters,
                          const ParsedName& given);
-/// The values that a parameter may have: from `least` to below `below`. Reading another value throws a UsageError that
-/// says which values are allowed.
+/// The values that a parameter may have: at least `least`, less than `below`. Reading another value throws a UsageError
+/// that says which values are allowed.
 struct NumberRange {
   double least, below;
 };

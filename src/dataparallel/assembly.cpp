@@ -10,7 +10,7 @@ namespace {
 
 std::unique_ptr<PartSums> norms_of(const AssemblyOptions& o, const model::Model& m, const Mesh& mesh, Fabric& fabric) {
   if (!o.combines_norms || !shares_norms(mesh.shape(), o.optimizer)) return nullptr;
-  return std::make_unique<GroupSums>(fabric, mesh.tensor(), sums_a_tensor * m.tensors().size());
+  return std::make_unique<GroupSums>(fabric, mesh.tensor(), sums_per_tensor * m.tensors().size());
 }
 
 std::unique_ptr<LossScaler> scaler_of(const StrategyOptions& o, runtime::Device& device) {

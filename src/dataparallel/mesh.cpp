@@ -186,7 +186,7 @@ Forecast forecast_norms(const ForecastInput& forecast_input, int tensor_ranks, s
   s.ranks = static_cast<std::uint32_t>(tensor_ranks);
   s.ranks_per_node.reset();
   const auto parts = std::ranges::count_if(tensors, &model::Tensor::is_part);
-  return GroupSums::predict(s, sums_a_tensor * static_cast<std::size_t>(parts));
+  return GroupSums::predict(s, sums_per_tensor * static_cast<std::size_t>(parts));
 }
 
 }  // namespace

@@ -133,7 +133,7 @@ std::unique_ptr<Strategy> StrategyChoice::make(StrategyOptions o) const {
   return info_.make(parsed_, o);
 }
 
-bool StrategyChoice::changes_overlap() const {
+bool StrategyChoice::overlaps_changes() const {
   return info_.communication == CommunicationPattern::changes && parsed_.parameters.at("overlap") != "0";
 }
 

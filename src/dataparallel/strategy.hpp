@@ -280,7 +280,7 @@ class StrategyChoice {
   const StrategyInfo& info() const { return info_; }
   bool communicates() const { return info_.communication != CommunicationPattern::nothing; }
   /// True where an exchange of changes continues during later steps, so that a progress thread must move it.
-  bool changes_overlap() const;
+  bool overlaps_changes() const;
   /// Errors: UsageError for a parameter's value that it does not take.
   std::unique_ptr<Strategy> make(StrategyOptions) const;
   /// The same strategy with another number of servers. Errors: UsageError where it has none.

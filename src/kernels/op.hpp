@@ -44,9 +44,10 @@ class BufferList : public std::span<const AnyBuffer> {
 
 struct OpOptions;
 
-/// The operands of each kind of operation, in the order of `inputs` and `outputs`; brackets mark those that only some
-/// problems have.
-/// - gemm: a, b, [bias] to c, each of `count` products. With GemmShape::accumulate c is read as well.
+/// The operands of each kind of operation, in the order of `inputs` and `outputs`; a name in brackets: only some
+/// problems have it; other brackets are shapes.
+/// - gemm: a, b, [bias] to c, each with the matrices of all `count` products. With GemmShape::accumulate c is read as
+/// well.
 /// - conv: input, filters to output; output gradient, filters to input gradient; input, output gradient to filters
 ///   gradient. Images [batch x channels x height x width], filters [filters x channels x height x width].
 /// - rnn forward: input, state, [memory], weights, recurrent, bias to output, [kept]. Input [steps x batch x input],
@@ -54,7 +55,7 @@ struct OpOptions;
 ///   gates x hidden out], bias [gates x hidden]. Backward: inputs are those of forward, then its output, `kept` and the
 ///   output gradient; outputs are the gradients of forward's inputs. The gradients of weights, recurrent and bias are
 ///   added to.
-/// Only one thread at a time may call an operation, with the compute_threads() of the thread that prepared it.
+/// One thread at a time may call an operation; its compute_threads() must be those of the thread that prepared it.
 class Op {
  public:
   virtual ~Op() = default;
@@ -95,8 +96,8 @@ class Op {
            BufferList<runtime::Buffer> outputs) {
     run(queue, label, cost(), inputs, outputs);
   }
-  /// As the other `run`, for a caller that has kept the cost. Submitting then reads nothing of the operation, which may
-  /// have left the caches after its last call.
+  /// As the other `run`, for a caller that has kept the cost. Submitting then does not read the operation's memory,
+  /// which may have left the caches since its last call.
   void run(runtime::Queue&, std::string_view label, runtime::Cost, BufferList<runtime::ConstBuffer> inputs,
            BufferList<runtime::Buffer> outputs);
 
@@ -118,8 +119,8 @@ struct OpOptions {
   /// for it alone (conv).
   bool training = false;
   std::string_view backend = {};  ///< empty: the first that takes the problem
-  /// For int8: how packing_floats turns real numbers into whole ones, and unpacking_floats turns sums of their products
-  /// back. Empty: whole numbers stand for themselves, but an rnn uses rnn_quantum, rnn_zero_point and
+  /// For int8: how packing_floats turns real numbers into whole ones, and how unpacking_floats turns sums of products
+  /// into real ones. Empty: a whole number stands for itself; an rnn uses rnn_quantum, rnn_zero_point and
   /// rnn_weights_scale.
   std::optional<Quantization> quantization = {};
   AlgorithmSearch algorithm = AlgorithmSearch::estimated;
@@ -140,13 +141,12 @@ std::span<const OpBackend> op_backends();
 /// Adds a row after the existing ones. Call it before threads begin; it invalidates spans of the table.
 void add_op_backend(const OpBackend&);
 
-/// The reason why no backend of the device takes the problem: the reason that the last of them gives; empty: some
-/// backend takes it.
+/// Why no backend of the device takes the problem, as the last one says; empty: one takes it.
 std::string op_refusal(const Problem&, const runtime::Device& = runtime::host_device());
 /// As the other `op_refusal`, by the device's name. A device that was not opened has no rows and counts as the host.
 std::string op_refusal(const Problem&, std::string_view device);
-/// True if software rounds to the problem's precision, so that a time says nothing about hardware that has the
-/// precision. A GPU without products in that precision is such a case too. device: as for `op_refusal`.
+/// True for an emulated precision for which the device has no backend, or only a definition: a time then says nothing
+/// about hardware that has the precision. device: as for `op_refusal`.
 bool is_rounded_by_software(const Problem&, std::string_view device);
 /// The first words of `Op::implementation` if the device leaves the operation to the host, which works on copies. A
 /// time then does not describe the device.

@@ -120,7 +120,7 @@ void expect_same(const Way& way, int ranks, bool differences = false) {
   test::each_device_seed([&] {
     test::run_gpu_ranks(ranks, [&](const GpuRank& r) {
       Pair pair(r, way);
-      EXPECT_TRUE(pair.on_gpu().reads_device());
+      EXPECT_TRUE(pair.on_gpu().works_on_device_memory());
       for (int call = 0; call < 3; ++call)
         EXPECT_EQ(pair.fault(call, call == 1 ? Op::average : Op::sum, differences), "")
             << way.codec << " " << way.algorithm << ", call " << call << ", rank " << r.world.rank();
@@ -177,7 +177,7 @@ TEST(DeviceCodedOthers, AreNotGivenTheGpusMemory) {
   test::run_gpu_ranks(2, [](const GpuRank& r) {
     for (const char* codec : {"dgc", "powersgd", "qsgd-elias"}) {
       Pair pair(r, {.codec = codec, .algorithm = "ring"});
-      EXPECT_FALSE(pair.on_gpu().reads_device()) << codec;
+      EXPECT_FALSE(pair.on_gpu().works_on_device_memory()) << codec;
       EXPECT_FALSE(pair.on_gpu().takes_device_memory()) << codec;
     }
   });

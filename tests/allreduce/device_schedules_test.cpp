@@ -114,7 +114,7 @@ TEST(StagedSchedulesErrors, MemoryThatTransportsDoNotReachIsRefused) {
     runtime::Network network(r.world, {.transport = runtime::TransportKind::shm, .memory_bytes = 1 << 16});
     const auto link = network.connect(r.world, 1);
     const auto bound = find_algorithm("ring")->bind({r.world, network, *link}, {.max_bytes = 64, .queue = &r.queue});
-    EXPECT_TRUE(bound->reads_device());
+    EXPECT_TRUE(bound->works_on_device_memory());
     std::vector<float> host(4);
     EXPECT_THROW(bound->start({host, host}), core::BackendError);
     const auto unmapped = r.device.allocate(core::Element::f32, 4);

@@ -96,7 +96,7 @@ TEST(ScalePlan, AFurtherFactorIsCrossedWithAllOthersAndStandsInItsRow) {
 TEST(ScalePlan, APointWithoutAnExchangeHasNothingOfOne) {
   auto f = usual_factors();
   f.codecs = {compression::find_codec("qsgd4")};
-  f.settings = {{"--bucket", {[](TrainingConfig& c) { c.bucket_bytes = 4096; }}, &Applies::bucket}};
+  f.settings = {{"--bucket", {[](TrainingConfig& c) { c.bucket_bytes = 4096; }}, &ExchangeFactors::bucket}};
   f.common.overlap = Overlap::bucketed;
   const auto points = plan_scale(f);
   EXPECT_EQ(count_if(points, [](const auto& p) { return p.bucket_bytes == 4096; }),
@@ -174,7 +174,7 @@ TEST(ScalePlan, ATransportIsForAlgorithmsOfOursForMessagesAndForPartsOfAModel) {
     const TrainingConfig c{.mesh = dataparallel::parse_mesh(mesh),
                            .strategy = dataparallel::find_strategy(strategy),
                            .algorithm = allreduce::find_algorithm(algorithm)};
-    return factors_of(c, layout_of(c, 2, 0)).transport;
+    return exchange_factors(c, layout_of(c, 2, 0)).transport;
   };
   EXPECT_TRUE(has("sync", "ring", "data"));
   EXPECT_FALSE(has("sync", "mpi", "data"));

@@ -205,7 +205,7 @@ class Compressed final : public CollectiveSequence {
   const std::string& serves(std::uint64_t bytes) const override {
     return bytes / sizeof(float) < spec_.codec->min_elements ? dense_text_ : coded_.name();
   }
-  bool reads_device() const override { return device_ != nullptr; }
+  bool works_on_device_memory() const override { return device_ != nullptr; }
   CodecState take_state() override {
     feedback_.inner = coded_.take_state();
     return take_values(feedback_);

@@ -28,7 +28,7 @@ class GatheredOnGpu final : public CollectiveSequence {
         ranks_(r.shape.ranks),
         slots_(device_.map(core::Element::i8, slots)),
         gather_(add_part(gatherer.bind(connection, r.inner_call_spec(slots.size()), CollectiveKind::all_gather))) {}
-  bool reads_device() const override { return true; }
+  bool works_on_device_memory() const override { return true; }
   std::optional<CodingTime> coding() const override {
     CodingTime sum = *CollectiveSequence::coding();
     sum.add_times(blocks_->time());

@@ -57,8 +57,8 @@ constexpr std::uint32_t finished_phase = 0xffffffff;
 
 }  // namespace
 
-// Blocks are cut at multiples of the grain, so one may be a grain longer than an equal share; the slice itself may be
-// longer by as much, since its length is rounded up to whole grains.
+// A block may be two grains longer than an equal share: cuts are at multiples of the grain, and the slice's length is
+// rounded up to whole grains first. With a grain of 1, cuts may be at multiples of 16 elements, which the 64 covers.
 std::size_t CodedSlice::longest_block(const compression::Codec& codec, std::size_t elements, std::uint32_t blocks) {
   return blocks == 1 ? elements : elements / blocks + 2 * codec.grain() + 64;
 }
@@ -78,13 +78,13 @@ void CodedSlice::launch(const Call& call, CallMemory memory, const Slice& slice)
     }
   }
   slice_ = slice;
-  (void)blocks_->time();  // resets the times: the slices that they were counted for are done
+  (void)block_codec_->time();  // a GPU's codec adds up and frees the marks of earlier slices, whose work is done
 }
 
 void CodedSlice::divide() {
   const auto* in = reinterpret_cast<const float*>(memory_.in) + slice_.begin;
   auto* out = reinterpret_cast<float*>(memory_.out) + slice_.begin;
-  blocks_->divide(in, out, slice_.length, ranks_);
+  block_codec_->divide(in, out, slice_.length, ranks_);
 }
 
 std::span<std::byte> CodedSlice::message(Blocks b) const { return wire_.subspan(begins_[b.first], message_bytes(b)); }
@@ -102,13 +102,13 @@ void CodedSlice::encode_block(std::uint32_t block, Place from, std::uint32_t pha
   draw.rank = static_cast<std::uint32_t>(rank_);
   draw.phase = phase;
   draw.first = e.offset;
-  blocks_->encode(values(e, from), e.elements, residual ? residual + e.offset : nullptr, message({block, 1}).data(),
-                  draw);
+  block_codec_->encode(values(e, from), e.elements, residual ? residual + e.offset : nullptr,
+                       message({block, 1}).data(), draw);
 }
 
 void CodedSlice::decode_block(std::uint32_t block, const std::byte* from) {
   const Extent e = extent(block);
-  blocks_->decode(from, nullptr, result(e), e.elements);
+  block_codec_->decode(from, nullptr, result(e), e.elements);
 }
 
 void CodedSlice::encode(const LocalStep& x, std::uint32_t round) {
@@ -119,7 +119,7 @@ void CodedSlice::encode(const LocalStep& x, std::uint32_t round) {
 
 void CodedSlice::accept(const ReceiveStep& x, const std::byte* from) {
   const std::span<std::byte> stored = message(x.blocks);
-  if (x.forwards && from != stored.data()) blocks_->copy(stored.data(), from, stored.size());
+  if (x.forwards && from != stored.data()) block_codec_->copy(stored.data(), from, stored.size());
   for (std::uint32_t b = x.blocks.first; b < x.blocks.first + x.blocks.count; ++b) {
     decode_block(b, from + (begins_[b] - begins_[x.blocks.first]));
   }
@@ -132,7 +132,7 @@ void CodedSlice::reduce(const ReduceStep& x, std::span<const std::byte* const> e
     const float* so_far = x.own == Place::wire ? nullptr : values(e, x.own);
     for (const std::byte* encoded : encoded_operands) {
       if (!encoded && x.own != Place::wire) continue;
-      blocks_->decode(encoded ? encoded + from : message({b, 1}).data(), so_far, result(e), e.elements);
+      block_codec_->decode(encoded ? encoded + from : message({b, 1}).data(), so_far, result(e), e.elements);
       so_far = result(e);
     }
   }
@@ -144,8 +144,8 @@ void CodedSlice::finish(const LocalStep& x) {
       encode_block(b, x.from, finished_phase, encoding_.owner_residual);
       decode_block(b, message({b, 1}).data());
     } else if (const Extent e = extent(b); values(e, x.from) != result(e)) {
-      blocks_->copy(reinterpret_cast<std::byte*>(result(e)), reinterpret_cast<const std::byte*>(values(e, x.from)),
-                    e.elements * sizeof(float));
+      block_codec_->copy(reinterpret_cast<std::byte*>(result(e)), reinterpret_cast<const std::byte*>(values(e, x.from)),
+                         e.elements * sizeof(float));
     }
   }
 }

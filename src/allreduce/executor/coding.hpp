@@ -66,7 +66,7 @@ class CodedSlice {
   /// decodes by the same codec, in the same kind of memory (host or device) as the calls and `wire`.
   CodedSlice(const compression::Codec& codec, std::unique_ptr<BlockCodec> blocks, int rank, int ranks,
              std::span<std::byte> wire)
-      : codec_(codec), blocks_(std::move(blocks)), rank_(rank), ranks_(ranks), wire_(wire) {}
+      : codec_(codec), block_codec_(std::move(blocks)), rank_(rank), ranks_(ranks), wire_(wire) {}
 
   /// Begins one slice of the call: all functions below refer to it until the next `launch`.
   void launch(const Call&, CallMemory, const Slice&);
@@ -87,7 +87,7 @@ class CodedSlice {
   void reduce(const ReduceStep&, std::span<const std::byte* const> encoded_operands);
   /// Turns complete sums into results, which it encodes if the step says so.
   void finish(const LocalStep&);
-  CodingTime time() const { return blocks_->time(); }
+  CodingTime time() const { return block_codec_->time(); }
 
   /// Bounds for slices of up to `elements` elements in `blocks` blocks: the most elements of a block, and the most
   /// bytes of an encoded slice.
@@ -103,7 +103,7 @@ class CodedSlice {
   void decode_block(std::uint32_t block, const std::byte* from);
 
   const compression::Codec& codec_;
-  std::unique_ptr<BlockCodec> blocks_;
+  std::unique_ptr<BlockCodec> block_codec_;
   int rank_, ranks_;
   std::span<std::byte> wire_;
   Encoding encoding_;

@@ -150,7 +150,7 @@ class Executor final : public Collective {
   Executor(Algorithm, runtime::Transport&, runtime::Arena& scratch, ExchangeSpec);
   const std::string& name() const override { return algorithm_.name; }
   bool takes_device_memory() const override { return options_.queue != nullptr; }
-  bool reads_device() const override { return on_device_; }
+  bool works_on_device_memory() const override { return on_device_; }
   void start(const Call&) override;
   bool advance() override;
   Waiting waiting() const override;

@@ -115,7 +115,7 @@ class NcclMessages final : public StreamCollective {
     nccl_.completed();
     running_ = false;
   }
-  void launched() override { nccl_.begin(what); }
+  void before_launch() override { nccl_.begin(what); }
   void check() override { nccl_.check(); }
   void completed() override { nccl_.completed(); }
   int late_peer() const override { return nccl_.late_peer(); }

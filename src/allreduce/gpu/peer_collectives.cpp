@@ -103,7 +103,7 @@ class PeerCollective final : public StreamCollective {
   void start(const Call&) override;
   void enqueue(const Call&) override;
   bool advance() override;
-  void launched() override { begin_s_ = runtime::host_clock(); }
+  void before_launch() override { begin_s_ = runtime::host_clock(); }
   void check() override;
   void completed() override;
   void abort() noexcept override;
@@ -228,7 +228,7 @@ std::byte* PeerCollective::window_address(const WindowFacts& peer, const void* h
 
 void PeerCollective::start(const Call& call) {
   enqueue(call);
-  launched();
+  before_launch();
   is_running_ = true;
   done_ = queue_.record();
 }

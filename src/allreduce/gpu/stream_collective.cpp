@@ -57,7 +57,7 @@ class CapturedCalls {
     if (running_) throw core::BackendError("allreduce", inner_->name(), "started before the last call was complete");
     const Captured& captured = captured_call(call, shape.calls);
     running_ = true;
-    inner_->launched();
+    inner_->before_launch();
     for (std::size_t i = 0; i < shape.launches; ++i) {
       captured.graph.launch();
       count(captured);
@@ -118,7 +118,7 @@ class GraphedCollective final : public Collective {
   const std::string& name() const override { return calls_->inner().name(); }
   const std::string& serves(std::uint64_t bytes) const override { return calls_->inner().serves(bytes); }
   bool takes_device_memory() const override { return true; }
-  bool reads_device() const override { return true; }
+  bool works_on_device_memory() const override { return true; }
   void start(const Call& call) override { calls_->start(call, shape_); }
   bool advance() override { return calls_->advance(); }
   Waiting waiting() const override { return calls_->waiting(); }

@@ -17,7 +17,7 @@ namespace gradmeter::allreduce {
 class StreamCollective : public Collective {
  public:
   bool takes_device_memory() const override { return true; }
-  bool reads_device() const override { return true; }
+  bool works_on_device_memory() const override { return true; }
   /// Puts a whole call into the queue's stream, which may be in capture, and returns. Such a call needs no `advance`:
   /// an event in the stream says when it is done. All ranks make equal calls in the same order, captured on all ranks
   /// or on none.
@@ -26,7 +26,7 @@ class StreamCollective : public Collective {
 
   /// Starts the time limit for peers. Call it before a graph of captured calls is launched; if the graph is launched
   /// several times in a row, call it once, before the first launch. All ranks make equal launches in the same order.
-  virtual void launched() {}
+  virtual void before_launch() {}
   /// To be called while waiting for the stream. Errors: BackendError, PeerFailed.
   virtual void check() {}
   /// To be called once the stream has done the call or the launched graph. Errors: BackendError.
@@ -89,7 +89,7 @@ class StagedCollective final : public Collective {
   const std::string& name() const override { return inner_->name(); }
   const std::string& serves(std::uint64_t bytes) const override { return inner_->serves(bytes); }
   bool takes_device_memory() const override { return true; }
-  bool reads_device() const override { return true; }
+  bool works_on_device_memory() const override { return true; }
   void start(const Call&) override;
   bool advance() override;
   Waiting waiting() const override { return inner_->waiting(); }

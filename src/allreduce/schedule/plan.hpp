@@ -22,8 +22,8 @@ enum class Placement : std::uint8_t { out_of_place, in_place };
 enum class MessageForm : std::uint8_t { plain, coded };
 
 /// Work on blocks of this rank's own memory: an encoding, a copy, or a finish. A finish turns the complete sum into the
-/// result; for an average it divides by the ranks. `sends_before_write`: so many of this rank's sends, counted in the
-/// order of posting, must be done before the work may write.
+/// result; for an average it divides by the ranks. `sends_before_write`: how many of this rank's sends, in the order of
+/// posting, must be done before the work may write.
 struct LocalStep {
   Blocks blocks;
   Place from;
@@ -54,7 +54,7 @@ struct ReduceStep {
   Place own, to;
   std::uint32_t sends_before_write, first_operand, operands;
 };
-/// The range of one of the plan's lists of steps that belongs to one round.
+/// One round's range in one of the plan's lists of steps.
 struct StepRange {
   std::uint32_t first = 0, count = 0;
   template <class Step>
@@ -81,25 +81,25 @@ struct Plan {
   std::vector<ReduceStep> reductions;
   std::vector<std::uint32_t> operands;
   std::vector<LocalStep> finishes;
-  /// Copies before the first round. A message must lie in one piece, so where a later message holds own and received
-  /// blocks, the own ones are copied to the place where the others will arrive.
+  /// Copies before the first round. A message must lie in one piece, so where a later message holds this rank's block
+  /// and received ones, the former is copied to where the latter arrive.
   std::vector<LocalStep> first_copies;
   std::vector<LocalStep> copies;     ///< after the last round: copies of values that are not yet in `out`
   std::uint32_t landing_blocks = 0;  ///< the most blocks that one round receives for reductions
   bool uses_alternate = false;
 };
 
-/// Compiles the plan. For sums out of place it compiles two, with the first sums in `out` and in `alternate`, and takes
-/// the one with fewer copies at the end.
+/// Compiles the plan. Out of place and plain, it also compiles one with the first sums in `alternate` in place of
+/// `out`, if that may save copies at the end, and takes the better one.
 /// Errors: std::logic_error when a message would come from two places, when two reductions overlap in part, or when
 /// `coded_refusal` refuses a coded plan.
 Plan compile(const Schedule&, std::uint32_t rank, Placement, MessageForm = MessageForm::plain);
-/// The plan's `uses_alternate`, without compiling the whole plan. It stops at the first use of `alternate`.
+/// The plan's `uses_alternate`. In place, it compiles only as far as the first use of `alternate`.
 bool uses_alternate(const Schedule&, std::uint32_t rank, Placement);
 
-/// The reason why ranks would not end with equal values if messages were encoded; empty: they would. Values are equal
-/// in two cases: one rank finishes each block and encodes it once, and all others get those bytes; or there is only one
-/// round, so that all ranks decode the same contributions.
+/// Why messages cannot be encoded: the collective has no codec, or ranks would end with different values; empty: they
+/// can. Values are equal in two cases: one rank finishes each block and encodes it once, and all others get those
+/// bytes; or there is only one round, so that all ranks decode the same contributions.
 std::string coded_refusal(const Schedule&);
 
 }  // namespace gradmeter::allreduce

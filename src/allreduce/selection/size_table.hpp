@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tables of sizes, which say by a call's bytes which algorithm serves it: as text, as files, and from measured times.
+// Tables of sizes, which name the algorithm for a call of so many bytes: as text, as files, and from measured times.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -13,18 +13,18 @@
 
 namespace gradmeter::allreduce {
 
-/// The algorithm for calls from `first` bytes up to below `end`.
+/// The algorithm for calls of at least `first` and fewer than `end` bytes.
 struct SizeRange {
   std::uint64_t first = 0, end = 0;
   AlgorithmPtr algorithm;
   std::size_t candidate = 0;  ///< the algorithm's index among the table's candidates
 };
 
-/// A table of ranges. All ranks must choose alike, so equal names mean equal ranges. The choices of a cost model are
-/// written as such a table, too.
+/// A table of ranges. Equal names mean equal ranges: ranks, which must all choose alike, compare names. The choices of
+/// a cost model are written as such a table, too.
 class SizeTable {
  public:
-  /// "0-64K:recursive-doubling,64K-:torus2d:rows=2": ranges from the first size up to below the second; K, M, G are
+  /// "0-64K:recursive-doubling,64K-:torus2d:rows=2": ranges from the first size on, below the second; K, M, G are
   /// binary.
   /// Errors: UsageError in one line, which names the gap, the overlap, or a size or an algorithm that is not
   /// understood.
@@ -55,7 +55,7 @@ bool is_table(std::string_view text);
 /// "mpi", "0-64K:ring", "64K-:direct", "ring" becomes mpi, one table, ring.
 std::vector<std::string> join_tables(std::vector<std::string> items);
 
-// Tables of algorithms as text that a person can read and edit, and a table from measured times.
+// The same tables as files that a person can read and edit, and a table from measured times.
 
 /// The median of one algorithm's times at one size.
 struct MeasuredSize {

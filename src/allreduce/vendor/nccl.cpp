@@ -64,7 +64,7 @@ std::string forced_nccl_protocol(const Request& r) {
       fmt::format("nccl has no protocol '{}'; it has any, {}", name, fmt::join(nccl_protocols, ", ")));
 }
 
-const char* nccl_call(CollectiveKind k) {
+const char* nccl_call_name(CollectiveKind k) {
   constexpr std::array<const char*, 6> by_kind{"ncclAllReduce", "ncclReduceScatter",     "ncclAllGather",
                                                "ncclBroadcast", "ncclSend and ncclRecv", "ncclSend and ncclRecv"};
   return by_kind[static_cast<std::size_t>(k)];
@@ -91,8 +91,8 @@ NcclCollective::~NcclCollective() {
   wait_before_end(queue_);
 }
 
-/// An allocation may wait for all that the GPU does, and a peer's kernel for this rank's: not while calls are under
-/// way.
+/// Must not be called while calls are under way: an allocation may wait for the GPU's kernels, and these may wait for a
+/// peer that waits for this rank.
 void NcclCollective::reserve_landing(std::size_t bytes) {
   if (bytes > landing_.buffer.bytes()) landing_ = queue_.device().allocate(core::Element::i8, bytes);
 }
@@ -100,7 +100,7 @@ void NcclCollective::reserve_landing(std::size_t bytes) {
 void NcclCollective::check_call(const Call& call) const {
   if (running_) throw core::BackendError("allreduce", name_, "started before the last call was complete");
   check_supported(call.element(), call.op, call.accumulates_in());
-  const char* const call_name = nccl_call(collective_kind_);
+  const char* const call_name = nccl_call_name(collective_kind_);
   if (!call.in.on_device() || !call.out.on_device()) {
     throw core::BackendError("NCCL", call_name, "it was given memory of the host, and moves memory of a GPU alone");
   }
@@ -121,7 +121,7 @@ void NcclCollective::check_call(const Call& call) const {
 
 void NcclCollective::start(const Call& call) {
   check_call(call);
-  running_ = true;  // also of a call that fails half way: the stream may use the buffers until the end
+  running_ = true;  // also if the call fails half way, since the stream may still use the buffers
   submit(call);
   done_ = queue_.record();
 }
@@ -136,7 +136,7 @@ void NcclCollective::register_buffers(std::span<const runtime::Buffer> buffers) 
   for (const runtime::Buffer& b : buffers) nccl_.register_memory(b.device().device_address(), b.bytes());
 }
 
-void NcclCollective::launched() { nccl_.begin(nccl_call(collective_kind_)); }
+void NcclCollective::before_launch() { nccl_.begin(nccl_call_name(collective_kind_)); }
 
 void NcclCollective::submit(const Call& call) {
   call_ = call;
@@ -148,7 +148,7 @@ void NcclCollective::submit(const Call& call) {
 
 void NcclCollective::issue() {
 #ifdef GRADMETER_HAS_CUDA
-  nccl_.issue(nccl_call(collective_kind_), gpu::stream(), [this](const runtime::NcclCalls& calls) {
+  nccl_.issue(nccl_call_name(collective_kind_), gpu::stream(), [this](const runtime::NcclCalls& calls) {
     const auto [n, element, combine] = std::tuple(call_.count(), call_.element(), combine_of(call_.op));
     if (n == 0) return;
     switch (collective_kind_) {

@@ -128,7 +128,7 @@ class NcclCollective final : public StreamCollective {
   Waiting waiting() const override { return {.peer = running_ ? nccl_.late_peer() : -1}; }
   void enqueue(const Call&) override;
   void register_buffers(std::span<const runtime::Buffer>) override;
-  void launched() override;
+  void before_launch() override;
   void check() override { nccl_.check(); }
   void completed() override { nccl_.completed(); }
   int late_peer() const override { return nccl_.late_peer(); }

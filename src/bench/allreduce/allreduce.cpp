@@ -21,18 +21,19 @@ using core::Status;
 
 /// The share of the time that measuring the wire may take.
 constexpr double wire_share = 0.1;
-/// How far the wire's rate, the best of some exchanges, may lie below what it can do, so that so little is not "faster
-/// than can be": on a link of 1 Gbit/s it was 3 % in one of two runs (results/interconnects.md).
+/// The measured rate of the wire is the best of some exchanges, and may lie below what the wire can do by this share
+/// (by 3 % in one of two runs on 1 Gbit/s, results/interconnects.md). A point that is faster than its limit by less is
+/// not called "faster than can be".
 constexpr double wire_doubt = 0.05;
 
-/// Fake nodes have clocks of their own too.
-std::optional<int> clock_of(const Session& s, const NodeMap& map) {
+/// The number of the fake node whose clock this rank shares; without fake nodes the real ones decide.
+std::optional<int> clock_node(const Session& s, const NodeMap& map) {
   return map.fake ? std::optional(map.node_of[static_cast<std::size_t>(s.world().rank())]) : std::nullopt;
 }
 
-/// A part of a benchmark, whose point is named where it loses the GPU.
+/// Runs one part of a benchmark. If the GPU is lost meanwhile, the error names the benchmark's point.
 template <class Result>
-Result run_for(CollectiveBenchmark& c, Result (CollectiveBenchmark::*part)()) {
+Result run_part(CollectiveBenchmark& c, Result (CollectiveBenchmark::*part)()) {
   return for_points([&c] { return c.key(); }, [&c, part] { return (c.*part)(); });
 }
 
@@ -42,15 +43,15 @@ constexpr core::Seconds usual_call_budget{1};
 /// codecs' estimator) is made once; buffers, networks and bindings once for each collective.
 class CollectiveSweep final : public Experiment {
  public:
-  /// All arguments must outlive it; `ranks` may be null.
-  CollectiveSweep(Session& s, const NodeMap& map, const CollectiveOptions& o, const RanksListener& ranks)
+  /// All arguments must outlive it; `ranks_listener` may be null.
+  CollectiveSweep(Session& s, const NodeMap& map, const CollectiveOptions& o, const RanksListener& ranks_listener)
       : session_(s),
         map_(map),
         options_(o),
-        ranks_(ranks),
+        ranks_listener_(ranks_listener),
         faults_{.injection = o.injection, .rank = s.world().rank(), .ranks = s.world().size()},
         estimator_(s),
-        clock_(s.world(), clock_of(s, map)),
+        clock_(s.world(), clock_node(s, map)),
         canary_(s, s.world()) {
     if (map.nodes() > 1) port_.emplace(s, s.world(), map.node_of);
   }
@@ -82,7 +83,7 @@ class CollectiveSweep final : public Experiment {
     const auto count = static_cast<double>(points.size());
     measure_in_turn(points, benchmark_options(rows.share(usual_call_budget).value), [&](core::Seconds rest) {
       const double each = (runtime::host_clock() - begin + rest.value) / count;
-      rows.foresee({rest.value + each * points_after(group, first)},
+      rows.foresee({rest.value + each * later_work(group, first)},
                    fmt::format("each of {} is checked, and timed until it has an interval",
                                report::counted(std::ranges::count_if(points_, &CollectivePoint::is_due), "point")));
     });
@@ -101,13 +102,13 @@ class CollectiveSweep final : public Experiment {
     std::deque<CollectiveBenchmark> benchmarks;
     for (auto* p : group) {
       benchmarks.emplace_back(session_, *stage_, map_, clock_, *p, options);
-      run_for(benchmarks.back(), &CollectiveBenchmark::prepare);
+      run_part(benchmarks.back(), &CollectiveBenchmark::prepare);
     }
     Limits limits;
     // The limit is a copy in the host's memory, which says nothing of a device's.
     if (!options.rounds.exact_samples && !stage_->is_on_device()) add_limits(group, options.rounds, limits);
     for (auto& c : benchmarks) {
-      if (!c.done()) run_for(c, &CollectiveBenchmark::warm_up);
+      if (!c.done()) run_part(c, &CollectiveBenchmark::warm_up);
     }
     for (auto& [place, limit] : limits) limit.warm_up();
     core::Seconds rest{0};
@@ -115,7 +116,7 @@ class CollectiveSweep final : public Experiment {
     for (const auto& [place, limit] : limits) rest.value += limit.least().value;
     foresee(rest);
     std::optional<double> end;
-    if (options.all) end = begin + options.all->value * static_cast<double>(group.size());
+    if (options.point_time) end = begin + options.point_time->value * static_cast<double>(group.size());
     const MachineState state = take_turns(benchmarks, limits, options.rounds, end,
                                           session_.run_seed() + (group.empty() ? 0 : group.front()->bytes()));
     for (auto& [place, limit] : limits) limit.finish(state);
@@ -141,15 +142,16 @@ class CollectiveSweep final : public Experiment {
     std::erase_if(group, [](const auto* p) { return p->row.status != Status::ok; });
   }
 
-  /// Wrong points leave. end: the time at which the turns end, by host_clock() [s]; nothing: each point has its budget
-  /// of samples.
+  /// Points that are found wrong take no more turns. end: the time at which the turns end, by host_clock() [s];
+  /// nothing: each point ends by its own budget of samples.
   MachineState take_turns(std::deque<CollectiveBenchmark>& benchmarks, Limits& limits, const RoundOptions& o,
                           std::optional<double> end, std::uint64_t seed) {
     const double usual = o.rule.budget.value * static_cast<double>(benchmarks.size());
     MachineMonitor monitor(&canary_, session_.world(), {end ? *end - runtime::host_clock() : usual});
     PeriodicWork wire(session_.world(), wire_share);
     std::vector<Turn> turns;
-    for (auto& c : benchmarks) turns.emplace_back([&c] { return c.done() || run_for(c, &CollectiveBenchmark::round); });
+    for (auto& c : benchmarks)
+      turns.emplace_back([&c] { return c.done() || run_part(c, &CollectiveBenchmark::round); });
     for (auto& [place, limit] : limits) turns.emplace_back([&l = limit] { return l.round(); });
     bench::take_turns(seed, turns, [&](bool enough) {
       if (port_) wire.turn([this] { port_->round(); });
@@ -179,15 +181,15 @@ class CollectiveSweep final : public Experiment {
     fill_collective_limit(memory && memory->limit().seconds > bound ? memory->limit() : wire, p.row);
   }
 
-  /// In a collective all ranks wait for the slowest, so times of calls may be alike on all ranks. Then it is the rank
-  /// that is slowest at the limit's work, in which no rank waits.
+  /// In a collective all ranks wait for the slowest one, so its calls may take equally long on all ranks. Then the rank
+  /// is named that is slowest at the limit's work, in which no rank waits for another.
   void name_slowest(CollectivePoint& p, std::span<const OwnTime> calls, const LimitBenchmark* memory) const {
     if (calls.empty()) return;  // also on ranks other than the first
     const auto alone = memory ? memory->by_rank() : std::span<const OwnTime>{};
     auto slowest = straggler(calls);
     if (!slowest) slowest = straggler(alone);
     if (slowest) fill_slowest(*slowest, session_.host_of(*slowest), p.row.metrics);
-    if (ranks_) ranks_(p.row, {calls, alone});
+    if (ranks_listener_) ranks_listener_(p.row, {calls, alone});
   }
 
   void fill_estimate(CollectivePoint& p) {
@@ -199,9 +201,9 @@ class CollectiveSweep final : public Experiment {
     p.row.metrics[core::Metric::predicted_time_s] = o->predicted_s;
   }
 
-  /// The number of points like `first` that take as long as the points of later groups at least. Only the same
-  /// collective is comparable: with fewer bytes it takes less, in proportion at the least.
-  double points_after(std::size_t group, const CollectivePoint& first) const {
+  /// A lower bound of the time that later groups take, in units of the time of a point like `first`. Points of the same
+  /// collective count: one with more bytes as 1, one with fewer bytes as its share of the bytes of `first`.
+  double later_work(std::size_t group, const CollectivePoint& first) const {
     double points = 0;
     for (const auto& p : points_) {
       if (p.group <= group || !p.is_due() || p.collective != first.collective) continue;
@@ -260,15 +262,16 @@ class CollectiveSweep final : public Experiment {
                                   .discarded = 3,
                                   .settling = core::Seconds{0.002},
                                   .block = core::Seconds{0.075},
-                                  .longest_block = 250},
-                       .all = options_.time_budget ? std::optional(core::Seconds{budget}) : std::nullopt,
+                                  .most_block_iterations = 250},
+                       .point_time = options_.time_budget ? std::optional(core::Seconds{budget}) : std::nullopt,
                        .check = options_.check,
                        .seed = options_.seed,
                        .run_seed = session_.run_seed()};
     // A fifth of the time at most goes into warm-up.
     o.rounds.warmup_budget = core::Seconds{std::clamp(budget * 0.2, 0.02, 1.0)};
     o.rounds.rule.budget = core::Seconds{std::max(0.0, budget - o.rounds.warmup_budget.value)};
-    // States of the machine last longer than the usual 0.3 s: launches of so little had medians 3 % apart.
+    // Samples are taken over the whole budget, and not for the usual 0.3 s only: states of the machine last longer, and
+    // the medians of launches that sampled for so little were 3 % apart.
     o.rounds.rule.min_time = o.rounds.rule.budget;
     return o;
   }
@@ -276,7 +279,7 @@ class CollectiveSweep final : public Experiment {
   Session& session_;
   const NodeMap& map_;
   const CollectiveOptions& options_;
-  const RanksListener& ranks_;
+  const RanksListener& ranks_listener_;
   InjectedFaults faults_;
   std::vector<CollectivePoint> points_;
   const CollectiveInfo* staged_ = nullptr;  ///< the collective that `stage_` is for

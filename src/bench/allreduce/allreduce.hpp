@@ -15,8 +15,8 @@
 
 namespace gradmeter::bench {
 
-/// One point's times by rank. calls: times of its calls, including waits for other ranks. alone: times of the least
-/// work on memory (limits.hpp), in which no rank waits; empty if the point has no such limit.
+/// One point's times by rank. calls: times of its calls, including waits for other ranks. alone: times of only the
+/// least memory traffic that the call needs (limits.hpp), in which no rank waits; empty if it was not timed.
 struct PointRanks {
   std::span<const OwnTime> calls, alone;
 };
@@ -41,12 +41,12 @@ std::vector<Estimated<CollectivePoint>> estimate_collectives(const CollectiveOpt
 /// point; rows by size. A row has its times out of place and in place, where there are both. Rows that were not
 /// measured show why.
 std::string collective_tables(std::span<const core::Point>, std::size_t width = core::any_width);
-/// Explains the columns, below the last table.
+/// Explains the columns; to print below the last table.
 std::string collective_legend(report::Legend);
 
 const report::CsvColumns& collective_csv();
-/// From the findings "fastest_exchange": the fastest algorithm for each size and placement with several measured
-/// algorithms, with the vendor's beside it. Empty where no size has several algorithms.
+/// From the findings "fastest_exchange": for each size, in and out of place, where several algorithms were measured,
+/// the fastest one and the vendor's. Empty where no size has several algorithms.
 std::string collective_winners(std::span<const core::Point>, std::size_t width = core::any_width);
 
 /// Compares each point that has a codec with the point without one at otherwise equal factors; empty without such

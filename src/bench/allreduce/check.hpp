@@ -17,7 +17,7 @@ struct CheckFinding {
   bool same_bits = true;    ///< false: ranks hold different bits where they must hold the same
   std::string fault = {};   ///< the reason why a coded sum cannot come from its codec; empty: it can
   bool is_right() const { return wrong == 0 && same_bits; }
-  /// Takes the worse value of both findings for each member.
+  /// Takes, for each member, the worse of the two findings' values.
   void add(const CheckFinding&);
 };
 

@@ -395,7 +395,7 @@ bool CollectiveBenchmark::crowded() const {
 /// The way of a device's memory through the host; empty: it does not pass there.
 std::string CollectiveBenchmark::way_through_the_host() const {
   if (point_.algorithm->info().on_device) return {};
-  if (!bound_.reads_device) return ", staged through the host";
+  if (!bound_.works_on_device_memory) return ", staged through the host";
   const bool cuda_mpi = point_.transport == runtime::TransportKind::cuda_mpi;
   return cuda_mpi ? ", messages of the GPU's memory" : ", messages staged through the host";
 }

@@ -14,7 +14,8 @@ namespace gradmeter::bench {
 
 struct BenchmarkOptions {
   RoundOptions rounds;
-  std::optional<core::Seconds> all = {};  ///< limit of a point's whole time, not only of its samples; empty: no limit
+  std::optional<core::Seconds> point_time =
+      {};  ///< limit of a point's whole time, not only of its samples; empty: no limit
   bool check = true;
   std::uint64_t seed = 1;      ///< seed of the data that is checked
   std::uint64_t run_seed = 0;  ///< selects the calls that are checked while timing; the same on every rank

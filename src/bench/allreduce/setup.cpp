@@ -280,7 +280,7 @@ CollectiveStage::Bound CollectiveStage::bind_one(const CollectivePoint& p) {
     b.collective = p.codec ? allreduce::bind_coded(spec, connection)
                            : p.algorithm->bind(connection, spec, p.collective->collective_kind,
                                                static_cast<std::uint32_t>(p.root));
-    b.reads_device = b.collective->reads_device();
+    b.works_on_device_memory = b.collective->works_on_device_memory();
     if (p.buffers == BufferKind::registered) {
       const CollectiveBuffers buffers = all_buffers(p.buffers);
       const std::array both{buffers.device_in, buffers.device_out};

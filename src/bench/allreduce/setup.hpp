@@ -43,7 +43,7 @@ class InjectedCollective final : public allreduce::Collective {
   const std::string& name() const override { return inner_->name(); }
   const std::string& serves(std::uint64_t bytes) const override { return inner_->serves(bytes); }
   bool takes_device_memory() const override { return inner_->takes_device_memory(); }
-  bool reads_device() const override { return inner_->reads_device(); }
+  bool works_on_device_memory() const override { return inner_->works_on_device_memory(); }
   void start(const allreduce::Call&) override;
   bool advance() override;
   allreduce::Waiting waiting() const override { return inner_->waiting(); }
@@ -88,8 +88,8 @@ struct BoundCollective {
   /// iteration makes calls of `collective`.
   std::unique_ptr<allreduce::Collective> iteration = {};
   runtime::Transport* link = nullptr;
-  std::string label;          ///< "allreduce ring", for the watchdog
-  bool reads_device = false;  ///< true: it works on a device's memory; false: on copies in host memory
+  std::string label;                    ///< "allreduce ring", for the watchdog
+  bool works_on_device_memory = false;  ///< true: it works on a device's memory; false: on copies in host memory
 };
 
 /// The memory that a set of points of one collective needs on one rank.

@@ -97,9 +97,9 @@ struct ExchangeErrorPoint {
 /// The points by codec, algorithm, ranks, in the order given; each once.
 std::vector<ExchangeErrorPoint> plan_exchange_errors(const ExchangeErrorOptions&);
 
-/// Measures the relative squared error of the exchanged sum of `draw_worker_gradient`s, without error feedback. Ranks
-/// are threads of this process that read each other's memory. A row has the status `wrong` where ranks end with
-/// different bits.
+/// Measures the relative squared error of the exchanged sum of gradients by `draw_worker_gradient`, without error
+/// feedback. Ranks are threads of this process that read each other's memory. A row has the status `wrong` where ranks
+/// end with different bits.
 /// `finished` and the listener are as in run_codecs. Cost: memory of ranks × size; some seconds for 64 ranks. Errors:
 /// Interrupted.
 std::size_t run_exchange_errors(const ExchangeErrorOptions&, const FinishedRows& finished, const runtime::SignalWatch&,
@@ -108,7 +108,7 @@ std::size_t run_exchange_errors(const ExchangeErrorOptions&, const FinishedRows&
 /// One table for each size and distribution of gradients, in the order of their first point. Rows that were not
 /// measured show why.
 std::string codec_tables(std::span<const core::Point>, std::size_t width = core::any_width);
-/// The meaning of the columns, for below the last table.
+/// Explains the columns; to print below the last table.
 std::string codec_legend(report::Legend);
 
 const report::CsvColumns& codec_csv();

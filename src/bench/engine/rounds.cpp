@@ -39,10 +39,10 @@ void Rounds::warm_up() {
     const auto times = run_(group, false);
     warmup_iterations_ += group;
     last_median_ = times.empty() ? 0 : core::median(times);
-    const bool still = before > 0 && std::fabs(last_median_ - before) < 0.05 * before;
+    const bool steady = before > 0 && std::fabs(last_median_ - before) < 0.05 * before;
     const bool over = peers_.clock() - begin > options_.warmup_budget.value;
     const bool enough = warmup_iterations_ >= least;
-    settled = peers_.agree((options_.exact_warmup ? enough : (enough && still) || over) ? 1 : 0) != 0;
+    settled = peers_.agree((options_.exact_warmup ? enough : (enough && steady) || over) ? 1 : 0) != 0;
     before = last_median_;
     peers_.stop_if_interrupted();
   }
@@ -80,9 +80,9 @@ core::Stop Rounds::decide() const {
 }
 
 std::size_t Rounds::discarded() const {
-  constexpr double most = 1e4, restoring_s = 0.05, long_s = 1;
+  constexpr double most = 1e4, refill_s = 0.05, long_s = 1;
   if (last_median_ > long_s) return 0;  // such a sample is so long that the state of the caches does not matter
-  if (last_median_ > restoring_s) return std::min<std::size_t>(options_.discarded, 1);
+  if (last_median_ > refill_s) return std::min<std::size_t>(options_.discarded, 1);  // one iteration refills the caches
   const double settling = last_median_ > 0 ? std::min(most, std::ceil(options_.settling.value / iteration_s())) : 0;
   return std::max(options_.discarded, static_cast<std::size_t>(settling));
 }
@@ -102,7 +102,7 @@ core::Seconds Rounds::fitting_block(const RoundOptions& o) {
 
 std::size_t Rounds::block_length() const {
   const double wanted = last_median_ > 0 ? std::ceil(options_.block.value / iteration_s()) : 1;
-  const auto longest = static_cast<double>(options_.longest_block);
+  const auto longest = static_cast<double>(options_.most_block_iterations);
   auto length = static_cast<std::size_t>(std::clamp(wanted, 1.0, longest));
   if (options_.exact_samples) length = std::min(length, options_.exact_samples - times().size());
   return peers_.agree(length);
@@ -114,20 +114,20 @@ constexpr double share_of_all = 0.2;  ///< the share of all points' time that ma
 
 }  // namespace
 
-void Rebuilding::build(const std::function<void()>& make) {
+void Rebuilder::build(const std::function<void()>& make) {
   const double begin = runtime::host_clock();
   make();
   last_s_ = runtime::host_clock() - begin;
   spent_s_ += last_s_;
 }
 
-void Rebuilding::start(std::size_t points) {
+void Rebuilder::start(std::size_t points) {
   share_ = share_of_all / static_cast<double>(points);
   begin_ = runtime::host_clock();
   spent_s_ = 0;
 }
 
-bool Rebuilding::has_time(const runtime::Communicator& c) const {
+bool Rebuilder::has_time(const runtime::Communicator& c) const {
   return c.broadcast_value(spent_s_ + last_s_ <= share_ * (runtime::host_clock() - begin_));
 }
 

@@ -35,7 +35,7 @@ struct RoundOptions {
   /// The length of a block. Where half of the budget is too short for `rule.min_blocks` such blocks, blocks are
   /// shorter, but not below 2 ms.
   core::Seconds block{0.1};
-  std::size_t longest_block = 100;  ///< [iterations]
+  std::size_t most_block_iterations = 100;  ///< [iterations]
 };
 
 /// Runs iterations on all ranks and returns their times [s], the same on every rank. Iterations that some rank did not
@@ -115,7 +115,7 @@ class Rounds {
 /// "Equal work, again"). A point that keeps its memory for a whole launch sees only one random case of this effect, so
 /// its 95 % interval does not cover the effect. With other memory for every block, the interval covers it. A point that
 /// takes long to build gets other memory in fewer blocks, or in none.
-class Rebuilding {
+class Rebuilder {
  public:
   /// Runs `make` and notes its time. Buffers that `make` allocates in the host's memory begin at random pages
   /// (runtime/host/random_pages).

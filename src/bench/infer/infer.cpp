@@ -61,7 +61,7 @@ namespace {
 
 void train_alone(Session& session, const runtime::Communicator& alone, const model::DataSplit& data, const TrainOnce& o,
                  const TrainingProgress& progress, TrainedModel& m) {
-  constexpr std::size_t between_checks = 16, between_verified = 64;
+  constexpr std::size_t steps_between_reports = 16, steps_between_verified = 64;
   Training training(session, alone, data, o.config);
   const auto same_place = [](const model::Tensor& a, const model::Tensor& b) {
     return a.shape == b.shape && a.offset == b.offset;
@@ -70,7 +70,7 @@ void train_alone(Session& session, const runtime::Communicator& alone, const mod
     throw std::logic_error(fmt::format("{}: tensors lie elsewhere for inference", m.network->name()));
   const std::size_t steps = training.steps_per_epoch() * o.epochs;
   for (std::size_t step = 0; step < steps; ++step) {
-    const bool is_verified = step % between_verified == 0 || step + 1 == steps;
+    const bool is_verified = step % steps_between_verified == 0 || step + 1 == steps;
     if (is_verified) training.verify_next();
     const double loss = training.step(step).get().mean_loss();
     training.take_records();  // nobody looks at their times
@@ -79,7 +79,7 @@ void train_alone(Session& session, const runtime::Communicator& alone, const mod
     if (!std::isfinite(loss))
       throw core::WrongResult(fmt::format("{}: the loss is {} at step {}: the step size {} is too large",
                                           m.network->name(), loss, step, o.config.step_size));
-    if (step % between_checks != 0) continue;
+    if (step % steps_between_reports != 0) continue;
     progress(step, steps, loss);
     session.stop_if_interrupted(alone);
   }
@@ -87,7 +87,8 @@ void train_alone(Session& session, const runtime::Communicator& alone, const mod
   training.finish();
 }
 
-/// Ranks other than 0 sleep meanwhile. A signal that rank 0 has seen reaches all, and so does its refusal.
+/// Runs `work` on rank 0 while the other ranks sleep. If a signal or a UsageError ends it there, all ranks throw the
+/// same.
 void on_rank_0(Session& session, const runtime::Communicator& c,
                const std::function<void(const runtime::Communicator&)>& work) {
   const auto alone = c.split(c.rank() == 0 ? 0 : -1, 0);
@@ -205,8 +206,9 @@ class InferSweep final : public Experiment {
     TimedPass timed;
     std::string implementation, left_to_host;
   };
-  /// Validation samples that timed passes are judged by, with the logits that training's forward pass has of them.
-  struct Known {
+  /// Validation samples by which timed passes are judged, and the logits that training's forward pass computes for
+  /// them.
+  struct Reference {
     kernels::AlignedVector<float> inputs, logits;
     core::Random draws{core::unpredictable_seed(), 0};
     std::uint64_t drawn = 0;
@@ -214,26 +216,26 @@ class InferSweep final : public Experiment {
     runtime::ConstBuffer result = runtime::no_floats;
     std::string fault = {};  ///< the fault of an operation of training's forward pass; empty: none
   };
-  /// More samples than a batch has, so that batches differ.
+  /// The number of samples kept beyond one batch, so that batches can begin at different samples.
   static constexpr std::size_t more_samples = 64;
   struct Timed {
     InferEntry* entry;
     std::unique_ptr<LatencyBenchmark> benchmark;
   };
 
-  /// Trains it, unless it is a layer table or the one before.
+  /// Trains the model of this name, unless it is the current one already, or a layer table, which cannot be trained.
   void use_model(const std::string& name, SweepRows& rows) {
     if (name == current_) return;
     current_ = name;
     weights_ = {};
     trained_ = {};
-    known_.clear();
+    accuracies_.clear();
     if (!network_of(name, facts_of(data_))->learns()) return;
     TrainOnce o = options_.training;
     o.config.model = name;
     std::size_t last = 0;
-    double last_s = 0,
-           fastest = std::numeric_limits<double>::infinity();  // fastest: the step's time where others disturbed least
+    // fastest: the shortest mean time of a step between two reports, which others disturbed least
+    double last_s = 0, fastest = std::numeric_limits<double>::infinity();
     trained_ = train_once(session_, c_, data_, o, [&](std::size_t step, std::size_t steps, double loss) {
       rows.progress(fmt::format("{} trains: step {} of {}, loss {:.2f}", name, step, steps, loss));
       const double now = runtime::host_clock();
@@ -250,17 +252,17 @@ class InferSweep final : public Experiment {
     if (!trained_.network) return;
     const runtime::Computing note(session_.activity(), "validation");
     const Precision p = e.point.precision;
-    if (!known_.contains(p))
-      known_[p] = measure_accuracy(session_, c_, trained_, weights_.buffer, p, *data_.validation);
-    fill_accuracy(e.point, known_[p], e.row);
+    if (!accuracies_.contains(p))
+      accuracies_[p] = measure_accuracy(session_, c_, trained_, weights_.buffer, p, *data_.validation);
+    fill_accuracy(e.point, accuracies_[p], e.row);
   }
 
   void prepare(InferEntry& e, SweepRows& rows, std::vector<Timed>& timed) {
     if (!trained_.network && lacks_memory(e)) return;
     Pass pass;
-    Rebuilding building;
+    Rebuilder rebuilder;
     const runtime::Computing note(session_.activity(), "inference made ready");
-    const auto why = refused_anywhere(c_, refusal_of([&] { building.build([&] { pass = pass_of(e.point); }); }));
+    const auto why = refused_anywhere(c_, refusal_of([&] { rebuilder.build([&] { pass = pass_of(e.point); }); }));
     if (!why.empty()) return refuse(e.row, Status::failed, why);
     if (!pass.left_to_host.empty())
       return refuse(e.row, Status::unsupported,
@@ -271,11 +273,11 @@ class InferSweep final : public Experiment {
     e.row.metrics[core::Metric::implementation] = c_.broadcast_text(pass.implementation);
     timed.push_back(
         {&e, std::make_unique<LatencyBenchmark>(
-                 session_, c_, std::move(pass.timed), [this, &e] { return pass_of(e.point).timed; }, building, rule)});
+                 session_, c_, std::move(pass.timed), [this, &e] { return pass_of(e.point).timed; }, rebuilder, rule)});
   }
 
   bool lacks_memory(InferEntry& e) const {
-    if (!on_host()) return false;  // an allocation of the device says so, in one line
+    if (!on_host()) return false;  // on a device, the allocation that fails says so in one line
     const auto table = network_of(e.point.model, facts_of(data_));
     const std::size_t needs =
         model::forward_operations_bytes(table_problems(e.point, *table, session_.device()), table->element_count()) *
@@ -309,50 +311,50 @@ class InferSweep final : public Experiment {
   }
 
   TimedPass network_pass(const InferPoint& p, const std::shared_ptr<model::Inference>& inference) {
-    auto known = std::make_shared<Known>(known_logits(p.batch + more_samples));
+    auto reference = std::make_shared<Reference>(reference_logits(p.batch + more_samples));
     const std::size_t features = data_.validation->features();
-    const std::size_t outputs = known->logits.size() / (p.batch + more_samples);
+    const std::size_t outputs = reference->logits.size() / (p.batch + more_samples);
     const runtime::OwnedBuffer inputs = session_.device().allocate(core::Element::f32, p.batch * features);
-    const auto renew = [this, known, inputs, features, batch = p.batch] {
-      known->first = static_cast<std::size_t>(known->draws.below(known->drawn++, more_samples + 1));
-      queue_->copy("upload", std::span(known->inputs).subspan(known->first * features, batch * features),
+    const auto renew = [this, reference, inputs, features, batch = p.batch] {
+      reference->first = static_cast<std::size_t>(reference->draws.below(reference->drawn++, more_samples + 1));
+      queue_->copy("upload", std::span(reference->inputs).subspan(reference->first * features, batch * features),
                    inputs.buffer);
       queue_->synchronise();
     };
     renew();
     return {.run =
-                [this, known, inference, inputs] {
-                  known->result = inference->run(*queue_, inputs.buffer);
+                [this, reference, inference, inputs] {
+                  reference->result = inference->run(*queue_, inputs.buffer);
                   queue_->synchronise();
                 },
             .renew = renew,
             .judge =
-                [this, known, outputs, p] {
-                  if (!known->fault.empty()) return known->fault;
-                  std::vector<float> logits(known->result.count());
-                  queue_->copy("download", known->result, logits);
+                [this, reference, outputs, p] {
+                  if (!reference->fault.empty()) return reference->fault;
+                  std::vector<float> logits(reference->result.count());
+                  queue_->copy("download", reference->result, logits);
                   queue_->synchronise();
                   return logits_fault(p.precision, logits,
-                                      std::span(known->logits).subspan(known->first * outputs, logits.size()));
+                                      std::span(reference->logits).subspan(reference->first * outputs, logits.size()));
                 }};
   }
 
   /// The logits of the first validation samples, which repeat from the first where there are fewer.
-  Known known_logits(std::size_t samples) {
+  Reference reference_logits(std::size_t samples) {
     const model::Dataset& set = *data_.validation;
-    Known known{.inputs = kernels::AlignedVector<float>(samples * set.features()), .logits = {}};
+    Reference reference{.inputs = kernels::AlignedVector<float>(samples * set.features()), .logits = {}};
     std::vector<std::uint64_t> indices(samples);
     for (std::size_t i = 0; i < samples; ++i) indices[i] = i % set.size();
     std::vector<std::int32_t> labels(samples * set.labels());
-    model::gather(set, indices, known.inputs, labels);
+    model::gather(set, indices, reference.inputs, labels);
     const kernels::CallCheck calls(core::unpredictable_seed());
     runtime::HostQueue host;
     const auto outputs =
-        trained_.network->layer_outputs(host, trained_.buffers(), {known.inputs, labels, set.labels()});
-    known.fault = calls.fault();
+        trained_.network->layer_outputs(host, trained_.buffers(), {reference.inputs, labels, set.labels()});
+    reference.fault = calls.fault();
     const auto logits = outputs.back().values<float>();
-    known.logits.assign(logits.begin(), logits.end());
-    return known;
+    reference.logits.assign(logits.begin(), logits.end());
+    return reference;
   }
 
   runtime::OwnedBuffer on_device(const kernels::AlignedVector<float>& from) const {
@@ -381,7 +383,7 @@ class InferSweep final : public Experiment {
     }
   }
 
-  /// With fp32, of this run or an earlier one.
+  /// Fills in the speedup over the group's point in fp32, which this run or an earlier one has measured.
   void compare(InferEntry& e, const SweepRows& rows) const {
     for (const InferEntry& other : entries_) {
       if (other.group != e.group || other.point.precision != Precision::fp32) continue;
@@ -397,9 +399,9 @@ class InferSweep final : public Experiment {
   std::vector<InferEntry> entries_;
   std::unique_ptr<runtime::Queue> queue_;
   std::string current_;
-  TrainedModel trained_;                          ///< the trained `current_`; without a network: that is a layer table
-  runtime::OwnedBuffer weights_;                  ///< the weights of `trained_` on the device
-  std::map<Precision, PrecisionAccuracy> known_;  ///< the accuracy of `current_` in each precision
+  TrainedModel trained_;          ///< the trained model `current_`; its network is null for a layer table
+  runtime::OwnedBuffer weights_;  ///< the weights of `trained_` on the device
+  std::map<Precision, PrecisionAccuracy> accuracies_;  ///< the accuracy of `current_` in each precision
 };
 
 }  // namespace

@@ -178,24 +178,24 @@ RoundOptions latency_rounds(core::StoppingRule rule) {
           .discarded = 1,
           .settling = core::Seconds{0.005},
           .block = core::Seconds{0.03},
-          .longest_block = 250};
+          .most_block_iterations = 250};
 }
 
 }  // namespace
 
 LatencyBenchmark::LatencyBenchmark(Session& s, const runtime::Communicator& c, TimedPass pass,
-                                   std::function<TimedPass()> anew, Rebuilding building, const core::StoppingRule& rule)
+                                   std::function<TimedPass()> anew, Rebuilder rebuilder, const core::StoppingRule& rule)
     : session_(s),
       c_(c),
       pass_(std::move(pass)),
       anew_(std::move(anew)),
-      building_(building),
+      rebuilder_(rebuilder),
       places_(core::unpredictable_seed(), 0),
       rounds_(s, c, latency_rounds(rule), [this](std::size_t n, bool keep) { return run_block(n, keep); }) {}
 
 void LatencyBenchmark::build_anew() {
   const auto why = refused_anywhere(c_, refusal_of([this] {
-                                      building_.build([this] {
+                                      rebuilder_.build([this] {
                                         pass_ = {};
                                         pass_ = anew_();
                                       });
@@ -215,7 +215,7 @@ std::string LatencyBenchmark::check() {
 void LatencyBenchmark::warm_up() {
   begin_ = runtime::host_clock();
   rounds_.warm_up();
-  building_.start();
+  rebuilder_.start();
 }
 
 std::vector<double> LatencyBenchmark::run_block(std::size_t passes, bool keep) {
@@ -243,7 +243,7 @@ std::vector<double> LatencyBenchmark::run_block(std::size_t passes, bool keep) {
 
 bool LatencyBenchmark::turn() {
   const bool on_host = session_.on_host();
-  if (!rounds_.times().empty() && on_host && building_.has_time(c_)) build_anew();
+  if (!rounds_.times().empty() && on_host && rebuilder_.has_time(c_)) build_anew();
   noise_.begin();
   const core::Stop stop = rounds_.round();
   noise_.end();

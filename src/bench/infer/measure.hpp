@@ -76,7 +76,7 @@ class LatencyBenchmark {
  public:
   /// building: the object that built the pass. anew: builds another pass like it, for later blocks.
   LatencyBenchmark(Session&, const runtime::Communicator& c, TimedPass, std::function<TimedPass()> anew,
-                   Rebuilding building, const core::StoppingRule&);
+                   Rebuilder rebuilder, const core::StoppingRule&);
 
   void warm_up();
   /// Makes a block. Returns whether there are enough blocks.
@@ -92,7 +92,7 @@ class LatencyBenchmark {
   const runtime::Communicator& c_;
   TimedPass pass_;
   std::function<TimedPass()> anew_;
-  Rebuilding building_;
+  Rebuilder rebuilder_;
   core::Random places_;       ///< draws the passes that are judged
   std::uint64_t blocks_ = 0;  ///< number of blocks that count
   std::string fault_;         ///< the first fault of this rank

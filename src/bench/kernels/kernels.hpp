@@ -31,7 +31,9 @@ struct KernelOptions {
 
 /// Receives the sweep's points. Called on rank 0 of the ranks that measure.
 struct KernelListener {
-  std::function<void(KernelLimits&, const std::vector<kernels::Precision>&)> limits;  ///< called before any point
+  /// Called once before any point, with the limits of the machine and the precisions of all points. A peak that was not
+  /// measured yet is measured when it is asked for, hence the reference.
+  std::function<void(KernelLimits&, const std::vector<kernels::Precision>&)> limits;
   RowListener rows;
 };
 
@@ -40,9 +42,9 @@ KernelPlacement placement_of(const Session&, const runtime::Communicator& c, int
 
 /// Collective over `c`. `finished`: points of earlier runs by Factors::key(); the same on every rank. Returns the
 /// number of wrong points. Cost without a time budget: some seconds for the roofline; then for each point its
-/// preparation and check, and at most about 1 s of calls, or longer where the 6 calls that an interval needs (3 if a
-/// call takes over 5 s) take longer. With a time budget: that budget, which at most the last point exceeds; but if the
-/// roofline takes more than half of it, the points still get the other half. Errors: Interrupted.
+/// preparation, its check and about 1 s of calls. A point with long calls takes longer, since an interval needs 6 of
+/// them (3 if one takes over 5 s). With a time budget: that budget, which only the last point may exceed. The points
+/// get at least half of it, even if the roofline takes more than the other half. Errors: Interrupted.
 std::size_t run_kernels(Session&, const runtime::Communicator& c, const KernelOptions&, const FinishedRows& finished,
                         const KernelListener&);
 

@@ -58,7 +58,7 @@ std::string KernelBenchmark::prepare() {
 
 std::string KernelBenchmark::make_case() {
   return refused_anywhere(c_, refusal_of([this] {
-                            building_.build([this] {
+                            rebuilder_.build([this] {
                               kernel_case_.reset();
                               // Ranks compute on numbers of their own.
                               const auto own = seed_ + (static_cast<std::uint64_t>(c_.rank()) << 40);
@@ -69,7 +69,7 @@ std::string KernelBenchmark::make_case() {
                           }));
 }
 
-bool KernelBenchmark::may_build_anew() const { return !clock_ && sets_ == 1 && building_.has_time(c_); }
+bool KernelBenchmark::may_build_anew() const { return !clock_ && sets_ == 1 && rebuilder_.has_time(c_); }
 
 std::string KernelBenchmark::check(double flops_at_most, bool inject_error, KernelFindings& f) {
   const runtime::Computing note(session_.activity(), "kernel check");
@@ -174,7 +174,7 @@ RoundOptions KernelBenchmark::options(const core::StoppingRule& rule, double sec
                  .discarded = 1,
                  .settling = core::Seconds{0.01},
                  .block = usual_block,
-                 .longest_block = 250};
+                 .most_block_iterations = 250};
   o.warmup_budget = core::Seconds{std::clamp(0.2 * seconds, 0.0, 0.5)};
   o.rule.budget = core::Seconds{std::max(0.0, seconds - o.warmup_budget.value)};
   if (call_s > o.block.value) {  // a long call's start does not matter
@@ -206,7 +206,7 @@ void KernelBenchmark::start(const core::StoppingRule& rule, double seconds, bool
   noise_.begin();
   rounds_->warm_up();
   noise_.end();
-  building_.start(in_turn);
+  rebuilder_.start(in_turn);
 }
 
 bool KernelBenchmark::turn() {

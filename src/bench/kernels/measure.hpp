@@ -63,7 +63,7 @@ class KernelBenchmark {
   /// The reason why the case could not be made on some rank; empty: it was made.
   std::string make_case();
   /// True if the kernel should now be built again in other memory, so that the interval covers the effect of memory
-  /// pages on the time (see Rebuilding), and there is time for it. Always false on a device and for cold operands; the
+  /// pages on the time (see Rebuilder), and there is time for it. Always false on a device and for cold operands; the
   /// latter are spread over so many pages that this effect is small.
   bool may_build_anew() const;
   RoundOptions options(const core::StoppingRule&, double seconds, bool bounded) const;
@@ -75,7 +75,7 @@ class KernelBenchmark {
   int threads_;
   std::size_t sets_, next_ = 0, calls_ = 1;
   std::uint64_t seed_;
-  Rebuilding building_;
+  Rebuilder rebuilder_;
   std::optional<Rounds> rounds_;  ///< empty: the probe is the only sample
   bool has_exact_samples_ = false;
   NoiseSampler noise_;

@@ -66,10 +66,10 @@ LinkMessages::LinkMessages(Session& session, const runtime::Communicator& c, run
       landing_(network_.arena().take(window_bytes)),
       words_out_(network_.arena().take(short_sends_.size() * word)),
       word_in_(network_.arena().take(word)) {
-  at_soak_time(0);
+  set_soak_time(0);
 }
 
-void LinkMessages::at_soak_time(double seconds) {
+void LinkMessages::set_soak_time(double seconds) {
   const auto& slow = injection_.slow;
   factor_ = slow && slow->covers(seconds) ? slow->of(c_.rank()) : 1.0;
 }

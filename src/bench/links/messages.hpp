@@ -45,7 +45,7 @@ class LinkMessages {
   std::size_t take_wrong(int from);
   /// Sets the time since the begin of a soak [s]. An injected fault may slow a rank's messages in a part of the soak
   /// only.
-  void at_soak_time(double seconds);
+  void set_soak_time(double seconds);
   const runtime::Transport& transport() const { return *link_; }
 
  private:

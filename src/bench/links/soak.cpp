@@ -64,7 +64,7 @@ class Soak {
   }
 
   void turn(int peer) {
-    messages_.at_soak_time(begin_ > 0 ? runtime::host_clock() - begin_ : 0);
+    messages_.set_soak_time(begin_ > 0 ? runtime::host_clock() - begin_ : 0);
     const bool both = options_.factors.patterns.front() == LinkPattern::both_ways;
     Window w{.size_bytes = options_.factors.sizes.front(), .outstanding = options_.factors.outstanding};
     for (const bool lower_sends : {true, false}) {
@@ -82,8 +82,8 @@ class Soak {
 
   void end_interval(double from, double to) {
     const SoakRecord mine{.windows = core::summarise(times_), .elapsed_s = (from + to) / 2, .wrong = wrong_};
-    const auto states = c_.gather_value(mine);
-    for (std::size_t r = 0; r < states.size(); ++r) emit(static_cast<int>(r), states[r]);
+    const auto records = c_.gather_value(mine);
+    for (std::size_t r = 0; r < records.size(); ++r) emit(static_cast<int>(r), records[r]);
     if (session_.is_root() && listener_.progress) listener_.progress(fmt::format("{:.0f} s", to));
     ++interval_;
     times_.clear();

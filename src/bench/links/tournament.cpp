@@ -9,7 +9,8 @@
 namespace gradmeter::bench {
 namespace {
 
-/// One rank stands still, the others sit on a circle of so many places, which turns by one place a round.
+/// The number of places on the circle, which turns by one place a round. With an odd number of ranks all are on it,
+/// else the last one stands beside it.
 int circle_of(int ranks) { return ranks % 2 == 0 ? ranks - 1 : ranks; }
 
 }  // namespace
@@ -20,8 +21,8 @@ int tournament_partner(int ranks, int round, int rank) {
   const int circle = circle_of(ranks);
   const bool even = ranks % 2 == 0;
   // A round-robin tournament by the circle method: two ranks are paired in the round that is the sum of their numbers
-  // modulo the circle. A rank whose partner would be itself is paired with the last rank, which is not on the circle,
-  // or else has none.
+  // modulo the circle. A rank whose partner would be itself is paired with the last rank if that is not on the circle
+  // (an even number of ranks), else it sits out.
   if (even && rank == circle) {
     for (const int r : {round, round + circle}) {
       if (r % 2 == 0 && r / 2 < circle) return r / 2;
@@ -36,10 +37,10 @@ int tournament_pair(int ranks, int round, int rank) {
   const int circle = circle_of(ranks);
   const int partner = tournament_partner(ranks, round, rank);
   if (partner < 0 || partner == circle || rank == circle) return 0;
-  // The two places lie as far before as after the one that meets itself.
-  const int twice = ((rank - partner) % circle + circle) % circle;
-  const int apart = twice % 2 == 0 ? twice / 2 : (circle - twice) / 2;
-  return ranks % 2 == 0 ? apart : apart - 1;
+  // The two ranks lie at equal distances on both sides of the place that would meet itself.
+  const int twice_from_middle = ((rank - partner) % circle + circle) % circle;
+  const int from_middle = twice_from_middle % 2 == 0 ? twice_from_middle / 2 : (circle - twice_from_middle) / 2;
+  return ranks % 2 == 0 ? from_middle : from_middle - 1;
 }
 
 namespace {
@@ -47,8 +48,9 @@ namespace {
 constexpr double latency_block_s = 5e-3, window_block_s = 20e-3, too_long_to_discard_s = 1;
 constexpr std::uint32_t discarded_round_trips = 1;
 
-/// A small budget, which has to hold the blocks of an interval, makes blocks shorter.
-double share_of_block(int ranks, const LinkPassesOptions& o) {
+/// The factor, from 0.1 to 1, by which blocks become shorter, so that `rule.min_blocks` blocks of every link fit into
+/// the budget.
+double block_scale(int ranks, const LinkPassesOptions& o) {
   const double turns = 2.0 * tournament_rounds(ranks) * static_cast<double>(o.rule.min_blocks);
   return std::clamp(o.rule.budget.value / (turns * (latency_block_s + window_block_s)), 0.1, 1.0);
 }
@@ -68,7 +70,7 @@ LinkPasses::LinkPasses(Session& session, const runtime::Communicator& c, LinkMes
       c_(c),
       messages_(messages),
       options_(o),
-      share_(share_of_block(c.size(), o)),
+      block_scale_(block_scale(c.size(), o)),
       links_(place(c.size())),
       last_latency_(links_.size()),
       last_window_(links_.size()) {}
@@ -90,7 +92,7 @@ bool LinkPasses::is_enough(double begin) {
   const core::Seconds spent{c_.broadcast_value(runtime::host_clock() - begin)};
   bool enough = true;
   for (OwnLink& link : links_) {
-    if (link.windows.count() == 0) continue;  // the rank itself; the other's, where both ways are one sample
+    if (link.windows.count() == 0) continue;  // this rank itself, or a link whose samples the peer has (both_ways)
     link.stop = options_.rule.decide(link.windows, spent, spent);
     enough &= link.stop != core::Stop::none;
   }
@@ -125,12 +127,12 @@ void LinkPasses::turn(int peer, bool keep) {
 LinkPasses::Counts LinkPasses::counts_for(int peer, bool keep) const {
   if (!keep) return {.latencies = 5, .windows = warmup_windows, .discarded = 0};
   const double window = last_window_[place(peer)];
-  return {.latencies = calls_in(share_ * latency_block_s, 2 * last_latency_[place(peer)], 4, 100),
-          .windows = calls_in(share_ * window_block_s, window, 1, 50),
+  return {.latencies = calls_in(block_scale_ * latency_block_s, 2 * last_latency_[place(peer)], 4, 100),
+          .windows = calls_in(block_scale_ * window_block_s, window, 1, 50),
           .discarded = window > too_long_to_discard_s ? 0U : 1U};
 }
 
-/// The first window and the last are compared byte by byte.
+/// In the first window and in the last one, every byte that arrives is checked.
 std::vector<double> LinkPasses::windows(const Window& w, const Counts& n) {
   std::vector<double> times;
   const std::uint32_t windows = n.discarded + n.windows;

@@ -73,7 +73,7 @@ class LinkPasses {
   const runtime::Communicator& c_;
   LinkMessages& messages_;
   LinkPassesOptions options_;
-  double share_;  ///< time that a block may take [s]
+  double block_scale_;  ///< the factor by which a small budget shortens blocks, at most 1
   std::vector<OwnLink> links_;
   std::vector<double> last_latency_, last_window_;  ///< by peer [s]
   double warmup_s_ = 0;

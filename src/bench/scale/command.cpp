@@ -148,9 +148,9 @@ ScaleOptions read_options(const Flags& f, int world, int default_threads, const 
 }
 
 std::string unused_note(const Flags& f, const ScaleFactors& factors) {
-  Applies used;
+  ExchangeFactors used;
   // Flags of points that cannot be measured count as used: a row that says why it cannot be measured is a valid result.
-  for (const auto& p : plan_scale(factors)) used |= p.impossible.empty() ? p.applies : factors_of(*p.strategy);
+  for (const auto& p : plan_scale(factors)) used |= p.impossible.empty() ? p.applies : exchange_factors(*p.strategy);
   return unused_note("scale", f, used, *std::ranges::max_element(factors.ranks));
 }
 

@@ -62,7 +62,7 @@ class StepBenchmark {
       limits_->round(demand_);
       meter_.emplace(s, rank_group_.active, *rank_group_.clock, o, source());
       meter_->warm_up();
-      building_.start();
+      rebuilder_.start();
     });
     share_status();
   }
@@ -101,7 +101,7 @@ class StepBenchmark {
 
  private:
   void build() {
-    building_.build([this] {
+    rebuilder_.build([this] {
       training_.emplace(session_, rank_group_.active, data_, point_.point);
       if (times_buckets()) training_->keep_ready();
     });
@@ -110,7 +110,7 @@ class StepBenchmark {
   bool may_build_anew() const {
     const bool on_host = session_.on_host();
     return on_host && steps_are_alike(point_.point) && !meter_->result().blocks.empty() &&
-           building_.has_time(rank_group_.active);
+           rebuilder_.has_time(rank_group_.active);
   }
 
   void build_anew() {
@@ -244,7 +244,7 @@ class StepBenchmark {
   StepLimits* limits_ = nullptr;
   StepDemand demand_;
   ExchangeCheck check_;
-  Rebuilding building_;
+  Rebuilder rebuilder_;
   std::optional<Training> training_;
   TrainingTotals totals_;  ///< the totals of all trainings that were built
   bool weights_agreed_ = true;

@@ -129,7 +129,7 @@ class Planner {
     if (uses_ports(p.strategy->info().communication))
       p.cadence = runtime::Cadence::none;  // a barrier would synchronise the workers' steps
     if (!exchanges(p, layout_of(p, p.ranks, 0))) return {p};
-    const Applies applies = p.applies = factors_of(*p.strategy);
+    const ExchangeFactors applies = p.applies = exchange_factors(*p.strategy);
     std::vector<ScalePoint> points{p};
     if (applies.algorithm) points = cross(points, f_.algorithms, [](auto& q, const auto& v) { q.algorithm = v; });
     if (applies.codec) points = cross(points, f_.codecs, [](auto& q, const auto& v) { q.codec = q.gradient_codec(v); });
@@ -138,7 +138,7 @@ class Planner {
   }
 
   /// Combines the points with the further factors of their exchange that apply; null: with those of every training.
-  std::vector<ScalePoint> with_settings(std::vector<ScalePoint> points, const Applies* exchange) const {
+  std::vector<ScalePoint> with_settings(std::vector<ScalePoint> points, const ExchangeFactors* exchange) const {
     for (const auto& factor : f_.settings) {
       const bool wanted = exchange ? factor.applies && exchange->*factor.applies : !factor.applies;
       if (wanted) points = cross(points, factor.values, [](auto& p, const auto& set) { set(p); });

@@ -12,11 +12,11 @@
 
 namespace gradmeter::bench {
 
-/// weak: the batch per rank stays; strong: the batch of all ranks together stays.
+/// weak: the batch per rank stays the same; strong: that of all ranks together does.
 enum class Scaling { weak, strong };
 std::string_view name(Scaling);
 
-/// The factors that the user asked for; each list is one of them.
+/// The factors that the user asked for: each list has the values of one, `settings` those of several.
 struct ScaleFactors {
   std::vector<std::string> models;  ///< canonical
   std::vector<std::size_t> batches;
@@ -35,7 +35,7 @@ struct ScaleFactors {
   std::string interconnect;    ///< a label of the network between ranks; may be empty
   NodeMap map = {};            ///< nodes of the world, which decide whether placements differ; empty: one node
   int cores_per_node = 1;      ///< number of cores of a node, which decides automatic overlap
-  TrainingConfig common = {};  ///< settings that are no factors: optimizer, seed, injected faults
+  TrainingConfig common = {};  ///< settings that are not factors: optimizer, seed, injected faults
 };
 
 /// One point: a training on `ranks` ranks, with the step size of its strategy. On one rank its mesh is data-parallel.
@@ -43,13 +43,13 @@ struct ScalePoint : TrainingConfig {
   int ranks = 1;
   std::optional<Placement> placement = {};  ///< empty where every placement would take the same ranks
   std::size_t batch_global = 1;
-  Applies applies = {};  ///< the exchange factors that apply to it; the others are null in its row
+  ExchangeFactors applies = {};  ///< the exchange factors that apply to it; the others are null in its row
   runtime::Cadence cadence = runtime::Cadence::barrier;
-  /// The cadence that the user asked for, with which the control runs. `cadence` differs from it only where the
-  /// strategy uses ports, since its steps then run without barriers.
+  /// The cadence that the user asked for, which the control keeps. `cadence` is `none` instead if the strategy uses
+  /// ports, since barriers would synchronise its workers.
   runtime::Cadence control_cadence = runtime::Cadence::barrier;
   std::optional<Scaling> scaling = {};  ///< empty at one rank: there weak and strong are the same
-  std::size_t curve = 0;                ///< points of one curve are measured in turn
+  std::size_t curve = 0;                ///< the number of its curve, whose points take turns
   std::string impossible = {};          ///< the reason why it cannot be measured; empty: it can
 };
 

@@ -122,7 +122,7 @@ TrainingConfig with_chosen_bucket(Session& s, const runtime::Communicator& c, co
   if (!refusal(config, facts, map).empty()) return config;  // the training reports it
   // All ranks must try the same sizes, so each takes the first rank's part of the model in place of its own.
   const Layout layout = layout_of(config, c.size(), 0);
-  if (!factors_of(config, layout).bucket) return config;
+  if (!exchange_factors(config, layout).bucket) return config;
   const auto model = sized_model(config, layout, facts);
   const auto candidates = bucket_candidates(model->tensors(), model->element_count());
   if (candidates.size() < 2) return config;

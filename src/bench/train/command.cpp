@@ -143,7 +143,7 @@ std::string step_text(const TrainOptions& o, std::size_t batch) {
 
 /// Transport, algorithm and codec, as far as they apply to the strategy.
 std::string exchange_text(const TrainingConfig& c, const Layout& l) {
-  const auto applies = factors_of(c, l);
+  const auto applies = exchange_factors(c, l);
   std::string codec = applies.codec && c.codec ? " " + c.codec->label : "";
   const bool dense_weights = c.strategy->info().communication == dataparallel::CommunicationPattern::client_server &&
                              !codec.empty() && !dataparallel::Coding::why_dense_weights(*c.codec).empty();
@@ -185,7 +185,7 @@ Layout agreed_layout(const Session& s, const TrainOptions& o, const DataShape& d
 /// Epochs are known here, and with them the usual length of a warm-up. Servers have none.
 compression::CodecChoicePtr warming_up(const TrainingConfig& c, std::size_t steps_per_epoch) {
   if (c.strategy->info().communication == dataparallel::CommunicationPattern::client_server) return c.codec;
-  return compression::with_warm_up(c.codec, compression::warm_up_epochs * steps_per_epoch);
+  return compression::with_warm_up(c.codec, compression::auto_warm_up_epochs * steps_per_epoch);
 }
 
 std::string end_text(const TrainOptions& o, const TrainResult& r) {
@@ -251,7 +251,7 @@ int run_training(const Flags& f, const Invocation& invocation) {
   check_noise_scale(options, world.size());
   read_output_flags(f);
   const Layout layout = agreed_layout(session, options, data);
-  if (const auto note = unused_note("train", f, factors_of(config, layout), world.size());
+  if (const auto note = unused_note("train", f, exchange_factors(config, layout), world.size());
       session.is_root() && !note.empty())
     core::print(stderr, "{}\n", note);
   const std::size_t samples = std::min(data.train_samples, options.data.train_samples);

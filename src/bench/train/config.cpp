@@ -28,9 +28,10 @@ constexpr std::size_t copies_of_feedback = 2;  ///< copies of the tensors: two r
 constexpr std::size_t process_bytes = std::size_t{96}
                                       << 20;  ///< the memory of a rank without any training: libraries, MPI
 
-/// The reason why a codec cannot do what it does in training before it encodes; empty: it can.
+/// The reason why the codec's work before encoding (clipping, a warm-up of its density) is impossible in this training;
+/// empty: it is possible.
 std::string codec_option_refusal(const TrainingConfig& c, const Layout& l) {
-  if (!factors_of(c, l).codec || !c.codec) return {};
+  if (!exchange_factors(c, l).codec || !c.codec) return {};
   if (compression::clip_of(c.codec) > 0 && l.mesh.replica_ranks() > 1) {
     return fmt::format("{} clips by the norm of all tensors, and with mesh {} no rank has them all; leave out clip",
                        c.codec->label, l.mesh.text());
@@ -58,7 +59,7 @@ std::string loss_scale_refusal(const TrainingConfig& c, const Layout& l, const m
     return fmt::format(
         "{}: with mesh {} each rank has a part of the gradient, and would skip other steps; take a number", text,
         l.mesh.text());
-  if (factors_of(c, l).codec && c.codec && c.codec->info->exchange != compression::Exchange::schedule)
+  if (exchange_factors(c, l).codec && c.codec && c.codec->info->exchange != compression::Exchange::schedule)
     return fmt::format("{}: {} may hide numbers that are not finite; take a codec that sends all elements, as bf16",
                        text, c.codec->info->name);
   return {};
@@ -105,9 +106,10 @@ std::string_view name(Overlap o) {
 
 Overlap resolve(Overlap o, CommunicationPattern s, const Occupancy& at) {
   if (o != Overlap::automatic) return o;
-  // A thread without a core takes one from a computation, and all ranks wait for that rank.
-  const bool link_works = uses_ports(s) && !(s == CommunicationPattern::client_server && at.has_one_node());
-  return link_works || at.has_spare_cores() ? Overlap::bucketed : Overlap::none;
+  // A progress thread without a free core delays its rank's computation, and all ranks wait for the slowest one. Where
+  // the link moves the bytes, the thread needs little of a core.
+  const bool link_moves_bytes = uses_ports(s) && !(s == CommunicationPattern::client_server && at.has_one_node());
+  return link_moves_bytes || at.has_spare_cores() ? Overlap::bucketed : Overlap::none;
 }
 
 dataparallel::StrategyOptions TrainingConfig::strategy_options() const {
@@ -115,14 +117,14 @@ dataparallel::StrategyOptions TrainingConfig::strategy_options() const {
           .bucket_ends = bucket_ends,
           .overlap = overlap == Overlap::bucketed,
           .optimizer = optimizer_name(),
-          .codec = factors_of(*strategy).codec ? codec : nullptr,
+          .codec = exchange_factors(*strategy).codec ? codec : nullptr,
           .seed = seed,
           .loss_scale = loss_scale,
           .gradients = own_gradients ? "bf16" : "fp32"};
 }
 
 compression::CodecChoicePtr TrainingConfig::gradient_codec(compression::CodecChoicePtr given) const {
-  // Every tensor, and without feedback: of a gradient that has the format nothing is lost.
+  // min=0: every tensor; ef=off: a gradient that is in bf16 already loses nothing that feedback could bring back.
   return own_gradients ? compression::find_codec("bf16:ef=off,min=0") : std::move(given);
 }
 
@@ -173,26 +175,26 @@ std::unique_ptr<model::Model> sized_model(const TrainingConfig& c, const Layout&
   return model::make_model(c.model, model_request(c, l, d, nullptr));
 }
 
-Applies factors_of(const dataparallel::StrategyChoice& strategy) {
+ExchangeFactors exchange_factors(const dataparallel::StrategyChoice& strategy) {
   const CommunicationPattern s = strategy.info().communication;
   const bool buckets = s == CommunicationPattern::all_reduce || s == CommunicationPattern::blocks;
   return {.algorithm = buckets || s == CommunicationPattern::collectives || s == CommunicationPattern::changes,
           .codec = encodes_sums(s) || s == CommunicationPattern::client_server,
           .transport = s != CommunicationPattern::nothing,
           .overlap =
-              buckets || uses_ports(s) || s == CommunicationPattern::overlapped_messages || strategy.changes_overlap(),
+              buckets || uses_ports(s) || s == CommunicationPattern::overlapped_messages || strategy.overlaps_changes(),
           .bucket = buckets};
 }
 
-Applies factors_of(const TrainingConfig& c, const Layout& l) {
-  Applies found = exchanges(c, l) ? factors_of(*c.strategy) : Applies{};
+ExchangeFactors exchange_factors(const TrainingConfig& c, const Layout& l) {
+  ExchangeFactors found = exchanges(c, l) ? exchange_factors(*c.strategy) : ExchangeFactors{};
   if (found.algorithm && c.algorithm && !c.algorithm->uses_transport())
     found.transport = false;  // it chooses its own way
   found.transport |= l.mesh.replica_ranks() > 1;
   return found;
 }
 
-Applies& Applies::operator|=(const Applies& o) {
+ExchangeFactors& ExchangeFactors::operator|=(const ExchangeFactors& o) {
   algorithm |= o.algorithm, codec |= o.codec, transport |= o.transport, overlap |= o.overlap, bucket |= o.bucket;
   return *this;
 }
@@ -205,7 +207,7 @@ bool exchanges_buckets(const TrainingConfig& c, const Layout& l) {
 }
 
 std::optional<allreduce::TableUse> table_use(const TrainingConfig& c, const Layout& l, const NodeMap& map) {
-  const bool chooses = factors_of(c, l).algorithm && c.algorithm && c.algorithm->is_plain_auto();
+  const bool chooses = exchange_factors(c, l).algorithm && c.algorithm && c.algorithm->is_plain_auto();
   if (!chooses || l.mesh.replica_ranks() > 1) return std::nullopt;
   using enum runtime::TransportKind;
   const auto transport = c.transport != automatic ? c.transport : map.nodes() == 1 ? shm : hybrid;
@@ -214,7 +216,7 @@ std::optional<allreduce::TableUse> table_use(const TrainingConfig& c, const Layo
 
 bool needs_progress_thread(const TrainingConfig& c, const Layout& l) {
   if (uses_ports(c.strategy->info().communication)) return true;
-  return c.overlap == Overlap::bucketed && factors_of(c, l).overlap;
+  return c.overlap == Overlap::bucketed && exchange_factors(c, l).overlap;
 }
 
 std::string refusal(const TrainingConfig& c, const DataFacts& d, const NodeMap& map) {
@@ -224,7 +226,7 @@ std::string refusal(const TrainingConfig& c, const DataFacts& d, const NodeMap& 
     if (c.batch_per_rank % c.accumulate != 0) {
       return fmt::format("batch {} does not divide into {} micro-batches", c.batch_per_rank, c.accumulate);
     }
-    const auto rule = dataparallel::make_optimizer(c.optimizer_name(), {.elements = 1});
+    const auto optimizer = dataparallel::make_optimizer(c.optimizer_name(), {.elements = 1});
     const auto strategy = c.strategy->make(c.strategy_options());
     if (const auto format = dataparallel::update_format_of(c.optimizer_name());
         format != "fp32" && !c.strategy->info().optimizer_alone) {
@@ -232,7 +234,7 @@ std::string refusal(const TrainingConfig& c, const DataFacts& d, const NodeMap& 
           "{} changes weights in fp32 beside its optimizer, so they are not in {}; use sync, sharded or ps-sync",
           c.strategy->name, format);
     }
-    if (auto why = strategy->refusal(*rule, l.mesh.data); !why.empty()) return why;
+    if (auto why = strategy->refusal(*optimizer, l.mesh.data); !why.empty()) return why;
     if (auto why = codec_option_refusal(c, l); !why.empty()) return why;
     if (auto why = gradient_refusal(c); !why.empty()) return why;
     if (auto why = loss_scale_refusal(c, l, *m); !why.empty()) return why;
@@ -246,9 +248,9 @@ std::string refusal(const TrainingConfig& c, const DataFacts& d, const NodeMap& 
 
 namespace {
 
-/// The largest of each over the parts of one replica of the model [bytes].
+/// The most bytes that any part of one replica of the model needs, for each use.
 struct LargestPart {
-  std::size_t parameters = 0, strategy = 0, own = 0, norms = 0, largest_norms = 0;
+  std::size_t parameters = 0, strategy = 0, own = 0, norm_memory = 0, norm_message = 0;
   model::PeerNeeds peers = {};
 };
 LargestPart largest_part(const TrainingConfig& c, Layout l, const DataFacts& d) {
@@ -261,11 +263,11 @@ LargestPart largest_part(const TrainingConfig& c, Layout l, const DataFacts& d) 
     most.parameters = std::max(most.parameters, m->element_count() * sizeof(float));
     most.strategy = std::max(most.strategy, strategy->memory_bytes(*m, l.mesh.data));
     most.own = std::max(most.own, strategy->own_bytes(*m, l.mesh.data));
-    const std::size_t sums = dataparallel::sums_a_tensor * m->tensors().size();
+    const std::size_t sums = dataparallel::sums_per_tensor * m->tensors().size();
     const int ranks = std::max(l.mesh.data, l.mesh.tensor);
-    most.largest_norms = std::max(most.largest_norms, GroupSums::gathered_floats(ranks, sums) * sizeof(float));
+    most.norm_message = std::max(most.norm_message, GroupSums::gathered_floats(ranks, sums) * sizeof(float));
     if (dataparallel::shares_norms(l.mesh, c.optimizer))
-      most.norms = std::max(most.norms, GroupSums::memory_bytes(l.mesh.tensor, sums));
+      most.norm_memory = std::max(most.norm_memory, GroupSums::memory_bytes(l.mesh.tensor, sums));
     most.peers.memory_bytes = std::max(most.peers.memory_bytes, needs.memory_bytes);
     most.peers.largest_sum_bytes = std::max(most.peers.largest_sum_bytes, needs.largest_sum_bytes);
   }
@@ -278,12 +280,13 @@ dataparallel::RankFabricOptions fabric_options(const TrainingConfig& c, const La
   const LargestPart part = largest_part(c, l, d);
   const CommunicationPattern communication = c.strategy->info().communication;
   const bool encodes = encodes_sums(communication) && exchanges(c, l);
-  return {.exchange = {.max_bytes = std::max({part.parameters, part.peers.largest_sum_bytes, part.largest_norms}),
+  return {.exchange = {.max_bytes = std::max({part.parameters, part.peers.largest_sum_bytes, part.norm_message}),
                        .algorithm = exchanges(c, l) ? c.algorithm : nullptr,
                        .codec = encodes ? compression::without_clip(c.codec) : nullptr},
           .transport = c.transport,
           // Parameters, gradients, evaluation weights, and a word for barriers.
-          .memory_bytes = 3 * (part.parameters + slack) + slack + part.peers.memory_bytes + part.strategy + part.norms,
+          .memory_bytes =
+              3 * (part.parameters + slack) + slack + part.peers.memory_bytes + part.strategy + part.norm_memory,
           .scatters = communication == CommunicationPattern::collectives ||
                       communication == CommunicationPattern::blocks || dataparallel::shares_norms(l.mesh, c.optimizer),
           .background_threads = c.threads,
@@ -317,7 +320,7 @@ std::size_t state_bytes(const TrainingConfig& c, const Layout& l, const DataFact
 
 std::size_t resident_bytes(const TrainingConfig& c, const DataFacts& d, int ranks) {
   const std::size_t batch = c.batch_per_rank * d.features * sizeof(float);
-  const std::size_t pinned = c.device == "cpu" ? 0 : most_places(batch) * batch;
+  const std::size_t pinned = c.device == "cpu" ? 0 : most_upload_buffers(batch) * batch;
   return process_bytes + training_bytes(c, d, ranks) + pinned;
 }
 
@@ -339,7 +342,7 @@ std::size_t training_bytes(const TrainingConfig& c, const DataFacts& d, int rank
   for (int r = 0; r < std::min(ranks, 64); ++r) {  // ranks beyond the first few play the same parts again
     const Layout l = layout_of(c, ranks, r);
     const auto m = sized_model(c, l, d);
-    double operands = 0;  // bytes of the largest operation's operands, for the limits, and of their copies in fp32
+    double operands = 0;  // bytes of the largest operation's operands, which the limits' measurement allocates
     for (const auto& p : m->pass_problems(c.batch_per_rank)) operands = std::max(operands, kernels::bytes(p.problem));
     std::size_t largest = 0;
     for (const model::Tensor& t : m->tensors()) largest = std::max(largest, t.count * sizeof(float));

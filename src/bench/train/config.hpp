@@ -72,9 +72,9 @@ struct TrainingConfig {
 };
 
 /// The exchange factors that apply to a training.
-struct Applies {
+struct ExchangeFactors {
   bool algorithm = false, codec = false, transport = false, overlap = false, bucket = false;
-  Applies& operator|=(const Applies&);
+  ExchangeFactors& operator|=(const ExchangeFactors&);
 };
 
 /// One value of a factor, as a function that sets it.
@@ -83,7 +83,7 @@ struct TrainingFactor {
   std::string flag;  ///< "--accumulate"
   std::vector<Setting> values;
   /// The factor applies wherever this exchange factor applies; null: to every training.
-  bool Applies::*applies = nullptr;
+  bool ExchangeFactors::*applies = nullptr;
 };
 
 /// The number of samples that an evaluation passes through the model at once, unless a batch is longer. A split model
@@ -133,10 +133,10 @@ std::size_t shm_bytes(const TrainingConfig&, const DataFacts&, const NodeMap&);
 /// strategy and codec, and buffers of exchanges. The rest belongs to the process and its libraries.
 std::size_t training_bytes(const TrainingConfig&, const DataFacts&, int ranks);
 
-Applies factors_of(const dataparallel::StrategyChoice&);
+ExchangeFactors exchange_factors(const dataparallel::StrategyChoice&);
 /// The factors that apply to this training: none where nothing is exchanged. The transport does not apply to a vendor's
 /// algorithm, unless a split model uses it for messages.
-Applies factors_of(const TrainingConfig&, const Layout&);
+ExchangeFactors exchange_factors(const TrainingConfig&, const Layout&);
 /// True where the strategy exchanges anything among the layout's workers.
 bool exchanges(const TrainingConfig&, const Layout&);
 /// True where each bucket of the gradients is exchanged in a call of its own.

@@ -245,7 +245,7 @@ void check_precisions(const Flags& f, const std::vector<std::string>& models, co
 struct TrainingFlag {
   const char *name, *usual_in_train, *usual_in_scale, *help;
   std::vector<Setting> (*settings)(const std::string& text) = nullptr;
-  bool Applies::*applies = nullptr;  ///< as in TrainingFactor
+  bool ExchangeFactors::*applies = nullptr;  ///< as in TrainingFactor
 };
 
 constexpr std::array training_flags{
@@ -273,7 +273,7 @@ constexpr std::array training_flags{
     TrainingFlag{"bucket", "25M", "25M",
                  "gradient bytes sent together; the first bucket has 1M at most; 0: all in one; auto: the fastest of "
                  "some sizes and, beside backward, of buckets that end where ready times want it",
-                 &parse_buckets, &Applies::bucket},
+                 &parse_buckets, &ExchangeFactors::bucket},
     TrainingFlag{"threads", "", "", "compute threads of a rank; default: cores of a node / ranks of a node"},
     TrainingFlag{
         "precision", "fp32", "fp32",
@@ -371,7 +371,7 @@ void set_usual_exchange(TrainingConfig& c) {
   }
 }
 
-void fill_training(const TrainingConfig& c, const Applies& applies, core::Factors& f) {
+void fill_training(const TrainingConfig& c, const ExchangeFactors& applies, core::Factors& f) {
   using core::Factor;
   const auto integer = [](auto n) { return static_cast<std::int64_t>(n); };
   f[Factor::model] = c.model;
@@ -421,16 +421,17 @@ void require_learning(std::string_view what, const Flags& f, const std::vector<s
 
 std::string data_directory(const Flags& f) { return f.has("data") ? f.text("data") : ""; }
 
-std::string unused_note(std::string_view command, const Flags& f, const Applies& used, int ranks) {
+std::string unused_note(std::string_view command, const Flags& f, const ExchangeFactors& used, int ranks) {
   struct Factor {
     const char *flag, *means_nothing;  ///< the value that says no more than leaving the flag out
-    bool Applies::*applies;
+    bool ExchangeFactors::*applies;
     const char* wants = "two or more ranks";
   };
   constexpr std::array factors{
-      Factor{"algorithm", "", &Applies::algorithm}, Factor{"codec", "none", &Applies::codec},
-      Factor{"transport", "auto", &Applies::transport, "two or more ranks, algorithms that are not the vendor's"},
-      Factor{"overlap", "none", &Applies::overlap}, Factor{"bucket", "", &Applies::bucket}};
+      Factor{"algorithm", "", &ExchangeFactors::algorithm}, Factor{"codec", "none", &ExchangeFactors::codec},
+      Factor{"transport", "auto", &ExchangeFactors::transport,
+             "two or more ranks, algorithms that are not the vendor's"},
+      Factor{"overlap", "none", &ExchangeFactors::overlap}, Factor{"bucket", "", &ExchangeFactors::bucket}};
   std::vector<std::string> unused;
   for (const auto& [flag, means_nothing, applies, wants] : factors) {
     if (used.*applies || !f.given(flag) || f.text(flag) == means_nothing) continue;
@@ -440,7 +441,7 @@ std::string unused_note(std::string_view command, const Flags& f, const Applies&
     }
     std::vector<std::string_view> users;
     for (const auto& s : dataparallel::strategies()) {
-      if (factors_of(*dataparallel::find_strategy(s.name)).*applies) users.push_back(s.name);
+      if (exchange_factors(*dataparallel::find_strategy(s.name)).*applies) users.push_back(s.name);
     }
     throw UsageError(
         fmt::format("{}: --{} {} would change nothing here: it is for {} and the strategies {}; leave it out, or "

@@ -45,7 +45,7 @@ void set_usual_exchange(TrainingConfig&);
 
 /// Fills in a row's factors that belong to the training alone. The caller fills in the ranks, their batch, mesh and
 /// transport.
-void fill_training(const TrainingConfig&, const Applies&, core::Factors&);
+void fill_training(const TrainingConfig&, const ExchangeFactors&, core::Factors&);
 
 /// Returns --shrink, or 1 in a command without it.
 std::uint64_t read_shrink(const Flags&);
@@ -70,6 +70,6 @@ std::string data_directory(const Flags&);
 /// that apply to some training of the run; ranks: the most ranks of any training. Errors: UsageError for a flag without
 /// effect. On one rank, where nothing is exchanged, such a flag is no error unless `--strict` is given, since scripts
 /// use the same flags for 1, 2 and 4 ranks; instead the returned note names it.
-std::string unused_note(std::string_view command, const Flags&, const Applies& used, int ranks);
+std::string unused_note(std::string_view command, const Flags&, const ExchangeFactors& used, int ranks);
 
 }  // namespace gradmeter::bench

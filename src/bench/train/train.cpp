@@ -287,7 +287,7 @@ class Run {
 
   core::Factors factors() const {
     const auto& c = options_.config;
-    const auto applies = factors_of(c, training_.layout());
+    const auto applies = exchange_factors(c, training_.layout());
     core::Factors f;
     fill_ranks(session_.map(), f);
     fill_training(c, applies, f);

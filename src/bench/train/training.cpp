@@ -75,7 +75,7 @@ dataparallel::AssemblyOptions assembly_options(const TrainingConfig& c, const La
 }
 
 std::optional<std::size_t> chosen(const TrainingConfig& asked, const TrainingConfig& got, const Layout& l) {
-  if (asked.bucket_bytes != automatic_bucket || !factors_of(got, l).bucket || !got.bucket_ends.empty())
+  if (asked.bucket_bytes != automatic_bucket || !exchange_factors(got, l).bucket || !got.bucket_ends.empty())
     return std::nullopt;
   return got.bucket_bytes;
 }

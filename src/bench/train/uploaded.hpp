@@ -15,7 +15,7 @@ namespace gradmeter::bench {
 
 /// The largest number of places (pinned buffers of `bytes` bytes, each for one upload): 16, enough for the steps that a
 /// host submits ahead. If these take more than 64 MiB, as many as fit into 64 MiB, but at least 2.
-constexpr std::size_t most_places(std::size_t bytes) {
+constexpr std::size_t most_upload_buffers(std::size_t bytes) {
   constexpr std::size_t most = 16, most_bytes = std::size_t{64} << 20;
   return std::clamp<std::size_t>(most_bytes / std::max<std::size_t>(bytes, 1), 2, most);
 }
@@ -65,7 +65,7 @@ class Uploaded {
 
   void open() {
     const bool is_free = !places_.empty() && (!places_[next_].copied || places_[next_].copied->reached());
-    if (!is_free && places_.size() < most_places(Place::paged(count_))) {
+    if (!is_free && places_.size() < most_upload_buffers(Place::paged(count_))) {
       places_.emplace(places_.begin() + static_cast<std::ptrdiff_t>(next_), device_, count_);
     } else if (!is_free) {
       places_[next_].copied->wait();

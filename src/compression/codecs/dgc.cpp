@@ -34,7 +34,7 @@ float MomentumCorrection::clip_factor(double norm, std::size_t ranks) const {
 
 void MomentumCorrection::accumulate(std::span<const float> g, float factor, std::span<float> u,
                                     std::span<float> v) const {
-  // Element by element with no sums across: any vectors give the same bits.
+  // Each element is computed by itself, so vectors of any width give the same bits.
   const float m = momentum_;
   const float* __restrict from = g.data();
   float* __restrict velocity = u.data();

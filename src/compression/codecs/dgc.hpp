@@ -61,9 +61,9 @@ double l2_of_gradient(std::span<const float> g);
 /// Density warm-up: a sparse codec begins dense and its density then falls, since gradients change fast at first. In
 /// the four quarters of the warm-up, the density is 1/4, 1/16, 1/64 and 1/256 of a tensor, but never below the codec's
 /// own density, which holds after the warm-up. If the warm-up lasts four epochs, each epoch has a quarter of the
-/// density of the epoch before.
+/// density of the epoch before: `auto` stands for that length.
 /// Source: Lin et al., ICLR 2018, section 3.3.
-inline constexpr std::uint64_t warm_up_epochs = 4;
+inline constexpr std::uint64_t auto_warm_up_epochs = 4;
 
 /// The value of the parameter `warmup`, a number of steps. 0 means no warm-up; `auto` counts as 0 until it is replaced
 /// by a number.
@@ -73,7 +73,7 @@ std::uint64_t warm_up_steps(const core::ParsedName&);
 CodecChoicePtr with_warm_up(const CodecChoicePtr&, std::uint64_t steps);
 /// The codecs of the warm-up in order, each without a warm-up of its own; the last one has the final density.
 std::vector<CodecChoicePtr> warm_up_stages(const CodecChoice&);
-/// The index in `stages` of the stage that step number `step` (from 0) belongs to.
+/// The index of the stage, of so many `stages`, that step number `step` (from 0) belongs to.
 std::size_t warm_up_stage(std::uint64_t warm_up_steps, std::size_t stages, std::uint64_t step);
 
 /// Consecutive steps with one density.

@@ -43,17 +43,17 @@ const BucketedKernels& qsgd1_kernels() { return bucketed_kernels<detail::Qsgd1Ru
 
 namespace {
 
-template <bool half>
+template <bool fp16>
 __device__ Quad decoded_quad(const std::byte* wire, std::size_t i) {
   const ushort4 codes = *reinterpret_cast<const ushort4*>(wire + 2 * i);
-  constexpr core::SmallFormat format = detail::cast_format(half);
+  constexpr core::SmallFormat format = detail::cast_format(fp16);
   return {core::to_float(format, codes.x), core::to_float(format, codes.y), core::to_float(format, codes.z),
           core::to_float(format, codes.w)};
 }
 
-template <bool half>
+template <bool fp16>
 __device__ void write_quad_codes(const Quad& q, std::byte* wire, std::size_t i) {
-  constexpr core::SmallFormat format = detail::cast_format(half);
+  constexpr core::SmallFormat format = detail::cast_format(fp16);
   const ushort4 codes{core::rounded_code<format>(q.v[0]), core::rounded_code<format>(q.v[1]),
                       core::rounded_code<format>(q.v[2]), core::rounded_code<format>(q.v[3])};
   *reinterpret_cast<ushort4*>(wire + 2 * i) = codes;
@@ -62,29 +62,29 @@ __device__ void write_quad_codes(const Quad& q, std::byte* wire, std::size_t i) 
 __device__ std::size_t first_of_thread() { return 4 * kernels::cuda::element_of_thread(); }
 
 /// Writes codes up to element `codes_end`, where the padding ends.
-template <bool half>
+template <bool fp16>
 __global__ void encode_casts(const float* x, bool aligned, std::size_t n, std::size_t codes_end, std::byte* wire) {
   const std::size_t i = first_of_thread();
-  if (i < codes_end) write_quad_codes<half>(read_quad(x, aligned, i, n), wire, i);
+  if (i < codes_end) write_quad_codes<fp16>(read_quad(x, aligned, i, n), wire, i);
 }
 
-template <bool half>
+template <bool fp16>
 __global__ void sum_casts(Wires wires, std::size_t n, std::size_t codes_end, std::byte* out) {
   const std::size_t i = first_of_thread();
   if (i >= codes_end) return;
   Quad sum{};
   for (unsigned w = 0; w < wires.count && i < n; ++w) {
-    const Quad q = decoded_quad<half>(wires.of[w], i);
+    const Quad q = decoded_quad<fp16>(wires.of[w], i);
     for (unsigned c = 0; c < 4; ++c) sum.v[c] = i + c >= n ? 0.0f : w == 0 ? q.v[c] : sum.v[c] + q.v[c];
   }
-  write_quad_codes<half>(sum, out, i);
+  write_quad_codes<fp16>(sum, out, i);
 }
 
-template <bool half>
+template <bool fp16>
 __global__ void decode_casts(const std::byte* wire, std::size_t n, const float* addend, float* out, bool aligned) {
   const std::size_t i = first_of_thread();
   if (i >= n) return;
-  Quad q = decoded_quad<half>(wire, i);
+  Quad q = decoded_quad<fp16>(wire, i);
   if (addend) {
     const Quad a = read_quad(addend, aligned, i, n);
     for (unsigned c = 0; c < 4; ++c) q.v[c] = a.v[c] + q.v[c];
@@ -97,33 +97,33 @@ gpu::Shape shape_for(std::size_t elements) {
   return {.grid = dim3(gpu::blocks_of(elements, elements_of_block)), .block = dim3(kernels::cuda::threads_for_each)};
 }
 
-template <bool half>
+template <bool fp16>
 void launch_cast_encode(const float* x, const WireShape& s, detail::Norm, const detail::Draws&, std::byte* wire,
                         cudaStream_t stream) {
   runtime::check_cuda(
-      gpu::launch(encode_casts<half>, shape_for(s.codes_end), stream, x, whole_quads(x), s.n, s.codes_end, wire),
+      gpu::launch(encode_casts<fp16>, shape_for(s.codes_end), stream, x, whole_quads(x), s.n, s.codes_end, wire),
       "encode_casts");
 }
-template <bool half>
+template <bool fp16>
 void launch_cast_reduce(const Wires& wires, const WireShape& s, detail::Norm, const detail::Draws&, std::byte* out,
                         cudaStream_t stream) {
-  runtime::check_cuda(gpu::launch(sum_casts<half>, shape_for(s.codes_end), stream, wires, s.n, s.codes_end, out),
+  runtime::check_cuda(gpu::launch(sum_casts<fp16>, shape_for(s.codes_end), stream, wires, s.n, s.codes_end, out),
                       "sum_casts");
 }
-template <bool half>
+template <bool fp16>
 void launch_cast_decode(const std::byte* wire, const WireShape& s, const float* addend, float* out,
                         cudaStream_t stream) {
   const bool aligned = whole_quads(out) && (!addend || whole_quads(addend));
-  runtime::check_cuda(gpu::launch(decode_casts<half>, shape_for(s.n), stream, wire, s.n, addend, out, aligned),
+  runtime::check_cuda(gpu::launch(decode_casts<fp16>, shape_for(s.n), stream, wire, s.n, addend, out, aligned),
                       "decode_casts");
 }
-template <bool half>
-constexpr BucketedKernels kernels_of_casts{launch_cast_encode<half>, launch_cast_decode<half>,
-                                           launch_cast_reduce<half>};
+template <bool fp16>
+constexpr BucketedKernels kernels_of_casts{launch_cast_encode<fp16>, launch_cast_decode<fp16>,
+                                           launch_cast_reduce<fp16>};
 
 }  // namespace
 
-const BucketedKernels& cast_kernels(bool half) { return half ? kernels_of_casts<true> : kernels_of_casts<false>; }
+const BucketedKernels& cast_kernels(bool fp16) { return fp16 ? kernels_of_casts<true> : kernels_of_casts<false>; }
 
 // Signs by ballots: lane l of a warp has element 32·k + l in step k, which is also the order of the sums.
 
@@ -138,7 +138,7 @@ struct SignPiece {
 };
 
 /// Writes the signs of the piece at `from` and returns its sums.
-template <bool two, class Source>
+template <bool two_means, class Source>
 __device__ SignPiece pack_signs(const Source& source, const Place& place, std::size_t from, std::byte* codes) {
   const unsigned lane = threadIdx.x % 32;
   float v[rounds];
@@ -153,10 +153,10 @@ __device__ SignPiece pack_signs(const Source& source, const Place& place, std::s
     const std::uint32_t signs = __ballot_sync(~0u, positive && from + 32 * k + lane < place.end);
     if (lane == k) mine = signs;
     sums.ones += static_cast<unsigned>(__popc(signs));
-    const double up = two ? (positive ? v[k] : 0.0f) : fabsf(v[k]), up_above = __shfl_down_sync(~0u, up, 16);
+    const double up = two_means ? (positive ? v[k] : 0.0f) : fabsf(v[k]), up_above = __shfl_down_sync(~0u, up, 16);
     sums.up += up;
     sums.up += up_above;
-    if (!two) continue;
+    if (!two_means) continue;
     const double down = positive ? 0.0f : v[k], down_above = __shfl_down_sync(~0u, down, 16);
     sums.down += down;
     sums.down += down_above;
@@ -165,38 +165,39 @@ __device__ SignPiece pack_signs(const Source& source, const Place& place, std::s
     *reinterpret_cast<std::uint32_t*>(codes + from / 8 + 4 * lane) = mine;
   }
   sums.up = pairwise_sum(sums.up);
-  if (two) sums.down = pairwise_sum(sums.down);
+  if (two_means) sums.down = pairwise_sum(sums.down);
   return sums;
 }
 
-template <bool two>
+template <bool two_means>
 __device__ void write_means(const SignPiece& sums, const Place& place, const WireShape& s, std::byte* wire) {
-  using Scale = typename detail::SignRule<two>::Scale;
+  using Scale = typename detail::SignRule<two_means>::Scale;
   const unsigned lane = threadIdx.x % 32;
   if (place.warp != 0) return;
   const std::size_t n = place.end - place.at;
   const detail::SignValues means =
-      detail::sign_means<two>(sums.up, sums.down, sums.ones, n - sums.ones, core::quiet_nan<float>());
+      detail::sign_means<two_means>(sums.up, sums.down, sums.ones, n - sums.ones, core::quiet_nan<float>());
   auto* to = reinterpret_cast<float*>(wire + place.bucket * sizeof(Scale));
   if (lane == 0) to[0] = means.one;
-  if (lane == 0 && two) to[1] = means.zero;
+  if (lane == 0 && two_means) to[1] = means.zero;
   const std::size_t padding = s.buckets * sizeof(Scale) + lane;
   if (place.bucket + 1 == s.buckets && padding < s.scale_bytes) wire[padding] = std::byte{0};
 }
 
 /// Dynamic shared memory where several warps share a bucket: two doubles and a count for each piece.
-template <bool two, class Source>
+template <bool two_means, class Source>
 __global__ void encode_signs(Source source, WireShape shape, std::byte* wire) {
   const Place place(shape);
   if (place.bucket >= shape.buckets) return;  // whole warps, and with several to a bucket none
   std::byte* codes = wire + shape.scale_bytes;
-  if (shape.team == 1) return write_means<two>(pack_signs<two>(source, place, place.at, codes), place, shape, wire);
+  if (shape.team == 1)
+    return write_means<two_means>(pack_signs<two_means>(source, place, place.at, codes), place, shape, wire);
   const std::size_t pieces = (place.end - place.at + piece_elements - 1) / piece_elements;
   auto* up = gpu::dynamic_shared<double>();
   double* down = up + pieces;
   auto* ones = reinterpret_cast<unsigned*>(down + pieces);
   for (std::size_t from = place.first; from < place.codes_end; from += place.stride) {
-    const SignPiece sums = pack_signs<two>(source, place, from, codes);
+    const SignPiece sums = pack_signs<two_means>(source, place, from, codes);
     const std::size_t p = (from - place.at) / piece_elements;
     if (threadIdx.x % 32 != 0 || p >= pieces) continue;
     up[p] = sums.up;
@@ -204,10 +205,10 @@ __global__ void encode_signs(Source source, WireShape shape, std::byte* wire) {
     ones[p] = sums.ones;
   }
   add_tree(up, pieces);
-  if (two) add_tree(down, pieces);
-  SignPiece sums{up[0], two ? down[0] : 0, 0};
-  for (std::size_t p = 0; two && p < pieces; ++p) sums.ones += ones[p];
-  write_means<two>(sums, place, shape, wire);
+  if (two_means) add_tree(down, pieces);
+  SignPiece sums{up[0], two_means ? down[0] : 0, 0};
+  for (std::size_t p = 0; two_means && p < pieces; ++p) sums.ones += ones[p];
+  write_means<two_means>(sums, place, shape, wire);
 }
 
 gpu::Shape sign_shape(const WireShape& s) {
@@ -217,27 +218,29 @@ gpu::Shape sign_shape(const WireShape& s) {
   return shape;
 }
 
-template <bool two>
+template <bool two_means>
 void launch_sign_encode(const float* x, const WireShape& s, detail::Norm, const detail::Draws&, std::byte* wire,
                         cudaStream_t stream) {
   runtime::check_cuda(
-      gpu::launch(encode_signs<two, FromFloats>, sign_shape(s), stream, FromFloats{x, whole_quads(x)}, s, wire),
+      gpu::launch(encode_signs<two_means, FromFloats>, sign_shape(s), stream, FromFloats{x, whole_quads(x)}, s, wire),
       "encode_signs");
 }
-template <bool two>
+template <bool two_means>
 void launch_sign_reduce(const Wires& wires, const WireShape& s, detail::Norm, const detail::Draws&, std::byte* out,
                         cudaStream_t stream) {
-  using Rule = detail::SignRule<two>;
-  runtime::check_cuda(gpu::launch(encode_signs<two, FromWires<Rule>>, sign_shape(s), stream,
+  using Rule = detail::SignRule<two_means>;
+  runtime::check_cuda(gpu::launch(encode_signs<two_means, FromWires<Rule>>, sign_shape(s), stream,
                                   FromWires<Rule>{wires, s.scale_bytes}, s, out),
                       "encode_signs of a sum");
 }
-template <bool two>
-constexpr BucketedKernels kernels_of_signs{launch_sign_encode<two>, launch_decode<detail::SignRule<two>>,
-                                           launch_sign_reduce<two>};
+template <bool two_means>
+constexpr BucketedKernels kernels_of_signs{launch_sign_encode<two_means>, launch_decode<detail::SignRule<two_means>>,
+                                           launch_sign_reduce<two_means>};
 
 }  // namespace
 
-const BucketedKernels& onebit_kernels(bool two) { return two ? kernels_of_signs<true> : kernels_of_signs<false>; }
+const BucketedKernels& onebit_kernels(bool two_means) {
+  return two_means ? kernels_of_signs<true> : kernels_of_signs<false>;
+}
 
 }  // namespace gradmeter::compression::cuda

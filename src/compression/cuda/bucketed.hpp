@@ -36,8 +36,8 @@ struct WireShape {
         scale_bytes(l.scales(count)),
         team(static_cast<unsigned>(std::min(most_warps, (l.bucket + piece_elements - 1) / piece_elements))) {}
 
-  /// The index of the bucket of element i. A bucket's length is a multiple of 64, so 32 bits can count units of 64
-  /// elements for every n that memory holds.
+  /// The index of the bucket of element i, for codecs with scales, whose buckets are multiples of 64 elements long. It
+  /// divides units of 64 elements, which 32 bits can count for every n that memory holds.
   GRADMETER_HOST_DEVICE std::size_t bucket_of(std::size_t i) const {
     return static_cast<std::uint32_t>(i / 64) / static_cast<std::uint32_t>(bucket / 64);
   }
@@ -71,20 +71,21 @@ const BucketedKernels& lns4_kernels();
 const BucketedKernels& natural_kernels();
 
 /// The kernels of `fp16` and `bf16`, which have no scales and use neither norm nor draws.
-const BucketedKernels& cast_kernels(bool half);
+const BucketedKernels& cast_kernels(bool fp16);
 
-/// The kernels of `onebit`, which use neither norm nor draws. `two`: whether each sign has a mean of its own.
-const BucketedKernels& onebit_kernels(bool two);
+/// The kernels of `onebit`, which use neither norm nor draws. `two_means`: whether each sign has a mean of its own.
+const BucketedKernels& onebit_kernels(bool two_means);
 
 // The kernels of `terngrad`.
 
 /// The bytes of `terngrad`'s workspace, which holds a sum and a maximum for each 512 elements.
 std::size_t terngrad_workspace(std::size_t n);
 
-/// Both queue their work on the stream; n is at least 1. terngrad_encode encodes a tensor, terngrad_reduce the sum of
-/// several wires. `workspace` [terngrad_workspace(n)] may be reused once the stream has passed the call.
-/// Cost: reads and writes 8.25 bytes of device memory an element; for a sum of P wires (2P + 1)/4. Errors:
-/// BackendError.
+/// All three queue their work on the stream; n is at least 1. terngrad_encode encodes a tensor, terngrad_reduce the sum
+/// of several wires; terngrad_decode decodes one wire, and adds it to `addend` unless that is null. Elements are
+/// clipped to `clip` times their root mean square; 0: not at all. `workspace` [terngrad_workspace(n)] may be reused
+/// once the stream has passed the call. Cost: reads and writes 8.25 bytes of device memory an element to encode, (2P +
+/// 1)/4 for a sum of P wires, 4.25 to decode, and 4 more to add. Errors: BackendError.
 void terngrad_encode(DeviceSpan<const float> x, double clip, const detail::Draws&, std::byte* wire,
                      std::byte* workspace, cudaStream_t);
 void terngrad_reduce(const Wires&, std::size_t n, double clip, const detail::Draws&, std::byte* out,

@@ -16,7 +16,7 @@ inline constexpr std::size_t sum_piece = 512, sum_lanes = 16;
 /// and so on. A sum without a neighbour moves up a level unchanged.
 class TreeSum {
  public:
-  /// `sum` is of one piece, or of 2^level pieces behind a multiple of 2^level others.
+  /// `sum` is that of the next 2^level pieces; the number of pieces before them must be a multiple of 2^level.
   constexpr void add(double sum, std::size_t level = 0) {
     // If bit b of the count is set, level b holds the sum of 2^b pieces.
     std::size_t b = level;

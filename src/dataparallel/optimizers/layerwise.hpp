@@ -50,6 +50,6 @@ class GroupSums final : public PartSums {
 };
 
 /// The number of values that an optimizer with norms sums over ranks for each tensor.
-inline constexpr std::size_t sums_a_tensor = 2;
+inline constexpr std::size_t sums_per_tensor = 2;
 
 }  // namespace gradmeter::dataparallel

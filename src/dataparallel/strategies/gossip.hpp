@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Strategies without a centre: in each step only a few ranks exchange messages, where other strategies average over
-// all.
+// Graphs of the strategies without a centre: in each step a rank exchanges with a few others, in place of an average
+// over all.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -17,8 +17,8 @@ enum class Graph : std::uint8_t { exponential, hypercube, random, ring };
 /// The value of the parameter `graph`. Errors: UsageError for a graph that the strategy does not have.
 Graph graph_of(const core::ParsedName&, std::span<const Graph> known);
 
-/// A directed graph: in step `number` (from 1) each of the P ranks sends to one peer. exponential: to rank + 2^(t mod
-/// ceil(log2 P)) modulo P, where t = number - 1; ring: to rank + 1 modulo P; random: to any other rank, drawn for each
+/// A directed graph: in step `number` (from 1) each of the P ranks sends to one peer. exponential: to (rank + 2^(t mod
+/// ceil(log2 P))) mod P, where t = number - 1; ring: to (rank + 1) mod P; random: to any other rank, drawn for each
 /// step and rank.
 class PushTargets {
  public:
@@ -42,7 +42,7 @@ class PushTargets {
 std::vector<int> neighbours(Graph, int rank, int ranks, std::uint64_t number);
 /// The number of steps after which the neighbours are the same again.
 std::uint64_t neighbour_period(Graph, int ranks);
-/// The most neighbours of a rank in a step.
+/// The most neighbours that any rank has in a step.
 int most_neighbours(Graph, int ranks);
 
 /// A bipartite graph of at least two ranks: even ranks are active, and each of them averages with one odd rank; odd

@@ -99,7 +99,7 @@ class BlockSums final : public PartSums {
     std::vector<double> values_of_parts;
     const auto for_each_of_parts = [&](auto&& take) {
       for (std::size_t i = 0; i < values.size(); ++i) {
-        if (is_part_[i / sums_a_tensor]) take(values[i]);
+        if (is_part_[i / sums_per_tensor]) take(values[i]);
       }
     };
     for_each_of_parts([&](double v) { values_of_parts.push_back(v); });
@@ -176,7 +176,7 @@ class Sharded final : public Strategy {
     for (const Bucket& b : buckets(s)) {
       step += forecast_collective(s, allreduce::CollectiveKind::reduce_scatter, b.count);
       step += forecast_collective(s, allreduce::CollectiveKind::all_gather, b.count);
-      if (takes_norms_) step += GroupSums::predict(s, sums_a_tensor * b.tensors);
+      if (takes_norms_) step += GroupSums::predict(s, sums_per_tensor * b.tensors);
     }
     if (agrees_on_skipping_) step += GroupSums::predict(s, 1);
     return step.times(s.steps);
@@ -184,7 +184,7 @@ class Sharded final : public Strategy {
 
  private:
   std::size_t values_summed(const model::Model& m) const {
-    return takes_norms_ ? sums_a_tensor * m.tensors().size() : agrees_on_skipping_ ? 1 : 0;
+    return takes_norms_ ? sums_per_tensor * m.tensors().size() : agrees_on_skipping_ ? 1 : 0;
   }
 
   /// Makes all ranks skip the step if any of them finds a number that is not finite in its blocks of the gradient.

@@ -58,7 +58,7 @@ void sparse_multiply(const SparseMatrix& a, std::span<const float> b, std::size_
 /// The storage type of A and B. Errors: std::logic_error for a precision that no sparse product has.
 core::Element sparse_element(Precision);
 
-/// A and B, whose floats are all numbers of the precision's storage type.
+/// A and B as floats, each of which the precision's storage type holds exactly.
 struct SparseOperands {
   SparseMatrix a;
   AlignedVector<float> b;

@@ -96,8 +96,8 @@ class ConvolutionLayer final : public Layer {
   std::string inference_refusal(Precision p) const override { return backend_refusal(p, problems(1, false).forward); }
   std::unique_ptr<InferenceLayer> prepare_inference(const InferenceRequest& r, runtime::Queue& queue) const override {
     return make_inference_product({.problem = {.shape = shape(r.samples), .precision = r.precision},
-                                   .output_weights = shape_.channels * shape_.filter_height * shape_.filter_width,
-                                   .output_places = shape_.out_height() * shape_.out_width(),
+                                   .weights_per_output = shape_.channels * shape_.filter_height * shape_.filter_width,
+                                   .places_per_output = shape_.out_height() * shape_.out_width(),
                                    .is_relu = true},
                                   r, queue);
   }

@@ -29,11 +29,12 @@ void add_bias(runtime::Queue& queue, const runtime::ConstBuffer& bias, Activatio
                });
 }
 
-/// The products of the three passes; `bias` sums over samples if no other sum has the precision's bits.
+/// The products of the three passes. `bias_gradient`, a row of ones times the output's gradient, is used only where the
+/// precision's sums are logarithms.
 struct DenseProducts {
-  Problem forward, weight, input, bias;
+  Problem forward, weight, input, bias_gradient;
   const GemmShape& shape() const { return std::get<GemmShape>(forward.shape); }
-  bool sums_bias() const { return kernels::info(forward.precision).logarithmic_sums; }
+  bool has_bias_product() const { return kernels::info(forward.precision).logarithmic_sums; }
 };
 
 class PreparedDense final : public PreparedLayer {
@@ -42,8 +43,8 @@ class PreparedDense final : public PreparedLayer {
                 runtime::Device& device)
       : activation_(activation), sums_(sums), forward_(p.forward, device), weight_(p.weight, device) {
     if (input_gradient) input_.emplace(p.input, device);
-    if (!p.sums_bias()) return;
-    bias_.emplace(p.bias, device);
+    if (!p.has_bias_product()) return;
+    bias_gradient_.emplace(p.bias_gradient, device);
     ones_ = device.allocate(core::Element::f32, p.shape().m);
   }
 
@@ -70,26 +71,27 @@ class PreparedDense final : public PreparedLayer {
  private:
   void sum_bias(runtime::Queue& queue, const runtime::Buffer& delta, const runtime::Buffer& to) {
     const double elements = static_cast<double>(delta.count());
-    if (!bias_) {
+    if (!bias_gradient_) {
       queue.submit("backward.bias", {.flops = elements, .bytes = 4 * elements},
                    [delta, to] { kernels::loops().column_sums(delta, to); });
       return;
     }
     queue.submit("backward.bias", {.flops = 0, .bytes = static_cast<double>(ones_.buffer.bytes())},
                  [ones = ones_.buffer] { kernels::loops().fill(ones, 1.0F); });
-    bias_->run(queue, "backward.bias", "backward.pack", {ones_.buffer, delta}, {to});
+    bias_gradient_->run(queue, "backward.bias", "backward.pack", {ones_.buffer, delta}, {to});
   }
 
   Activation activation_;
   LayerSums sums_;
   PlainOp forward_, weight_;
-  std::optional<PlainOp> input_, bias_;
+  std::optional<PlainOp> input_, bias_gradient_;
   runtime::OwnedBuffer ones_;
 };
 
 class DenseLayer final : public Layer {
  public:
-  /// rows: number of products of a sample, each with its part of the input.
+  /// rows: the number of rows that a sample has in the product, such as its steps; its elements are divided equally
+  /// among them.
   DenseLayer(const SampleShape& input, std::size_t rows, std::size_t out, const StepDenseOptions& o)
       : input_(input),
         rows_(rows),
@@ -114,7 +116,7 @@ class DenseLayer final : public Layer {
   LayerProblems problems(std::size_t samples, bool input_gradient) const override {
     const DenseProducts p = products(samples);
     LayerProblems problems{.forward = {p.forward}, .backward = {p.weight}};
-    if (p.sums_bias()) problems.backward.push_back(p.bias);
+    if (p.has_bias_product()) problems.backward.push_back(p.bias_gradient);
     if (input_gradient) problems.backward.push_back(p.input);
     return problems;
   }
@@ -124,7 +126,7 @@ class DenseLayer final : public Layer {
   }
   LayerSums sums() const override { return sums_; }
   std::unique_ptr<Layer> part(Cut cut, std::size_t rank, std::size_t ranks) const override {
-    // Ranks add in fp32, and one that shares a weight needs all of it.
+    // Tensor ranks add in fp32 only, and a layer with a tied weight needs all of it.
     if (precision_ != Precision::fp32 || tensors_[0].is_tied || cut == Cut::between || cut == Cut::within)
       return nullptr;
     auto p = std::make_unique<DenseLayer>(*this);
@@ -139,8 +141,8 @@ class DenseLayer final : public Layer {
   std::unique_ptr<InferenceLayer> prepare_inference(const InferenceRequest& r, runtime::Queue& queue) const override {
     Problem p = products(r.samples).forward;
     p.precision = r.precision;
-    return make_inference_product({.problem = p, .output_weights = in_, .is_relu = activation_ == Activation::relu}, r,
-                                  queue);
+    return make_inference_product({.problem = p, .weights_per_output = in_, .is_relu = activation_ == Activation::relu},
+                                  r, queue);
   }
 
  private:
@@ -174,7 +176,7 @@ class DenseLayer final : public Layer {
                                 .activation = sums_.output ? Activation::none : activation_}),
             .weight = problem({.m = out_, .n = in_, .k = n, .transpose_a = Transpose::yes}),
             .input = problem({.m = n, .n = in_, .k = out_}),
-            .bias = problem({.m = 1, .n = out_, .k = n})};
+            .bias_gradient = problem({.m = 1, .n = out_, .k = n})};
   }
 
   SampleShape input_;
@@ -183,7 +185,7 @@ class DenseLayer final : public Layer {
   Precision precision_;
   std::size_t parts_;
   std::array<LayerTensor, 2> tensors_;
-  LayerSums sums_ = {};  ///< the sums of a part
+  LayerSums sums_ = {};  ///< the sums over tensor ranks that this layer needs if it is a rank's part
 };
 
 }  // namespace

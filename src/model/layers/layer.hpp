@@ -68,14 +68,14 @@ struct LayerSums {
   std::vector<std::size_t> forward = {}, backward = {};
 };
 
-/// The operands of a forward pass, in plain fp32 memory; those between layers that keep activations are empty.
-/// Parameters and gradients are lists by tensor, which the caller keeps until the call returns.
+/// The operands of a forward pass, in plain fp32 memory; an operand between two layers with `Layer::keeps_activations`
+/// is empty. Parameters and gradients are lists by tensor, which the caller keeps until the call returns.
 struct LayerForward {
   runtime::Queue& queue;
   kernels::BufferList<runtime::ConstBuffer> parameters;
   runtime::ConstBuffer input;
   runtime::Buffer output;
-  Peers* peers = nullptr;  ///< peers of a layer's part, for its sums over ranks
+  Peers* peers = nullptr;  ///< for a part of a layer: the peers with which it sums
   /// Buffers from Peers::memory for the sums within the layer, first those of the forward pass; each is long enough for
   /// the samples. The backward pass gets the same buffers as the forward pass.
   kernels::BufferList<runtime::Buffer> shared = {};
@@ -89,8 +89,8 @@ struct LayerBackward {
   runtime::Buffer input_gradient;
   kernels::BufferList<runtime::Buffer> gradients;  ///< overwritten
   std::function<void(std::size_t tensor)> ready;
-  std::uint64_t pass = 0;  ///< number of backward passes before this one, for layers that `draws_by_pass`
-  Peers* peers = nullptr;  ///< peers of a layer's part, for its sums over ranks
+  std::uint64_t pass = 0;  ///< number of backward passes before this one, for layers with `draws_by_pass`
+  Peers* peers = nullptr;  ///< for a part of a layer: the peers with which it sums
   kernels::BufferList<runtime::Buffer> shared = {};
 };
 
@@ -145,28 +145,27 @@ class Layer {
   /// Elements of activations and gradients that the layer keeps for each sample, besides the buffers that it is given.
   virtual std::size_t activation_elements() const { return 0; }
   /// True if a prepared layer has memory of its own for its output and for the gradient with respect to it, which it
-  /// shares with the layer behind it (`prepare_run`). The network then gives it only the memory in which numbers go to
-  /// another stage.
+  /// shares with the next layer (`prepare_run`). The network then gives it memory at the ends of a stage only.
   virtual bool keeps_activations() const { return false; }
   /// Bytes that `prepare_run` of these layers needs besides what each keeps; runs of different micro-batches share
   /// them.
   virtual std::size_t run_bytes(std::span<const std::unique_ptr<Layer>> layers, std::size_t samples) const {
     return (void)layers, (void)samples, 0;
   }
-  /// True if backward passes on the same operands differ by their number: such passes are not recorded.
+  /// True if a backward pass also depends on `LayerBackward::pass`: such passes are not recorded.
   virtual bool draws_by_pass() const { return false; }
   /// Prepares the layer for the calling thread's compute_threads() and for queues of this device. `input_gradient`:
   /// backward computes the input's gradient too. Errors: UsageError or BackendError when no backend takes one of its
   /// operations.
   virtual std::unique_ptr<PreparedLayer> prepare(std::size_t samples, bool input_gradient, runtime::Device&) const = 0;
-  /// Prepares this layer, which is the first of `layers`, together with those behind it that share memory with it.
-  /// Returns as many layers as it has prepared; by default only this one. Errors: those of `prepare`.
+  /// Prepares the first of `layers`, which is this one, and the next ones that share memory with it. Returns as many
+  /// layers as it has prepared; by default only this one. Errors: those of `prepare`.
   virtual std::vector<std::unique_ptr<PreparedLayer>> prepare_run(std::span<const std::unique_ptr<Layer>> layers,
                                                                   std::size_t samples, bool input_gradient,
                                                                   runtime::Device&) const;
   /// The part that one of `ranks` tensor ranks holds; null: the layer does not have this kind of cut. Shapes, tensors
-  /// and costs are those of the part. To run it, the width that is cut must be a multiple of `ranks`. Errors:
-  /// UsageError where the layer can be cut, but not evenly.
+  /// and costs are those of the part. A width that is no multiple of `ranks` is refused by `cut_pairs`, not here.
+  /// Errors: UsageError where heads cannot be shared evenly.
   virtual std::unique_ptr<Layer> part(Cut, std::size_t rank, std::size_t ranks) const {
     return (void)rank, (void)ranks, nullptr;
   }
@@ -179,13 +178,13 @@ class Layer {
   virtual std::unique_ptr<InferenceLayer> prepare_inference(const InferenceRequest&, runtime::Queue&) const;
 };
 
-/// The first reason why no backend takes one of these problems in this precision; empty: all are taken.
+/// Why no backend takes a problem in this precision, for the first such problem; empty: all are taken.
 std::string backend_refusal(kernels::Precision, std::vector<kernels::Problem>);
 
 /// Selects the layers that tensor ranks share: pairs of a layer that can be cut by outputs and a later one that can be
-/// cut by inputs, with only layers that can be cut `between` in between. Returns one rank's part of each layer, or null
-/// where all ranks hold the whole layer. Errors: UsageError where ranks cannot share a pair's width, or its heads,
-/// evenly. Source: Shoeybi et al., "Megatron-LM", 2019, section 3.
+/// cut by inputs, where every layer from one to the other can be cut `between`. Returns one rank's part of each layer,
+/// or null where all ranks hold the whole layer. Errors: UsageError where ranks cannot share a pair's width, or its
+/// heads, evenly. Source: Shoeybi et al., "Megatron-LM", 2019, section 3.
 std::vector<std::unique_ptr<Layer>> cut_pairs(std::span<const Layer* const>, std::size_t rank, std::size_t ranks);
 
 }  // namespace gradmeter::model

@@ -94,14 +94,14 @@ class PreparedInferenceProduct final : public InferenceLayer {
  public:
   PreparedInferenceProduct(const InferenceProduct& p, const InferenceRequest& r, runtime::Queue& queue)
       : op_(without_bias_if_exact(p.problem, queue.device()), queue.device(),
-            quantized(r.precision, r.input, std::span(r.parameters).first(1), p.output_weights,
+            quantized(r.precision, r.input, std::span(r.parameters).first(1), p.weights_per_output,
                       r.parameters.at(1).count(), queue)),
         is_relu_(p.is_relu) {
     op_.keep(queue, "inference.pack", 1, r.parameters.at(0));
     if (op_.op().inputs().size() > 2) {
       op_.keep(queue, "inference.pack", 2, r.parameters.at(1));
     } else {
-      find_offsets(r.parameters.at(1), p.output_places, queue);
+      find_offsets(r.parameters.at(1), p.places_per_output, queue);
     }
   }
 
@@ -148,13 +148,14 @@ kernels::Problem with_packed_weights(kernels::Problem p, const runtime::Device& 
 }
 
 kernels::OpOptions quantized(kernels::Precision precision, const ActivationRange& input,
-                             std::span<const ConstBuffer> weights, std::size_t output_weights, std::size_t outputs,
+                             std::span<const ConstBuffer> weights, std::size_t weights_per_output, std::size_t outputs,
                              Queue& queue) {
   if (!kernels::info(precision).exact) return {};
   kernels::Quantization q = kernels::quantize_range(input.least, input.greatest);
   q.weight_quanta.resize(outputs);
   queue.at_once([&] {
-    for (const ConstBuffer& w : weights) kernels::raise_to_largest(w.values<float>(), output_weights, q.weight_quanta);
+    for (const ConstBuffer& w : weights)
+      kernels::raise_to_largest(w.values<float>(), weights_per_output, q.weight_quanta);
     kernels::to_weight_quanta(q.weight_quanta);
   });
   return {.quantization = std::move(q)};

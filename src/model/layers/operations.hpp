@@ -54,9 +54,9 @@ class PlainOp {
 
 /// A product or convolution of inference. Its weights are packed once; in int8 they are quantized at that time.
 struct InferenceProduct {
-  kernels::Problem problem;       ///< a forward pass, in a precision that some backend takes
-  std::size_t output_weights;     ///< number of weights of one output, which are adjacent in memory
-  std::size_t output_places = 1;  ///< numbers that one output has in a sample, such as a filter's pixels
+  kernels::Problem problem;           ///< a forward pass, in a precision that some backend takes
+  std::size_t weights_per_output;     ///< number of weights of one output, which are adjacent in memory
+  std::size_t places_per_output = 1;  ///< numbers that one output has in a sample, such as a filter's pixels
   bool is_relu = false;
 };
 
@@ -72,10 +72,10 @@ std::unique_ptr<InferenceLayer> make_inference_product(const InferenceProduct&, 
 /// unchanged.
 kernels::Problem with_packed_weights(kernels::Problem, const runtime::Device&);
 /// The options that quantize an operation in int8; empty in other precisions. The quantum of an output follows from the
-/// largest of its weights. Each buffer of `weights` holds `outputs` outputs one after another, with `output_weights`
-/// weights each.
+/// largest of its weights. Each buffer of `weights` holds `outputs` outputs one after another, with
+/// `weights_per_output` weights each.
 kernels::OpOptions quantized(kernels::Precision, const ActivationRange& input, std::span<const ConstBuffer> weights,
-                             std::size_t output_weights, std::size_t outputs, Queue&);
+                             std::size_t weights_per_output, std::size_t outputs, Queue&);
 
 /// Softmax cross-entropy of logits [samples × classes]; it reads the batch's labels and scale. `delta`: gets the
 /// gradient of the batch's mean loss with respect to the logits, times the scale; empty: it is not needed. The gradient

@@ -14,16 +14,17 @@ namespace gradmeter::model {
 
 struct NetworkOptions {
   kernels::Precision loss = kernels::Precision::fp32;  ///< precision of the softmax cross-entropy, see submit_loss
-  /// False: the layers need no labels, and give their own gradients at the top. The outcome only counts samples.
+  /// False: there is no loss. The last layer supplies the gradient of its output, labels are not needed, and the
+  /// outcome only counts samples.
   bool learns = true;
   std::string note = {};  ///< see Model::note
 };
 
 /// A part has its share of the whole network's tensors and initial weights (`HeldLayers` says which). Its gradients are
-/// those of a whole network that accumulates micro-batches: to the bit, or with tensor ranks up to the rounding of
-/// their sums. Gradients of tensors that all tensor ranks hold have equal bits on all of them. All ranks of one replica
-/// get the same batch and make their calls together. Tensor rank 0 of the last stage reports the outcome; on all other
-/// ranks the outcome is zero.
+/// those of a whole network that accumulates micro-batches: to the bit; if there are tensor ranks, up to the rounding
+/// of their sums. Gradients of tensors that all tensor ranks hold have equal bits on all of them. All ranks of one
+/// replica get the same batch and make their calls together. Tensor rank 0 of the last stage reports the outcome; on
+/// all other ranks the outcome is zero.
 ///
 /// A pass cuts the batch into the part's micro-batches. Gradients are averaged over micro-batches in their order
 /// (`GradientSum`), and `Ready` is called for the tensors in the backward pass of the last micro-batch. A forward pass
@@ -119,7 +120,7 @@ class Network : public Model {
   std::size_t memory_samples_ = 0;  ///< samples of a micro-batch for which `slots_` are made
   runtime::OwnedBuffer own_ = {};
   std::vector<StageSlot> slots_;
-  bool may_record_;  ///< no layer draws other numbers in each pass
+  bool may_record_;  ///< no layer draws new random numbers in each pass
   RecordedPass recorded_;
   bool inputs_in_use_ = false;  ///< work that reads the inputs may still be under way after the last run
 };

@@ -23,8 +23,7 @@ struct PinnedTraits {
   static void free(type address) noexcept { release_cuda(cudaFreeHost(address), "cudaFreeHost"); }
 };
 
-/// Events that are reused when nobody holds them any more, since making one takes longer than recording it. Any thread
-/// may use it.
+/// Keeps unused events for reuse, since making one takes longer than recording it. Any thread may use the pool.
 class EventPool {
  public:
   std::unique_ptr<CudaEvent> take();
@@ -44,8 +43,8 @@ class HostView final : public DeviceAccess {
   /// Waits for the stream, then transfers those of the bytes that the pinned copy does not hold yet. Errors:
   /// std::logic_error for an address that is not the device's; BackendError.
   std::byte* host_address(const std::byte* device_address, std::size_t bytes, bool written) const override;
-  /// Queues transfers to the device of all bytes that host code may have written. The next `host_address` copies from
-  /// the device again.
+  /// Queues the transfer of all bytes that host code may have written, to the device. The next `host_address` copies
+  /// from the device again.
   void flush() const;
   /// The stream for kernels. `flush` comes first, so that kernels see what host code has written.
   cudaStream_t stream() const {
@@ -94,7 +93,7 @@ class CudaQueue final : public Queue {
   explicit CudaQueue(CudaDevice&);
   ~CudaQueue() override;
   CudaDevice& device() override { return device_; }
-  /// Runs the work now, on this thread, with this queue's stream and the host's view of its memory.
+  /// Runs the work now, on this thread, with this queue's stream and HostView.
   void submit(std::string_view label, Cost, const Work&) override;
   EventPtr record() override;
   /// If the event is not one of a stream, the caller waits for it.
@@ -103,8 +102,8 @@ class CudaQueue final : public Queue {
   /// Captures as a CUDA graph. Null also if a call of CUDA fails; its error is dropped, since the caller then submits
   /// the work without capture, where the call fails again.
   std::unique_ptr<CapturedWork> capture(const std::function<void()>& body) override;
-  /// The work that the host did because no kernel exists: for each label, how many submissions asked for a copy of
-  /// memory at least once. Each such request waits for the stream.
+  /// The work that the host did because no kernel exists: for each label, the number of submissions that asked the
+  /// HostView for memory. Each request waits for the stream.
   using HostWork = std::map<std::string, std::size_t, std::less<>>;
   const HostWork& host_work() const { return host_work_; }
 

@@ -18,10 +18,10 @@ struct NoiseReading {
   double elapsed_s = 0;
   /// Share of (elapsed time × CPUs) that the hypervisor took. The kernel counts it in ticks of 10 ms.
   double steal_share = 0;
-  /// The longest time for which one thread of this process was ready to run but waited for a core [s]. It is the
-  /// longest and not a sum, since work cut into equal parts ends with its slowest thread, and a sum over threads would
-  /// exceed the elapsed time. It does not tell what ran instead: if we have more threads than cores, they wait for each
-  /// other, and the value says nothing about other programs.
+  /// For how long in all the thread of this process that waited longest was ready to run but waited for a core [s]. It
+  /// is no sum over threads, since work cut into equal parts ends with its slowest thread, and such a sum would exceed
+  /// the elapsed time. It does not tell what ran instead: if we have more threads than cores, they wait for each other,
+  /// and the value says nothing about other programs.
   double run_delay_s = 0;
   std::int64_t involuntary_switches = 0;  ///< how often this process was preempted
   double frequency_hz = 0;  ///< mean over (some of) the CPUs that we may use, at the moment of reading [Hz]
@@ -36,7 +36,7 @@ struct StolenTicks {
 /// time. Source: proc(5).
 std::optional<StolenTicks> parse_stolen_ticks(std::string_view proc_stat);
 
-/// The mean over the lines "cpu MHz" of /proc/cpuinfo, in Hz; NaN where there is none or the mean is 0.
+/// The mean over the lines "cpu MHz" of /proc/cpuinfo, in Hz; NaN where there is none, or one that is not positive.
 double parse_frequency(std::string_view cpuinfo);
 
 /// Measures from its construction; `read` may be called several times. It covers all threads of this process or, if

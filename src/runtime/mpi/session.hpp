@@ -41,14 +41,14 @@ class MpiSession {
   bool serialized_;
 };
 
-/// The reason why no MPI collective can be called in this process, and what to do about it; empty: one can be called,
-/// once a session runs.
+/// The reason why no MPI collective can be called in this process, and what to do about it; empty: they can, while a
+/// session runs.
 std::string mpi_refusal();
 
 /// The answer to the question whether MPI takes device memory.
 enum class CudaAwareMpi {
   no_mpi,   ///< a build without MPI
-  unknown,  ///< this MPI cannot be asked; sending device memory once, with a check, decides
+  unknown,  ///< this MPI cannot be asked; transport cuda-mpi is refused as for `no`
   no,       ///< device memory is copied to our own host memory first
   yes
 };

@@ -55,15 +55,15 @@ class HybridTransport final : public Transport {
   std::vector<int> local_rank_;
 };
 
-/// Sends and receives a device's memory over a transport that moves host memory. The device `is_staged`: its memory has
-/// a copy in host memory, which transports reach. One queue copies a message to the host, and the message leaves when
-/// that copy is done. Another queue copies an arrived message to the device. So while one message is transferred, the
-/// sender can copy the next one to the host, and the receiver can copy the previous one to the device. `send_done`: the
-/// peer has the message, so that the data and the copy on the host may be overwritten. `try_receive`: the message is in
-/// the device's memory. The sender must not write to memory before all sends from it are done, since several sends of
-/// the same data share one copy to the host. Cost: two copies of each message; one if another send has already copied
-/// the data to the host. Errors: std::logic_error for memory that transports do not reach; those of the inner transport
-/// and of the queues.
+/// Sends and receives a device's memory over a transport that moves host memory. It is for a device that `is_staged`:
+/// transports reach only a copy of its memory on the host. One queue copies a message to the host, and the message
+/// leaves when that copy is done. Another queue copies an arrived message to the device. So while one message is
+/// transferred, the sender can copy the next one to the host, and the receiver can copy the previous one to the device.
+/// `send_done`: the peer has the message, so that the data and the copy on the host may be overwritten. `try_receive`:
+/// the message is in the device's memory. The sender must not write to memory before all sends from it are done, since
+/// several sends of the same data share one copy to the host. Cost: two copies of each message; one if another send has
+/// already copied the data to the host. Errors: std::logic_error for memory that transports do not reach; those of the
+/// inner transport and of the queues.
 class StagedTransport final : public Transport {
  public:
   /// Both arguments and all memory that is sent or received must outlive the transport. Pinned memory is copied
@@ -110,7 +110,7 @@ class StagedTransport final : public Transport {
   Device& device_;
   std::unique_ptr<Queue> leaving_, arriving_;  ///< their destructors wait for their work
   std::vector<Channel> channels_;
-  // A message's id is its slot + 1, since a default handle has 0 and must be no message.
+  // A message's id is its slot + 1, since 0, the id of a default handle, stands for no message.
   std::vector<Sending> sendings_;
   std::vector<Receiving> receivings_;
   std::vector<std::size_t> free_sendings_, free_receivings_;
@@ -121,9 +121,9 @@ class StagedTransport final : public Transport {
 /// the time that the faults say, and until all earlier messages of the channel are delivered. A delay counts from the
 /// time at which the message was sent; if the transport does not tell that time, from when the receiver finds the
 /// message. A send is done once the receiver has found the message, even while the receiver holds it back: a real
-/// network, too, takes a message over before it delivers it. A message that the receiver finds in the sender's memory
-/// is therefore copied, if the receive says how long it is. Waiting ranks must poll, because a message that is held
-/// back cannot wake them (`use_doorbell` is null). Cost: an entry of a map for each message on its way, and that copy.
+/// network, too, accepts a message before it delivers it. So a message that is found in the sender's memory is copied,
+/// if the receive says how long it is. Waiting ranks must poll, because a message that is held back cannot wake them
+/// (`use_doorbell` is null). Cost: an entry of a map for each message on its way, and that copy.
 class UnreliableTransport final : public Transport {
  public:
   /// world_ranks: the rank in the world of each rank of the transport; connected_s: the host clock when its ranks were

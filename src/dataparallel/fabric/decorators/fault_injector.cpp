@@ -108,8 +108,9 @@ FaultInjector::FaultInjector(Fabric& inner, const core::Injection& i, int rank)
       calls_(std::make_shared<FaultyCalls>(first_faulty(i.flip, rank))),
       omitted_(first_faulty(i.omit, rank)) {}
 
-void FaultInjector::omit(Buffer given) {
-  if (given.count() > 0 && omitted_.next()) at_once([&] { std::memset(given.host(), 0, given.bytes()); });
+void FaultInjector::omit(Buffer contribution) {
+  if (contribution.count() == 0 || !omitted_.next()) return;
+  at_once([&] { std::memset(contribution.host(), 0, contribution.bytes()); });
 }
 
 Ticket FaultInjector::watch(Ticket t, Buffer result) {

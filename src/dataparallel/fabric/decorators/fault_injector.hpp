@@ -16,7 +16,7 @@ class FaultyCalls {
  public:
   /// first: the number of the first faulty call; empty: no call is faulty.
   explicit FaultyCalls(std::optional<std::uint64_t> first = {}) : first_(first) {}
-  /// Counts a call that has data. Returns its number if the call is to be faulty.
+  /// Counts one call; calls without data are left out by the caller. Returns its number if the call is to be faulty.
   std::optional<std::uint64_t> next() {
     const std::uint64_t number = calls_.fetch_add(1, std::memory_order_relaxed);
     return first_ && number >= *first_ ? std::optional(number) : std::nullopt;
@@ -39,7 +39,7 @@ class FaultyCalls {
 ///   own.
 class FaultInjector final : public ForwardingFabric {
  public:
-  /// Injects the faults that `injection` has for `rank`, this rank in the world.
+  /// Injects the faults of `injection` that name `rank`, this rank's number in the world.
   FaultInjector(Fabric& inner, const core::Injection& injection, int rank);
 
   Ticket start(const FabricCall&) override;
@@ -49,14 +49,16 @@ class FaultInjector final : public ForwardingFabric {
   void submit(std::string_view label, runtime::Cost, const runtime::Work& work) override;
 
  private:
+  /// Counts a call that was started; if it is to be faulty, notes this for `wait`.
   Ticket watch(Ticket, Buffer result);
-  void omit(Buffer given);
+  /// Zeroes this rank's contribution if the call is one of those to omit.
+  void omit(Buffer contribution);
   struct Fault {
     Buffer result;
     std::uint64_t number;
   };
   double slow_;
-  std::shared_ptr<FaultyCalls> calls_;
+  std::shared_ptr<FaultyCalls> calls_;  ///< the calls with a wrong result; shared with this rank's ports
   /// The all-reduces and reduce-scatters to which this rank does not contribute. Used by the rank's own thread alone.
   FaultyCalls omitted_;
   std::unordered_map<const Operation*, Fault> faults_;  ///< the faults of calls under way

@@ -227,7 +227,7 @@ Ticket RankFabric::start(const FabricCall& given) {
 bool RankFabric::is_staged(const FabricCall& call) {
   if (!copies_) return false;
   if (call.kind == CallKind::send || call.kind == CallKind::receive) return true;
-  return !collective(comm_group(call.group), call).reads_device();
+  return !collective(comm_group(call.group), call).works_on_device_memory();
 }
 
 EngineTicket RankFabric::operation(const FabricCall& call) {
