@@ -29,7 +29,10 @@ struct Told {
     const auto into = [](std::vector<std::int64_t>& to) {
       return [&to](const core::Point& p) { to.push_back(p.factors[core::Factor::ranks].get<std::int64_t>()); };
     };
-    return {.group_measured = [this](std::size_t points) { groups.push_back(points); },
+    return {.group_measured =
+                [this](std::size_t points, std::size_t rest) {
+                  groups.insert(groups.end(), {points, rest});
+                },
             .measured = into(measured),
             .kept = into(kept),
             .progress = {}};
@@ -131,7 +134,7 @@ TEST(SweepRows, ABudgetThatIsUsedUpTooEarlyIsSaidWithTheTimeThatTheRunWillTake) 
     SweepRows rows(none, listener, peers, TimeBudget{core::Seconds{budget}});
     rows.start(4);
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
-    rows.group_measured(1);
+    rows.group_measured(1, 3);
     return said;
   };
   ASSERT_EQ(after_one_of_four(0.001).size(), 1u);
@@ -142,7 +145,7 @@ TEST(SweepRows, ABudgetThatIsUsedUpTooEarlyIsSaidWithTheTimeThatTheRunWillTake) 
   EXPECT_TRUE(after_one_of_four(1000).empty()) << "later points get less time";
   SweepRows last(none, listener, peers, TimeBudget{core::Seconds{0}});
   last.start(1);
-  last.group_measured(1);
+  last.group_measured(1, 0);
   EXPECT_TRUE(said.empty()) << "nothing is left to be measured";
 }
 
@@ -250,7 +253,7 @@ TEST(RunSweep, RowsOfAnEarlierRunAreShownInTheirPlacesAndNotMeasuredAgain) {
   EXPECT_EQ(fake.measured, (Numbers{1, 4}));
   EXPECT_EQ(told.kept, (Numbers{2, 3}));
   EXPECT_EQ(told.measured, (Numbers{1, 4}));
-  EXPECT_EQ(told.groups, (std::vector<std::size_t>{1, 0, 1})) << "kept rows were not measured";
+  EXPECT_EQ(told.groups, (std::vector<std::size_t>{1, 1, 1, 0})) << "kept rows are neither measured nor left";
   EXPECT_EQ(fake.completed, 4) << "kept rows too";
   EXPECT_EQ(fake.shares.size(), 2u) << "a group that is all kept is not prepared";
 }

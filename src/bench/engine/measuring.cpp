@@ -137,10 +137,13 @@ void RowOutput::head(const core::RunInfo& info) const {
 RowListener RowOutput::listener() {
   return {.planned =
               [this](std::size_t points, std::size_t kept) {
-                planned_ = points + kept, kept_ = kept;
+                planned_ = points + kept;
                 if (writer_) writer_->append(core::make_plan(points, kept));
               },
-          .group_measured = [this](std::size_t points) { measured_ += points, measured_at_ = runtime::host_clock(); },
+          .group_measured =
+              [this](std::size_t points, std::size_t rest) {
+                measured_ += points, rest_ = rest, measured_at_ = runtime::host_clock();
+              },
           .measured =
               [this](const core::Point& p) {
                 if (writer_) writer_->append(p);
@@ -178,9 +181,9 @@ void RowOutput::say(const std::string& text) {
 
 /// The rest takes as long a point as the groups that this run has measured; before the first nothing is known.
 std::optional<core::Seconds> RowOutput::time_left() const {
-  if (measured_ == 0 || kept_ + measured_ >= planned_) return {};
+  if (measured_ == 0 || rest_ == 0) return {};
   const double each = (measured_at_ - begin_) / static_cast<double>(measured_);
-  const double rest = each * static_cast<double>(planned_ - kept_ - measured_);
+  const double rest = each * static_cast<double>(rest_);
   return core::Seconds{std::max(0.0, rest - (runtime::host_clock() - measured_at_))};
 }
 

@@ -104,12 +104,12 @@ class RowOutput {
   runtime::Progress& progress_;
   std::vector<core::Point> points_;
   PointCounts counts_;
-  std::size_t planned_ = 0, kept_ = 0;  ///< [points] planned, 0: unknown; kept from an earlier run
+  std::size_t planned_ = 0;  ///< [points]; 0: unknown
   /// When `progress` was called last, and when a line was printed for it or for a row, by the host clock [s].
   double progress_at_ = -std::numeric_limits<double>::infinity(), said_at_ = 0;
   double begin_ = runtime::host_clock();
-  std::size_t measured_ = 0;  ///< [points], some of which may not be shown yet
-  double measured_at_ = 0;    ///< when the last of these was measured, by the host clock [s]
+  std::size_t measured_ = 0, rest_ = 0;  ///< [points] measured, though perhaps not shown yet; still to be measured
+  double measured_at_ = 0;               ///< when the last of these was measured, by the host clock [s]
 };
 
 // The course of every command that measures: device, result file, rows as they come, tables, conclusions, exit code.

@@ -67,11 +67,10 @@ void SweepRows::foresee_here(core::Seconds needs, const std::string& why) {
   if (const auto needed = whole(needs); is_news(needed)) refuse_budget(needed, why);
 }
 
-void SweepRows::group_measured(std::size_t points) {
+void SweepRows::group_measured(std::size_t points, std::size_t rest) {
   measured_ += points;
   if (!peers_.is_first) return;
-  if (listener_.group_measured) listener_.group_measured(points);
-  const std::size_t rest = left_ - std::min(left_, points);
+  if (listener_.group_measured) listener_.group_measured(points, rest);
   if (!budget_ || rest == 0 || left().value > 0) return;
   const double each = (runtime::host_clock() - begin_) / static_cast<double>(measured_);
   const core::Seconds expected = whole({each * static_cast<double>(rest)});
@@ -142,13 +141,16 @@ std::size_t run_sweep(Experiment& experiment, const RoundPeers& peers, const Fin
   const auto due = static_cast<std::size_t>(std::ranges::count(points, false, &SweepPoint::kept));
   if (peers.is_first && listener.planned) listener.planned(due, points.size() - due);
   rows.start(due);
+  const auto is_due = [](const SweepPoint* p) { return p->is_due(); };
+  auto rest = std::ranges::count_if(points, is_due);
   for (auto first = points.begin(); first != points.end();) {
     stop_between_points(peers);
     const auto last = std::find_if(first, points.end(), [&](auto* p) { return p->group != (*first)->group; });
-    if (std::any_of(first, last, [](auto* p) { return p->is_due(); })) {
+    if (const auto to_measure = std::count_if(first, last, is_due); to_measure > 0) {
       for_points([&] { return text_of({first, last}); }, [&] { experiment.measure((*first)->group, rows); });
+      rest -= to_measure;
+      rows.group_measured(static_cast<std::size_t>(to_measure), static_cast<std::size_t>(rest));
     }
-    rows.group_measured(static_cast<std::size_t>(std::count_if(first, last, [](auto* p) { return !p->kept; })));
     for (; first != last; ++first) emit(experiment, **first, rows);
   }
   peers.stop_if_interrupted();

@@ -38,8 +38,9 @@ struct TimeBudget {
 struct RowListener {
   /// Called before the first point, with the number of new rows to come and the number of rows that are kept.
   std::function<void(std::size_t points, std::size_t kept)> planned = {};
-  /// Called when a group has been measured, with the number of its new rows, which come next.
-  std::function<void(std::size_t points)> group_measured = {};
+  /// Called when a group has been measured, before its rows come: the number of its points that were measured, and of
+  /// those in later groups that will be. Kept and refused points are in neither.
+  std::function<void(std::size_t points, std::size_t rest)> group_measured = {};
   std::function<void(const core::Point&)> measured;  ///< called with each new row, which is to be stored
   std::function<void(const core::Point&)> kept;      ///< called with each row of an earlier run, which is only shown
   std::function<void(const std::string& now)> progress;  ///< called with what is measured now
@@ -80,9 +81,9 @@ class SweepRows {
   SweepPoint point(std::string experiment, core::Factors, std::size_t group) const;
   /// points: the number of points that have no row yet and share the budget.
   void start(std::size_t points) { left_ = points, begin_ = runtime::host_clock(); }
-  /// To be called when a group of so many points without a row has been measured, before these are emitted. Warns if
-  /// the budget is used up before the last group, and says how long the run will take.
-  void group_measured(std::size_t points);
+  /// To be called when a group has been measured, with the numbers that RowListener::group_measured gets. Warns if the
+  /// budget is used up before the last group, and says how long the run will take.
+  void group_measured(std::size_t points, std::size_t rest);
   /// The row of an earlier run, or of this one; null: none.
   const core::Point* finished(const core::Factors&) const;
   /// Shows an earlier row without counting it.
