@@ -23,8 +23,8 @@ struct TensorPart {
   std::size_t rows = 0, columns = 0;
 };
 
-/// What a codec in effect adds to this rank's contribution: the residual of error feedback, less what is lost or kept
-/// back. Up to the rounding of fp32, the result is the sum over ranks of contribution plus
+/// The numbers that a codec in effect adds to this rank's contribution: the residual of error feedback, less the part
+/// that is lost or kept back. Up to the rounding of fp32, the result is the sum over ranks of contribution plus
 /// difference (divided by the ranks, for an average).
 struct CodingDifference {
   std::span<float> values = {};

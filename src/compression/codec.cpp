@@ -41,7 +41,7 @@ namespace {
 constexpr std::size_t usual_tile = 2048;  // sum and codes fit in an L1 cache, with room for what is prefetched
 constexpr std::size_t largest_tile = 65536;
 
-/// Where a tile's scales and codes lie in the wire of n elements and how long they are, and where its codes begin in a
+/// A tile's scales and codes: their offsets and lengths in the wire of n elements, and the offset of its codes in a
 /// wire of the tile alone [bytes].
 struct TileParts {
   std::size_t scales_at, scale_bytes, codes_at, code_bytes, own_codes_at;

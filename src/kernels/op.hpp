@@ -96,7 +96,7 @@ class Op {
            BufferList<runtime::Buffer> outputs) {
     run(queue, label, cost(), inputs, outputs);
   }
-  /// As the other `run`, for a caller that has kept the cost. Submitting then does not read the operation's memory,
+  /// Does the same for a caller that has kept the cost. Submitting then does not read the operation's memory,
   /// which may have left the caches since its last call.
   void run(runtime::Queue&, std::string_view label, runtime::Cost, BufferList<runtime::ConstBuffer> inputs,
            BufferList<runtime::Buffer> outputs);

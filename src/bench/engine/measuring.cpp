@@ -159,7 +159,7 @@ RowListener RowOutput::listener() {
           .progress =
               [this](const std::string& now) {
                 progress_.update(points_.size(), time_left(), now);
-                // What is measured now is worth a line only where rows are slow to come.
+                // A line says what is measured now, but only where rows are slow to come: else the rows say it.
                 constexpr double slow = 2, silence = 10;  // [s]
                 const double at = runtime::host_clock(), last = std::exchange(progress_at_, at);
                 if (at - last >= slow || at - said_at_ >= silence) say(now);

@@ -9,8 +9,8 @@
 namespace gradmeter::bench {
 namespace {
 
-/// The number of places on the circle, which turns by one place a round. With an odd number of ranks all are on it,
-/// else the last one stands beside it.
+/// The number of places on the circle of the circle method (tournament_partner), which turns by one place a round. With
+/// an odd number of ranks all are on it, else the last one stands beside it.
 int circle_of(int ranks) { return ranks % 2 == 0 ? ranks - 1 : ranks; }
 
 }  // namespace
@@ -38,9 +38,9 @@ int tournament_pair(int ranks, int round, int rank) {
   const int partner = tournament_partner(ranks, round, rank);
   if (partner < 0 || partner == circle || rank == circle) return 0;
   // The two ranks lie at equal distances on both sides of the place that would meet itself.
-  const int twice_from_middle = ((rank - partner) % circle + circle) % circle;
-  const int from_middle = twice_from_middle % 2 == 0 ? twice_from_middle / 2 : (circle - twice_from_middle) / 2;
-  return ranks % 2 == 0 ? from_middle : from_middle - 1;
+  const int twice_distance = ((rank - partner) % circle + circle) % circle;
+  const int distance = twice_distance % 2 == 0 ? twice_distance / 2 : (circle - twice_distance) / 2;
+  return ranks % 2 == 0 ? distance : distance - 1;
 }
 
 namespace {
