@@ -55,17 +55,15 @@ double Observations::mean_staleness() const {
 }
 
 model::PendingOutcome Worker::pass(const model::Batch& b, const model::Model::Ready& ready) {
-  const auto announce = [&](std::size_t tensor) {
-    fabric_.gradient_ready(tensor);
-    ready(tensor);
-  };
-  if (!scaler_ && !gradient_format_) return model_.pass(fabric_, buffers_, b, announce);
+  std::vector<double>* const times = fabric_.ready_times();
+  if (!scaler_ && !gradient_format_ && !times) return model_.pass(fabric_, buffers_, b, ready);
   model::Batch scaled = b;
   if (scaler_) scaled.loss_scale = scaler_->scale();
   return model_.pass(fabric_, buffers_, scaled, [&](std::size_t tensor) {
     const model::Tensor& t = model_.tensors()[tensor];
     finish_gradient(gradients(t.offset, t.count));
-    announce(tensor);
+    if (times) fabric_.stamp((*times)[tensor]);
+    ready(tensor);
   });
 }
 

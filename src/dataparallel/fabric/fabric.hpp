@@ -316,8 +316,9 @@ class Fabric : public ExecutionContext {
   /// Starts a background task. Objects that it refers to must live until `join`. It may use this fabric's ports, but
   /// not the fabric itself.
   virtual std::unique_ptr<BackgroundTask> launch(BackgroundProgram) = 0;
-  /// Says that all work has been submitted that makes the gradient of this tensor final. Only decorators heed it.
-  virtual void gradient_ready(std::size_t tensor) { (void)tensor; }
+  /// The times at which the gradient of each tensor of this step is ready, for the worker to stamp; null where nobody
+  /// wants them. They stay where they are until the step ends.
+  virtual std::vector<double>* ready_times() { return nullptr; }
   /// Zeroed memory that any call accepts, valid as long as the fabric. Errors: BackendError when there is none left.
   virtual Buffer memory(std::size_t floats) = 0;
 };
@@ -358,7 +359,7 @@ class ForwardingFabric : public ForwardingContext<Fabric> {
   std::unique_ptr<BackgroundTask> launch(BackgroundProgram program) override {
     return inner_.launch(std::move(program));
   }
-  void gradient_ready(std::size_t tensor) override { inner_.gradient_ready(tensor); }
+  std::vector<double>* ready_times() override { return inner_.ready_times(); }
   Buffer memory(std::size_t floats) override { return inner_.memory(floats); }
 };
 
