@@ -17,15 +17,16 @@
 
 namespace gradmeter::allreduce {
 
-/// One of the tensors in a buffer. Where rows · columns equals its count, codecs may treat it as a matrix.
+/// One of the tensors in a buffer. Where rows · columns equals `count`, codecs may treat the tensor as a matrix.
 struct TensorPart {
   std::size_t offset = 0, count = 0;  ///< elements, from the buffer's first
   std::size_t rows = 0, columns = 0;
 };
 
-/// The numbers that a codec in effect adds to this rank's contribution: the residual of error feedback, less the part
-/// that is lost or kept back. Up to the rounding of fp32, the result is the sum over ranks of contribution plus
-/// difference (divided by the ranks, for an average).
+/// The numbers that a codec in effect adds to the result by the encodings of this rank: the residuals of error feedback
+/// that go in, minus what is lost or kept back. Up to the rounding of fp32, the result is the sum over all ranks of
+/// contribution plus difference. For an average, contributions are divided by the ranks first, and differences are
+/// those of the quotients.
 struct CodingDifference {
   std::span<float> values = {};
   /// Each of `values` is a sum of terms, added up in fp32. `squares` is the sum of the squares of all these terms; the
@@ -33,8 +34,8 @@ struct CodingDifference {
   double squares = 0;
 };
 
-/// The tensors in a call's buffer, since codecs encode tensor by tensor. What it refers to must live until the call is
-/// complete.
+/// The tensors in a call's buffer, since codecs encode tensor by tensor. The memory that a layout refers to must live
+/// until the call is complete.
 struct TensorLayout {
   /// The buffer's offset among all elements that a step exchanges. By this offset a codec finds its state from earlier
   /// steps.
@@ -42,8 +43,8 @@ struct TensorLayout {
   /// Ascending and disjoint; empty: the buffer is one tensor. With a codec, elements outside all tensors are not
   /// exchanged.
   std::span<const TensorPart> tensors = {};
-  /// If not null: a call with a codec writes its CodingDifference here. Before the call, `values` holds one zero for
-  /// each element of the buffer. The bits of the result are the same with and without it.
+  /// If not null, a call with a codec writes its difference here. Before the call, `values` holds one zero for each
+  /// element of the buffer. The bits of the result do not depend on whether the difference is asked for.
   CodingDifference* difference = nullptr;
 };
 
@@ -70,8 +71,8 @@ struct Call {
   runtime::ConstBuffer in = std::span<const float>{};
   runtime::Buffer out = std::span<float>{};
   Op op = Op::sum;
-  /// The type in which summands are added before they are rounded to the element type: that type itself, or fp32 (see
-  /// `reduce`).
+  /// The type in which summands are added before they are rounded to the element type: fp32, or the element type itself
+  /// (null means the same). See `reduce`.
   std::optional<core::Element> accumulate = std::nullopt;
   TensorLayout tensor_layout = {};
   Encoding encoding = {};
@@ -87,8 +88,8 @@ struct Call {
 
 /// Says what a rank waits for, in the watchdog's report.
 struct Waiting {
-  int peer = -1;  ///< -1: no particular peer
-  std::uint32_t round = 0, rounds = 0;
+  int peer = -1;                        ///< -1: no particular peer
+  std::uint32_t round = 0, rounds = 0;  ///< the current round, and the number of rounds
 };
 
 /// The state that a codec keeps between the calls of one collective: error feedback, momentum, bases, the count of
@@ -110,17 +111,16 @@ class Collective {
   virtual const std::string& name() const = 0;
   /// The name of the algorithm that serves a call of `bytes` bytes; a selection gives the one that it chooses.
   virtual const std::string& serves(std::uint64_t bytes) const { return (void)bytes, name(); }
-  /// True where a call's buffers are given as buffers of the queue's device. False: as host addresses, of host memory
-  /// or of the copies at which transports reach a device's buffers.
+  /// True where a call's buffers are buffers of the queue's device. False: they are host addresses, either of host
+  /// memory or of the host copies by which transports reach a device's buffers.
   virtual bool takes_device_memory() const { return false; }
-  /// True where the collective itself takes its input from the device's memory and brings the result there, perhaps
-  /// through host memory as StagedCollective does. False where it works on a copy of the device's buffers that
-  /// transports reach: the caller updates that before the call (`Queue::to_transport`), and copies it back after it
-  /// (`from_transport`).
+  /// True where the collective itself reads and writes the device's memory, perhaps by way of host memory as
+  /// StagedCollective does. False where it works on the host copies of the device's buffers: the caller updates these
+  /// before the call (`Queue::to_transport`), and copies the result back after it (`from_transport`).
   virtual bool works_on_device_memory() const { return false; }
-  /// Registers buffers with a library, which then moves them without a copy (AlgorithmInfo::registers_buffers). The
-  /// buffers are in memory of runtime::map_registrable and stay until the collective ends. All ranks register equal
-  /// buffers, or none. Call it only between calls.
+  /// Registers buffers with a library, which then exchanges them without copying them first
+  /// (AlgorithmInfo::registers_buffers). The buffers are in memory of runtime::map_registrable and stay until the
+  /// collective ends. All ranks register equal buffers, or none. To be called only between calls.
   /// Errors: BackendError with the library's own text, or where the collective cannot register buffers.
   virtual void register_buffers(std::span<const runtime::Buffer>) {
     throw core::BackendError("allreduce", name(), "it registers no buffers; take nccl, or --buffers arena");
@@ -132,8 +132,9 @@ class Collective {
   /// vendor's library does.
   virtual bool advance() = 0;
   virtual Waiting waiting() const { return {}; }
-  /// sent: the payload bytes that this rank has sent so far. bytes_required: the payload bytes that its schedules
-  /// required it to send so far. Null where bytes are not counted, as in a vendor's library.
+  /// sent: the payload bytes that this rank has sent so far. bytes_required: the payload bytes that it had to send so
+  /// far, computed from the schedules, by which `sent` can be checked. Null where bytes are not counted, as in a
+  /// vendor's library.
   virtual std::optional<runtime::Traffic> sent() const { return std::nullopt; }
   virtual std::optional<std::uint64_t> bytes_required() const { return std::nullopt; }
   /// The time that a codec took; null: there is no codec.

@@ -80,9 +80,10 @@ Verdict check_sample(const KnownCollective& k, std::size_t rank, std::span<const
   const std::size_t affordable = std::max(run, most_inputs / k.data.ranks);
   if (k.count <= affordable) return check(k, rank, result);
   Verdict v;
-  const std::size_t runs = affordable / run, room = k.count / runs - run + 1;
+  // Run i begins in part i of as many equal parts of the buffer, at one of `starts` elements.
+  const std::size_t runs = affordable / run, starts = k.count / runs - run + 1;
   for (std::size_t i = 0; i < runs; ++i) {
-    const ElementRange part{i * k.count / runs + rank * run % room, run};
+    const ElementRange part{i * k.count / runs + rank * run % starts, run};
     v += check_reduced(k.data, part.begin, bytes_of(k, result, part));
   }
   return v;
@@ -93,8 +94,8 @@ void inject_error(const KnownCollective& k, std::size_t rank, std::span<std::byt
   if (part.count > 0) inject_error(k.data.element, bytes_of(k, result, {part.begin + part.count / 2, 1}).data());
 }
 
-bool same_on_all_ranks(CollectiveKind g) {
-  return g == CollectiveKind::all_reduce || g == CollectiveKind::all_gather || g == CollectiveKind::broadcast;
+bool same_on_all_ranks(CollectiveKind kind) {
+  return kind == CollectiveKind::all_reduce || kind == CollectiveKind::all_gather || kind == CollectiveKind::broadcast;
 }
 
 }  // namespace gradmeter::allreduce

@@ -34,7 +34,8 @@ HWY_INLINE auto combined(D d, Sources sources, std::size_t at) {
   return with_one_nan<op>(d, v);
 }
 
-/// The results from element i on, a vector after the other; returns the first for which there is no whole vector.
+/// Combines whole vectors from element i on; returns the first element that is left, fewer than a vector before the
+/// end.
 template <Op op, std::size_t known_sources, class D>
 HWY_INLINE std::size_t combine_whole(D d, hn::TFromD<D>* to, Sources sources, std::size_t i, std::size_t n) {
   const std::size_t lanes = hn::Lanes(d);
@@ -54,13 +55,13 @@ void combine_vectors(T* to, Sources sources, std::size_t n) {
     hn::StoreU(y, d, to + i + lanes);
   }
   i = combine_whole<op, known_sources>(d, to, sources, i, n);
-  // The rest too goes through vectors, shorter ones, so that the same rules apply.
+  // The rest also goes through vectors, which are shorter, so that the same rules apply.
   i = combine_whole<op, known_sources>(hn::CappedTag<T, 16 / sizeof(T)>(), to, sources, i, n);
   combine_whole<op, known_sources>(hn::CappedTag<T, 1>(), to, sources, i, n);
 }
 
-/// Multiplies integers for which Highway has no vectors, as unsigned ones, which wrap. Those shorter than an `int` are
-/// widened to `unsigned`, since C++ would make a signed `int` of them.
+/// Multiplies integers for which Highway has no vectors, as unsigned integers, which wrap. Integers shorter than an
+/// `int` are widened to `unsigned`, since C++ would make a signed `int` of them.
 template <class T>
 void multiply_each(T* to, Sources sources, std::size_t n) {
   using Wraps = std::conditional_t<sizeof(T) < sizeof(int), unsigned, std::make_unsigned_t<T>>;

@@ -16,8 +16,8 @@
 
 namespace gradmeter::allreduce {
 
-/// How this rank is connected to the group in which a collective is to run: the group's communicator, the network by
-/// which its ranks reach each other, and the transport of the collective's messages.
+/// A rank's connection to the group in which a collective is to run: the group's communicator, the network by which its
+/// ranks reach each other, and the transport of the collective's messages.
 struct GroupConnection {
   const runtime::Communicator& communicator;
   runtime::Network& network;
@@ -33,8 +33,8 @@ using AlgorithmPtr = std::shared_ptr<const AlgorithmChoice>;
 /// An algorithm as a user named it, checked, with every parameter written out.
 class AlgorithmChoice {
  public:
-  /// With `table`, the choice is a selection by that table, and its name is the table's text. With `machine`, it is a
-  /// selection by a table that the cost model predicts for this machine and the ranks of each request.
+  /// With `table`, the choice is a selection by that table, and its name is the table's text. With `machine`, the
+  /// choice is a selection by a table that the cost model predicts for this machine and the ranks of each request.
   AlgorithmChoice(const AlgorithmInfo&, core::ParsedName, std::shared_ptr<const SizeTable> table = {},
                   std::shared_ptr<const core::Machine> machine = {});
   const std::string name;  ///< canonical: equal names mean the same
@@ -48,11 +48,13 @@ class AlgorithmChoice {
   /// are given host memory.
   bool works_on_devices() const { return info_.on_device || has_schedule(); }
   bool has_schedule() const { return info_.backend == Backend::schedule; }
-  /// True for `auto` without a table or a machine of the user's. It chooses by shipped tables, or by tuned ones.
+  /// True for `auto` that was named without a table or machine file. It chooses by the shipped tables, or by tuned
+  /// ones.
   bool is_plain_auto() const { return info_.backend == Backend::selection && !table_ && !machine_; }
-  /// Plain `auto` that chooses by these tables where one of them is for its use. Its name stays.
+  /// Returns plain `auto`, under the same name, that chooses by one of these tables where one is for the use of the
+  /// call (TableUse), and else by a shipped table.
   AlgorithmPtr tuned(std::shared_ptr<const TunedTables>) const;
-  /// The hash of the tuned table that serves this use; empty where another one serves, or none.
+  /// The hash of the tuned table for this use; empty: no tuned table is for it.
   std::string tuned_hash(const TableUse&) const;
 
   Request request(Shape, CollectiveKind = CollectiveKind::all_reduce, std::uint32_t root = 0) const;
@@ -61,8 +63,10 @@ class AlgorithmChoice {
   /// The reason why these faults cannot be injected: the algorithm sends no messages by our transports. Empty: they can
   /// be, or there are none.
   std::string fault_refusal(const core::MessageFaults&) const;
-  /// Errors: UsageError with the refusal.
+  /// The algorithm's schedules for these ranks. Errors: UsageError with the refusal, or where the algorithm has none of
+  /// our schedules.
   std::vector<SchedulePtr> make(Shape, CollectiveKind = CollectiveKind::all_reduce, std::uint32_t root = 0) const;
+  /// Requires `has_schedule`.
   StatedCost cost(Shape, CollectiveKind = CollectiveKind::all_reduce) const;
   /// The most bytes that `bind` will take from the network's arena on this rank.
   std::size_t arena_bytes(Shape, std::uint32_t rank, const ExchangeSpec&,

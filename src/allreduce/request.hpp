@@ -36,8 +36,8 @@ struct Request {
   CollectiveKind collective_kind = CollectiveKind::all_reduce;
   core::ParsedName name = {};  ///< with every parameter written out
   std::uint32_t root = 0;      ///< the root of a broadcast
-  /// A selection uses the table that is predicted for `machine` if that is given, else `table`, else the one of `tuned`
-  /// that is for its use, else the shipped one.
+  /// A selection uses the table that is predicted for `machine` if a machine is given; else `table` if given; else the
+  /// table in `tuned` that is for the call's use (TableUse); else the shipped table.
   std::shared_ptr<const SizeTable> table = {};
   std::shared_ptr<const core::Machine> machine = {};
   std::shared_ptr<const TunedTables> tuned = {};
@@ -71,9 +71,10 @@ struct AlgorithmInfo {
   /// The bytes that `bind` takes from the arena; null: none.
   std::size_t (*arena_bytes)(const Request&, std::uint32_t rank, const ExchangeSpec&) = nullptr;
 };
-/// Empty when the request is for one of `kinds`; else "ring has no broadcast".
+/// Empty when the request is for one of `kinds`; else a refusal such as "ring has no broadcast".
 std::string refusal_unless(const Request&, std::initializer_list<CollectiveKind> kinds);
-/// The same for kinds known at compile time: the refusal of a row that serves them on any number of ranks.
+/// The same for kinds known at compile time: AlgorithmInfo::refusal of rows that serve these kinds on any number of
+/// ranks.
 template <CollectiveKind... kinds>
 std::string refusal_unless(const Request& r) {
   return refusal_unless(r, {kinds...});

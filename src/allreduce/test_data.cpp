@@ -51,21 +51,21 @@ struct Range {
 };
 Range range_of(const KnownData& k) {
   constexpr std::int64_t plenty = 1 << 20;
-  const std::int64_t run = std::min(core::info(k.element).exact_integers, plenty);
+  const std::int64_t largest = std::min(core::info(k.element).exact_integers, plenty);
   const auto ranks = static_cast<std::int64_t>(k.ranks);
   const std::int64_t multiple = core::size_of(k.element) == 8 && k.op != Op::product ? (std::int64_t{1} << 32) + 1 : 1;
   // A product of three 2s fits every type, and adding 0.5 to it gives another number.
   if (k.op == Op::product) return {static_cast<std::uint32_t>(std::min<std::int64_t>(ranks, 3)), 2, 1};
   if (k.op == Op::min || k.op == Op::max)
-    return {static_cast<std::uint32_t>(ranks), static_cast<std::uint32_t>(run), multiple};
+    return {static_cast<std::uint32_t>(ranks), static_cast<std::uint32_t>(largest), multiple};
   // At least four magnitudes a rank, so that the ranks' values differ.
-  const std::int64_t active = std::clamp<std::int64_t>(run / 4, 1, ranks);
-  return {static_cast<std::uint32_t>(active), static_cast<std::uint32_t>(run / active), multiple};
+  const std::int64_t active = std::clamp<std::int64_t>(largest / 4, 1, ranks);
+  return {static_cast<std::uint32_t>(active), static_cast<std::uint32_t>(largest / active), multiple};
 }
 
-/// The number of ranks that have other values than ±1 in a random product. Their magnitudes lie between 0.75 and 1.25,
-/// so that every product of some of them is a normal number of every type, and the roundings of all leave a fault
-/// visible.
+/// The number of ranks whose factors in a random product are not ±1. Magnitudes of these factors lie between 0.75 and
+/// 1.25, so that every partial product is a normal number of every type; and there are so few of them that a fault
+/// exceeds the rounding errors.
 std::size_t active_factors(const KnownData& k) {
   constexpr double most = 16;
   return std::min(k.ranks, static_cast<std::size_t>(std::min(most, 0.25 / core::info(k.element).unit_roundoff)));
@@ -78,13 +78,13 @@ bool is_active(const KnownData& k, std::size_t rank, std::uint32_t active, std::
   return (me >= start ? me - start : me + ranks - start) < active;
 }
 
-/// Integers in sums and products take the exact pattern either way, because overflow is the vendor's choice (Open MPI's
-/// vector operator on int8 saturates, ours wraps).
+/// True where values are of the exact pattern. Integers in sums and products always are, because vendors differ in the
+/// result of an overflow (Open MPI's vector operator on int8 saturates, ours wraps).
 bool is_exact(const KnownData& k) {
   return k.pattern == Pattern::exact || (core::is_integer(k.element) && k.op != Op::min && k.op != Op::max);
 }
 
-using Whole = std::array<std::int32_t, chunk>;
+using WholeNumbers = std::array<std::int32_t, chunk>;
 
 /// Makes `n` values of the exact pattern without a stamp, from index `first` on and within one chunk. They are not yet
 /// multiplied by `Range::multiple`.
@@ -127,8 +127,9 @@ KnownData stamped(KnownData k, std::uint64_t stamp) {
   return k;
 }
 
-/// Makes values of the exact pattern with its stamp, not yet multiplied by `Range::multiple`.
-void whole_numbers(const KnownData& k, Range range, std::size_t rank, std::size_t first, std::size_t n, Whole& out) {
+/// Makes values of the exact pattern with the data's stamps, not yet multiplied by `Range::multiple`.
+void whole_numbers(const KnownData& k, Range range, std::size_t rank, std::size_t first, std::size_t n,
+                   WholeNumbers& out) {
   seeded_numbers(k, range, rank, first, n, out.data());
   if (k.stamp == 0) return;
   const KnownData other = stamped(k, k.stamp);
@@ -197,7 +198,8 @@ void store_random(const KnownData& k, std::size_t rank, std::size_t first, std::
   }
 }
 
-/// Calls piece(index, offset, count) for the parts of [begin, begin + n) that lie in one chunk each.
+/// Calls piece(index, offset, count) for the parts of [begin, begin + n) that lie in one chunk each; offset = index -
+/// begin.
 template <class Piece>
 void by_chunks(std::size_t begin, std::size_t n, Piece piece) {
   for (std::size_t done = 0; done < n;) {
@@ -209,7 +211,7 @@ void by_chunks(std::size_t begin, std::size_t n, Piece piece) {
 
 void fill_chunk(const KnownData& k, std::size_t rank, std::size_t first, std::size_t n, std::byte* to) {
   if (!is_exact(k)) return store_random(k, rank, first, n, to);
-  Whole values;
+  WholeNumbers values;
   const Range range = range_of(k);
   whole_numbers(k, range, rank, first, n, values);
   store_whole(k.element, values.data(), range.multiple, to, n);
@@ -217,10 +219,10 @@ void fill_chunk(const KnownData& k, std::size_t rank, std::size_t first, std::si
 
 using Chunk = std::array<std::byte, chunk * sizeof(double)>;
 
-/// Computes the bits of an exact answer from whole numbers, reduced as such and finished as an all-reduce finishes.
+/// Computes the bits of an exact answer: whole numbers are reduced, and the result is finished as an all-reduce does.
 void exact_answer(const KnownData& k, std::size_t first, std::size_t n, Chunk& out) {
   const Range range = range_of(k);
-  Whole sum{}, next;
+  WholeNumbers sum{}, next;
   whole_numbers(k, range, 0, first, n, sum);
   for (std::size_t r = 1; r < k.ranks; ++r) {
     whole_numbers(k, range, r, first, n, next);
@@ -234,7 +236,8 @@ void exact_answer(const KnownData& k, std::size_t first, std::size_t n, Chunk& o
       }
     }
   }
-  std::int64_t multiple = range.multiple;  // a later call in place adds equal numbers of all ranks
+  // In each later call in place, all ranks contribute the same numbers, so a sum is multiplied by the ranks.
+  std::int64_t multiple = range.multiple;
   for (std::size_t call = 1; call < k.calls && k.op == Op::sum; ++call) multiple *= static_cast<std::int64_t>(k.ranks);
   store_whole(k.element, sum.data(), multiple, out.data(), n);
   finish(k.element, k.op, out.data(), out.data(), n, static_cast<int>(k.ranks));
@@ -255,13 +258,14 @@ Verdict compare_bits(Element e, std::size_t index, const std::byte* result, cons
   if (n == 0 || std::memcmp(result, right, n * width) == 0) return v;
   for (std::size_t i = 0; i < n; ++i) {
     if (std::memcmp(result + i * width, right + i * width, width) == 0) continue;
-    const double is = core::load(e, result + i * width), should = core::load(e, right + i * width);
-    note(v, true, std::fabs(is - should) / std::max(std::fabs(should), core::info(e).smallest), index + i);
+    const double actual = core::load(e, result + i * width), expected = core::load(e, right + i * width);
+    note(v, true, std::fabs(actual - expected) / std::max(std::fabs(expected), core::info(e).smallest), index + i);
   }
   return v;
 }
 
-/// A sum of doubles with its rounding errors kept (Ogita, Rump & Oishi 2005), and the sum of the magnitudes.
+/// Sums of doubles (`sum`) with their rounding errors (`rest`; Ogita, Rump & Oishi 2005), sums of magnitudes, and
+/// products.
 struct Sums {
   std::array<double, chunk> sum{}, rest{}, magnitude{};
   std::array<long double, chunk> product;

@@ -13,16 +13,16 @@
 
 namespace gradmeter::allreduce {
 
-/// `exact`: small whole numbers, which differ by rank and by index, such that every partial result in every order is
-/// exactly representable: the right answer is one bit pattern, whatever the algorithm. In types that represent few
-/// integers exactly (fp8-e5m2: up to 8) only some ranks have a number other than 0 at each index. Products have factors
-/// of ±1 and a few 2s.
+/// `exact`: whole numbers that differ by rank and by index, such that every partial result in every order is exactly
+/// representable: the right answer is one bit pattern, whatever the algorithm. In types that represent few integers
+/// exactly (fp8-e5m2: up to 8), only some ranks have a number other than 0 at each index. Products have factors of ±1
+/// and a few 2s.
 /// `random`: floats are uniform in [-1, 1), rounded to the type. For products, up to 16 ranks at each index have
-/// magnitudes from 0.75 to 1.25, and the others have ±1. Integers for min and max are uniform over the whole type;
+/// magnitudes from 0.75 to 1.25, and all other ranks have ±1. Integers for min and max are uniform over the whole type;
 /// integers for sums and products are as in `exact`, since vendors differ in the result of an integer overflow.
 enum class Pattern : std::uint8_t { exact, random };
 
-/// Element `index` of rank `rank`'s input depends only on these members, the rank and the index. So any rank can
+/// Describes the inputs of all ranks. An element depends only on these members, its rank and its index, so any rank can
 /// compute any other's input, and any part of any collective's answer. Ranks are 1 to 2^20.
 struct KnownData {
   Pattern pattern = Pattern::exact;
@@ -36,7 +36,8 @@ struct KnownData {
   /// With `exact`, a stamp other than 0 replaces the seed for the stamped elements (the first 64, and two of each
   /// 1,024). So each call has other data than the call before, all over the buffer, at little cost.
   std::uint64_t stamp = 0;
-  std::uint64_t first_stamp = 0;  ///< if not 0, the stamp of element 0, in place of `stamp`
+  /// If neither this nor `stamp` is 0: the stamp of element 0, in place of `stamp`. `restamp` ignores it.
+  std::uint64_t first_stamp = 0;
   /// The number of all-reduces that are made in place, one after another; at most `most_calls_in_place`.
   std::size_t calls = 1;
 };
@@ -44,20 +45,21 @@ struct KnownData {
 /// Writes rank `rank`'s elements from `begin` on. Cost: O(n).
 void fill(const KnownData&, std::size_t rank, std::size_t begin, std::span<std::byte> out);
 
-/// Changes data that `fill` has made with any stamp or with none: the stamped elements from element `begin` on get the
-/// values of this stamp. Cost: O(n / 1,024).
+/// Changes data that `fill` has made with any stamp or with none: the stamped elements get the values of this stamp.
+/// `out` begins at element `begin`. Cost: O(n / 1,024).
 void restamp(const KnownData&, std::size_t rank, std::size_t begin, std::span<std::byte> out);
 /// The bytes of element 0 with this stamp, at the beginning of the array.
 std::array<std::byte, 8> first_element(const KnownData&, std::size_t rank);
 
-/// The largest number of all-reduces in place, one after another, whose right answer is one bit pattern: up to 5, since
-/// sums must stay exact; 1 for averages and products.
+/// The largest number of all-reduces in place, one after another, whose right answer is one bit pattern: at most 5, and
+/// for sums only as many as stay exact; 1 for averages, products and data that are not exact.
 std::size_t most_calls_in_place(const KnownData&);
 
 struct Verdict {
-  std::uint64_t wrong = 0;
-  /// The largest |result − right| / (sum of the summands' magnitudes), to compare with the unit roundoff; for min, max,
-  /// product and copies relative to the right answer itself. Infinite for a NaN.
+  std::uint64_t wrong = 0;  ///< number of wrong elements
+  /// The largest error of an element, |result − right|. For sums and averages of random floats it is relative to the
+  /// sum of the summands' magnitudes (divided by the ranks for an average), to compare with the unit roundoff; else to
+  /// the right answer. Infinite for a NaN.
   double error = 0;
   std::uint64_t first_wrong = std::numeric_limits<std::uint64_t>::max();  ///< index within the collective's data
 
@@ -66,10 +68,10 @@ struct Verdict {
 
 /// Compares a part of a result, elements [begin, begin + n), with the reduction of all ranks' inputs: for all-reduce
 /// and reduce-scatter. Pattern `exact` allows one bit pattern. Pattern `random` allows these errors, with u the unit
-/// roundoff. Sums: (ranks − 1)·u·Σ|x|, whatever the order (Jeannerod & Rump 2013); with `rounds_once`
-/// ((ranks − 1)·2^-24 + u)·Σ|x|. Averages: two roundings more than sums. Products: a relative error of one u for each
-/// rank whose factor is not ±1, and one more u. Min, max and integers: none. Cost: O(ranks · n), so ranks may check one
-/// part each.
+/// roundoff and Σ|x| the sum of the summands' magnitudes. Sums: (ranks − 1)·u·Σ|x|, whatever the order (Jeannerod &
+/// Rump 2013); with `rounds_once` ((ranks − 1)·2^-24 + u)·Σ|x|. Averages: two roundings more than sums. Products: a
+/// relative error of u for each rank whose factor is not ±1, and one more u. Min, max and integers: no error. Cost:
+/// O(ranks · n), so ranks may check one part each.
 Verdict check_reduced(const KnownData&, std::size_t begin, std::span<const std::byte> result);
 
 /// Compares data that must arrive unchanged with rank `source`'s elements from `begin` on: for broadcast, all-gather,
@@ -92,8 +94,7 @@ struct KnownCollective {
   std::size_t root = 0;   ///< the root of a broadcast
 };
 
-/// Writes this rank's contribution, before the call. Elements of `in` that contribute nothing get a value that no
-/// result has.
+/// Writes this rank's contribution, before the call. The bytes of `in` that are no part of it are set to 0xa5.
 void write_input(const KnownCollective&, std::size_t rank, std::span<std::byte> in);
 /// Gives this rank's contribution the data's stamp (see `restamp` of known data), before a later call on the same data.
 void restamp(const KnownCollective&, std::size_t rank, std::span<std::byte> in);
@@ -102,11 +103,11 @@ Verdict check(const KnownCollective&, std::size_t rank, std::span<const std::byt
 /// Does what `check` does, but for only one of `ranks` equal shares of an all-reduce's result, so that ranks that hold
 /// the same bits can divide the work. Cost: O(count).
 Verdict check_share(const KnownCollective&, std::size_t share, std::span<const std::byte> result);
-/// Does what `check` does for the result of an all-reduce whose ranks hold different bits. It checks the whole result
-/// if at most 2^26 inputs must be drawn for that, else a sample of the elements for which so many are drawn; each rank
-/// checks another sample. Cost: O(count), bounded.
+/// Does what `check` does, for an all-reduce that leaves different bits on the ranks. It checks the whole result if it
+/// has at most 2^26 / ranks elements; else a sample of about so many elements, another one on each rank. Cost:
+/// O(count), bounded.
 Verdict check_sample(const KnownCollective&, std::size_t rank, std::span<const std::byte> result);
-/// Makes one element of this rank's result wrong, where it has one.
+/// Makes one element of this rank's result wrong, if the rank has a result.
 void inject_error(const KnownCollective&, std::size_t rank, std::span<std::byte> result);
 /// True where all ranks end with the same data.
 bool same_on_all_ranks(CollectiveKind);

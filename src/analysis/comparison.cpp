@@ -20,9 +20,9 @@ constexpr double confidence_tail = 0.025;
 
 struct LogMoments {
   double mean = 0;
-  double variance = not_known;  ///< variance of one launch; none for a single one
+  double variance = not_known;  ///< variance between launches; NaN for a single launch
   std::size_t n = 0;
-  double of_mean() const { return variance / static_cast<double>(n); }
+  double variance_of_mean() const { return variance / static_cast<double>(n); }
 };
 
 LogMoments log_moments(std::span<const double> values) {
@@ -45,12 +45,12 @@ double t_quantile(double degrees) {
   return boost::math::quantile(boost::math::complement(boost::math::students_t(degrees), confidence_tail));
 }
 
-/// Welch–Satterthwaite.
+/// The degrees of freedom by Welch and Satterthwaite.
 double degrees_of_freedom(const LogMoments& a, const LogMoments& b) {
-  const double error = a.of_mean() + b.of_mean();
-  return error * error /
-         (a.of_mean() * a.of_mean() / static_cast<double>(a.n - 1) +
-          b.of_mean() * b.of_mean() / static_cast<double>(b.n - 1));
+  const double variance = a.variance_of_mean() + b.variance_of_mean();
+  return variance * variance /
+         (a.variance_of_mean() * a.variance_of_mean() / static_cast<double>(a.n - 1) +
+          b.variance_of_mean() * b.variance_of_mean() / static_cast<double>(b.n - 1));
 }
 
 double two_sided(double t, double degrees) {
@@ -64,7 +64,7 @@ RatioEstimate estimate_ratio(std::span<const double> a, std::span<const double> 
   const double difference = log_b.mean - log_a.mean;
   RatioEstimate out{.ratio = {.value = std::exp(difference)}};
   if (log_a.n < 2 || log_b.n < 2) return out;
-  const double error = std::sqrt(log_a.of_mean() + log_b.of_mean());
+  const double error = std::sqrt(log_a.variance_of_mean() + log_b.variance_of_mean());
   if (error == 0) {  // a clock too coarse to show any spread
     out.ratio.low = out.ratio.high = out.ratio.value;
     out.p_value = difference == 0 ? 1 : 0;
@@ -83,7 +83,7 @@ double geometric_mean(std::span<const double> values) { return std::exp(log_mome
 Estimate launch_interval(std::span<const double> values) {
   const LogMoments m = log_moments(values);
   if (m.n < 2) throw core::UsageError("one launch has no interval; it needs two at least");
-  const double half_width = t_quantile(static_cast<double>(m.n - 1)) * std::sqrt(m.of_mean());
+  const double half_width = t_quantile(static_cast<double>(m.n - 1)) * std::sqrt(m.variance_of_mean());
   return {std::exp(m.mean), std::exp(m.mean - half_width), std::exp(m.mean + half_width)};
 }
 
@@ -160,8 +160,8 @@ void judge(ComparedPoint& p, double tolerance) {
     p.verdict = Verdict::same;
   } else {
     p.launches_needed = launches_to_decide(p.a, p.b, tolerance);
-    const auto had = static_cast<std::int64_t>(std::max(p.a.size(), p.b.size()));
-    if (p.launches_needed > 0) p.launches_needed = std::max(p.launches_needed, had + 1);
+    const auto most_had = static_cast<std::int64_t>(std::max(p.a.size(), p.b.size()));
+    if (p.launches_needed > 0) p.launches_needed = std::max(p.launches_needed, most_had + 1);
   }
 }
 

@@ -48,9 +48,9 @@ std::string_view name(Verdict);
 
 struct ComparedPoint {
   std::string key;
-  core::Point sample;
-  std::vector<double> a, b;                                   ///< medians of launches
-  Estimate ratio;                                             ///< ratio of rates: above 1 the second side is better
+  core::Point sample;        ///< the second side's point in its last launch; if it has none, the first side's
+  std::vector<double> a, b;  ///< the metric's median in each launch, of the first side and of the second
+  Estimate ratio;            ///< ratio of rates: above 1 the second side is better
   double p_value = std::numeric_limits<double>::quiet_NaN();  ///< p-value of the hypothesis that the ratio is 1
   double q_value = 0;                                         ///< the p-value adjusted for the number of points
   Verdict verdict = Verdict::missing;

@@ -17,6 +17,8 @@ namespace {
 using core::Factor;
 using core::Metric;
 
+/// The importance of a finding, from the most to the least: it spoils other figures, something is broken, something can
+/// be improved, nothing is wrong, it describes, it counts rows.
 enum class Weight : std::uint8_t { spoils, broken, improvable, fine, described, counted };
 
 struct KindRow {
@@ -46,13 +48,14 @@ constexpr std::array kinds{KindRow{"mixed_machines", Weight::spoils},
                            KindRow{"no_figure", Weight::counted}};
 const KindRow& row_of(FindingKind kind) { return kinds.at(static_cast<std::size_t>(kind)); }
 
-/// The weight of a finding: a change or an exchange without a difference beyond doubt only describes.
+/// The weight of a finding. An improvement whose severity is 0, so that no difference is beyond doubt, only describes.
 Weight weight_of(const Finding& f) {
   const Weight weight = row_of(f.kind).weight;
   return weight == Weight::improvable && !(f.severity > 0) ? Weight::described : weight;
 }
 
-/// Findings that spoil figures are ordered by kind, then by what they cost; hosts and their links are one kind here.
+/// Orders findings by weight, then by kind, then by severity. All improvements are one kind here, and so are slow hosts
+/// and slow links.
 bool is_before(const Finding& a, const Finding& b) {
   const auto key = [](const Finding& f) {
     const Weight w = weight_of(f);
@@ -64,7 +67,7 @@ bool is_before(const Finding& a, const Finding& b) {
   return key(a) < key(b);
 }
 
-/// Adds one for each experiment that has no finding that spoils, is broken or can be improved beyond doubt.
+/// Adds a finding for each experiment that has no finding of a higher weight than `fine`.
 void find_nothing_wrong(const detail::MergedRows& rows, std::vector<Finding>& out) {
   static const std::set<std::string_view> looked_at{"scale", "allreduce", "links", "soak", "kernels", "infer"};
   for (const auto& experiment : rows.experiments()) {
@@ -93,7 +96,7 @@ void find_nothing_wrong(const detail::MergedRows& rows, std::vector<Finding>& ou
       f.figures["least_efficiency"] = e;
       f.sentence +=
           fmt::format("; the lowest efficiency is {}, of {} at batch {}", detail::percent(e),
-                      rows.where({least}, {Factor::batch_per_rank}).both(), least->whole(Factor::batch_per_rank));
+                      rows.describe({least}, {Factor::batch_per_rank}).both(), least->whole(Factor::batch_per_rank));
     }
     f.sentence += ".";
     out.push_back(std::move(f));

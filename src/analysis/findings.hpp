@@ -52,7 +52,8 @@ struct Finding {
   std::vector<core::Factor> over = {};  ///< factors in which the rows may differ; the sentence names these factors
   std::map<std::string, Estimate> figures = {};  ///< by their name, such as "efficiency"
   std::optional<double> probability = {};        ///< probability of a cause
-  double severity = 0;  ///< share of the time that is lost to what was found; orders findings of one kind
+  /// share of the time that is lost to what was found, for some kinds weighted; orders findings of equal importance
+  double severity = 0;
   std::string sentence = {};
   std::string next = {};             ///< command to run next; empty: none
   std::vector<SourceRow> rows = {};  ///< the points from which the finding was concluded

@@ -36,7 +36,7 @@ core::Point without(core::Point point, std::span<const core::Factor> ignored) {
   return point;
 }
 
-/// The points of a run; of each key the last one.
+/// The selected points of a run; of points with the same key only the last.
 std::vector<core::Point> points_of(const core::Run& run, const Selection& selection) {
   std::map<std::string, std::size_t> places;
   std::vector<core::Point> out;
@@ -258,7 +258,7 @@ using core::Metric;
 using core::Point;
 using Launches = std::vector<const Point*>;
 
-constexpr double none = std::numeric_limits<double>::quiet_NaN();
+constexpr double not_measured = std::numeric_limits<double>::quiet_NaN();
 
 std::string identity(const std::string& origin, const Point& p) {
   return fmt::format("{}|{}|{}|{}|{}|{}", origin, core::key_part(p.experiment), core::name(p.status), p.factors.key(),
@@ -271,7 +271,7 @@ double median_of(const Launches& launches, const Value& value) {
   std::vector<double> values;
   for (const Point* p : launches)
     if (const double v = value(*p); std::isfinite(v)) values.push_back(v);
-  return values.empty() ? none : core::median(values);
+  return values.empty() ? not_measured : core::median(values);
 }
 
 Estimate interval_of(const Launches& launches, Metric metric) {
@@ -286,7 +286,7 @@ core::Summary merge_summaries(const Launches& launches, Metric metric) {
   core::Summary out;
   for (const auto& [key, statistic] : core::statistics) {
     out.*statistic =
-        median_of(launches, [&](const Point& p) { return summary_of(p) ? summary_of(p)->*statistic : none; });
+        median_of(launches, [&](const Point& p) { return summary_of(p) ? summary_of(p)->*statistic : not_measured; });
   }
   for (const Point* p : launches) out.n += summary_of(*p) ? summary_of(*p)->n : 0;
   const auto interval = interval_of(launches, metric);
@@ -295,8 +295,8 @@ core::Summary merge_summaries(const Launches& launches, Metric metric) {
   return out;
 }
 
-/// The metrics that are an end of another's interval: that metric, whose name stands before the ending with or without
-/// its unit, and the end.
+/// The metrics that are an end of the interval of another metric, such as efficiency_ci95_low: by metric, that other
+/// metric, and which end. The other metric's name stands before the ending, with or without its unit ("_s").
 using IntervalEnds = std::map<Metric, std::pair<Metric, double Estimate::*>>;
 const IntervalEnds& interval_ends() {
   static const IntervalEnds ends = [] {
@@ -335,17 +335,17 @@ core::Value merge_metric(const Launches& launches, Metric metric) {
   return median_of(launches, [metric](const Point& p) { return p.metrics.number(metric); });
 }
 
-/// "wire 93 %, straggle 7 %" as shares; empty where the text is something else.
+/// By cause: the shares in "wire 93 %, straggle 7 %"; empty if the text is something else.
 std::map<std::string, double> shares_of(const std::string& candidates) {
   std::map<std::string, double> out;
   std::istringstream words(candidates);
-  std::string answer, sign;
-  for (double percent = 0; words >> answer >> percent >> sign;) out[answer] = percent / 100;
+  std::string cause, sign;
+  for (double percent = 0; words >> cause >> percent >> sign;) out[cause] = percent / 100;
   return out;
 }
 
-/// Merges the verdicts of all launches: each launch votes by the shares of its candidates. If launches lack shares, as
-/// baselines do, it is their common word, or undecided.
+/// Merges the verdicts of all launches: each launch votes by the shares of its candidates. If a launch has no shares,
+/// as baselines have none, the verdict is that of all launches if they agree, else "undecided".
 void merge_verdicts(const Launches& launches, Point& out) {
   constexpr double decided = 2.0 / 3;
   std::map<std::string, double> votes;
@@ -357,7 +357,7 @@ void merge_verdicts(const Launches& launches, Point& out) {
     all_have_shares = all_have_shares && !shares.empty();
     all_agree = all_agree && text(Metric::bound_by) == core::to_text(out.metrics[Metric::bound_by]);
     nothing_lost += text(Metric::bound_by) == "compute";
-    for (const auto& [answer, share] : shares) votes[answer] += share / static_cast<double>(launches.size());
+    for (const auto& [cause, share] : shares) votes[cause] += share / static_cast<double>(launches.size());
   }
   if (!all_have_shares) {
     if (all_agree) return;
@@ -367,18 +367,19 @@ void merge_verdicts(const Launches& launches, Point& out) {
   }
   std::vector<std::pair<std::string, double>> candidates(votes.begin(), votes.end());
   std::ranges::stable_sort(candidates, [](auto& a, auto& b) { return a.second > b.second; });
-  // A launch leaves a loss that only the machine's state may explain away undecided, however likely "compute" is.
-  const bool contradicts = candidates.front().first == "compute" && 3 * nothing_lost < 2 * launches.size();
-  const bool is_undecided = candidates.front().second < decided || contradicts;
+  // A launch stays undecided about a loss that only the machine's state may explain, however likely "compute" is. So
+  // "compute" also needs the verdicts of two thirds of the launches.
+  const bool too_few_agree = candidates.front().first == "compute" && 3 * nothing_lost < 2 * launches.size();
+  const bool is_undecided = candidates.front().second < decided || too_few_agree;
   out.metrics[Metric::bound_by] = is_undecided ? "undecided" : candidates.front().first;
   out.metrics[Metric::bound_by_probability] = candidates.front().second;
   std::string text;
-  for (const auto& [answer, share] : candidates)
-    if (share >= 0.005) text += fmt::format("{}{} {:.0f} %", text.empty() ? "" : ", ", answer, 100 * share);
+  for (const auto& [cause, share] : candidates)
+    if (share >= 0.005) text += fmt::format("{}{} {:.0f} %", text.empty() ? "" : ", ", cause, 100 * share);
   out.metrics[Metric::bound_by_candidates] = text;
 }
 
-/// Keeps a rank that two thirds of the launches name.
+/// Keeps the slowest rank that two thirds of the launches name; else there is none.
 void merge_slowest(const Launches& launches, Point& out) {
   std::map<std::string, std::vector<const Point*>> named;
   for (const Point* p : launches) named[core::to_text(p->metrics[Metric::slowest_rank])].push_back(p);
@@ -437,7 +438,8 @@ void check(const std::error_code& error, const char* call, const fs::path& path)
   if (error) throw core::BackendError("file system", call, fmt::format("'{}': {}", path.string(), error.message()));
 }
 
-/// Times and ids of ours consist of these characters already; a foreign file's must not lead out of the directory.
+/// The name of an archived file. Times and ids of gradmeter have no other characters than these; those of a foreign
+/// file must not lead out of the directory.
 std::string file_name(const core::RunInfo& run) {
   std::string name = fmt::format("{}-{}", run.time, run.run_id);
   std::ranges::replace_if(

@@ -62,8 +62,8 @@ class LaunchedPoints {
   std::vector<std::string> keys_;
 };
 
-/// The points of all runs, sorted into sides by their value of a factor, in order of appearance; `baseline` comes
-/// first. Errors: UsageError where no point has the baseline, or where there is one value only.
+/// Sorts the points of all runs into sides by their value of a factor; sides come in order of appearance, but
+/// `baseline` comes first. Errors: UsageError if no point has the baseline, or if there is only one value.
 std::vector<Side> sides_by(core::Factor, std::span<const core::Run>, const std::string& baseline);
 
 /// Errors: UsageError if a launch occurs twice: it would be compared with itself, or make an interval too narrow.
@@ -76,7 +76,7 @@ void refuse_predicted(const Side&);
 /// better direction.
 int better_direction(core::Metric);
 
-/// Finds a metric or factor by its name. Errors: UsageError with the nearest known name.
+/// Finds a metric or a factor by its name. Errors: UsageError with the nearest known name.
 core::Metric find_metric(const std::string& name);
 core::Factor find_factor(const std::string& name);
 
@@ -96,8 +96,9 @@ std::string machine_of(const core::RunInfo&);
 /// Fingerprint, version, commit and libraries. Launches of different origins are not replicates of each other.
 std::string origin_of(const core::RunInfo&);
 
-/// A command of this program for as many ranks as the run had, "mpirun -np 2 gradmeter ...", or with --thread-ranks.
-/// `gradmeter compare`, which takes no ranks, and other programs' commands stay as they are.
+/// The command of this program, changed to run on as many ranks as the run had: "mpirun -np 2 gradmeter ...", or with
+/// --thread-ranks if the run had that. `gradmeter compare`, which takes no ranks, and commands of other programs stay
+/// as they are.
 std::string with_ranks_of(const core::RunInfo&, const std::string& command);
 
 /// The command for this many more launches of the run: "scripts/launches.sh 5 -- mpirun -np 2 gradmeter ...". Empty if
@@ -131,11 +132,11 @@ std::vector<MergedPoint> merge_launches(std::span<const core::Run>);
 
 // Past results in a directory, as the baseline of new ones.
 
-/// The result files in a directory, sorted by name. Errors: UsageError where the path is no directory.
+/// The result files in a directory, sorted by name. Errors: UsageError if the directory cannot be read.
 std::vector<std::filesystem::path> result_files(const std::filesystem::path& directory);
 
 /// The newest `most` launches in the directory from the machine of `now` (hosts, processor, GPUs), except those of
-/// `now` itself. If there are none, the side has no runs.
+/// `now` itself. If there are no such launches, the side has no runs.
 Side earlier_runs(const Side& now, const std::filesystem::path& directory, std::size_t most, core::Reading);
 
 /// Copies a result file into the directory, named by its first run's time and id, whole or not at all (a temporary file

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Judges links and windows by robust deviations: by the spread of values, which a few outliers do not change.
+// Judges links and windows by robust deviations, a measure of spread that a few outliers do not change.
 #include "analysis/links.hpp"
 
 #include <algorithm>
@@ -21,19 +21,19 @@ using core::Factor;
 using core::Metric;
 using core::Point;
 
-/// The median distance of values from what is expected of them, scaled to the standard deviation of a normal
-/// distribution (1.4826 times the median absolute deviation), but at least `floor`: machines are not steadier. Errors:
-/// UsageError when empty.
-double robust_deviation(std::vector<double> off, double floor) {
-  for (double& x : off) x = std::fabs(x);
-  return std::max(1.4826 * core::median(off), floor);
+/// The median of |difference|, scaled to the standard deviation of a normal distribution (1.4826 times the median
+/// absolute deviation), but at least `floor`, since no machine is steadier. `differences`: of values from what is
+/// expected of them. Errors: UsageError when empty.
+double robust_deviation(std::vector<double> differences, double floor) {
+  for (double& x : differences) x = std::fabs(x);
+  return std::max(1.4826 * core::median(differences), floor);
 }
 
 /// The bounds beyond which a link is slow: see `link_findings`.
 constexpr double slow_deviations = 5, slow_window_ratio = 1.1, slow_latency_ratio = 1.25;
-constexpr double least_deviation = 0.01;  // share of the median; machines are not steadier
+constexpr double least_deviation = 0.01;  // share of the usual time; no machine is steadier
 
-/// One way of one link. It is judged by its time: a slow link needs more.
+/// One direction of one link. It is judged by the time that a message takes.
 struct DirectedLink {
   int from, to;
   std::string from_host, to_host;
@@ -92,11 +92,11 @@ class LinkClassifier {
  public:
   explicit LinkClassifier(const LinkGroup& g) : group_(g) {
     bytes_ = g.links.front().bytes_per_s * g.links.front().seconds;
-    for (const DirectedLink& w : g.links) {
-      const auto from = end_of(w.from_host, w.from), to = end_of(w.to_host, w.to);
-      ends_[from].sent.push_back(w.seconds);
-      ends_[to].received.push_back(w.seconds);
-      for (const auto& [end, rank] : {std::pair{from, w.from}, std::pair{to, w.to}}) {
+    for (const DirectedLink& link : g.links) {
+      const auto from = end_of(link.from_host, link.from), to = end_of(link.to_host, link.to);
+      ends_[from].sent.push_back(link.seconds);
+      ends_[to].received.push_back(link.seconds);
+      for (const auto& [end, rank] : {std::pair{from, link.from}, std::pair{to, link.to}}) {
         int& first = ends_[end].rank;
         first = first < 0 ? rank : std::min(first, rank);
       }
@@ -116,7 +116,7 @@ class LinkClassifier {
   struct Endpoint {
     std::vector<double> sent, received;
     int rank = -1;
-    double sends = 0, receives = 0;  ///< medians of a slow end's links; else 0
+    double sends = 0, receives = 0;  ///< medians of its links [s]; 0: not judged, or found not slow
   };
 
   std::string end_of(const std::string& host, int rank) const {
@@ -126,24 +126,24 @@ class LinkClassifier {
     return group_.latency ? core::to_text(core::Seconds{seconds})
                           : core::to_text(core::BytesPerSecond{bytes_ / seconds});
   }
-  bool has_ends() const { return ends_.size() >= 4; }
+  bool judges_ends() const { return ends_.size() >= 4; }
 
-  /// Finds the usual time, and how much links differ from what their ends explain. One of four hosts has half of all
-  /// links: so the usual time is the median of the hosts' medians.
+  /// Finds the usual time, and how much links differ from what their ends explain. Each of four hosts is an end of half
+  /// of all links, so the median of all links would not do: the usual time is the median of the hosts' medians.
   void find_usual() {
     std::vector<double> times, medians;
-    for (const DirectedLink& w : group_.links) times.push_back(w.seconds);
+    for (const DirectedLink& link : group_.links) times.push_back(link.seconds);
     usual_ = core::median(times);
     for (auto& [name, end] : ends_) {
-      if (!has_ends()) break;
+      if (!judges_ends()) break;
       end.sends = core::median(end.sent);
       end.receives = core::median(end.received);
       medians.insert(medians.end(), {end.sends, end.receives});
     }
-    if (has_ends()) usual_ = core::median(medians);
-    std::vector<double> off;
-    for (const DirectedLink& w : group_.links) off.push_back(w.seconds - expected(w));
-    deviation_ = robust_deviation(std::move(off), least_deviation * usual_);
+    if (judges_ends()) usual_ = core::median(medians);
+    std::vector<double> differences;
+    for (const DirectedLink& link : group_.links) differences.push_back(link.seconds - expected(link));
+    deviation_ = robust_deviation(std::move(differences), least_deviation * usual_);
   }
 
   double ratio_bound() const { return group_.latency ? slow_latency_ratio : slow_window_ratio; }
@@ -157,7 +157,7 @@ class LinkClassifier {
   }
 
   void judge_ends(std::vector<LinkFinding>& out) {
-    if (!has_ends()) return;
+    if (!judges_ends()) return;
     for (auto& [name, end] : ends_) {
       if (!is_slow(end.sends, usual_)) end.sends = 0;
       if (!is_slow(end.receives, usual_)) end.receives = 0;
@@ -169,7 +169,7 @@ class LinkClassifier {
                     .ratio = worst / usual_,
                     .unexplained = worst / usual_,
                     .name = name};
-      // A round trip's way is one: both medians say the same.
+      // A round trip covers both directions, so both medians say the same.
       const std::string way = group_.latency                      ? "latency of its links"
                               : end.sends > 0 && end.receives > 0 ? "sends and receives at"
                               : end.sends > 0                     ? "sends at"
@@ -180,38 +180,40 @@ class LinkClassifier {
   }
 
   /// The time that the two ends alone explain.
-  double expected(const DirectedLink& w) const {
-    const double sends = ends_.at(end_of(w.from_host, w.from)).sends;
-    const double receives = ends_.at(end_of(w.to_host, w.to)).receives;
+  double expected(const DirectedLink& link) const {
+    const double sends = ends_.at(end_of(link.from_host, link.from)).sends;
+    const double receives = ends_.at(end_of(link.to_host, link.to)).receives;
     if (!group_.latency) return std::max({usual_, sends, receives});
     return usual_ + std::max(0.0, sends - usual_) + std::max(0.0, receives - usual_);
   }
 
-  std::string name_of(const DirectedLink& w, const char* arrow) const {
-    return fmt::format("{} (rank {}) {} {} (rank {})", w.from_host, w.from, arrow, w.to_host, w.to);
+  std::string name_of(const DirectedLink& link, const char* arrow) const {
+    return fmt::format("{} (rank {}) {} {} (rank {})", link.from_host, link.from, arrow, link.to_host, link.to);
   }
-  const DirectedLink* other_way(const DirectedLink& w) const {
-    for (const DirectedLink& o : group_.links)
-      if (o.from == w.to && o.to == w.from) return &o;
+  const DirectedLink* other_way(const DirectedLink& link) const {
+    for (const DirectedLink& other : group_.links)
+      if (other.from == link.to && other.to == link.from) return &other;
     return nullptr;
   }
-  bool is_slow_link(const DirectedLink& w) const { return is_slow(w.seconds, expected(w)) && w.low > expected(w); }
+  bool is_slow_link(const DirectedLink& link) const {
+    return is_slow(link.seconds, expected(link)) && link.low > expected(link);
+  }
 
   void judge_links(std::vector<LinkFinding>& out) const {
-    for (const DirectedLink& w : group_.links) {
-      if (!is_slow_link(w)) continue;
-      const DirectedLink* other = other_way(w);
+    for (const DirectedLink& link : group_.links) {
+      if (!is_slow_link(link)) continue;
+      const DirectedLink* other = other_way(link);
       const bool both = other && is_slow_link(*other);
-      if (both && w.from > w.to) continue;  // the first way's finding names it
-      LinkFinding f{.from = w.from,
-                    .to = w.to,
+      if (both && link.from > link.to) continue;  // the finding of the other direction names this one
+      LinkFinding f{.from = link.from,
+                    .to = link.to,
                     .latency = group_.latency,
                     .both_ways = both,
-                    .deviations = (w.seconds - usual_) / deviation_,
-                    .ratio = w.seconds / usual_,
-                    .unexplained = unexplained(w),
-                    .name = name_of(w, both ? "<>" : ">")};
-      f.text = fmt::format("{}: {} {}", f.name, group_.latency ? "latency" : "bandwidth", compared(w.seconds));
+                    .deviations = (link.seconds - usual_) / deviation_,
+                    .ratio = link.seconds / usual_,
+                    .unexplained = unexplained(link),
+                    .name = name_of(link, both ? "<>" : ">")};
+      f.text = fmt::format("{}: {} {}", f.name, group_.latency ? "latency" : "bandwidth", compared(link.seconds));
       if (both && !group_.latency) f.text += fmt::format("; {} back", figure(other->seconds));
       if (!both && other && !group_.latency) f.text += fmt::format("; the other way {}", figure(other->seconds));
       out.push_back(std::move(f));
@@ -219,18 +221,18 @@ class LinkClassifier {
   }
 
   /// A link's time divided by what its ends explain.
-  double unexplained(const DirectedLink& w) const { return w.seconds / expected(w); }
+  double unexplained(const DirectedLink& link) const { return link.seconds / expected(link); }
 
   /// Links whose two ways differ beyond what the ends explain.
   void judge_ratios(std::vector<LinkFinding>& out) const {
     std::vector<std::pair<const DirectedLink*, const DirectedLink*>> pairs;  // the slower way first
     std::vector<double> logs;
-    for (const DirectedLink& w : group_.links) {
-      const DirectedLink* back = w.from < w.to ? other_way(w) : nullptr;
+    for (const DirectedLink& link : group_.links) {
+      const DirectedLink* back = link.from < link.to ? other_way(link) : nullptr;
       if (!back) continue;
-      pairs.emplace_back(&w, back);
-      if (unexplained(w) <= unexplained(*back)) std::swap(pairs.back().first, pairs.back().second);
-      logs.push_back(std::log(unexplained(w) / unexplained(*back)));
+      pairs.emplace_back(&link, back);
+      if (unexplained(link) <= unexplained(*back)) std::swap(pairs.back().first, pairs.back().second);
+      logs.push_back(std::log(unexplained(link) / unexplained(*back)));
     }
     if (pairs.size() < 2) return;
     const double middle = core::median(logs);
@@ -240,7 +242,7 @@ class LinkClassifier {
       const double ratio = unexplained(*slow) / unexplained(*fast), deviations = std::log(ratio) / deviation;
       const bool apart = slow->low / expected(*slow) > fast->high / expected(*fast);
       if (ratio < slow_window_ratio || deviations < slow_deviations || !apart) continue;
-      if (is_slow_link(*slow)) continue;  // a finding of its own names it
+      if (is_slow_link(*slow)) continue;  // judge_links() names it
       LinkFinding f{.from = slow->from,
                     .to = slow->to,
                     .asymmetric = true,
@@ -273,11 +275,11 @@ std::vector<std::string> links_below(std::span<const Point> points, double share
   std::vector<std::string> out;
   for (const LinkGroup& group : link_groups(points)) {
     const double usual = LinkClassifier(group).usual();
-    for (const DirectedLink& w : group.links) {
-      if (w.low * share <= usual) continue;
-      out.push_back(fmt::format("{} (rank {}) > {} (rank {}): {} {:.2f} of the usual", w.from_host, w.from, w.to_host,
-                                w.to, group.latency ? "latency" : "bandwidth",
-                                group.latency ? w.seconds / usual : usual / w.seconds));
+    for (const DirectedLink& link : group.links) {
+      if (link.low * share <= usual) continue;
+      out.push_back(fmt::format("{} (rank {}) > {} (rank {}): {} {:.2f} of the usual", link.from_host, link.from,
+                                link.to_host, link.to, group.latency ? "latency" : "bandwidth",
+                                group.latency ? link.seconds / usual : usual / link.seconds));
     }
   }
   return out;
@@ -285,15 +287,15 @@ std::vector<std::string> links_below(std::span<const Point> points, double share
 
 namespace {
 
-constexpr double least_share_apart = 0.02;  // share of the usual time
+constexpr double least_soak_deviation = 0.02;  // share of the usual time
 constexpr double disturbed_deviations = 5, disturbed_ratio = 1.1;
 constexpr double drift_sigmas = 3, least_drift = 0.02, outlier_ratio = 10;
 constexpr std::size_t most_outliers = 5, fewest_intervals = 6;
 
-/// The intervals of one rank, by their number.
+/// The intervals of one rank, in the order of their numbers.
 struct Series {
   std::string host;
-  std::map<std::int64_t, std::size_t> place;  ///< place of an interval
+  std::map<std::int64_t, std::size_t> place;  ///< by number of an interval: its index in the vectors below
   std::vector<std::int64_t> interval;
   std::vector<double> elapsed_s, median_s, longest_s;
   double usual_s = 0, deviation_s = 0;
@@ -321,9 +323,9 @@ std::map<int, Series> series_of(std::span<const core::Point> points) {
       s.longest_s.push_back(windows.max);
     }
     s.usual_s = core::median(s.median_s);
-    std::vector<double> off;
-    for (const double m : s.median_s) off.push_back(m - s.usual_s);
-    s.deviation_s = robust_deviation(std::move(off), least_share_apart * s.usual_s);
+    std::vector<double> differences;
+    for (const double m : s.median_s) differences.push_back(m - s.usual_s);
+    s.deviation_s = robust_deviation(std::move(differences), least_soak_deviation * s.usual_s);
   }
   return out;
 }
@@ -333,16 +335,17 @@ bool is_disturbed(const Series& s, std::size_t i) {
          s.median_s[i] - s.usual_s >= disturbed_deviations * s.deviation_s;
 }
 
-/// Intervals that follow each other directly, or with one between, are one disturbance.
-void add_interval(std::vector<SoakDisturbance>& open, const SoakDisturbance& now, double gap_s) {
-  for (auto& d : open) {
-    if (d.rank != now.rank || now.from_s - d.to_s > gap_s) continue;
-    d.to_s = now.to_s;
-    d.ratio = std::max(d.ratio, now.ratio);
-    d.deviations = std::max(d.deviations, now.deviations);
+/// Adds a disturbed interval to the disturbance of the same rank that ended at most `gap_s` before, or else as a new
+/// one.
+void add_interval(std::vector<SoakDisturbance>& disturbances, const SoakDisturbance& interval, double gap_s) {
+  for (auto& d : disturbances) {
+    if (d.rank != interval.rank || interval.from_s - d.to_s > gap_s) continue;
+    d.to_s = interval.to_s;
+    d.ratio = std::max(d.ratio, interval.ratio);
+    d.deviations = std::max(d.deviations, interval.deviations);
     return;
   }
-  open.push_back(now);
+  disturbances.push_back(interval);
 }
 
 std::vector<SoakDisturbance> disturbances_of(const std::map<int, Series>& ranks) {
@@ -376,7 +379,8 @@ std::vector<SoakDisturbance> disturbances_of(const std::map<int, Series>& ranks)
   return out;
 }
 
-/// Theil and Sen's slope over the whole soak, as a share of the usual time; Mann and Kendall's statistic.
+/// The slope of Theil and Sen over the whole soak, as a share of the usual time, and the statistic of Mann and
+/// Kendall's test.
 SoakDrift trend(const std::vector<double>& values, double usual) {
   std::vector<double> slopes;
   double sum = 0;

@@ -20,10 +20,10 @@ struct LinkFinding {
   bool both_ways = false;   ///< for a link: the way from `to` to `from` is slow too
   bool asymmetric = false;  ///< for a link: slower than the other way, though not slow among all links
   /// The time of the link or host (half a round trip, or a window) minus the usual time, divided by a robust deviation.
-  /// The usual time is the median of the hosts' medians, or with fewer than four hosts the median of all links' times.
-  /// The robust deviation is 1.4826 times the median of |a link's time − its expected time| over all links, but at
-  /// least 1 % of the usual time. This expected time is made from the medians of all hosts; a link itself is then
-  /// judged by those of slow hosts only (`link_findings`).
+  /// The usual time is the median of the medians of all hosts (as senders and as receivers), or with fewer than four
+  /// hosts the median of all links' times. The robust deviation is 1.4826 times the median of |a link's time − its
+  /// expected time| over all links, but at least 1 % of the usual time. For this deviation, expected times follow from
+  /// the medians of all hosts; `link_findings` judges links by times that follow from slow hosts only.
   /// For an asymmetry: the logarithm of `ratio`, divided by the robust deviation of this logarithm over all links that
   /// were measured both ways.
   double deviations = 0;
@@ -41,14 +41,14 @@ struct LinkFinding {
 /// ranks take the place of hosts. With four hosts or more, each host is judged by the median time of its links,
 /// separately for each direction; the expected time of a host is the usual time. For bandwidths the expected time of a
 /// link is the longest of the usual time and the medians of those of its hosts that were found slow; for latencies it
-/// is the usual time plus what each slow host takes beyond it. So a slow host does not make its links slow. A time is
-/// slow if it is 5 robust deviations and 10 % (latencies: 25 %) longer than expected; for a link, the 95 %
-/// interval must lie above the expected time too. The findings are sorted by `unexplained`, from the largest, so that a
-/// single broken link stands before the slower host that it belongs to. Cost: O(links log links).
+/// is the usual time plus what each slow host takes beyond it. So the links of a slow host are not slow for that reason
+/// alone. A time is slow if it is 5 robust deviations and 10 % (latencies: 25 %) longer than expected; for a link, the
+/// 95 % interval must lie above the expected time too. The findings are sorted by `unexplained`, from the largest, so
+/// that a single broken link stands before the slower host that it belongs to. Cost: O(links log links).
 std::vector<LinkFinding> link_findings(std::span<const core::Point>);
 
 /// Links whose bandwidth is below `share` times the usual bandwidth of their kind, or whose latency is above the usual
-/// latency divided by `share`. The whole 95 % interval must lie there.
+/// latency divided by `share`. The whole 95 % interval must lie beyond this bound.
 std::vector<std::string> links_below(std::span<const core::Point>, double share);
 
 /// A period of a soak in which a rank's windows took longer than usual.

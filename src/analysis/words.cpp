@@ -16,7 +16,7 @@ namespace {
 using core::Factor;
 using core::ParsedName;
 
-/// The words for names in sentences.
+/// By name: its words in sentences.
 using Words = std::map<std::string_view, std::string_view>;
 const Words& codec_words() {
   static const Words words{

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions that read the flags of subcommands, and that make lists and texts about them.
+// The list of commands, and functions that parse the flags of a command and print its help.
 #pragma once
 #include <span>
 #include <string>
@@ -15,15 +15,14 @@ using namespace bench;  // gives commands the engine's types, such as Flags, by 
 /// The names that `gradmeter list KIND` shows; empty for an unknown kind.
 std::vector<std::string> member_names(std::string_view kind);
 
-/// All commands, in the order of the help. main.cpp defines them.
+/// All commands, in the order in which the help lists them. Defined in main.cpp.
 std::span<const Command* const> commands();
 
-/// Reads flags by Boost.Program_options. Boost's messages are replaced by messages that say what is wrong and which
-/// flags exist.
-/// Errors: UsageError for an unknown flag (with the nearest known one), a missing value, a flag given twice, a word
-/// that belongs to no flag.
+/// Parses a command's arguments with Boost.Program_options, but with error messages of our own, which point to the
+/// --help of `command`. Errors: UsageError for an unknown flag (with the nearest known one), a missing value, a flag
+/// given twice, a word that belongs to no flag.
 Flags parse_flags(std::string_view command, const Usage&, const std::vector<std::string>& arguments);
-/// The text that `--help` prints: what the command is about, and its flags.
+/// The text that `COMMAND --help` prints: what the command is about, and its flags.
 std::string help_text(const Usage&);
 
 }  // namespace gradmeter::cli

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// gradmeter compare: result files held against each other, with an interval over launches. One process.
+// gradmeter compare: compares result files point by point, with a 95 % interval over launches. One process.
 #include <cstdio>
 #include <functional>
 
@@ -23,45 +23,45 @@ namespace fs = std::filesystem;
 constexpr std::size_t points_shown = 12;
 
 FlagList describe_compare() {
-  FlagList d("Flags", 110);
-  add_switch(d, "help,h", "this text");
-  add_text(d, "by", "", "compare the values of this factor across all files: interconnect, precision, codec, ...");
-  add_text(d, "baseline", "",
+  FlagList flags("Flags", 110);
+  add_switch(flags, "help,h", "this text");
+  add_text(flags, "by", "", "compare the values of this factor across all files: interconnect, precision, codec, ...");
+  add_text(flags, "baseline", "",
            "with --by: the value with which the others are compared; default: the first in the files");
-  add_text(d, "metric", "time_s",
+  add_text(flags, "metric", "time_s",
            "what is compared (gradmeter list metrics); a ratio of times is inverted, so that above 1 is faster");
-  add_text(d, "where", "", "only points with these values: ranks=4,precision=bf16");
-  add_text(d, "ignore", "", "factors that may differ between compared points: transport,threads");
-  add_text(d, "tolerance", "0.05",
+  add_text(flags, "where", "", "only points with these values: ranks=4,precision=bf16");
+  add_text(flags, "ignore", "", "factors that may differ between compared points: transport,threads");
+  add_text(flags, "tolerance", "0.05",
            "the verdict is 'same' if the ratio's interval lies between 1 / (1 + this) and 1 + this");
-  add_text(d, "fail-below", "",
+  add_text(flags, "fail-below", "",
            "exit 1 unless the whole interval of every point is at or above this ratio; missing points fail");
-  add_text(d, "junit", "", "with --fail-below: the outcome of each point for a CI system, as XML in this file");
-  add_text(d, "csv", "", "all points as CSV in this file, - for standard output instead of tables");
-  add_text(d, "findings", "", "the verdicts as JSON lines in this file, - for standard output instead of tables");
-  add_text(d, "history", "",
+  add_text(flags, "junit", "", "with --fail-below: the outcome of each point for a CI system, as XML in this file");
+  add_text(flags, "csv", "", "all points as CSV in this file, - for standard output instead of tables");
+  add_text(flags, "findings", "", "the verdicts as JSON lines in this file, - for standard output instead of tables");
+  add_text(flags, "history", "",
            "compare with past launches of this machine in this directory; the result is then added to them, unless "
            "--fail-below failed");
-  add_text(d, "last", "10", "with --history: maximum number of past launches");
-  add_switch(d, "all", "show every point, not only the most important ones");
-  add_switch(d, "lenient", "leave out lines that cannot be read, and say which");
-  add_wide_flag(d);
-  add_legend_flag(d);
-  return d;
+  add_text(flags, "last", "10", "with --history: maximum number of past launches");
+  add_switch(flags, "all", "show every point, not only the most important ones");
+  add_switch(flags, "lenient", "leave out lines that cannot be read, and say which");
+  add_wide_flag(flags);
+  add_legend_flag(flags);
+  return flags;
 }
 
 struct CompareOptions {
-  std::vector<std::string> words;
+  std::vector<std::string> words;  ///< the arguments that name the sides
   std::optional<core::Factor> by;
   std::string baseline, junit, csv, findings, history;
   analysis::Selection selection;
   double tolerance = 0.05;
   report::Legend legend = report::Legend::brief;
-  std::optional<double> bar;
-  std::size_t last = 10;
+  std::optional<double> bar;  ///< --fail-below: the least ratio that passes
+  std::size_t last = 10;      ///< the most past launches that --history compares with
   core::Reading reading = core::Reading::strict;
   bool all = false;
-  /// Standard output is for a program: it has no tables and no sentences.
+  /// True if CSV or JSON goes to standard output, which then has no tables and no sentences.
   bool is_for_programs() const { return csv == "-" || findings == "-"; }
 };
 
@@ -124,7 +124,7 @@ std::vector<core::Run> all_runs(const CompareOptions& o) {
   return out;
 }
 
-/// The first is what the others are held against.
+/// The sides to compare; all others are compared with the first.
 std::vector<analysis::Side> read_sides(const CompareOptions& o) {
   std::vector<analysis::Side> sides;
   if (o.by) {
@@ -152,7 +152,8 @@ void print_comparison(const CompareOptions& o, const analysis::Comparison& c, st
               report::comparison_table(c, o.all ? c.points.size() : points_shown, width));
 }
 
-/// Says which points do not pass, those that matter first. Empty: the bar is met.
+/// Prints the points whose ratio may be below the bar, the first `points_shown` of them, and returns how many there
+/// are.
 std::size_t print_failures(const std::vector<analysis::Comparison>& comparisons, double bar) {
   std::size_t failures = 0;
   for (const auto& c : comparisons) {
@@ -183,8 +184,9 @@ int finish(const CompareOptions& o, const std::vector<analysis::Comparison>& com
   return static_cast<int>(passed ? core::ExitCode::done : core::ExitCode::below_bar);
 }
 
-/// More launches where they would decide something; a page that shows where a difference comes from; else every point.
-std::string next_command(const CompareOptions& o, const analysis::Side& last,
+/// The command to run next: the report if points differ; else more launches if they would decide a point; else the
+/// table of all points. `last_side`: the side whose launches would be repeated.
+std::string next_command(const CompareOptions& o, const analysis::Side& last_side,
                          const std::vector<analysis::Comparison>& comparisons) {
   std::int64_t needed = 0;
   bool differs = false;
@@ -199,7 +201,7 @@ std::string next_command(const CompareOptions& o, const analysis::Side& last,
   std::string files;
   for (const auto& word : o.words) files += " " + core::shell_word(word);
   if (differs) return fmt::format("gradmeter report{} -o report.html", files);
-  std::string again = analysis::repeat_command(last.runs.front().info, needed);
+  std::string again = analysis::repeat_command(last_side.runs.front().info, needed);
   if (needed > 0 && !again.empty()) return again;
   return fmt::format("gradmeter compare{}{} --all", files,
                      o.by ? fmt::format(" --by {}", core::name(*o.by)) : std::string());
@@ -232,7 +234,8 @@ void keep_files(const CompareOptions& o) {
   }
 }
 
-/// A first result has no past: it is kept, and is the baseline of the next. One that does not pass is not kept.
+/// Compares with past launches, and then adds the result to them unless it falls below the bar. A first result has no
+/// past to be compared with, and is only added.
 int compare_with_history(const CompareOptions& o, std::size_t width) {
   const analysis::Side now{.name = core::printable(fmt::format("{}", fmt::join(o.words, ","))), .runs = all_runs(o)};
   analysis::refuse_twice({&now, 1});

@@ -14,13 +14,14 @@
 namespace gradmeter::cli {
 namespace {
 
+/// The text with `by` in place of each `what`.
 std::string replaced(std::string text, std::string_view what, std::string_view by) {
   for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + by.size()))
     text.replace(at, what.size(), by);
   return text;
 }
 
-/// Quotes text for words within '…' of bash and zsh.
+/// Escapes text that stands within '…' in bash and zsh.
 std::string shell_quoted(const std::string& text) { return replaced(text, "'", R"('\'')"); }
 
 std::string names_of(const FlagList& list) {
@@ -29,8 +30,8 @@ std::string names_of(const FlagList& list) {
   return out;
 }
 
-/// The values that a flag takes, where gradmeter list knows them: --codec codecs, --strategy strategies. Empty for
-/// numbers, files and free text.
+/// The values that a flag takes, if `gradmeter list` knows them: the codecs for --codec, the strategies for --strategy.
+/// Empty for numbers, files and free text.
 std::vector<std::string> known_values(const FlagDescription& f) {
   if (!f.takes_value) return {};
   return member_names(f.name.ends_with('y') ? f.name.substr(0, f.name.size() - 1) + "ies" : f.name + "s");
@@ -42,7 +43,7 @@ std::string command_names() {
   return out + "--help --version";
 }
 
-/// readline's own completion of file names follows where there is nothing to offer (complete -o default).
+/// The script of bash. Where it offers nothing, bash completes file names (complete -o default).
 std::string bash_completion() {
   std::string values, words;
   for (const Command* c : commands()) {
@@ -105,7 +106,7 @@ unset _gradmeter_launcher
                      fmt::arg("values", values), fmt::arg("words", words));
 }
 
-/// One argument of _arguments: '--out=[help]:out:_files'.
+/// A flag as an argument of zsh's function _arguments: '--out=[help]:out:_files'.
 std::string zsh_argument(const FlagDescription& f) {
   std::string help = f.help;
   for (const char* special : {"\\", "[", "]"}) help = replaced(help, special, fmt::format("\\{}", special));
@@ -143,13 +144,13 @@ std::string zsh_completion() {
     }
     out += " ;;\n";
   }
-  // Autoloaded by compinit the file is the function's body; sourced it only registers.
+  // If compinit autoloads the file, it is the function's body; if a user sources it, it only registers the function.
   return out +
          "  esac\n}\nif [[ $funcstack[1] == _gradmeter ]]; then\n  _gradmeter \"$@\"\nelse\n"
          "  compdef _gradmeter gradmeter\nfi\n";
 }
 
-/// Quotes text for words within '…' of fish.
+/// Escapes text that stands within '…' in fish.
 std::string fish_quoted(const std::string& text) { return replaced(replaced(text, "\\", "\\\\"), "'", "\\'"); }
 
 std::string fish_completion() {
@@ -184,9 +185,9 @@ std::vector<std::string> shell_names() {
 }
 
 Usage completion_usage() {
-  FlagList d("Flags");
-  add_switch(d, "help,h", "this text");
-  return {.flags = d,
+  FlagList flags("Flags");
+  add_switch(flags, "help,h", "this text");
+  return {.flags = flags,
           .about =
               "gradmeter completion SHELL: a script with which bash, zsh or fish completes commands, flags, values\n"
               "\n"

@@ -21,20 +21,20 @@ namespace {
 using core::UsageError;
 
 FlagList describe_import() {
-  FlagList d("Flags", 110);
-  add_switch(d, "help,h", "this text");
+  FlagList flags("Flags", 110);
+  add_switch(flags, "help,h", "this text");
   std::string names = "auto";
   for (const auto* f : importers::formats()) names += fmt::format(", {}", f->name);
-  add_text(d, "format", "auto", names.c_str());
-  add_text(d, "ranks", "", "number of ranks, if the log does not have it");
-  add_text(d, "collective", "", "the collective, if the log does not have it: allreduce, all_gather, ...");
-  add_text(d, "interconnect", "", "your label for the network between the ranks, stored with every point");
-  add_switch(d, "strict", "make it an error, not a note, if --ranks applies to no point of a log");
-  add_result_file_flags(d);
-  return d;
+  add_text(flags, "format", "auto", names.c_str());
+  add_text(flags, "ranks", "", "number of ranks, if the log does not have it");
+  add_text(flags, "collective", "", "the collective, if the log does not have it: allreduce, all_gather, ...");
+  add_text(flags, "interconnect", "", "your label for the network between the ranks, stored with every point");
+  add_switch(flags, "strict", "make it an error, not a note, if --ranks applies to no point of a log");
+  add_result_file_flags(flags);
+  return flags;
 }
 
-/// "-": of standard input.
+/// The content of a file; "-" reads standard input. Errors: UsageError.
 std::string read_text(const std::string& path) {
   if (path == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
   if (std::error_code unknown; std::filesystem::is_directory(path, unknown))
@@ -52,7 +52,8 @@ importers::Hints read_hints(const Flags& f) {
   return hints;
 }
 
-/// A log that the file has already would make its runs' names ambiguous, and count one launch twice.
+/// Errors: UsageError for a log that is given twice, or that the result file already has: its run ids would be
+/// ambiguous, and one launch would count twice.
 void refuse_twice(const std::vector<importers::Imported>& logs, const OutputFlags& output) {
   std::set<std::string> known;
   if (output.append && std::filesystem::exists(output.path))
@@ -63,20 +64,20 @@ void refuse_twice(const std::vector<importers::Imported>& logs, const OutputFlag
   }
 }
 
-/// Notes that --ranks did nothing for a log: each of its points has a number of ranks of its own, and a different one.
+/// Prints a note if --ranks has no effect on a log, since each of its points states a number of ranks, and another one.
 /// Errors: UsageError with --strict.
 void note_unused_ranks(const importers::Imported& log, std::int64_t given, bool strict) {
-  std::set<std::int64_t> said;
+  std::set<std::int64_t> stated;
   for (const auto& run : log.runs) {
     for (const auto& p : run.points) {
       const auto* const ranks = p.factors[core::Factor::ranks].as<std::int64_t>();
       if (!ranks || *ranks == given) return;
-      said.insert(*ranks);
+      stated.insert(*ranks);
     }
   }
-  if (said.empty()) return;
+  if (stated.empty()) return;
   const std::string why = fmt::format("{}: --ranks {} is not used, since the log says ranks itself: {}",
-                                      core::printable(log.runs.front().info.run_id), given, fmt::join(said, ", "));
+                                      core::printable(log.runs.front().info.run_id), given, fmt::join(stated, ", "));
   if (strict) throw UsageError(fmt::format("{}; leave --ranks out", why));
   core::print(stderr, "{}\n", why);
 }

@@ -40,11 +40,11 @@ using kernels::KernelKind;
 /// One line of the list.
 struct Member {
   std::string name, about, source;
-  std::string wire = {};                         ///< codecs: the bits of an element
-  std::string parameters = {};                   ///< the parameters that the name takes, with defaults
-  std::string unit = {};                         ///< factors and metrics: the unit
-  std::string kind = {};                         ///< factors and metrics: the kind of values
-  std::string sends = {};                        ///< strategies: the bytes of a rank and step, for a model of M bytes
+  std::string wire = {};        ///< codecs: the bits of an element
+  std::string parameters = {};  ///< the parameters that the name takes, with defaults
+  std::string unit = {};        ///< factors and metrics: the unit
+  std::string kind = {};        ///< factors and metrics: the kind of values
+  std::string sends = {};       ///< strategies: the bytes that a rank sends in a step, for a model of M bytes
   std::optional<model::LayerTable> layers = {};  ///< layer tables: the table
   core::Json more = core::Json::object();        ///< figures of a machine or link, as JSON has them
 };
@@ -53,7 +53,7 @@ Member member(std::string_view name, std::string_view about, std::string_view so
   return {std::string(name), std::string(about), std::string(source)};
 }
 
-/// `describe` makes a member of each row of a registry.
+/// Makes a member of each row of a registry, by `describe`.
 template <class Rows, class Describe>
 std::vector<Member> members_of(const Rows& rows, const Describe& describe) {
   std::vector<Member> out;
@@ -88,7 +88,8 @@ std::vector<Member> updates() {
 std::vector<Member> step_size_rules() {
   return members_of(bench::step_size_rules(), [](const auto& r) { return rule_with_parameters(r); });
 }
-/// One member for all precisions of a backend, which follow each other.
+/// Adds a row's precision to the last member if that is of the same operation and backend, or else a new member: the
+/// rows of a backend follow each other.
 template <class Row>
 void add_precision_of(std::vector<Member>& to, const Row& row, std::string_view backend) {
   const std::string name = fmt::format("{}/{}", kernels::name(row.operation), backend);
@@ -160,7 +161,8 @@ std::vector<Member> models() {
   return out;
 }
 
-/// The figures that the data sheet states, in units of data sheets; in JSON in units of the base.
+/// Devices with the figures of their data sheets: the text has the sheets' units (GB, T(FL)OP/s), the JSON bytes and
+/// FLOP/s.
 std::vector<Member> machines() {
   return members_of(predict::listed_devices(), [](const predict::ListedDevice& d) {
     const core::DeviceProfile& p = d.profile;
@@ -203,7 +205,7 @@ std::vector<Member> links() {
   });
 }
 
-/// Calls `visit` for each set that has problems.
+/// Calls visit(name, problems) for each set of problems that is not empty.
 template <class Visit>
 void each_set(Visit visit) {
   for (const auto set : kernels::deepbench_sets()) {
@@ -217,7 +219,7 @@ void each_set(Visit visit) {
 
 const char* source_of(KernelKind op) { return op == KernelKind::pointwise ? "own" : "DeepBench"; }
 
-/// "training/gemm", and how many problems it has.
+/// A member for each set of problems: its name, such as "training/gemm", and how many problems it has.
 std::vector<Member> problem_sets() {
   std::vector<Member> out;
   each_set([&](const std::string& set, const std::vector<kernels::Problem>& problems) {
@@ -231,7 +233,8 @@ std::vector<Member> problem_sets() {
   return out;
 }
 
-/// "v100-mixed", and how many times of what.
+/// A member for each set of published times: its name, such as "v100-mixed", and how many times it has of each
+/// operation.
 std::vector<Member> published_members() {
   std::vector<Member> out;
   for (const auto& s : kernels::published_sets()) {
@@ -249,7 +252,7 @@ std::vector<Member> published_members() {
   return out;
 }
 
-/// The problems of "training/gemm". Errors: UsageError that names the sets.
+/// The problems of the set `wanted`, such as "training/gemm". Errors: UsageError that names the sets.
 std::vector<Member> problems_of(const std::string& wanted) {
   std::vector<Member> out;
   std::vector<std::string> names;
@@ -271,6 +274,7 @@ double largest_share(const model::LayerTable& t) {
   return static_cast<double>(t.largest().parameters) / static_cast<double>(t.parameters());
 }
 
+/// The words that `gradmeter list` takes, and the functions that list what they name.
 constexpr std::array kinds{std::pair{"algorithms", &algorithms},
                            std::pair{"codecs", &codecs},
                            std::pair{"data", &data},
@@ -289,6 +293,7 @@ constexpr std::array kinds{std::pair{"algorithms", &algorithms},
                            std::pair{"transports", &transports},
                            std::pair{"updates", &updates}};
 
+/// The batches for which the table of layer tables shows the memory of activations.
 constexpr std::array batches{1, 16, 64};
 
 core::Table figures(const std::vector<Member>& members) {
@@ -327,7 +332,8 @@ core::Table sources(const std::vector<Member>& members) {
   return table;
 }
 
-/// Figures, then samples and sources, of the members that are layer tables; prints nothing where there is none.
+/// Prints the figures, then the samples and sources, of the members that are layer tables; prints nothing if there are
+/// none.
 void print_layer_tables(const std::vector<Member>& members, std::size_t width) {
   if (std::ranges::none_of(members, [](const Member& m) { return m.layers.has_value(); })) return;
   core::print("{}", figures(members).to_string(width));
@@ -341,10 +347,10 @@ std::vector<std::string> kind_names() {
   return out;
 }
 
-/// Members by their kind, or by "problems" those of one list.
+/// Members by their kind; the problems of a single set stand under "problems".
 using Shown = std::vector<std::pair<std::string_view, std::vector<Member>>>;
 
-/// The kinds that are asked for, each once, in the order of the table; all, where none is asked for.
+/// The kinds that are asked for, each once, in the order of `kinds`; all of them if none is asked for.
 Shown chosen_kinds(const std::vector<std::string>& asked) {
   std::vector<std::string> names = kind_names();
   names.emplace_back("all");
@@ -427,13 +433,13 @@ void print_index(std::size_t width) {
 }
 
 Usage list_usage() {
-  FlagList d("Flags");
-  add_switch(d, "help,h", "this text");
-  add_switch(d, "all", "list every kind, as list all does");
-  add_switch(d, "json", "print JSON");
-  add_wide_flag(d);
+  FlagList flag_list("Flags");
+  add_switch(flag_list, "help,h", "this text");
+  add_switch(flag_list, "all", "list every kind, as list all does");
+  add_switch(flag_list, "json", "print JSON");
+  add_wide_flag(flag_list);
   return {
-      .flags = d,
+      .flags = flag_list,
       .about = fmt::format("gradmeter list: the kinds of things that flags can name, and how many there are of each\n"
                            "gradmeter list WHAT ...: all of one kind, with parameters and sources\n\n"
                            "WHAT is one of: {}, all\n"
@@ -445,9 +451,9 @@ Usage list_usage() {
 
 int run_list_command(const Flags& flags, const Invocation&) {
   const auto& asked = flags.words();
-  const bool is_of_set = asked.size() == 2 && asked[0] == "problems" && asked[1].find('/') != std::string::npos;
+  const bool is_problem_set = asked.size() == 2 && asked[0] == "problems" && asked[1].find('/') != std::string::npos;
   const auto kinds_asked = flags.on("all") ? std::vector<std::string>{"all"} : asked;
-  const Shown chosen = is_of_set ? Shown{{"problems", problems_of(asked[1])}} : chosen_kinds(kinds_asked);
+  const Shown chosen = is_problem_set ? Shown{{"problems", problems_of(asked[1])}} : chosen_kinds(kinds_asked);
   if (flags.on("json")) {
     print_json(chosen);
   } else if (asked.empty() && !flags.on("all")) {

@@ -30,7 +30,8 @@
 #include "runtime/threads/this_thread.hpp"
 #include "runtime/threads/thread_group.hpp"
 
-// The commands that measure are in the folders of their names, the others in the sources of theirs.
+// A command that measures is defined in the folder of its name in src/bench, any other in the source of its name in
+// this folder.
 namespace gradmeter::bench {
 extern const Command scale_command, train_command, allreduce_command, kernels_command, infer_command, replay_command,
     codecs_command, links_command, doctor_command;
@@ -74,13 +75,14 @@ bool asks_for(const std::vector<std::string>& arguments, std::string_view flag) 
   return std::ranges::find(arguments, flag) != arguments.end();
 }
 
-/// Who will call MPI: "--overlap gemm" and "--overlap=gemm" both ask for a progress thread.
+/// The thread support to ask MPI for: a progress thread may call MPI too if the command always has one, or if its
+/// `progress_flag` is given ("--overlap gemm" or "--overlap=gemm").
 runtime::MpiThreads threads_for(const bench::Command& c, const std::vector<std::string>& arguments) {
   const auto& flag = c.progress_flag;
-  const bool progress =
+  const bool has_progress_thread =
       flag &&
       (flag->empty() || std::ranges::any_of(arguments, [&](const std::string& a) { return a.starts_with(*flag); }));
-  return progress ? runtime::MpiThreads::serialized : runtime::MpiThreads::funneled;
+  return has_progress_thread ? runtime::MpiThreads::serialized : runtime::MpiThreads::funneled;
 }
 
 void print_error(int rank, const std::exception& e, bool with_rank) {
@@ -91,7 +93,7 @@ void print_error(int rank, const std::exception& e, bool with_rank) {
   }
 }
 
-/// An error on one rank leaves its peers waiting: the whole job ends.
+/// Ends the whole job after an error on one rank, since its peers would wait for it forever.
 int end_job(int rank, const std::exception& e, ExitCode code) {
   print_error(rank, e, true);
   std::fflush(nullptr);
@@ -100,8 +102,8 @@ int end_job(int rank, const std::exception& e, ExitCode code) {
   return static_cast<int>(code);
 }
 
-/// A stack that is too small ends a program without a word. Raised where that is allowed, for threads to come too.
-/// Errors: UsageError where it is not.
+/// Raises the limit of the stack, also for threads that start later, if it is below 1 MiB: a program whose stack
+/// overflows ends without a message. Errors: UsageError if the limit cannot be raised so far.
 void check_stack() {
   constexpr rlim_t least = 1 << 20, usual = 8 << 20;
   rlimit limit{};
@@ -123,13 +125,14 @@ core::BackendError output_error() {
   return {"libc", "write", fmt::format("standard output: {}; what was printed is not all there", why)};
 }
 
-/// Errors: BackendError where standard output did not take all: a full disk, a quota.
+/// Flushes standard output. Errors: BackendError if it did not take all that was printed, as on a full disk.
 void check_printed() {
   errno = 0;
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) throw output_error();
 }
 
-/// Caught here, while MPI is still up: ending MPI in good order needs all ranks, and an error may be one rank's own.
+/// Runs a command and turns its errors into exit codes. They are caught here, while MPI is still up: a regular end of
+/// MPI needs all ranks, and an error may be one rank's own.
 int run_guarded(const bench::Command& command, bench::Invocation invocation) {
   bench::CommandOutput output;
   invocation.output = &output;
@@ -141,7 +144,7 @@ int run_guarded(const bench::Command& command, bench::Invocation invocation) {
     const bench::Usage usage = command.usage();
     const bench::Flags flags = cli::parse_flags(command.name, usage, invocation.arguments);
     if (!flags.has("help")) {
-      // Under mpirun rank 0 does everything that needs no ranks.
+      // A command without ranks runs on rank 0 only, also under mpirun.
       const bool does_nothing = !command.with_ranks && invocation.rank != 0;
       const int code = does_nothing ? 0 : command.run(flags, invocation);
       if (invocation.rank == 0) check_printed();
@@ -169,8 +172,8 @@ int run_guarded(const bench::Command& command, bench::Invocation invocation) {
       ended(ExitCode::lost_gpu, cause);
       return end_job(invocation.rank, cause, ExitCode::lost_gpu);
     }
-    const core::BackendError of_output = output_error();
-    const std::exception& cause = std::ferror(stdout) != 0 ? of_output : e;
+    const core::BackendError lost_output = output_error();
+    const std::exception& cause = std::ferror(stdout) != 0 ? lost_output : e;
     ended(ExitCode::backend, cause);
     return end_job(invocation.rank, cause, ExitCode::backend);
   }
@@ -188,16 +191,18 @@ int run_in_mpi_world(const bench::Command& command, bench::Invocation invocation
 
 int run_with_mpi(const bench::Command& command, const bench::Invocation& invocation,
                  std::optional<runtime::SignalWatch>& signals, int& argc, char**& argv) {
-  const auto launcher = runtime::read_launcher();  // before an Open MPI that is alone sets the variables of PMIx
+  // read first: without mpirun, Open MPI itself sets the variables of PMIx
+  const auto launcher = runtime::read_launcher();
   const runtime::MpiSession mpi(argc, argv, threads_for(command, invocation.arguments));
   const int code = run_in_mpi_world(command, invocation, launcher);
-  // When the first rank has left with a code other than 0, mpirun sends SIGTERM to those that are still ending MPI.
+  // When the first rank has left with a code other than 0, mpirun sends SIGTERM to the ranks that are still ending MPI.
   // Their work is done, so the signal may end them without a message.
   if (signals->pending() == 0) signals.reset();
   return code;
 }
 
-/// Looked for before the command reads its flags, which has the final word on them.
+/// The value of --thread-ranks. It is needed before the command parses its flags, since ranks start first; the parser
+/// checks the flag again later.
 bench::ThreadRanks thread_ranks(const std::vector<std::string>& arguments) {
   const std::string flag = "--thread-ranks";
   for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -207,37 +212,37 @@ bench::ThreadRanks thread_ranks(const std::vector<std::string>& arguments) {
   return {};
 }
 
-int run_with_threads(bench::ThreadRanks how, const bench::Command& command, const bench::Invocation& invocation) {
+int run_with_threads(bench::ThreadRanks threads, const bench::Command& command, const bench::Invocation& invocation) {
   if (runtime::read_launcher().size > 1) {
     throw core::UsageError(
         "--thread-ranks makes ranks of one process, and mpirun has started several; use one of the two");
   }
   std::atomic<int> code{0};
-  runtime::run_thread_ranks(how.ranks, [&](const runtime::Communicator& world) {
+  runtime::run_thread_ranks(threads.ranks, [&](const runtime::Communicator& world) {
     runtime::flush_subnormals();
-    if (how.bind) runtime::bind_to_share(world);
+    if (threads.bind) runtime::bind_to_share(world);
     bench::Invocation mine = invocation;
     mine.rank = world.rank();
     mine.world = &world;
-    const int own = run_guarded(command, mine);
-    int none = 0;
-    if (own != 0) code.compare_exchange_strong(none, own);
+    const int rank_code = run_guarded(command, mine);
+    int expected = 0;
+    if (rank_code != 0) code.compare_exchange_strong(expected, rank_code);
   });
   return code;
 }
 
 int run_command(const bench::Command& command, const bench::Invocation& invocation,
                 std::optional<runtime::SignalWatch>& signals, int& argc, char**& argv) {
-  const bool ranks = command.with_ranks && !asks_for(invocation.arguments, "--help") &&
-                     !asks_for(invocation.arguments, "-h") && !asks_for(invocation.arguments, "--dry-run");
-  if (!ranks) return run_guarded(command, invocation);
-  if (const auto how = thread_ranks(invocation.arguments); how.ranks > 0)
-    return run_with_threads(how, command, invocation);
+  const bool needs_ranks = command.with_ranks && !asks_for(invocation.arguments, "--help") &&
+                           !asks_for(invocation.arguments, "-h") && !asks_for(invocation.arguments, "--dry-run");
+  if (!needs_ranks) return run_guarded(command, invocation);
+  if (const auto threads = thread_ranks(invocation.arguments); threads.ranks > 0)
+    return run_with_threads(threads, command, invocation);
   return run_with_mpi(command, invocation, signals, argc, argv);
 }
 
-/// Quotas and network disks may refuse only now what they took. A program that began without a standard output and
-/// printed nothing has lost nothing. Errors: as `check_printed`.
+/// Closes standard output: quotas and network disks may refuse only now the data that they took before. A program that
+/// was started without a standard output and has printed nothing has lost nothing. Errors: BackendError.
 void close_standard_output() {
   const bool is_empty = __fpending(stdout) == 0 && std::ferror(stdout) == 0;
   if (!is_empty) check_printed();

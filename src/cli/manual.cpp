@@ -13,24 +13,25 @@
 namespace gradmeter::cli {
 namespace {
 
-/// The code point that begins at `text[at]`, which moves behind it. The texts are our own, in UTF-8.
+/// The code point that begins at `text[at]`; `at` moves to the next one. The texts are our own, so they are valid
+/// UTF-8.
 std::uint32_t next_code_point(std::string_view text, std::size_t& at) {
   const auto lead = static_cast<unsigned char>(text[at++]);
-  const int more = lead < 0x80 ? 0 : lead < 0xe0 ? 1 : lead < 0xf0 ? 2 : 3;
-  std::uint32_t code = more == 0 ? lead : lead & (0x3fU >> more);
-  for (int i = 0; i < more && at < text.size(); ++i)
+  const int continuations = lead < 0x80 ? 0 : lead < 0xe0 ? 1 : lead < 0xf0 ? 2 : 3;
+  std::uint32_t code = continuations == 0 ? lead : lead & (0x3fU >> continuations);
+  for (int i = 0; i < continuations && at < text.size(); ++i)
     code = code << 6 | (static_cast<unsigned char>(text[at++]) & 0x3fU);
   return code;
 }
 
-/// Text as roff takes it: nothing in it is a request, and a hyphen is the character that is typed.
+/// Escapes text for roff, so that no line of it is taken for a request, and a hyphen stays the ASCII character.
 std::string roff(std::string_view text) {
   std::string out;
-  bool begins = true;  // a line, where . and ' would make a request of it
+  bool at_line_begin = true;  // where . and ' would begin a request
   for (std::size_t at = 0; at < text.size();) {
     const std::uint32_t code = next_code_point(text, at);
-    if (begins && (code == '.' || code == '\'')) out += "\\&";
-    begins = code == '\n';
+    if (at_line_begin && (code == '.' || code == '\'')) out += "\\&";
+    at_line_begin = code == '\n';
     if (code == '\\') {
       out += "\\e";
     } else if (code == '-') {
@@ -44,7 +45,7 @@ std::string roff(std::string_view text) {
   return out;
 }
 
-/// Asks roff to keep the text's lines. An empty line must be a request of its own.
+/// The text with requests that make roff keep its lines. An empty line is replaced by a request.
 std::string verbatim(std::string_view text) {
   std::string out = ".nf\n";
   while (!text.empty()) {
@@ -127,7 +128,7 @@ constexpr std::array files{
         "the documentation, the schema of result files (data/schema) and job scripts (jobs). The program itself reads "
         "no file of its installation"}};
 
-/// A section of terms and what they mean.
+/// A section that lists terms and their meanings.
 std::string entries(std::string_view title, std::span<const Entry> rows) {
   std::string out = fmt::format(".SH {}\n", title);
   for (const auto& [term, text] : rows) out += fmt::format(".TP\n\\fB{}\\fR\n{}\n", roff(term), roff(text));
@@ -148,9 +149,9 @@ std::string manual() {
 }
 
 Usage manual_usage() {
-  FlagList d("Flags");
-  add_switch(d, "help,h", "this text");
-  return {.flags = d,
+  FlagList flags("Flags");
+  add_switch(flags, "help,h", "this text");
+  return {.flags = flags,
           .about =
               "gradmeter manual: this program's manual page, as roff\n"
               "\n"

@@ -15,7 +15,7 @@ using core::UsageError;
 
 using Texts = std::vector<std::string>;
 
-/// Boost's description of the same flags.
+/// The flags as Boost describes them.
 options::options_description described(const FlagList& list) {
   options::options_description out(list.title, list.columns);
   for (const auto& f : list.flags) {
@@ -53,7 +53,8 @@ void refuse_stray(std::string_view command, const options::parsed_options& parse
 }  // namespace
 
 Flags parse_flags(std::string_view command, const Usage& usage, const std::vector<std::string>& given) {
-  // A switch that may have a value: Boost would take the next word for it.
+  // --resume=any is read here: Boost would take the word after a bare --resume for the value of a switch that may have
+  // one.
   std::vector<std::string> arguments = given;
   bool resumes_any = false;
   for (std::string& argument : arguments) {
@@ -63,16 +64,16 @@ Flags parse_flags(std::string_view command, const Usage& usage, const std::vecto
   }
   const std::string& words = usage.words;
   options::options_description descriptions = described(usage.flags);
-  options::positional_options_description places;
+  options::positional_options_description positions;
   if (!words.empty()) {
     descriptions.add_options()(words.c_str(), options::value<Texts>());
-    places.add(words.c_str(), -1);
+    positions.add(words.c_str(), -1);
   }
   try {
     const auto style = options::command_line_style::unix_style & ~options::command_line_style::allow_guessing;
     options::command_line_parser parser(arguments);
     parser.options(descriptions).style(style);
-    if (!words.empty()) parser.positional(places);  // without, refuse_stray says more of a stray word than Boost
+    if (!words.empty()) parser.positional(positions);  // else refuse_stray explains a stray word better than Boost
     const auto parsed = parser.run();
     refuse_stray(command, parsed, !words.empty());
     options::variables_map map;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// gradmeter predict: the step of a training on GPUs that are not here, from data sheets and measured steps. One
-// process.
+// gradmeter predict: predicts training steps on GPUs that are not at hand, from data sheets and from measured steps.
+// One process.
 #include "cli/predict.hpp"
 
 #include <cmath>
@@ -25,31 +25,31 @@ namespace {
 using core::UsageError;
 
 FlagList describe_predict() {
-  FlagList d("Flags", 110);
-  add_switch(d, "help,h", "this text");
-  add_text(d, "calibrate", "",
+  FlagList flags("Flags", 110);
+  add_switch(flags, "help,h", "this text");
+  add_text(flags, "calibrate", "",
            "tables of measured steps, or result files of scale and allreduce, to which the machines are fitted");
-  add_text(d, "score", "", "tables or result files whose rows are predicted and compared with what was measured");
-  add_text(d, "leave-out", "",
+  add_text(flags, "score", "", "tables or result files whose rows are predicted and compared with what was measured");
+  add_text(flags, "leave-out", "",
            "score the tables of --calibrate: rows that agree in these columns, such as model,tp, are a group, and are "
            "predicted by a fit to all others");
-  add_text(d, "rows", "",
+  add_text(flags, "rows", "",
            "tables of steps to predict, one step a row and one line for each; measured values are not needed");
-  add_text(d, "calibrate-rows", "all",
+  add_text(flags, "calibrate-rows", "all",
            "use only this many rows of each system in --calibrate: those most informative for the fit");
-  add_text(d, "choose-rows", "",
+  add_text(flags, "choose-rows", "",
            "list this many rows of --rows that are most worth measuring next, the best first; without --rows: those of "
            "--calibrate, as if none were measured");
-  add_text(d, "output", "",
+  add_text(flags, "output", "",
            "write the calibrated machine with its residuals to this file, for --machine (rows go to --out)");
-  add_network_flags(d);
-  add_own_flags(d);
-  add_result_file_flags(d);
-  add_wide_flag(d);
-  add_switch(d, "json", "print one JSON object for each scored table, or predicted row");
-  add_text(d, "outliers", "3", "number of the worst rows of each scored table that are named");
-  add_text(d, "fail-above", "", "exit code 1 when the mean error of a scored table is above this many percent");
-  return d;
+  add_network_flags(flags);
+  add_own_flags(flags);
+  add_result_file_flags(flags);
+  add_wide_flag(flags);
+  add_switch(flags, "json", "print one JSON object for each scored table, or predicted row");
+  add_text(flags, "outliers", "3", "number of the worst rows of each scored table that are named");
+  add_text(flags, "fail-above", "", "exit code 1 when the mean error of a scored table is above this many percent");
+  return flags;
 }
 
 std::string read_table(const std::string& path) {
@@ -62,24 +62,25 @@ std::vector<std::string> paths_of(const Flags& f, const std::string& flag) {
   return f.has(flag) ? split_list("--" + flag, f.text(flag)) : std::vector<std::string>();
 }
 
-core::Json percent(const std::optional<double>& value) {
+/// The percentage as JSON, rounded to two decimals.
+core::Json percent_json(const std::optional<double>& value) {
   return value ? core::Json(std::round(*value * 100) / 100) : core::Json(nullptr);
 }
 
-std::string in_percent(const std::optional<double>& value) { return value ? fmt::format("{:.1f} %", *value) : "-"; }
+std::string percent_text(const std::optional<double>& value) { return value ? fmt::format("{:.1f} %", *value) : "-"; }
 
 void print_score(const predict::Score& s, std::size_t outliers) {
   core::print("{}: {}, {} unpredicted\n", core::printable(s.file), report::counted(s.rows, "row"), s.unpredicted);
   for (const auto& [why, count] : s.reasons) core::print("  {} because: {}\n", count, core::printable(why));
   if (!s.mape) return;
-  core::print("  error {} in the mean, {} in the median, {} at the 90th percentile; bias {}\n", in_percent(s.mape),
-              in_percent(s.median), in_percent(s.p90), in_percent(s.bias));
-  core::print("  90 % intervals hold {} of the rows; their half width is {}\n", in_percent(s.coverage),
-              in_percent(s.half_width));
-  core::print("  naive: constant FLOP/s a GPU {}, linear scaling {}{}\n", in_percent(s.constant_flops_mape),
-              in_percent(s.linear_mape),
+  core::print("  error {} in the mean, {} in the median, {} at the 90th percentile; bias {}\n", percent_text(s.mape),
+              percent_text(s.median), percent_text(s.p90), percent_text(s.bias));
+  core::print("  90 % intervals hold {} of the rows; their half width is {}\n", percent_text(s.coverage),
+              percent_text(s.half_width));
+  core::print("  naive: constant FLOP/s a GPU {}, linear scaling {}{}\n", percent_text(s.constant_flops_mape),
+              percent_text(s.linear_mape),
               s.linear_mape ? fmt::format(" of the {} that it applies to, where the prediction has {}",
-                                          report::counted(s.linear_rows, "row"), in_percent(s.beside_linear))
+                                          report::counted(s.linear_rows, "row"), percent_text(s.beside_linear))
                             : "");
   for (std::size_t i = 0; i < std::min(outliers, s.outliers.size()); ++i) {
     const auto& o = s.outliers[i];
@@ -125,7 +126,7 @@ void print_rows(const predict::Calibration& calibration, const std::vector<std::
   }
 }
 
-/// The text of a column by which rows may be left out together.
+/// The text of a step in one of the columns that --leave-out may name.
 std::string cell(const predict::MeasuredStep& s, std::string_view column) {
   const std::map<std::string_view, std::string> cells{{"system", s.system},
                                                       {"gpu", s.gpu},
@@ -167,7 +168,8 @@ std::vector<predict::Score> scores_of(const Flags& f, const predict::Calibration
   return out;
 }
 
-/// The answer: of one table its error, of several the worst, since an average over unlike tables says nothing of any.
+/// The answer in a sentence: the mean error of the only table, or of the worst of several tables, since an average over
+/// unlike tables describes none of them.
 std::string verdict(const std::vector<predict::Score>& scores) {
   const predict::Score* worst = nullptr;
   for (const auto& s : scores)
@@ -183,7 +185,7 @@ std::string verdict(const std::vector<predict::Score>& scores) {
   return text + ".\n";
 }
 
-/// Says which rows to measure next.
+/// Prints the rows that are most worth measuring next, the best first.
 void print_choices(const Flags& f, const std::vector<predict::MeasuredStep>& known) {
   constexpr std::uint64_t most = 1000;
   const auto count = parse_count("--choose-rows", f.text("choose-rows"), 1, most);
@@ -193,7 +195,7 @@ void print_choices(const Flags& f, const std::vector<predict::MeasuredStep>& kno
       candidates, has_candidates ? std::span(known) : std::span<const predict::MeasuredStep>(), count);
   if (choices.rows.empty())
     throw UsageError("--choose-rows: no row can be predicted by terms; give rows with layers, hidden and seq_len");
-  const auto percent = [](double log) { return 100 * (std::exp(log) - 1); };
+  const auto percent = [](double log_deviation) { return 100 * (std::exp(log_deviation) - 1); };
   if (f.on("json")) {
     for (const auto& c : choices.rows)
       core::print("{}\n",
@@ -241,57 +243,59 @@ std::vector<predict::MeasuredStep> known_steps(const Flags& f) {
   return predict::most_telling(std::move(rows), parse_count("--calibrate-rows", f.text("calibrate-rows"), 1, most));
 }
 
-/// Errors: UsageError for a flag that nothing would read.
-void refuse_unread(const Flags& f, bool is_own) {
+/// Errors: UsageError for a given flag that would have no effect. `uses_own_files`: see `concerns_own_files`.
+void refuse_unread(const Flags& f, bool uses_own_files) {
   const auto refuse = [&](std::string_view flag, std::string_view why) {
     if (f.given(std::string(flag))) throw UsageError(fmt::format("--{} {}", flag, why));
   };
-  FlagList of_networks;
-  add_network_flags(of_networks);
-  for (const auto& flag : of_networks.flags) {
-    const bool is_read = is_own ? flag.name == "ranks" && !f.has("score") : f.has("model") || flag.name == "system";
+  FlagList network_flags;
+  add_network_flags(network_flags);
+  for (const auto& flag : network_flags.flags) {
+    const bool is_read =
+        uses_own_files ? flag.name == "ranks" && !f.has("score") : f.has("model") || flag.name == "system";
     if (is_read) continue;
     refuse(flag.name,
-           is_own ? "is not used with result files or tables of collectives, which say what was run; leave it out"
-                  : "is of the network that --model names; name one");
+           uses_own_files
+               ? "is not used with result files or tables of collectives, which say what was run; leave it out"
+               : "is of the network that --model names; name one");
   }
-  if (is_own)
+  if (uses_own_files)
     for (const char* flag : {"leave-out", "rows", "choose-rows", "calibrate-rows", "output"})
       refuse(flag, "takes tables of steps, and --calibrate or --score names result files or collectives; leave it out");
   if (!f.has("score") && !f.has("leave-out"))
     for (const char* flag : {"fail-above", "outliers"}) refuse(flag, "is about scores; add --score or --leave-out");
-  if (!f.has("model") && (!is_own || f.has("score")))
+  if (!f.has("model") && (!uses_own_files || f.has("score")))
     refuse("out", "takes predicted rows; name a --model, or result files");
 }
 
 int run_predict(const Flags& f, const Invocation& invocation) {
-  const bool is_own = concerns_own_files(f);
-  refuse_unread(f, is_own);
-  if (is_own && !f.has("score")) return predict_from_own(f, invocation);
-  const auto asked = paths_of(f, "rows");
-  const bool is_described = f.has("model"), chooses = f.has("choose-rows");
-  if (!f.has("score") && !f.has("leave-out") && asked.empty() && !is_described && !chooses && !f.has("output"))
+  const bool uses_own_files = concerns_own_files(f);
+  refuse_unread(f, uses_own_files);
+  if (uses_own_files && !f.has("score")) return predict_from_own(f, invocation);
+  const auto row_tables = paths_of(f, "rows");
+  const bool has_network = f.has("model"), chooses = f.has("choose-rows");
+  if (!f.has("score") && !f.has("leave-out") && row_tables.empty() && !has_network && !chooses && !f.has("output"))
     throw UsageError(
         "predict: name a --model, tables to --score, or whose --rows to predict; see gradmeter predict --help");
   for (const char* flag : {"leave-out", "output"})
     if (f.has(flag) && !f.has("calibrate"))
       throw UsageError(fmt::format("--{} takes the tables of --calibrate; name some", flag));
-  if (chooses && asked.empty() && !f.has("calibrate"))
+  if (chooses && row_tables.empty() && !f.has("calibrate"))
     throw UsageError("--choose-rows chooses among the tables of --rows, or of --calibrate; name some");
   const auto outliers = parse_count("--outliers", f.text("outliers"), 0, 1000);
   constexpr double most_percent = 1e6;
-  std::optional<double> most;
-  if (f.has("fail-above")) most = parse_number("--fail-above", f.text("fail-above"), 0, most_percent);
-  const auto known = is_own ? std::vector<predict::MeasuredStep>() : known_steps(f);
+  std::optional<double> fail_above;
+  if (f.has("fail-above")) fail_above = parse_number("--fail-above", f.text("fail-above"), 0, most_percent);
+  const auto known = uses_own_files ? std::vector<predict::MeasuredStep>() : known_steps(f);
   const predict::Calibration calibration(known);
   if (f.has("output")) write_machine(f, calibration, known);
   if (chooses) {
     print_choices(f, known);
-  } else if (!asked.empty()) {
-    print_rows(calibration, asked, f.on("json"));
+  } else if (!row_tables.empty()) {
+    print_rows(calibration, row_tables, f.on("json"));
   }
-  if (is_described) predict_network(f, invocation, calibration, systems_of(known));
-  const auto scores = is_own ? own_scores(f) : scores_of(f, calibration);
+  if (has_network) predict_network(f, invocation, calibration, systems_of(known));
+  const auto scores = uses_own_files ? own_scores(f) : scores_of(f, calibration);
   bool is_above = false;
   for (const auto& s : scores) {
     if (f.on("json")) {
@@ -299,7 +303,7 @@ int run_predict(const Flags& f, const Invocation& invocation) {
     } else {
       print_score(s, outliers);
     }
-    is_above |= most && !(s.mape_all && *s.mape_all <= *most);
+    is_above |= fail_above && !(s.mape_all && *s.mape_all <= *fail_above);
   }
   if (!scores.empty() && !f.on("json")) core::print("{}", verdict(scores));
   return static_cast<int>(is_above ? core::ExitCode::below_bar : core::ExitCode::done);
@@ -329,15 +333,15 @@ core::Json score_json(const predict::Score& s) {
   return {{"file", s.file},
           {"rows", s.rows},
           {"unpredicted", s.unpredicted},
-          {"mape", percent(s.mape)},
-          {"mape_all", percent(s.mape_all)},
-          {"median", percent(s.median)},
-          {"p90", percent(s.p90)},
-          {"bias", percent(s.bias)},
-          {"coverage", percent(s.coverage)},
-          {"half_width", percent(s.half_width)},
-          {"constant_flops_mape", percent(s.constant_flops_mape)},
-          {"linear_mape", percent(s.linear_mape)}};
+          {"mape", percent_json(s.mape)},
+          {"mape_all", percent_json(s.mape_all)},
+          {"median", percent_json(s.median)},
+          {"p90", percent_json(s.p90)},
+          {"bias", percent_json(s.bias)},
+          {"coverage", percent_json(s.coverage)},
+          {"half_width", percent_json(s.half_width)},
+          {"constant_flops_mape", percent_json(s.constant_flops_mape)},
+          {"linear_mape", percent_json(s.linear_mape)}};
 }
 
 std::vector<std::uint64_t> parse_ranks(const std::string& text) {

@@ -23,7 +23,7 @@ namespace {
 
 using core::UsageError;
 
-/// Sets what `--model gpt:layers=…` says. Errors: UsageError.
+/// Sets the model, and for `gpt:layers=…` the sizes that its parameters give. Errors: UsageError.
 void read_network(const std::string& text, predict::MeasuredStep& s) {
   s.model = text;
   const core::ParsedName parsed = core::parse_name(text);
@@ -53,7 +53,8 @@ void read_network(const std::string& text, predict::MeasuredStep& s) {
     throw UsageError("--model gpt: kv must divide heads");
 }
 
-void read_mesh(const std::string& text, predict::MeasuredStep& s, std::optional<std::size_t>& data) {
+/// Sets the degrees of a mesh; `data_degree` is that of the axis data, if it is given. Errors: UsageError.
+void read_mesh(const std::string& text, predict::MeasuredStep& s, std::optional<std::size_t>& data_degree) {
   for (const auto& [axis, value] : core::parse_name("mesh:" + text).parameters) {
     const auto degree = static_cast<std::size_t>(parse_count("--mesh " + axis, value, 1, most_count));
     if (axis == "tensor") {
@@ -65,7 +66,7 @@ void read_mesh(const std::string& text, predict::MeasuredStep& s, std::optional<
     } else if (axis == "virtual") {
       s.virtual_stages = degree;
     } else if (axis == "data") {
-      data = degree;
+      data_degree = degree;
     } else {
       throw UsageError(
           fmt::format("--mesh: no axis '{}'; the axes are data, tensor, pipeline, context, and virtual (stages)",
@@ -75,17 +76,18 @@ void read_mesh(const std::string& text, predict::MeasuredStep& s, std::optional<
 }
 
 /// Errors: UsageError for a mesh that is impossible on so many ranks, or for this network.
-void check_mesh(const predict::MeasuredStep& row, std::optional<std::size_t> data) {
+void check_mesh(const predict::MeasuredStep& row, std::optional<std::size_t> data_degree) {
   const predict::MeasuredStep s = predict::completed(row);
-  const std::size_t replica = s.tensor * s.pipeline * s.context;
-  if (s.gpus % replica != 0)
-    throw UsageError(fmt::format(
-        "--mesh: {} ranks are no multiple of {}, which a replica takes; choose others for --ranks", s.gpus, replica));
-  if (data && *data * replica != s.gpus)
+  const std::size_t replica_ranks = s.tensor * s.pipeline * s.context;
+  if (s.gpus % replica_ranks != 0)
     throw UsageError(
-        fmt::format("--mesh: data={} times {} ranks of a replica are not {} ranks", *data, replica, s.gpus));
+        fmt::format("--mesh: {} ranks are no multiple of {}, which a replica takes; choose others for --ranks", s.gpus,
+                    replica_ranks));
+  if (data_degree && *data_degree * replica_ranks != s.gpus)
+    throw UsageError(fmt::format("--mesh: data={} times {} ranks of a replica are not {} ranks", *data_degree,
+                                 replica_ranks, s.gpus));
   if (s.layers == 0) {
-    if (replica > 1)
+    if (replica_ranks > 1)
       throw UsageError("--mesh: predict does not split a layer table; leave tensor, pipeline and context out");
     return;
   }
@@ -99,7 +101,8 @@ void check_mesh(const predict::MeasuredStep& row, std::optional<std::size_t> dat
     throw UsageError(fmt::format("--mesh: context={} does not divide {} tokens", s.context, s.sequence));
 }
 
-/// The system whose fit the steps take: --system, or the only one of the tables. Errors: UsageError.
+/// The system whose calibration is used: --system, or the only one of the tables of --calibrate; empty: there is no
+/// table. Errors: UsageError.
 std::string system_of(const Flags& f, const std::vector<std::string>& systems) {
   std::string asked = f.has("system") ? f.text("system") : "";
   if (std::ranges::find(systems, asked) != systems.end()) return asked;
@@ -111,7 +114,7 @@ std::string system_of(const Flags& f, const std::vector<std::string>& systems) {
 
 /// Reads the network and the machine that the flags describe; the number of ranks is set later. Errors: UsageError.
 AskedStep read_asked(const Flags& f, const predict::Calibration& calibration, const std::vector<std::string>& systems,
-                     std::optional<std::size_t>& data) {
+                     std::optional<std::size_t>& data_degree) {
   const auto count = [&](const std::string& flag) {
     return static_cast<std::size_t>(parse_count("--" + flag, f.text(flag), 1, most_count));
   };
@@ -140,7 +143,7 @@ AskedStep read_asked(const Flags& f, const predict::Calibration& calibration, co
   check_only("--recompute", s.recompute, {"none", "selective", "full"});
   if (!s.attention.empty()) check_only("--attention", s.attention, {"flash", "plain"});
   read_network(read_label(f, "model"), s);
-  if (f.has("mesh")) read_mesh(f.text("mesh"), s, data);
+  if (f.has("mesh")) read_mesh(f.text("mesh"), s, data_degree);
   if (predict::completed(s).layers > 0) {
     if (s.sequence == 0) s.sequence = count("seq");
   } else if (const auto table = predict::find_layer_table(s.model)) {
@@ -154,16 +157,16 @@ AskedStep read_asked(const Flags& f, const predict::Calibration& calibration, co
                     "or one of {}",
                     core::printable(s.model), fmt::join(names, ", ")));
   }
-  if (f.has("codec")) take_codec(f.text("codec"), a);
+  if (f.has("codec")) set_codec(f.text("codec"), a);
   if (f.has("strategy")) {
-    const int asked = s.zero;
-    take_strategy(f.text("strategy"), a);
-    if (f.given("zero") && asked != s.zero)
+    const int asked_zero = s.zero;
+    set_strategy(f.text("strategy"), a);
+    if (f.given("zero") && asked_zero != s.zero)
       throw UsageError(fmt::format("--strategy {} has the optimizer's state of ZeRO stage {}; leave --zero out",
                                    core::printable(a.strategy), s.zero));
   }
-  if (f.has("algorithm")) take_algorithm("--algorithm", f.text("algorithm"), a);
-  if (f.has("bucket")) take_bucket("--bucket", f.text("bucket"), a);
+  if (f.has("algorithm")) set_algorithm("--algorithm", f.text("algorithm"), a);
+  if (f.has("bucket")) set_bucket("--bucket", f.text("bucket"), a);
   check_exchange(a);
   return a;
 }
@@ -184,7 +187,8 @@ bool fits(const predict::Prediction& p, const core::Machine& m) {
   return !(m.device->memory_bytes > 0) || p.memory.total() <= m.device->memory_bytes;
 }
 
-/// Says which changes make the step fit into memory: the fewest among ZeRO, recomputation, micro-batch and mesh.
+/// The fewest changes of ZeRO stage, recomputation, micro-batch and mesh with which the step fits into memory, as
+/// flags.
 std::string what_would_fit(const AskedStep& a) {
   struct Found {
     int changes;
@@ -192,11 +196,11 @@ std::string what_would_fit(const AskedStep& a) {
     std::string text;
   };
   std::optional<Found> best;
-  const predict::MeasuredStep whole = predict::completed(a.step);
+  const predict::MeasuredStep completed_step = predict::completed(a.step);
   const auto try_one = [&](predict::MeasuredStep s) {
-    const std::size_t replica = s.tensor * s.pipeline * s.context;
-    if (replica > s.gpus || s.gpus % replica != 0 || s.pipeline > whole.layers) return;
-    if (whole.heads > 0 && whole.heads % s.tensor != 0) return;
+    const std::size_t replica_ranks = s.tensor * s.pipeline * s.context;
+    if (replica_ranks > s.gpus || s.gpus % replica_ranks != 0 || s.pipeline > completed_step.layers) return;
+    if (completed_step.heads > 0 && completed_step.heads % s.tensor != 0) return;
     const double bytes = predict::TransformerStep(s, a.machine).memory().total();
     if (bytes > a.machine.device->memory_bytes) return;
     std::vector<std::string> changes;
@@ -206,8 +210,8 @@ std::string what_would_fit(const AskedStep& a) {
     if (s.tensor != a.step.tensor || s.pipeline != a.step.pipeline)
       changes.push_back(fmt::format("--mesh tensor={},pipeline={}{}", s.tensor, s.pipeline,
                                     s.context > 1 ? fmt::format(",context={}", s.context) : ""));
-    const int degrees = static_cast<int>(s.tensor * s.pipeline > a.step.tensor * a.step.pipeline);
-    const Found found{static_cast<int>(changes.size()) + degrees, bytes,
+    const int splits_more = static_cast<int>(s.tensor * s.pipeline > a.step.tensor * a.step.pipeline);
+    const Found found{static_cast<int>(changes.size()) + splits_more, bytes,
                       fmt::format("{} would need {:.1f} GiB", fmt::join(changes, " "), to_gib(bytes))};
     if (!best || found.changes < best->changes) best = found;
   };
@@ -216,7 +220,7 @@ std::string what_would_fit(const AskedStep& a) {
     for (const std::string& recompute : {a.step.recompute, std::string("selective"), std::string("full")}) {
       for (const std::size_t micro : {a.step.micro_batch, std::size_t{1}}) {
         for (std::size_t tensor = a.step.tensor; tensor <= a.machine.ranks_per_node; tensor *= 2) {
-          for (std::size_t pipeline = a.step.pipeline; pipeline <= whole.layers; pipeline *= 2) {
+          for (std::size_t pipeline = a.step.pipeline; pipeline <= completed_step.layers; pipeline *= 2) {
             predict::MeasuredStep s = a.step;
             s.zero = zero, s.recompute = recompute, s.micro_batch = micro, s.tensor = tensor, s.pipeline = pipeline;
             try_one(std::move(s));
@@ -228,41 +232,46 @@ std::string what_would_fit(const AskedStep& a) {
   return best ? best->text : "no mesh, stage of ZeRO and recomputation on so many ranks fits";
 }
 
-/// The step of one rank that computes alone, with the same samples as each rank has; empty: not predicted.
+/// The samples/s of a rank of the row, divided by those of one rank that computes alone on as many samples; empty if
+/// the latter cannot be predicted.
 std::optional<double> efficiency_of(const NetworkRow& row, const predict::Calibration& calibration) {
   predict::MeasuredStep one = row.asked.step;
-  const double share = row.batch() / row.ranks();
+  const double rank_batch = row.batch() / row.ranks();
   one.gpus = one.nodes = one.tensor = one.pipeline = one.context = one.virtual_stages = 1;
   one.zero = 0;
   one.coding_passes = 0;
   one.micro_batch =
-      std::clamp<std::size_t>(static_cast<std::size_t>(share), 1, std::max<std::size_t>(1, one.micro_batch));
-  one.global_batch = std::max<std::size_t>(1, static_cast<std::size_t>(std::llround(share)));
+      std::clamp<std::size_t>(static_cast<std::size_t>(rank_batch), 1, std::max<std::size_t>(1, one.micro_batch));
+  one.global_batch = std::max<std::size_t>(1, static_cast<std::size_t>(std::llround(rank_batch)));
   const auto alone = calibration.predict(one, row.asked.machine).prediction;
   if (!alone) return std::nullopt;
-  return share / row.p->seconds / (static_cast<double>(one.global_batch) / alone->seconds);
+  return rank_batch / row.prediction->seconds / (static_cast<double>(one.global_batch) / alone->seconds);
 }
 
 report::Columns<NetworkRow> columns(bool has_price) {
   using enum core::Align;
   const auto percent = [](double share) { return fmt::format("{:.0f}", 100 * share); };
   const auto of_step = [percent](double (NetworkRow::*part)() const) {
-    return [percent, part](const NetworkRow& r) { return r.p ? percent((r.*part)() / r.p->seconds) : "-"; };
+    return [percent, part](const NetworkRow& r) {
+      return r.prediction ? percent((r.*part)() / r.prediction->seconds) : "-";
+    };
   };
-  const auto shown = [](auto text) { return [text](const NetworkRow& r) { return r.p ? text(r) : std::string("-"); }; };
+  const auto shown = [](auto text) {
+    return [text](const NetworkRow& r) { return r.prediction ? text(r) : std::string("-"); };
+  };
   report::Columns<NetworkRow> c;
   c.add({"ranks", "", right}, [](const NetworkRow& r) { return fmt::format("{}", r.asked.step.gpus); });
   c.add({"batch", "of all", right, 3},
         [](const NetworkRow& r) { return fmt::format("{}", r.asked.step.global_batch); });
-  c.add({"step", "s", right}, shown([](const NetworkRow& r) { return report::digits(r.p->seconds); }));
+  c.add({"step", "s", right}, shown([](const NetworkRow& r) { return report::digits(r.prediction->seconds); }));
   c.add({"90 %", "s", right}, shown([](const NetworkRow& r) {
-          return fmt::format("{}–{}", report::digits(r.p->low), report::digits(r.p->high));
+          return fmt::format("{}–{}", report::digits(r.prediction->low), report::digits(r.prediction->high));
         }));
   c.add({"samples/s", "", right}, shown([](const NetworkRow& r) { return report::digits(r.samples_per_s()); }));
   c.add({"efficiency", "%", right},
         shown([=](const NetworkRow& r) { return r.efficiency ? percent(*r.efficiency) : "-"; }));
   c.add({"compute", "%", right, 2},
-        shown([=](const NetworkRow& r) { return percent(r.p->parts.compute / r.p->seconds); }));
+        shown([=](const NetworkRow& r) { return percent(r.prediction->parts.compute / r.prediction->seconds); }));
   c.add({"wire", "%", right, 1}, of_step(&NetworkRow::wire_s));
   c.add({"wait", "%", right, 2}, of_step(&NetworkRow::wait_s));
   c.add({"other", "%", right, 2}, of_step(&NetworkRow::other_s));
@@ -270,22 +279,23 @@ report::Columns<NetworkRow> columns(bool has_price) {
   c.add({"of peak", "%", right, 1},
         shown([=](const NetworkRow& r) { return r.utilisation() ? percent(*r.utilisation()) : "-"; }));
   c.add({"memory", "GiB", right, 1}, shown([](const NetworkRow& r) {
-          return r.p->memory.total() > 0 ? report::digits(to_gib(r.p->memory.total())) : "-";
+          return r.prediction->memory.total() > 0 ? report::digits(to_gib(r.prediction->memory.total())) : "-";
         }));
   if (has_price)
     c.add({"a million", "USD", right},
           shown([](const NetworkRow& r) { return report::digits(r.price_of_a_million().value_or(NAN)); }));
-  c.add({"from", "", left, 3}, shown([](const NetworkRow& r) { return std::string(predict::name(r.p->basis)); }));
+  c.add({"from", "", left, 3},
+        shown([](const NetworkRow& r) { return std::string(predict::name(r.prediction->basis)); }));
   return c;
 }
 
 core::Json to_json(const NetworkRow& r) {
-  core::Json json{{"ranks", r.asked.step.gpus}, {"predicted", r.p.has_value()}};
-  if (!r.p) {
+  core::Json json{{"ranks", r.asked.step.gpus}, {"predicted", r.prediction.has_value()}};
+  if (!r.prediction) {
     json["reason"] = r.reason;
     return json;
   }
-  const predict::Prediction& p = *r.p;
+  const predict::Prediction& p = *r.prediction;
   json.update({{"batch_global", r.asked.step.global_batch},
                {"time_s", p.seconds},
                {"ci90_low", p.low},
@@ -313,7 +323,7 @@ core::Json to_json(const NetworkRow& r) {
 /// The row as a point of a result file.
 core::Point to_point(const NetworkRow& r) {
   using core::Factor, core::Metric;
-  core::Point out = predicted_point({r.p, r.reason});
+  core::Point out = predicted_point({r.prediction, r.reason});
   const predict::MeasuredStep& s = r.asked.step;
   const auto whole = [](std::size_t n) { return core::Value(static_cast<std::int64_t>(n)); };
   auto& f = out.factors;
@@ -335,31 +345,31 @@ core::Point to_point(const NetworkRow& r) {
   if (!s.exchange.algorithm.empty()) f[Factor::algorithm] = core::Value(s.exchange.algorithm);
   if (s.exchange.bucket_bytes) f[Factor::bucket_bytes] = whole(*s.exchange.bucket_bytes);
   f[Factor::device] = core::Value(r.asked.machine.device->name);
-  if (!r.p) return out;
+  if (!r.prediction) return out;
   auto& m = out.metrics;
   m[Metric::samples_per_s] = core::Value(r.samples_per_s());
   if (r.efficiency) m[Metric::efficiency] = core::Value(*r.efficiency);
-  m[Metric::compute_s] = core::Value(r.p->parts.compute);
+  m[Metric::compute_s] = core::Value(r.prediction->parts.compute);
   m[Metric::wire_s] = core::Value(r.wire_s());
   m[Metric::wait_s] = core::Value(r.wait_s());
   m[Metric::other_s] = core::Value(r.other_s());
   m[Metric::bound_by] = core::Value(r.bound_by());
-  if (r.p->flops > 0) m[Metric::flops_per_s] = core::Value(r.p->flops / r.p->seconds);
+  if (r.prediction->flops > 0) m[Metric::flops_per_s] = core::Value(r.prediction->flops / r.prediction->seconds);
   if (r.utilisation()) m[Metric::flop_utilisation] = core::Value(*r.utilisation());
-  if (r.p->memory.total() > 0) m[Metric::memory_bytes] = core::Value(r.p->memory.total());
+  if (r.prediction->memory.total() > 0) m[Metric::memory_bytes] = core::Value(r.prediction->memory.total());
   return out;
 }
 
 void print_rows(const std::vector<NetworkRow>& rows, const Flags& f) {
   const auto described = columns(f.has("price"));
   auto table = described.table();
-  for (const NetworkRow& r : rows) table.add_row(described.cells(r), r.p ? "" : core::printable(r.reason));
+  for (const NetworkRow& r : rows) table.add_row(described.cells(r), r.prediction ? "" : core::printable(r.reason));
   const core::Machine& m = rows.front().asked.machine;
   core::print("{} in {} on {}{}, predicted\n{}\n", core::printable(f.text("model")), f.text("precision"),
               core::printable(m.device->name),
               rows.front().asked.link.empty() ? "" : " by " + core::printable(rows.front().asked.link),
               table.to_string(table_width(f)));
-  if (rows.front().p && rows.front().p->basis == predict::Basis::layer_costs)
+  if (rows.front().prediction && rows.front().prediction->basis == predict::Basis::layer_costs)
     core::print(
         "The step of one rank is a sum over layers. Such sums were up to {:.1f} times too long or short for 9 of 10 "
         "measured ones; a calibration with a measured step of this network is far closer.\n",
@@ -368,14 +378,15 @@ void print_rows(const std::vector<NetworkRow>& rows, const Flags& f) {
 
 /// The answer in one sentence.
 void print_answer(const std::vector<NetworkRow>& rows) {
-  std::vector<const NetworkRow*> done;
+  std::vector<const NetworkRow*> predicted_rows;
   for (const NetworkRow& r : rows)
-    if (r.p) done.push_back(&r);
-  const NetworkRow &first = *done.front(), &last = *done.back();
+    if (r.prediction) predicted_rows.push_back(&r);
+  const NetworkRow &first = *predicted_rows.front(), &last = *predicted_rows.back();
   core::print("{} take a step in {} ({} to {}) by prediction, bound by {}",
-              report::counted(last.asked.step.gpus, "rank"), core::to_text(core::Seconds{last.p->seconds}),
-              core::to_text(core::Seconds{last.p->low}), core::to_text(core::Seconds{last.p->high}), last.bound_by());
-  if (done.size() > 1) {
+              report::counted(last.asked.step.gpus, "rank"), core::to_text(core::Seconds{last.prediction->seconds}),
+              core::to_text(core::Seconds{last.prediction->low}), core::to_text(core::Seconds{last.prediction->high}),
+              last.bound_by());
+  if (predicted_rows.size() > 1) {
     const double kept = last.samples_per_s() / last.ranks() / (first.samples_per_s() / first.ranks());
     core::print("; each keeps {:.0f} % of its rate on {}", 100 * kept, report::counted(first.asked.step.gpus, "rank"));
   }
@@ -384,7 +395,7 @@ void print_answer(const std::vector<NetworkRow>& rows) {
 
 }  // namespace
 
-void take_codec(const std::string& name, AskedStep& a) {
+void set_codec(const std::string& name, AskedStep& a) {
   const auto choice = compression::find_codec(name);
   a.codec.clear();
   a.step.gradient_bits = a.step.coding_passes = 0;
@@ -395,17 +406,17 @@ void take_codec(const std::string& name, AskedStep& a) {
                     core::printable(name)));
   a.codec = choice->name;
   constexpr std::size_t elements = 1u << 20;
-  constexpr double byte_bits = 8, wide = 4;
-  const double bytes = static_cast<double>(choice->codec->wire_bytes(elements)) / elements;
-  a.step.gradient_bits = byte_bits * bytes;
-  a.step.coding_passes = 2 * (wide + bytes) / wide;
+  constexpr double bits_per_byte = 8, fp32_bytes = 4;
+  const double coded_bytes = static_cast<double>(choice->codec->wire_bytes(elements)) / elements;
+  a.step.gradient_bits = bits_per_byte * coded_bytes;
+  a.step.coding_passes = 2 * (fp32_bytes + coded_bytes) / fp32_bytes;
   const auto rates = a.machine.codecs.find(choice->parsed.base);
   if (rates != a.machine.codecs.end() && rates->second.encode > 0 && rates->second.decode > 0)
     a.step.coding_passes =
         0.8 * a.machine.device->memory_bytes_per_s * (1 / rates->second.encode + 1 / rates->second.decode);
 }
 
-void take_strategy(const std::string& name, AskedStep& a) {
+void set_strategy(const std::string& name, AskedStep& a) {
   const auto choice = dataparallel::find_strategy(name);
   const std::string_view base = choice->info().name;
   const bool averages = base == "model-averaging" || base == "bmuf";
@@ -420,7 +431,7 @@ void take_strategy(const std::string& name, AskedStep& a) {
   a.step.exchange.every = base == "independent" ? 0 : averages ? choice->make({})->period() : 1;
 }
 
-void take_algorithm(const std::string& flag, const std::string& name, AskedStep& a) {
+void set_algorithm(const std::string& flag, const std::string& name, AskedStep& a) {
   const auto choice = allreduce::find_algorithm(name);
   if (!predict::has_closed_form(choice->info().name))
     throw UsageError(
@@ -430,7 +441,7 @@ void take_algorithm(const std::string& flag, const std::string& name, AskedStep&
   a.step.exchange.algorithm = choice->name;
 }
 
-void take_bucket(const std::string& flag, const std::string& size, AskedStep& a) {
+void set_bucket(const std::string& flag, const std::string& size, AskedStep& a) {
   a.step.exchange.bucket_bytes = parse_size(flag, size);
 }
 
@@ -458,7 +469,7 @@ std::string NetworkRow::bound_by() const {
   constexpr double little = 0.05;
   const std::array lost{std::pair{wire_s(), "wire"}, std::pair{wait_s(), "wait"}, std::pair{other_s(), "other"}};
   const auto* most = std::ranges::max_element(lost);
-  return wire_s() + wait_s() + other_s() < little * p->seconds ? "compute" : most->second;
+  return wire_s() + wait_s() + other_s() < little * prediction->seconds ? "compute" : most->second;
 }
 
 std::optional<double> NetworkRow::price_of_a_million() const {
@@ -478,56 +489,58 @@ NetworkRow predicted(const AskedStep& asked, const predict::Calibration& calibra
                              is_transformer ? what_would_fit(asked) : "a smaller --batch may fit");
     return row;
   }
-  row.p = std::move(p);
+  row.prediction = std::move(p);
   row.efficiency = efficiency_of(row, calibration);
   return row;
 }
 
-void add_network_flags(FlagList& d) {
+void add_network_flags(FlagList& flags) {
   std::string names = "network whose step is predicted: gpt:layers=,hidden=,heads=,kv=,ffn=,gated=yes,seq=,vocab=; ";
   for (const auto& shape : predict::network_shapes()) names += fmt::format("{}, ", shape.name);
-  add_text(d, "model", "", (names + "or a layer table such as resnet50 or FILE.csv").c_str());
-  add_text(d, "machine", "H100", "a device as in list machines, or a machine's file as --output writes it");
-  add_text(d, "ranks", "",
+  add_text(flags, "model", "", (names + "or a layer table such as resnet50 or FILE.csv").c_str());
+  add_text(flags, "machine", "H100", "a device as in list machines, or a machine's file as --output writes it");
+  add_text(flags, "ranks", "",
            "numbers of devices: a list, or powers of two such as 1..65536; default: all of --nodes, without it "
            "8,64,512,4096 (with result files up to 65536)");
-  add_text(d, "nodes", "", "how many nodes, instead of --ranks");
-  add_text(d, "gpus-per-node", "8", "devices of a node");
-  add_text(d, "link", "",
+  add_text(flags, "nodes", "", "how many nodes, instead of --ranks");
+  add_text(flags, "gpus-per-node", "8", "devices of a node");
+  add_text(flags, "link", "",
            "between nodes, as in list links: 100GbE, NDR, 8xNDR (ports of a node), 400Gbit/s; default: a twelfth of "
            "what the links of a node's devices carry together");
-  add_text(d, "seq", "4096", "tokens of a sequence, where the model does not say them");
-  add_text(d, "system", "", "use the fit to this system (a value of the column system in --calibrate)");
-  add_text(d, "batch", "4",
+  add_text(flags, "seq", "4096", "tokens of a sequence, where the model does not say them");
+  add_text(flags, "system", "", "use the fit to this system (a value of the column system in --calibrate)");
+  add_text(flags, "batch", "4",
            "samples of a step for each rank: the global batch is this times --ranks, whatever the mesh (weak scaling)");
-  add_text(d, "batch-global", "", "samples of all ranks together in a step (strong scaling), instead of --batch");
-  add_text(d, "micro-batch", "1", "samples that a replica of the model passes at once");
-  add_text(d, "mesh", "", "how ranks share the work, such as data=8,tensor=8,pipeline=4,context=1,virtual=2 (stages)");
-  add_switch(d, "sequence-parallel",
+  add_text(flags, "batch-global", "", "samples of all ranks together in a step (strong scaling), instead of --batch");
+  add_text(flags, "micro-batch", "1", "samples that a replica of the model passes at once");
+  add_text(flags, "mesh", "",
+           "how ranks share the work, such as data=8,tensor=8,pipeline=4,context=1,virtual=2 (stages)");
+  add_switch(flags, "sequence-parallel",
              "tensor-parallel ranks also split what lies between matrix products, such as layer norm");
-  add_text(d, "zero", "1", "stage of ZeRO: 0, 1, 2, 3 (FSDP); layer tables: always 0");
-  add_text(d, "precision", "bf16", "fp32, tf32, fp16, bf16, fp8, fp4");
-  add_text(d, "recompute", "none", "none, selective, full");
-  add_text(d, "attention", "", "flash or plain; default: plain on P100 and V100, else flash");
-  add_text(d, "strategy", "", "sync, sharded, independent, model-averaging:every=16, bmuf; default: what --zero says");
-  add_text(d, "algorithm", "",
+  add_text(flags, "zero", "1", "stage of ZeRO: 0, 1, 2, 3 (FSDP); layer tables: always 0");
+  add_text(flags, "precision", "bf16", "fp32, tf32, fp16, bf16, fp8, fp4");
+  add_text(flags, "recompute", "none", "none, selective, full");
+  add_text(flags, "attention", "", "flash or plain; default: plain on P100 and V100, else flash");
+  add_text(flags, "strategy", "",
+           "sync, sharded, independent, model-averaging:every=16, bmuf; default: what --zero says");
+  add_text(flags, "algorithm", "",
            "all-reduce of the gradients, as in list algorithms; needs --strategy sync, model-averaging or bmuf, or "
            "--zero 0");
-  add_text(d, "bucket", "",
+  add_text(flags, "bucket", "",
            "gradient bytes sent together; 0: all in one; default: perfect overlap, where only the part of "
            "communication that is longer than backward counts");
-  add_text(d, "codec", "", "codec of the gradients, as in list codecs");
-  add_texts(d, "what-if",
+  add_text(flags, "codec", "", "codec of the gradients, as in list codecs");
+  add_texts(flags, "what-if",
             "other values, as link=100GbE,400GbE: link, precision, codec, strategy, algorithm, bucket, machine, "
             "recompute, attention, zero, micro-batch; may be given several times");
-  add_text(d, "price", "", "USD an hour of one device, for the price of a million samples");
+  add_text(flags, "price", "", "USD an hour of one device, for the price of a million samples");
 }
 
 void predict_network(const Flags& f, const Invocation& invocation, const predict::Calibration& calibration,
                      const std::vector<std::string>& systems) {
   const OutputFlags output = read_output_flags(f);
-  std::optional<std::size_t> data;
-  const AskedStep asked = read_asked(f, calibration, systems, data);
+  std::optional<std::size_t> data_degree;
+  const AskedStep asked = read_asked(f, calibration, systems, data_degree);
   std::vector<std::uint64_t> ranks;
   if (f.has("ranks") && f.has("nodes")) throw UsageError("give one of --ranks and --nodes");
   if (f.has("nodes")) {
@@ -539,12 +552,12 @@ void predict_network(const Flags& f, const Invocation& invocation, const predict
   const double price = f.has("price") ? parse_number("--price", f.text("price"), 0, 1e6) : 0;
   std::vector<NetworkRow> rows;
   for (const std::uint64_t n : ranks) {
-    const AskedStep at = with_ranks(asked, n, f);
-    check_mesh(at.step, data);
-    rows.push_back(predicted(at, calibration));
+    const AskedStep step_on_ranks = with_ranks(asked, n, f);
+    check_mesh(step_on_ranks.step, data_degree);
+    rows.push_back(predicted(step_on_ranks, calibration));
     rows.back().price_per_hour = price;
   }
-  if (std::ranges::none_of(rows, [](const NetworkRow& r) { return r.p.has_value(); }))
+  if (std::ranges::none_of(rows, [](const NetworkRow& r) { return r.prediction.has_value(); }))
     throw UsageError(fmt::format("{} cannot be predicted on {}: {}", core::printable(f.text("model")),
                                  report::counted(rows.front().asked.step.gpus, "rank"),
                                  core::printable(rows.front().reason)));

@@ -52,7 +52,7 @@ OwnFile read_own(const std::string& path) {
   return out;
 }
 
-/// All files of a flag together.
+/// The measurements of all files of a flag together.
 OwnFile read_all(const Flags& f, const std::string& flag) {
   OwnFile merged;
   for (const auto& path : own_paths(f, flag)) {
@@ -77,26 +77,28 @@ std::int64_t largest_ranks(const std::vector<Row>& rows, const RanksOf& ranks_of
   return most;
 }
 
-/// The score of the rows on the most ranks by a fit to all others; nothing where there are no others to fit to.
+/// The score of the steps on the most ranks, predicted by a fit to all other measurements; empty if there are none to
+/// fit to.
 std::optional<predict::Score> held_out_steps(const OwnFile& known, const predict::OwnStepOptions& options) {
   const std::int64_t most = largest_ranks(known.steps, [](const auto& s) { return s.ranks; });
   if (most < 2) return std::nullopt;
-  std::vector<predict::OwnStep> kept, held;
-  for (const auto& s : known.steps) (s.ranks == most ? held : kept).push_back(s);
-  std::vector<predict::MeasuredCollective> fewer;
+  std::vector<predict::OwnStep> kept, held_out;
+  for (const auto& s : known.steps) (s.ranks == most ? held_out : kept).push_back(s);
+  std::vector<predict::MeasuredCollective> kept_collectives;
   for (const auto& c : known.collectives)
-    if (c.shape.ranks < most) fewer.push_back(c);
-  if (std::ranges::none_of(kept, [](const auto& s) { return s.ranks > 1; }) && fewer.empty()) return std::nullopt;
-  const predict::OwnStepCalibration calibration(std::move(kept), std::move(fewer), options);
-  return predict::score(calibration, held, fmt::format("steps on {} ranks, held out", most));
+    if (c.shape.ranks < most) kept_collectives.push_back(c);
+  if (std::ranges::none_of(kept, [](const auto& s) { return s.ranks > 1; }) && kept_collectives.empty())
+    return std::nullopt;
+  const predict::OwnStepCalibration calibration(std::move(kept), std::move(kept_collectives), options);
+  return predict::score(calibration, held_out, fmt::format("steps on {} ranks, held out", most));
 }
 
 std::optional<predict::Score> held_out_collectives(const OwnFile& known) {
   const std::int64_t most = largest_ranks(known.collectives, [](const auto& c) { return std::int64_t{c.shape.ranks}; });
-  std::vector<predict::MeasuredCollective> kept, held;
-  for (const auto& c : known.collectives) (c.shape.ranks == most ? held : kept).push_back(c);
-  if (kept.empty() || held.empty()) return std::nullopt;
-  return predict::score(predict::CollectiveCalibration(std::move(kept)), held,
+  std::vector<predict::MeasuredCollective> kept, held_out;
+  for (const auto& c : known.collectives) (c.shape.ranks == most ? held_out : kept).push_back(c);
+  if (kept.empty() || held_out.empty()) return std::nullopt;
+  return predict::score(predict::CollectiveCalibration(std::move(kept)), held_out,
                         fmt::format("collectives on {} ranks, held out", most));
 }
 
@@ -114,21 +116,23 @@ void print_held_out(const std::optional<predict::Score>& s, bool as_json) {
 /// One line of a curve.
 struct CurveRow {
   predict::OwnStep step;
-  predict::OwnPrediction p;
+  predict::OwnPrediction prediction;
   double measured_s = 0;  ///< 0: there is no measurement on so many ranks
 
   double samples() const {
     const auto* global_batch = step.factors[core::Factor::batch_global].as<std::int64_t>();
     return static_cast<double>(global_batch ? *global_batch : step.ranks * step.batch_per_rank);
   }
-  /// Samples/s a rank, divided by those of one rank alone: ranks that only serve take none.
+  /// The average samples/s of a rank, divided by those of one rank that computes alone. Ranks that only serve
+  /// parameters count too, but take no samples.
   double efficiency() const {
-    return samples() / static_cast<double>(step.ranks * step.batch_per_rank) * p.compute_s / p.step.seconds;
+    return samples() / static_cast<double>(step.ranks * step.batch_per_rank) * prediction.compute_s /
+           prediction.step.seconds;
   }
 };
 
 core::Json to_json(const CurveRow& r, const std::string& curve) {
-  const predict::Prediction& p = r.p.step;
+  const predict::Prediction& p = r.prediction.step;
   return {{"curve", curve},
           {"ranks", r.step.ranks},
           {"predicted", true},
@@ -138,24 +142,24 @@ core::Json to_json(const CurveRow& r, const std::string& curve) {
           {"ci90_high", p.high},
           {"samples_per_s", r.samples() / p.seconds},
           {"efficiency", r.efficiency()},
-          {"compute_s", r.p.compute_s},
-          {"contention_s", r.p.contention_s},
-          {"wire_s", r.p.wire_s},
+          {"compute_s", r.prediction.compute_s},
+          {"contention_s", r.prediction.contention_s},
+          {"wire_s", r.prediction.wire_s},
           {"bound_by", p.largest_part}};
 }
 
 core::Point to_point(const CurveRow& r) {
   using core::Metric;
-  core::Point out = predicted_point({r.p.step, {}});
+  core::Point out = predicted_point({r.prediction.step, {}});
   out.factors = r.step.factors;
   auto& m = out.metrics;
   if (r.measured_s > 0) m[Metric::measured_time_s] = r.measured_s;
-  m[Metric::samples_per_s] = r.samples() / r.p.step.seconds;
+  m[Metric::samples_per_s] = r.samples() / r.prediction.step.seconds;
   m[Metric::efficiency] = r.efficiency();
-  m[Metric::compute_s] = r.p.compute_s;
-  m[Metric::contention_s] = r.p.contention_s;
-  m[Metric::wire_s] = r.p.wire_s;
-  m[Metric::bound_by] = r.p.step.largest_part;
+  m[Metric::compute_s] = r.prediction.compute_s;
+  m[Metric::contention_s] = r.prediction.contention_s;
+  m[Metric::wire_s] = r.prediction.wire_s;
+  m[Metric::bound_by] = r.prediction.step.largest_part;
   return out;
 }
 
@@ -165,13 +169,14 @@ report::Columns<CurveRow> curve_columns() {
   const auto ms = [](double s) { return report::digits(1e3 * s); };
   c.add({"ranks", "", right}, [](const CurveRow& r) { return fmt::format("{}", r.step.ranks); });
   c.add({"measured", "ms", right, 2}, [=](const CurveRow& r) { return r.measured_s > 0 ? ms(r.measured_s) : "-"; });
-  c.add({"step", "ms", right}, [=](const CurveRow& r) { return ms(r.p.step.seconds); });
-  c.add({"90 %", "ms", right}, [=](const CurveRow& r) { return ms(r.p.step.low) + "–" + ms(r.p.step.high); });
+  c.add({"step", "ms", right}, [=](const CurveRow& r) { return ms(r.prediction.step.seconds); });
+  c.add({"90 %", "ms", right},
+        [=](const CurveRow& r) { return ms(r.prediction.step.low) + "–" + ms(r.prediction.step.high); });
   c.add({"efficiency", "%", right}, [](const CurveRow& r) { return fmt::format("{:.0f}", 100 * r.efficiency()); });
-  c.add({"compute", "ms", right, 1}, [=](const CurveRow& r) { return ms(r.p.compute_s); });
-  c.add({"contention", "ms", right, 3}, [=](const CurveRow& r) { return ms(r.p.contention_s); });
-  c.add({"wire", "ms", right, 1}, [=](const CurveRow& r) { return ms(r.p.wire_s); });
-  c.add({"bound by", "", left, 4}, [](const CurveRow& r) { return r.p.step.largest_part; });
+  c.add({"compute", "ms", right, 1}, [=](const CurveRow& r) { return ms(r.prediction.compute_s); });
+  c.add({"contention", "ms", right, 3}, [=](const CurveRow& r) { return ms(r.prediction.contention_s); });
+  c.add({"wire", "ms", right, 1}, [=](const CurveRow& r) { return ms(r.prediction.wire_s); });
+  c.add({"bound by", "", left, 4}, [](const CurveRow& r) { return r.prediction.step.largest_part; });
   return c;
 }
 
@@ -184,10 +189,11 @@ std::string curve_name(const predict::OwnStep& s) {
   return name;
 }
 
-/// The measured steps of a curve by ranks; several launches have one each.
+/// The measured steps of a curve, by the number of ranks; each launch has one.
 using MeasuredCurve = std::map<std::int64_t, std::vector<const predict::OwnStep*>>;
 
-/// Curves of points that exchange, by what they have in common. One rank exchanges nothing: there each has the control.
+/// The curves over ranks of the steps that exchange gradients, by OwnStep::curve(). One rank exchanges nothing: there
+/// each curve has the control, the steps of the strategy `independent`.
 std::map<std::string, MeasuredCurve> curves_of(const std::vector<predict::OwnStep>& rows) {
   std::map<std::string, MeasuredCurve> out;
   for (const auto& s : rows)
@@ -211,8 +217,8 @@ double measured_seconds(const std::vector<const predict::OwnStep*>& launches) {
 
 }  // namespace
 
-void add_own_flags(FlagList& d) {
-  add_text(d, "shared-cores", "",
+void add_own_flags(FlagList& flags) {
+  add_text(flags, "shared-cores", "",
            "with result files: number of cores that all hosts share, where they are virtual hosts on one machine");
 }
 
@@ -262,7 +268,7 @@ int predict_from_own(const Flags& f, const Invocation& invocation) {
   const predict::OwnStepCalibration calibration(known.steps, known.collectives, options);
   const auto described = curve_columns();
   std::vector<core::Point> points;
-  std::string text, last;
+  std::string text, answer;
   for (const auto& [key, measured] : curves_of(known.steps)) {
     const predict::OwnStep& largest = *measured.rbegin()->second.front();
     std::set<std::int64_t> rank_counts(ranks.begin(), ranks.end());
@@ -286,16 +292,16 @@ int predict_from_own(const Flags& f, const Invocation& invocation) {
       if (as_json) core::print("{}\n", core::json_text(to_json(row, name)));
       table.add_row(described.cells(row));
       points.push_back(to_point(row));
-      last = fmt::format("{} take a step of {} in {} ({} to {}) by prediction, bound by {}.\n",
-                         report::counted(static_cast<std::size_t>(n), "rank"), core::printable(name),
-                         core::to_text(core::Seconds{p->step.seconds}), core::to_text(core::Seconds{p->step.low}),
-                         core::to_text(core::Seconds{p->step.high}), p->step.largest_part);
+      answer = fmt::format("{} take a step of {} in {} ({} to {}) by prediction, bound by {}.\n",
+                           report::counted(static_cast<std::size_t>(n), "rank"), core::printable(name),
+                           core::to_text(core::Seconds{p->step.seconds}), core::to_text(core::Seconds{p->step.low}),
+                           core::to_text(core::Seconds{p->step.high}), p->step.largest_part);
     }
     text += fmt::format("{}\n{}\n", core::printable(name), table.to_string(table_width(f)));
     if (!reason.empty()) text += fmt::format("not predicted on some ranks: {}\n", core::printable(reason));
   }
   write_predictions(points, output, invocation);
-  if (!as_json) core::print("{}{}", text, last);
+  if (!as_json) core::print("{}{}", text, answer);
   return static_cast<int>(core::ExitCode::done);
 }
 

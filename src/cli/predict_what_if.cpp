@@ -17,7 +17,7 @@ using core::UsageError;
 
 namespace {
 
-/// A change counts as paying from a twentieth on, which is less than any prediction is sure of.
+/// A change pays if it makes samples/s at least 5 % higher; predictions are less sure than that.
 constexpr double pays_from = 1.05;
 
 }  // namespace
@@ -48,13 +48,13 @@ AskedStep WhatIf::changed(AskedStep a, const Alternative& c) {
   } else if (c.key == "precision") {
     a.step.precision = one_of({"fp32", "tf32", "fp16", "bf16", "fp8", "fp4"});
   } else if (c.key == "codec") {
-    take_codec(c.value, a);
+    set_codec(c.value, a);
   } else if (c.key == "strategy") {
-    take_strategy(c.value, a);
+    set_strategy(c.value, a);
   } else if (c.key == "algorithm") {
-    take_algorithm(flag, c.value, a);
+    set_algorithm(flag, c.value, a);
   } else if (c.key == "bucket") {
-    take_bucket(flag, c.value, a);
+    set_bucket(flag, c.value, a);
   } else if (c.key == "machine") {
     core::Machine other = predict::machine_named(c.value, a.machine.ranks_per_node);
     if (const std::string why = predict::machine_refusal(other); !why.empty())
@@ -80,7 +80,7 @@ AskedStep WhatIf::changed(AskedStep a, const Alternative& c) {
   return a;
 }
 
-/// "from 64 ranks", "up to 512 ranks", "at 8 of 12 numbers of ranks", "nowhere".
+/// "from 64 ranks", "up to 512 ranks", "at 8 of 12", "nowhere".
 std::string WhatIf::where_it_pays(const Effect& e) const {
   std::vector<std::size_t> pays;
   for (std::size_t i = 0; i < rows_.size(); ++i)
@@ -102,16 +102,18 @@ WhatIf::WhatIf(const Flags& f, const std::vector<NetworkRow>& rows, const predic
     Effect e{.change = c, .ratios = {}, .reason = {}, .price = {}};
     for (NetworkRow base : rows_) {
       NetworkRow other = predicted(changed(base.asked, c), calibration);
-      if (base.p && other.p && base.p->basis != other.p->basis) {
-        // A measured machine is not compared with a data sheet: both sides are taken from data sheets.
-        const predict::Calibration nothing({});
+      if (base.prediction && other.prediction && base.prediction->basis != other.prediction->basis) {
+        // A prediction that is fitted to measurements is not compared with one from data sheets: both are made from
+        // data sheets then.
+        const predict::Calibration uncalibrated({});
         base.asked.machine.fit.reset();
-        base = predicted(base.asked, nothing);
-        other = predicted(changed(base.asked, c), nothing);
+        base = predicted(base.asked, uncalibrated);
+        other = predicted(changed(base.asked, c), uncalibrated);
       }
-      const bool both = base.p && other.p;
-      e.ratios.push_back(both ? std::optional(base.p->seconds / other.p->seconds) : std::nullopt);
-      if (!both && e.reason.empty()) e.reason = base.p ? other.reason : "without the change there is no prediction";
+      const bool both = base.prediction && other.prediction;
+      e.ratios.push_back(both ? std::optional(base.prediction->seconds / other.prediction->seconds) : std::nullopt);
+      if (!both && e.reason.empty())
+        e.reason = base.prediction ? other.reason : "without the change there is no prediction";
       const double before = base.asked.machine.device->price_usd, after = other.asked.machine.device->price_usd;
       if (before > 0 && after > 0) e.price = after / before;
     }

@@ -29,21 +29,21 @@ namespace {
 using core::UsageError;
 
 FlagList describe_report() {
-  FlagList d("Flags", 110);
-  add_switch(d, "help,h", "this text");
-  add_text(d, "out,o", "", "file of the page; default: report.html, if no other output is asked for");
-  add_text(d, "csv", "", "every point and number as CSV in this file, - for standard output");
-  add_switch(d, "text", "the tables that the measuring commands print, on standard output");
-  add_text(d, "markdown", "", "findings and tables in this file, - for standard output: for a pull request");
-  add_text(d, "findings", "", "the findings as JSON lines in this file, - for standard output: for programs");
-  add_text(d, "png", "", "each chart as NAME.png in this folder, without a browser");
-  add_text(d, "svg", "", "each chart as NAME.svg in this folder, without a browser");
-  add_switch(d, "lenient", "leave out lines that cannot be read, and say which");
-  add_wide_flag(d);
-  return d;
+  FlagList flags("Flags", 110);
+  add_switch(flags, "help,h", "this text");
+  add_text(flags, "out,o", "", "file of the page; default: report.html, if no other output is asked for");
+  add_text(flags, "csv", "", "every point and number as CSV in this file, - for standard output");
+  add_switch(flags, "text", "the tables that the measuring commands print, on standard output");
+  add_text(flags, "markdown", "", "findings and tables in this file, - for standard output: for a pull request");
+  add_text(flags, "findings", "", "the findings as JSON lines in this file, - for standard output: for programs");
+  add_text(flags, "png", "", "each chart as NAME.png in this folder, without a browser");
+  add_text(flags, "svg", "", "each chart as NAME.svg in this folder, without a browser");
+  add_switch(flags, "lenient", "leave out lines that cannot be read, and say which");
+  add_wide_flag(flags);
+  return flags;
 }
 
-/// Each further side against the first, where they have points in common.
+/// Compares each further side with the first; a side without points in common with it is named on standard error.
 std::vector<analysis::Comparison> comparisons_of(const std::vector<analysis::Side>& sides) {
   std::vector<analysis::Comparison> out;
   constexpr double tolerance = 0.05;
@@ -95,7 +95,7 @@ std::string finding_lines(const std::vector<analysis::Side>& sides,
   return out;
 }
 
-void tell(const std::vector<std::filesystem::path>& pictures, const std::string& folder) {
+void print_picture_count(const std::vector<std::filesystem::path>& pictures, const std::string& folder) {
   core::print("{} pictures in {}\n", pictures.size(), core::printable(folder));
 }
 
@@ -111,13 +111,14 @@ int make_report(const Flags& f) {
   const bool page = f.has("out") || !(f.has("csv") || f.on("text") || f.has("markdown") || f.has("findings") || draws);
   if (f.has("csv")) write_text(f.text("csv"), report::rows_csv(report::make_separate_rows(sides)));
   if (f.on("text")) core::print("{}", tables(sides, table_width(f)));
-  // Findings and rows of a large file are each as large as its points: the former go before the latter come.
-  report::ReportText said;
+  // The findings and the rows of a large file each take as much memory as its points, so the findings are freed before
+  // the rows are made.
+  report::ReportText summary;
   std::string lines;
   if (page || f.has("markdown") || f.has("findings")) {
     std::vector<std::vector<analysis::Finding>> findings;
     for (const auto& side : sides) findings.push_back(analysis::findings(side.runs));
-    said = report::summarise_findings(sides, findings, comparisons);
+    summary = report::summarise_findings(sides, findings, comparisons);
     if (f.has("findings")) lines = finding_lines(sides, findings);
   }
   report::PageTable rows;
@@ -125,13 +126,13 @@ int make_report(const Flags& f) {
     rows = report::make_rows(sides);
     for (const auto& c : comparisons) report::add_comparison(rows, c);
   }
-  if (f.has("markdown")) write_text(f.text("markdown"), report::markdown(rows, said));
+  if (f.has("markdown")) write_text(f.text("markdown"), report::markdown(rows, summary));
   if (f.has("findings")) write_text(f.text("findings"), lines);
   for (const char* format : {"png", "svg"})
-    if (f.has(format)) tell(report::write_pictures(rows, f.text(format), format), f.text(format));
+    if (f.has(format)) print_picture_count(report::write_pictures(rows, f.text(format), format), f.text(format));
   if (page) {
     const std::string path = f.has("out") ? f.text("out") : "report.html";
-    write_text(path, [&](std::ostream& out) { report::write_html_page(rows, said, sides, out); });
+    write_text(path, [&](std::ostream& out) { report::write_html_page(rows, summary, sides, out); });
     if (path != "-") core::print("{}\n", core::printable(path));
   }
   return static_cast<int>(core::ExitCode::done);

@@ -11,22 +11,22 @@
 
 namespace gradmeter::cli {
 
-/// The files that a word names; for a folder the *.jsonl files in it. Errors: UsageError for a folder without such a
-/// file.
+/// The files that a word of the command line names (a comma list of files and folders); for a folder the *.jsonl files
+/// in it. Errors: UsageError for a folder without such a file.
 std::vector<std::filesystem::path> files_of(const std::string& word);
 
 /// The most points that a command reads. All are in memory at once, up to 10 KB each, so up to 4 GB.
 inline constexpr std::size_t most_points = 400'000;
-/// To be called before any file is parsed. Errors: UsageError if the files have more than `most_points` lines together.
-/// Lines are counted only if the files are large enough to hold so many points.
+/// Must be called before any file is parsed. Errors: UsageError if the files have more than `most_points` lines
+/// together. Lines are counted only if the files are large enough to hold so many points.
 void refuse_too_many(const std::vector<std::string>& words);
 
 /// The runs in the files that a word names, without raw times. A torn last line, and lines that cannot be used, are
-/// reported on standard error. Errors: UsageError where there is no run.
+/// reported on standard error. Errors: UsageError if the files have no run.
 std::vector<core::Run> runs_of(const std::string& word, core::Reading);
 
-/// Writes to a file, or with "-" to standard output. Errors: UsageError where the file cannot be opened, BackendError
-/// where not all of the text can be written.
+/// Writes to a file, or with "-" to standard output. Errors: UsageError if the file cannot be opened, BackendError if
+/// not all of the text can be written.
 void write_text(const std::string& path, const std::string& text);
 /// Gives `write` a stream to the path, so that a file's text need not be held in memory.
 void write_text(const std::string& path, const std::function<void(std::ostream&)>& write);

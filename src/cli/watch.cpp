@@ -37,7 +37,8 @@ struct ScreenSize {
   bool operator==(const ScreenSize&) const = default;
 };
 
-constexpr std::string_view other_screen = "\033[?1049h\033[?25l", former_screen = "\033[?25h\033[?1049l";
+/// Codes of terminals: to the alternate screen without a cursor, and back to the main screen; then for drawing.
+constexpr std::string_view alternate_screen = "\033[?1049h\033[?25l", main_screen = "\033[?25h\033[?1049l";
 constexpr std::string_view home = "\033[H", rest_of_line = "\033[K", rest_of_screen = "\033[J", no_style = "\033[0m";
 
 std::string_view environment(const char* name) {
@@ -48,7 +49,7 @@ std::string_view environment(const char* name) {
 /// True if standard output can be drawn on: a terminal, and no dumb one.
 bool can_draw() { return ::isatty(STDOUT_FILENO) && environment("TERM") != "dumb"; }
 
-/// Without NO_COLOR (no-color.org) and with a terminal.
+/// True on a terminal, unless NO_COLOR (no-color.org) is set.
 bool wants_colour() { return can_draw() && environment("NO_COLOR").empty(); }
 
 /// The size of standard output's terminal; 80 x 24 where it does not say.
@@ -66,12 +67,12 @@ std::string styled(const report::ScreenLine& line, bool colour) {
   return fmt::format("{}{}{}", code, line.text, no_style);
 }
 
-/// Draws a terminal anew in place, over its whole height. Uses the terminal's other screen, as pagers do, so that what
-/// a resized terminal wraps anew is drawn over. The former one comes back in the end.
+/// Redraws the whole terminal in place. Uses the terminal's alternate screen, as pagers do, so that lines that a
+/// resized terminal has wrapped anew are overwritten. The main screen comes back in the end.
 class Screen {
  public:
-  explicit Screen(bool colour) : colour_(colour) { runtime::write_all(STDOUT_FILENO, other_screen); }
-  ~Screen() { runtime::write_all(STDOUT_FILENO, former_screen); }
+  explicit Screen(bool colour) : colour_(colour) { runtime::write_all(STDOUT_FILENO, alternate_screen); }
+  ~Screen() { runtime::write_all(STDOUT_FILENO, main_screen); }
   Screen(const Screen&) = delete;
   Screen& operator=(const Screen&) = delete;
   /// Writes all lines at once.
@@ -96,12 +97,12 @@ using report::RunState;
 using Change = ResultFollower::Change;
 
 FlagList describe_watch() {
-  FlagList d("Flags");
-  add_switch(d, "help,h", "this text");
-  add_switch(d, "once", "print the present state of the run, and end");
-  add_switch(d, "wait", "wait until the file exists or, if its last run has ended, until the next run begins");
-  add_text(d, "every", "1s", "how often to read the file");
-  return d;
+  FlagList flags("Flags");
+  add_switch(flags, "help,h", "this text");
+  add_switch(flags, "once", "print the present state of the run, and end");
+  add_switch(flags, "wait", "wait until the file exists or, if its last run has ended, until the next run begins");
+  add_text(flags, "every", "1s", "how often to read the file");
+  return flags;
 }
 
 double seconds_now() {
@@ -119,7 +120,7 @@ class Watched {
   Change look() {
     Change change = follower_.look();
     const core::WriterLock lock = core::writer_lock(path_);
-    // A writer tells its end before it gives the lock back.
+    // A writer writes its end before it releases the lock, so that a second look finds it.
     if (lock == core::WriterLock::none && change != Change::absent)
       if (const Change again = follower_.look(); change == Change::none) change = again;
     if (change != Change::absent) {
@@ -142,7 +143,7 @@ class Watched {
   }
   report::Progress progress() const { return report::progress_of(file(), observation()); }
   RunState state() const { return progress().state; }
-  /// The run that is over now is not the one to watch.
+  /// Takes the present last run, which is over, for one that is not to be watched.
   void pass_over() {
     if (!file().runs.empty()) passed_ = file().runs.back().info.run_id;
   }
@@ -156,10 +157,10 @@ class Watched {
  private:
   std::string path_;
   ResultFollower follower_;
-  std::string host_, passed_;
+  std::string host_, passed_;  // passed_: the id of the run that is not to be watched
   report::Observation observation_;
   bool exists_ = false;
-  double seen_;  ///< host_clock
+  double seen_;  ///< when the file was last there [s of runtime::host_clock]
 };
 
 std::vector<report::ScreenLine> screen_of(const Watched& w, ScreenSize size) {
@@ -187,7 +188,7 @@ class Drawn {
     if (!screen_) screen_.emplace(wants_colour());
     screen_->draw(screen_of(w, screen_size()));
   }
-  /// Leaves the findings of the last look on the screen.
+  /// Prints the last state on the main screen, where it stays.
   void end(const Watched& w) {
     screen_.reset();
     print(screen_of(w, screen_size()));
@@ -224,16 +225,17 @@ class Printed {
   void end(const Watched&) {}
 
  private:
+  /// Prints a line, unless the last line said the same.
   void say(const std::string& line) {
     if (line != std::exchange(said_, line)) core::print("{}\n", line);
     std::fflush(stdout);
   }
-  std::string run_id_, said_;
-  std::size_t shown_ = 0;
+  std::string run_id_, said_;  // the run whose points are printed; the last line of say()
+  std::size_t shown_ = 0;      // how many points of this run are printed
   RunState state_ = RunState::running;
 };
 
-/// The run's own exit code once it has ended.
+/// The run's own exit code if it has ended; ExitCode::backend if its writer is gone; else 0.
 int exit_code(const Watched& w) {
   const report::Progress p = w.progress();
   if (p.state == RunState::ended) return static_cast<int>(w.file().runs.back().end->exit);
@@ -242,7 +244,7 @@ int exit_code(const Watched& w) {
 
 bool is_over(const Watched& w) { return w.state() == RunState::ended || w.state() == RunState::gone; }
 
-/// Until the next look; sooner after a signal, or when the terminal has another size.
+/// Sleeps until `end` [s of runtime::host_clock]; returns sooner after a signal, or when the terminal has another size.
 void sleep_until(double end, const runtime::SignalWatch& signals) {
   constexpr std::chrono::milliseconds slice{50};
   const ScreenSize size = screen_size();
@@ -255,10 +257,10 @@ void sleep_until(double end, const runtime::SignalWatch& signals) {
       fmt::format("cannot read '{}': {}; name an existing result file, or --wait for it", w.path(), w.problem()));
 }
 
-/// `display`: Drawn or Printed.
+/// Shows the run until it ends, and returns its exit code. `Display`: Drawn or Printed.
 template <class Display>
 int follow(Watched& w, Display display, core::Seconds every, bool waits, const runtime::SignalWatch& signals) {
-  // A network's disk may be away so long from a file that was there, as for its writer.
+  // The longest time for which a file that was there may be out of reach, as on a network disk.
   constexpr double patience_s = 60;
   Change change = w.look();
   double next = runtime::host_clock() + every.value;
@@ -275,7 +277,8 @@ int follow(Watched& w, Display display, core::Seconds every, bool waits, const r
       display.end(w);
       refuse_absent(w);
     }
-    sleep_until(std::min(next, runtime::host_clock() + 1), signals);  // clocks on the screen go on
+    // at least once a second, since the screen shows clocks
+    sleep_until(std::min(next, runtime::host_clock() + 1), signals);
     if (const int signal = signals.pending()) {
       display.end(w);
       throw core::Interrupted(signal);

@@ -12,9 +12,9 @@
 namespace gradmeter::compression {
 
 std::uint64_t RandomDraw::key() const {
-  const std::uint64_t place = std::uint64_t{tensor} << 32 | rank;
+  const std::uint64_t tensor_and_rank = std::uint64_t{tensor} << 32 | rank;
   using detail::mixed;
-  return mixed(mixed(mixed(mixed(seed) ^ step) ^ place) ^ phase);
+  return mixed(mixed(mixed(mixed(seed) ^ step) ^ tensor_and_rank) ^ phase);
 }
 
 void Codec::decode_sum(std::span<const std::span<const std::byte>> wires, std::size_t, std::size_t,
@@ -30,8 +30,8 @@ std::size_t encode_with_feedback(const Codec& codec, std::span<const float> x, s
   const std::size_t bytes = codec.encode(residual.first(n), wire, draw);
   codec.decode({wire, bytes}, scratch.first(n));
   for (std::size_t i = 0; i < n; ++i) {
-    const float left = residual[i] - scratch[i];
-    residual[i] = std::isfinite(left) ? left : 0.0f;
+    const float lost = residual[i] - scratch[i];
+    residual[i] = std::isfinite(lost) ? lost : 0.0f;
   }
   return bytes;
 }
@@ -55,8 +55,8 @@ TileParts parts_of(const WireLayout& l, std::size_t n, std::size_t first, std::s
           .own_codes_at = l.scales(count)};
 }
 
-/// A call that reads and writes so many bytes in all is not expected to leave its result in a cache. The result then
-/// goes past the caches, which saves the reading of the lines that it overwrites.
+/// From this many bytes read and written in all, a call is not expected to leave its result in a cache. The result is
+/// then written by non-temporal stores, which need not read the lines that they overwrite first.
 constexpr std::size_t streaming_threshold = std::size_t{32} << 20;
 
 }  // namespace
@@ -79,17 +79,17 @@ std::size_t Reducer::run(std::span<const std::span<const std::byte>> wires, std:
     return codec_.encode(sum, out, draw);
   }
   const std::size_t scales = layout_->scales(n),
-                    used = (n + layout_->bucket - 1) / layout_->bucket * layout_->scale_width;
-  std::fill(out + used, out + scales, std::byte{0});  // padding of the scales
+                    scale_end = (n + layout_->bucket - 1) / layout_->bucket * layout_->scale_width;
+  std::fill(out + scale_end, out + scales, std::byte{0});  // padding of the scales
   const std::size_t bytes = layout_->wire(n);
-  const bool streams = (wires.size() + 1) * bytes >= streaming_threshold;
-  for (std::size_t first = 0; first < n; first += tile_) run_tile(wires, n, first, out, draw, streams);
-  if (streams) core::end_streaming();
+  const bool non_temporal = (wires.size() + 1) * bytes >= streaming_threshold;
+  for (std::size_t first = 0; first < n; first += tile_) run_tile(wires, n, first, out, draw, non_temporal);
+  if (non_temporal) core::end_streaming();
   return bytes;
 }
 
 void Reducer::run_tile(std::span<const std::span<const std::byte>> wires, std::size_t n, std::size_t first,
-                       std::byte* out, const RandomDraw& draw, bool streams) {
+                       std::byte* out, const RandomDraw& draw, bool non_temporal) {
   const std::size_t count = std::min(tile_, n - first);
   const TileParts p = parts_of(*layout_, n, first, count);
   const auto sum = std::span(sum_).first(count);
@@ -99,7 +99,7 @@ void Reducer::run_tile(std::span<const std::span<const std::byte>> wires, std::s
   codec_.encode(sum, wire_.data(), tile_draw);
   if (p.scale_bytes > 0) std::memcpy(out + p.scales_at, wire_.data(), p.scale_bytes);
   const std::byte* const codes = wire_.data() + p.own_codes_at;
-  if (streams) {
+  if (non_temporal) {
     core::copy_streaming(out + p.codes_at, codes, p.code_bytes);
   } else {
     std::memcpy(out + p.codes_at, codes, p.code_bytes);

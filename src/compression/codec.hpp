@@ -19,9 +19,9 @@ namespace gradmeter::compression {
 /// independently.
 struct RandomDraw {
   std::uint64_t seed = 0, step = 0;
-  /// phase: tells several encodings of one tensor by one rank in a step apart, as each round of a schedule makes one.
+  /// `phase` distinguishes the encodings that one rank makes of a tensor in a step: each round of a schedule makes one.
   std::uint32_t tensor = 0, rank = 0, phase = 0;
-  /// Index in the tensor of the span's first element; element i of the span has random number first + i.
+  /// Index in the tensor of the span's first element; element i of the span uses the random number of index first + i.
   std::uint64_t first = 0;
 
   /// A hash of all members but `first`: draws that differ in any of them have unrelated keys.
@@ -34,7 +34,7 @@ GRADMETER_HOST_DEVICE constexpr std::size_t padded(std::size_t bytes) { return (
 GRADMETER_HOST_DEVICE constexpr std::size_t code_bytes(std::size_t n, std::size_t bits) {
   return padded(n / 8 * bits + (n % 8 * bits + 7) / 8);
 }
-/// The bytes of one fp32 scale for each bucket of n elements, padded.
+/// The bytes of the fp32 scales of n elements, one for each `bucket` elements, padded.
 GRADMETER_HOST_DEVICE constexpr std::size_t scale_bytes(std::size_t n, std::size_t bucket) {
   return padded(4 * (n / bucket + (n % bucket != 0)));
 }
@@ -53,11 +53,12 @@ struct WireLayout {
 /// The grain of a codec whose spans must not be cut, because its encoding depends on all elements of a tensor together.
 inline constexpr std::size_t whole_tensor = std::numeric_limits<std::size_t>::max();
 
-/// A codec is immutable, and any number of threads may use it. An encoding has no header and is little-endian. With a
-/// `layout` it has all scales first (padded to 16 bytes), then the codes of b bits each: the code of element i begins
-/// at bit i·b, least significant bit first (padded to 16 bytes). If an input is not finite, its whole bucket decodes to
-/// NaN; with casts, only the element itself is affected. Spans may be empty, and wire memory needs no alignment. Source
-/// and destination of a call must not overlap, except that the `addend` of decode_add may be `out` itself.
+/// A codec is immutable, and any number of threads may use it. An encoding has no header and is little-endian. If the
+/// codec has a `layout`, all scales come first, then the codes; both parts are padded to 16 bytes. A code has b bits:
+/// that of element i begins at bit i·b, least significant bit first. An input that is not finite makes its whole bucket
+/// decode to NaN (`topk`: the whole tensor; fp16 and bf16: at most the element itself). Spans may be empty, and wire
+/// memory needs no alignment. Source and destination of a call must not overlap, except that the `addend` of decode_add
+/// may be `out` itself.
 class Codec {
  public:
   explicit Codec(std::string name) : name_(std::move(name)) {}
@@ -66,22 +67,22 @@ class Codec {
 
   /// A tensor may be cut into spans at multiples of this [elements]: 1, the bucket, or whole_tensor.
   virtual std::size_t grain() const = 0;
-  /// The exact number of bytes that n elements take, which depends on n alone; where `variable`, an upper bound.
+  /// The exact number of bytes that n elements take, which depends on n alone; if `variable()`, an upper bound.
   virtual std::size_t wire_bytes(std::size_t n) const = 0;
   /// The layout of the wire, by which a part of it can be decoded alone; empty where that is impossible.
   virtual std::optional<WireLayout> layout() const { return std::nullopt; }
   /// True where the size of an encoding depends on the data, so that its length must be sent ahead.
   virtual bool variable() const { return false; }
 
-  /// Returns the number of bytes written: wire_bytes(x.size()), or fewer where `variable`.
+  /// Returns the number of bytes written: wire_bytes(x.size()), or fewer if `variable()`.
   virtual std::size_t encode(std::span<const float> x, std::byte* wire, const RandomDraw&) const = 0;
   virtual void decode(std::span<const std::byte> wire, std::span<float> out) const = 0;
   /// out[i] = addend[i] + decoded[i], added in fp32.
   virtual void decode_add(std::span<const std::byte> wire, std::span<const float> addend,
                           std::span<float> out) const = 0;
-  /// out[i] = the sum, in the order of `wires`, of what these decode to for element first + i: at least one encoding,
-  /// each of n elements. Without a `layout` only whole spans can be added up; with one, `first` is a multiple of the
-  /// bucket and of 128.
+  /// out[i] = the sum of what the wires decode to for element first + i, added in the order of `wires`. There is at
+  /// least one wire, and each encodes n elements. Without a `layout` only whole spans can be added up; with one,
+  /// `first` is a multiple of the bucket and of 128.
   virtual void decode_sum(std::span<const std::span<const std::byte>> wires, std::size_t n, std::size_t first,
                           std::span<float> out) const;
 
@@ -93,19 +94,20 @@ class Codec {
   std::string name_;
 };
 
-/// Error feedback adds the loss of one encoding to the next: p = x + residual is encoded, and residual = p - decoded.
-/// `scratch` [x.size()] holds p. `residual` [x.size()] must not overlap the others. A residual that is not finite
-/// restarts at 0, so that one bad gradient does not spoil all that follow. Returns the number of bytes written.
+/// Error feedback adds what one encoding lost to the next: p = x + residual is encoded, and residual = p - decoded.
+/// `scratch` [x.size()] gets the decoded p. `residual` [x.size()] must not overlap x, scratch or wire. An element of
+/// the residual that is not finite restarts at 0, so that one bad gradient does not spoil all that follow. Returns the
+/// number of bytes written.
 /// Source: Seide et al., Interspeech 2014; Karimireddy et al., ICML 2019.
 std::size_t encode_with_feedback(const Codec&, std::span<const float> x, std::span<float> residual,
                                  std::span<float> scratch, std::byte* wire, const RandomDraw&);
 
-/// Does the work of a block's owner in a compressed exchange: it adds up encoded spans in fp32, in their order, and
-/// encodes the sum. The result has the same bits as summing whole spans. For a codec with a `layout` it works in tiles
-/// of 2 Ki elements, so that the sum stays in the L1 cache: with P spans and w bits an element on the wire, it reads
-/// P·w/8 and writes w/8 bytes of memory an element; from 32 MiB on (all spans together) it writes past the caches. For
-/// other codecs it sums whole spans through memory. It keeps scratch between calls, so only one thread may use it at a
-/// time.
+/// Does the work of the rank that owns a block in a compressed exchange: adds up encoded spans in fp32, in their order,
+/// and encodes the sum. For a codec with a `layout` it works in tiles of about 2 Ki elements, so that the sum stays in
+/// the L1 cache: with P spans and w bits an element on the wire, it reads P·w/8 and writes w/8 bytes of memory an
+/// element. If inputs and output have 32 MiB or more together, it writes by non-temporal stores. For other codecs it
+/// sums whole spans through memory; both ways give the same bits. It keeps scratch between calls, so only one thread
+/// may use it at a time.
 class Reducer {
  public:
   /// `longest`: the longest span that will be given [elements].
@@ -116,7 +118,7 @@ class Reducer {
 
  private:
   void run_tile(std::span<const std::span<const std::byte>> wires, std::size_t n, std::size_t first, std::byte* out,
-                const RandomDraw&, bool streams);
+                const RandomDraw&, bool non_temporal);
 
   const Codec& codec_;
   std::optional<WireLayout> layout_;

@@ -5,16 +5,16 @@
 
 namespace gradmeter::compression {
 
-core::BytesPerSecond exchange_speed(const core::CodecRates& v, int ranks) {
-  if (!(v.encode > 0) || !(v.decode > 0) || !(v.add > 0)) return {0};
+core::BytesPerSecond exchange_speed(const core::CodecRates& rates, int ranks) {
+  if (!(rates.encode > 0) || !(rates.decode > 0) || !(rates.add > 0)) return {0};
   const double p = ranks;
-  return {1 / ((1 + 1 / p) / v.encode + (p - 1) / p / v.add + 1 / v.decode)};
+  return {1 / ((1 + 1 / p) / rates.encode + (p - 1) / p / rates.add + 1 / rates.decode)};
 }
 
-core::BytesPerSecond crossover_link(const core::CodecRates& v, int ranks, double wire_bits, double baseline_bits) {
+core::BytesPerSecond crossover_link(const core::CodecRates& rates, int ranks, double wire_bits, double baseline_bits) {
   if (ranks < 2 || !(wire_bits < baseline_bits)) return {0};
   const double p = ranks;
-  return exchange_speed(v, ranks) * (2 * (p - 1) / p * (baseline_bits - wire_bits) / 32);
+  return exchange_speed(rates, ranks) * (2 * (p - 1) / p * (baseline_bits - wire_bits) / 32);
 }
 
 CodecEstimate estimate(const core::Machine& m, std::string_view codec, int ranks, std::size_t elements,

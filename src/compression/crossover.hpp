@@ -9,15 +9,15 @@
 
 namespace gradmeter::compression {
 
-/// V, where 1/V = (1 + 1/P)/V_q + ((P - 1)/P)/V_add + 1/V_dq: the fp32 bytes a second that pass through the whole
-/// arithmetic of a reduce-scatter and all-gather on P ranks. V_q, V_add and V_dq are the rates of encoding, of decoding
-/// and adding, and of decoding. Every rank encodes its n elements and then its block of the sum, adds up P - 1 encoded
-/// blocks of others, and decodes n elements. V is 0 where any of the rates is 0.
+/// Returns V, the rate [fp32 bytes a second] of all encoding and decoding in a reduce-scatter and all-gather on P
+/// ranks: 1/V = (1 + 1/P)/V_q + ((P - 1)/P)/V_add + 1/V_dq, where V_q, V_add and V_dq are the rates of encoding, of
+/// decoding and adding, and of decoding. Every rank encodes its n elements and then its block of the sum, adds up P - 1
+/// encoded blocks of others, and decodes n elements. V is 0 if any of the three rates is 0.
 core::BytesPerSecond exchange_speed(const core::CodecRates&, int ranks);
 
-/// The link speed below which a codec pays: 2(P-1)/P · (w0 - w)/32 · V, where w and w0 are the bits of an element on
-/// the wire with the codec and in the dense exchange (fp32: 32, bf16: 16). It is 0 where the codec never pays: with one
-/// rank, or where it does not send fewer bits. Whole exchanges are compared. Where the dense exchange overlaps the
+/// The link speed below which a codec pays: 2(P-1)/P · (w0 - w)/32 · V, where w is the bits of an element on the wire
+/// with the codec (`wire_bits`), and w0 those in the exchange without it (`baseline_bits`; fp32: 32, bf16: 16). It is 0
+/// if the codec never pays: with one rank, or if w >= w0. Whole exchanges are compared. If the exchange overlaps the
 /// backward pass, exposed times must be compared instead.
 core::BytesPerSecond crossover_link(const core::CodecRates&, int ranks, double wire_bits, double baseline_bits);
 

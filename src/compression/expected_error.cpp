@@ -38,15 +38,15 @@ double parameter(const core::ParsedName& name, const std::string& key, double fa
   return std::from_chars(text.data(), text.data() + text.size(), value).ec == std::errc{} ? value : fallback;
 }
 
-bool is(const core::ParsedName& name, const std::string& key, std::string_view value) {
+bool parameter_is(const core::ParsedName& name, const std::string& key, std::string_view value) {
   const auto found = name.parameters.find(key);
   return found != name.parameters.end() && found->second == value;
 }
 
 template <class Visit>
 void each_bucket(const core::ParsedName& name, Values x, Visit visit) {
-  const auto d = static_cast<std::size_t>(parameter(name, "bucket", 512));
-  for (std::size_t i = 0; i < x.size(); i += d) visit(x.subspan(i, std::min(d, x.size() - i)));
+  const auto bucket_size = static_cast<std::size_t>(parameter(name, "bucket", 512));
+  for (std::size_t i = 0; i < x.size(); i += bucket_size) visit(x.subspan(i, std::min(bucket_size, x.size() - i)));
 }
 
 double largest(Values x) {
@@ -58,7 +58,7 @@ double largest(Values x) {
 /// Adds up the errors of rounding to a neighbour: at random without bias, or to the nearest.
 class RoundingError {
  public:
-  explicit RoundingError(const core::ParsedName& codec) : nearest_(is(codec, "rounding", "nearest")) {}
+  explicit RoundingError(const core::ParsedName& codec) : nearest_(parameter_is(codec, "rounding", "nearest")) {}
   void add(double x, double lo, double hi) {
     const double below = x - lo, above = hi - x, mean = below * above;
     if (nearest_) {
@@ -75,95 +75,95 @@ class RoundingError {
   double mean_ = 0, variance_ = 0;
 };
 
-/// Rounding to the levels 0, N/s, 2N/s … N.
+/// Rounding to the levels 0, N/s, 2N/s … N, where N is the bucket's norm.
 ExpectedError uniform_levels(const core::ParsedName& name, Values x, double s, bool l2) {
-  RoundingError r(name);
+  RoundingError rounding(name);
   each_bucket(name, x, [&](Values bucket) {
     const double norm = l2 ? std::sqrt(squared_norm(bucket)) : largest(bucket);
     if (norm == 0) return;
     for (const float v : bucket) {
       const double place = std::fabs(static_cast<double>(v)) * s / norm, floor = std::min(std::floor(place), s - 1);
-      r.add(place * norm / s, floor * norm / s, (floor + 1) * norm / s);
+      rounding.add(place * norm / s, floor * norm / s, (floor + 1) * norm / s);
     }
   });
-  return r.result();
+  return rounding.result();
 }
 
 ExpectedError qsgd(const core::ParsedName& name, Values x) {
   const double bits = name.base.back() - '0';
-  return uniform_levels(name, x, std::exp2(bits - 1) - 1, is(name, "norm", "l2"));
+  return uniform_levels(name, x, std::exp2(bits - 1) - 1, parameter_is(name, "norm", "l2"));
 }
 
 ExpectedError qsgd_elias(const core::ParsedName& name, Values x) {
-  return uniform_levels(name, x, parameter(name, "levels", 4), !is(name, "norm", "max"));
+  return uniform_levels(name, x, parameter(name, "levels", 4), !parameter_is(name, "norm", "max"));
 }
 
 ExpectedError one_stochastic_bit(const core::ParsedName& name, Values x) {
-  RoundingError r(name);
+  RoundingError rounding(name);
   each_bucket(name, x, [&](Values bucket) {
     const double norm = largest(bucket);
-    for (const float v : bucket) r.add(v, -norm, norm);
+    for (const float v : bucket) rounding.add(v, -norm, norm);
   });
-  return r.result();
+  return rounding.result();
 }
 
-/// Values beyond the clip, which is so many root mean squares, become it: a bias that is not drawn.
+/// Magnitudes above the limit, `clip` root mean squares, are cut to it. What is cut off is a bias, equal in all draws.
 ExpectedError terngrad(const core::ParsedName& name, Values x) {
   const double clip = parameter(name, "clip", 0), most = largest(x);
   const double limit = clip * std::sqrt(squared_norm(x) / std::max(1.0, static_cast<double>(x.size())));
   const double scale = clip > 0 ? std::min(most, limit) : most;
-  RoundingError r(name);
+  RoundingError rounding(name);
   double bias = 0;
   for (const float v : x) {
-    const double a = std::fabs(static_cast<double>(v)), beyond = std::max(a - scale, 0.0);
-    r.add(std::min(a, scale), 0, scale);
+    const double magnitude = std::fabs(static_cast<double>(v)), beyond = std::max(magnitude - scale, 0.0);
+    rounding.add(std::min(magnitude, scale), 0, scale);
     bias += beyond * beyond;
   }
-  ExpectedError out = r.result();
+  ExpectedError out = rounding.result();
   out.mean += bias;
   return out;
 }
 
-/// Rounding to 0 and to powers of two down to 2^(E - 126), E = ceil(log2 of the bucket's largest).
+/// Rounding to 0 and to powers of two down to 2^(E - 126), where E = ceil(log2 of the bucket's largest |x|).
 ExpectedError natural(const core::ParsedName& name, Values x) {
-  RoundingError r(name);
+  RoundingError rounding(name);
   each_bucket(name, x, [&](Values bucket) {
     const double most = largest(bucket);
     if (most == 0) return;
     const double least = std::exp2(std::ceil(std::log2(most)) - 126);
     for (const float v : bucket) {
-      const double a = std::fabs(static_cast<double>(v));
-      const double lo = a < least ? 0 : std::exp2(std::floor(std::log2(a)));
-      r.add(a, lo, a < least ? least : 2 * lo);
+      const double magnitude = std::fabs(static_cast<double>(v));
+      const double lo = magnitude < least ? 0 : std::exp2(std::floor(std::log2(magnitude)));
+      rounding.add(magnitude, lo, magnitude < least ? least : 2 * lo);
     }
   });
-  return r.result();
+  return rounding.result();
 }
 
-/// Rounding to 0, N·2⁻⁶ … N/2, N.
+/// Rounding to 0, N·2⁻⁶ … N/2, N, where N is the bucket's largest |x|.
 ExpectedError logarithmic(const core::ParsedName& name, Values x) {
-  RoundingError r(name);
+  RoundingError rounding(name);
   each_bucket(name, x, [&](Values bucket) {
     const double most = largest(bucket);
     if (most == 0) return;
     for (const float v : bucket) {
-      const double a = std::fabs(static_cast<double>(v));
+      const double magnitude = std::fabs(static_cast<double>(v));
       double hi = most;
-      while (hi > most / 64 && hi / 2 >= a) hi /= 2;
-      r.add(a, hi > most / 64 ? hi / 2 : 0, hi);
+      while (hi > most / 64 && hi / 2 >= magnitude) hi /= 2;
+      rounding.add(magnitude, hi > most / 64 ? hi / 2 : 0, hi);
     }
   });
-  return r.result();
+  return rounding.result();
 }
 
-/// The loss is the energy that a mean leaves: Σx² - (Σ|x|)²/n of the n elements that share it.
+/// The error of replacing n elements by their mean magnitude with their signs: Σx² - (Σ|x|)²/n.
 ExpectedError sign_times_mean(const core::ParsedName& name, Values x) {
-  const bool two = is(name, "means", "two") || is(name, "means", "2");
+  const bool has_two_means = parameter_is(name, "means", "two") || parameter_is(name, "means", "2");
   double error = 0;
   each_bucket(name, x, [&](Values bucket) {
     double sum[2] = {0, 0}, count[2] = {0, 0};
     for (const float v : bucket) {
-      const int side = two && v < 0 ? 1 : 0;
+      const int side = has_two_means && v < 0 ? 1 : 0;
       sum[side] += std::fabs(static_cast<double>(v));
       ++count[side];
     }
@@ -185,15 +185,15 @@ ExpectedError tail_energy(const core::ParsedName& name, Values x) {
   return {squared_norm({tail, magnitudes.end()}), 0, false};
 }
 
-/// Each element is off by half the distance of neighbours at most: relative in the normal range, absolute below it.
-/// `top`: what the bucket's largest is scaled to; 0: nothing is scaled.
+/// The error of an element is at most half the distance between neighbouring numbers of the format: `relative`·|x| in
+/// the normal range, `absolute` below it. `top`: the number that the bucket's largest |x| is scaled to; 0: no scaling.
 ExpectedError cast(const core::ParsedName& name, Values x, double relative, double absolute, double top) {
   double bound = 0;
   each_bucket(name, x, [&](Values bucket) {
     const double scaled = top > 0 ? absolute * largest(bucket) / top : absolute;
     for (const float v : bucket) {
-      const double most = std::max(relative * std::fabs(static_cast<double>(v)), scaled);
-      bound += most * most;
+      const double largest_error = std::max(relative * std::fabs(static_cast<double>(v)), scaled);
+      bound += largest_error * largest_error;
     }
   });
   return {bound, 0, true};
@@ -204,7 +204,7 @@ ExpectedError fp16(const core::ParsedName& name, Values x) { return cast(name, x
 ExpectedError fp8_e4m3(const core::ParsedName& name, Values x) { return cast(name, x, 0x1p-4, 0x1p-10, 448); }
 ExpectedError fp8_e5m2(const core::ParsedName& name, Values x) { return cast(name, x, 0x1p-3, 0x1p-17, 57344); }
 
-/// The codecs that have an identity. The others consist of collectives.
+/// The codecs whose error has a formula. The others consist of collectives.
 using Rule = ExpectedError (*)(const core::ParsedName&, Values);
 constexpr std::array<std::pair<std::string_view, Rule>, 14> rules{{{"bf16", bf16},
                                                                    {"fp16", fp16},
@@ -236,7 +236,7 @@ Arrives arrives(const core::ParsedName& codec) {
   if (codec.base == "randomk") return Arrives::chosen;
   if (codec.base == "powersgd") return Arrives::projected;
   const bool drawn = std::ranges::find(deterministic, codec.base) == deterministic.end();
-  return drawn && !is(codec, "rounding", "nearest") ? Arrives::all : Arrives::encoded;
+  return drawn && !parameter_is(codec, "rounding", "nearest") ? Arrives::all : Arrives::encoded;
 }
 
 bool agrees(const ExpectedError& e, double measured, std::size_t draws) {

@@ -25,8 +25,8 @@ struct ExpectedError {
 /// formula for this codec, or if x is not finite.
 /// A stochastic codec rounds each element x without bias to one of its two neighbours lo <= x <= hi. Its squared error
 /// has the mean (x - lo)(hi - x) and the variance (x - lo)(hi - x)(lo + hi - 2x)². With rounding=nearest, the squared
-/// error is the squared distance to the nearer neighbour. For casts the largest rounding error of the format gives an
-/// upper bound. The error of other codecs follows from their rule.
+/// error is the squared distance to the nearer neighbour. For casts and fp8 the largest rounding error of the format
+/// gives an upper bound. The error of other codecs follows from their rule.
 /// Cost: O(n), in double. Source: Alistarh et al., NIPS 2017 (QSGD); Wen et al., NIPS 2017 (TernGrad); Horváth et al.,
 /// 2019 (natural); Karimireddy et al., ICML 2019 (sign).
 std::optional<ExpectedError> expected_error(const core::ParsedName& codec, std::span<const float> x);
@@ -43,8 +43,8 @@ enum class Arrives : std::uint8_t {
 Arrives arrives(const core::ParsedName& codec);
 
 /// True if the mean error measured over `draws` encodings agrees with the prediction. It may differ from a predicted
-/// mean by six standard deviations of such a mean plus 0.1 %, and may exceed a bound by 0.1 %. The 0.1 % allow for
-/// draws of few bits and for sums in fp32.
+/// mean by six standard deviations of a mean of `draws` errors plus 0.1 %, and may exceed a bound by 0.1 %. The 0.1 %
+/// allow for draws of few bits and for sums in fp32.
 bool agrees(const ExpectedError&, double measured, std::size_t draws);
 
 }  // namespace gradmeter::compression

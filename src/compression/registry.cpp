@@ -161,7 +161,7 @@ core::ParsedName defaults_of(const CodecInfo& row) {
   return out;
 }
 
-core::ParsedName overlaid(const CodecInfo& row, const core::ParsedName& given) {
+core::ParsedName with_defaults(const CodecInfo& row, const core::ParsedName& given) {
   core::ParsedName out = defaults_of(row);
   if (!given.bare.empty()) {
     throw core::UsageError(fmt::format("codec {} takes no '{}'; parameters are key=value", row.name, given.bare));
@@ -181,11 +181,11 @@ std::string short_name(const CodecInfo& row, core::ParsedName parsed) {
   return parsed.canonical();
 }
 
-CodecChoicePtr chosen(const CodecInfo& row, const core::ParsedName& given) {
+CodecChoicePtr make_choice(const CodecInfo& row, const core::ParsedName& given) {
   static constexpr std::array<std::string_view, 2> switches{"off", "on"};
   CodecChoice c;
   c.info = &row;
-  c.parsed = overlaid(row, given);
+  c.parsed = with_defaults(row, given);
   c.name = c.parsed.canonical();
   c.label = short_name(row, c.parsed);
   c.feedback = one_of(c.parsed, "ef", switches) == 1;
@@ -213,7 +213,7 @@ CodecChoicePtr find_codec(std::string_view text) {
   const core::ParsedName parsed = core::parse_name(text);
   std::vector<std::string> names{"none"};
   for (const auto& row : table) {
-    if (row.name == parsed.base) return chosen(row, parsed);
+    if (row.name == parsed.base) return make_choice(row, parsed);
     names.emplace_back(row.name);
   }
   if (parsed.base != "none" && parsed.base != "fp32") core::refuse_unknown("codec", parsed.base, names);
@@ -261,7 +261,7 @@ std::size_t whole_number(const core::ParsedName& name, std::string_view paramete
   const std::string& text = text_of(name, parameter);
   std::size_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  // Written back, it must be the same text: names that mean the same must be equal.
+  // Only one text of each number is allowed, since names that mean the same must be equal.
   if (error != std::errc{} || fmt::format("{}", value) != text || value < least || value > most) {
     throw core::UsageError(fmt::format("codec {} takes whole numbers from {} to {} as {}, not '{}'", name.base, least,
                                        most, parameter, text));

@@ -16,17 +16,18 @@ using CodecPtr = std::shared_ptr<const Codec>;
 
 /// How gradients with this encoding are exchanged.
 enum class Exchange : std::uint8_t {
-  /// by any schedule in which each block's sum is completed by a single rank; by `direct` unless the user names an
-  /// algorithm
+  /// by any schedule in which each block's sum is completed by a single rank; by the algorithm `direct` unless the user
+  /// names another one
   schedule,
   gather,     ///< by an all-gather: every rank gets every encoded tensor and adds them up in rank order
   shared_sum  ///< by any all-reduce, also a vendor's, because encodings can be added up without decoding them
 };
 
-/// One row of the table. `parameters`: those that may follow the colon, with their defaults ("bucket=512,norm=max").
+/// One row of the table. `parameters`: what may follow the colon in a name, with the defaults ("bucket=512,norm=max").
 /// Every codec has two more: ef=on|off (error feedback), whose default is `feedback`, and min=N: tensors of fewer
-/// elements are sent without the codec. `make` gets a name with every parameter written out, and refuses values that
-/// are not allowed. If a codec consists of collectives (allreduce/coded), `make` is null and `check` refuses values.
+/// elements are sent without the codec. `wire_text`: a formula of the bits an element takes on the wire. `rule`: how
+/// elements are encoded, in words. `make` gets a name with every parameter written out, and refuses values that are not
+/// allowed. If a codec consists of collectives (allreduce/coded), `make` is null and `check` refuses values.
 struct CodecInfo {
   std::string_view name = {}, parameters = {}, wire_text = {}, rule = {}, source = {};
   Exchange exchange = Exchange::schedule;

@@ -27,10 +27,10 @@ static_assert(std::endian::native == std::endian::little, "values are written as
 
 constexpr std::string_view magic = "GMGRAD1\n";
 constexpr std::size_t longest_head = std::size_t{1} << 20;  // a thousand tensors take about 100 KiB
-/// More than any memory holds, and far from where sizes in bytes would wrap.
+/// More than any memory holds, and few enough that sizes in bytes do not overflow.
 constexpr std::size_t most_elements = std::size_t{1} << 40;
 
-std::size_t whole(const Json& object, const char* key) {
+std::size_t whole_number_at(const Json& object, const char* key) {
   const auto found = object.find(key);
   if (found == object.end() || !found->is_number_unsigned()) {
     throw UsageError(fmt::format("its head has no whole number '{}'", key));
@@ -38,26 +38,26 @@ std::size_t whole(const Json& object, const char* key) {
   return found->get<std::size_t>();
 }
 
-std::string text(const Json& object, const char* key) {
+std::string text_at(const Json& object, const char* key) {
   const auto found = object.find(key);
   if (found == object.end() || !found->is_string()) throw UsageError(fmt::format("its head has no text '{}'", key));
   return found->get<std::string>();
 }
 
-const Json& list(const Json& object, const char* key) {
+const Json& list_at(const Json& object, const char* key) {
   const auto found = object.find(key);
   if (found == object.end() || !found->is_array()) throw UsageError(fmt::format("its head has no list '{}'", key));
   return *found;
 }
 
-GradientTensor read_tensor(const Json& json, std::size_t before, std::size_t elements) {
+GradientTensor read_tensor(const Json& json, std::size_t previous_end, std::size_t elements) {
   if (!json.is_object()) throw UsageError("a tensor of its head is not an object");
   GradientTensor t;
-  t.name = text(json, "name");
-  t.offset = whole(json, "offset");
-  t.count = whole(json, "count");
+  t.name = text_at(json, "name");
+  t.offset = whole_number_at(json, "offset");
+  t.count = whole_number_at(json, "count");
   std::size_t product = 1;
-  for (const Json& extent : list(json, "shape")) {
+  for (const Json& extent : list_at(json, "shape")) {
     if (!extent.is_number_unsigned()) throw UsageError("a tensor's shape is not made of whole numbers");
     const auto size = extent.get<std::size_t>();
     if (size > 0 && product > most_elements / size) {  // the product itself could wrap
@@ -67,23 +67,23 @@ GradientTensor read_tensor(const Json& json, std::size_t before, std::size_t ele
     t.shape.push_back(size);
   }
   if (product != t.count) throw UsageError("a tensor's shape and count differ");
-  if (t.offset < before) throw UsageError("its tensors do not follow one another");
+  if (t.offset < previous_end) throw UsageError("its tensors do not follow one another");
   if (t.offset > elements || t.count > elements - t.offset) throw UsageError("a tensor lies beyond its values");
   return t;
 }
 
-/// Reads all but the values; returns how many there are.
+/// Reads everything except the values; returns the number of values.
 std::size_t read_head(std::string_view line, RecordedGradient& out) {
   const Json json = core::try_parse_json(line).value_or(nullptr);
   if (!json.is_object()) throw UsageError("its head is not an object of JSON");
   // The members are set one by one, since GCC 12 frees the members of a braced list twice where a later one throws.
-  out.model = text(json, "model");
-  out.step = whole(json, "step");
-  const std::size_t elements = whole(json, "elements");
+  out.model = text_at(json, "model");
+  out.step = whole_number_at(json, "step");
+  const std::size_t elements = whole_number_at(json, "elements");
   if (elements == 0) throw UsageError("holds no values");
   if (elements > most_elements) throw UsageError("its head has more elements than can be");
   std::size_t end = 0;
-  for (const Json& t : list(json, "tensors")) {
+  for (const Json& t : list_at(json, "tensors")) {
     const auto& read = out.tensors.emplace_back(read_tensor(t, end, elements));
     end = read.offset + read.count;
   }
@@ -160,7 +160,7 @@ void write_gradient(const fs::path& path, const RecordedGradient& head, std::spa
 namespace {
 
 constexpr std::size_t table_size = std::size_t{1} << 16;
-constexpr std::uint64_t everything = std::uint64_t{1} << 32;
+constexpr std::uint64_t whole_share = std::uint64_t{1} << 32;
 constexpr std::uint64_t table_seed = 0x67726164;  // any; the tables are the same for every seed of a gradient
 
 std::vector<float> gaussian_table() {
@@ -197,7 +197,7 @@ double density_of(core::ParsedName& name) {
 
 }  // namespace
 
-TestGradient::TestGradient(std::string_view text) : nonzero_share_(everything) {
+TestGradient::TestGradient(std::string_view text) : nonzero_share_(whole_share) {
   constexpr std::string_view file = "file:";
   if (text.starts_with(file)) {
     recorded_ = std::make_shared<RecordedGradient>(read_gradient(std::string(text.substr(file.size()))));
@@ -215,7 +215,7 @@ TestGradient::TestGradient(std::string_view text) : nonzero_share_(everything) {
                                        text.substr(std::min(text.size(), parsed.base.size() + 1))));
   }
   if (sparse)
-    nonzero_share_ = static_cast<std::uint64_t>(std::llround(density_of(parsed) * static_cast<double>(everything)));
+    nonzero_share_ = static_cast<std::uint64_t>(std::llround(density_of(parsed) * static_cast<double>(whole_share)));
   table_ = parsed.base == "laplace" ? laplace_table() : gaussian_table();
   name_ = parsed.canonical();
 }

@@ -10,7 +10,7 @@
 namespace gradmeter::core {
 namespace {
 
-/// Reads all of `text` as a number. False when there is more text, or no number.
+/// Reads all of `text` as a number. False: it is not a number, or there is more text behind the number.
 template <class Number>
 bool reads(const std::string& text, Number& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -21,7 +21,7 @@ std::string_view without_return(std::string_view line) {
   return !line.empty() && line.back() == '\r' ? line.substr(0, line.size() - 1) : line;
 }
 
-/// Errors: CsvFault for a quote that does not end or has text behind it.
+/// The values of a line. Errors: CsvFault for a quote that does not end, or has text behind it.
 std::vector<CsvCell> csv_cells(std::string_view line) {
   std::vector<CsvCell> out;
   for (std::size_t at = 0;;) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads CSV: first a line with the names of the columns, then one line for each row. Lines that begin with # are
-// comments. Values may be quoted; "" then stands for a quote. Errors name line and column.
+// comments. Values may be quoted; "" then stands for a quote. Messages about faults name line and column.
 #pragma once
 #include <functional>
 #include <map>
@@ -11,13 +11,14 @@
 
 namespace gradmeter::core {
 
-/// A value, and the byte of its line at which it begins, counted from 1.
+/// A value, and its column: the byte of its line at which it begins, counted from 1.
 struct CsvCell {
   std::string text;
   std::size_t column = 1;
 };
 
-/// The fault of a row, and the byte of its line at which it is. read_csv catches it.
+/// What is wrong with a row, and at which byte of its line. Thrown by CsvRow and by read_csv's callbacks; read_csv
+/// catches it.
 struct CsvFault {
   std::size_t column;
   std::string what;
@@ -28,7 +29,7 @@ class CsvRow {
  public:
   CsvRow(const std::vector<std::string>& names, const std::vector<CsvCell>& cells);
 
-  /// A whole number from `least` to 2^40. If the table has no such column, the fallback is returned, if there is one.
+  /// A whole number from `least` to 2^40. If the table has no such column: the fallback; without one, a CsvFault.
   std::size_t count(const char* name, std::size_t least, std::optional<std::size_t> fallback = {}) const;
   /// Whole numbers joined by x, "3x224x224": each at least `least`, their product at most 2^40. Empty if the cell is
   /// empty or "-", or if the column is missing.

@@ -117,7 +117,7 @@ constexpr const SmallFormat& small_format(Element e) {
 /// infinities become too; used by codecs with a scale.
 enum class Overflow { honest, saturate };
 
-/// Converts exactly. Of a NaN only the sign is kept.
+/// Converts exactly; a NaN becomes the quiet NaN with the same sign.
 GRADMETER_HOST_DEVICE constexpr float to_float(SmallFormat f, std::uint16_t code) {
   const bool negative = code & f.sign();
   const auto magnitude = static_cast<std::uint32_t>(code & (f.sign() - 1u));
@@ -136,7 +136,7 @@ GRADMETER_HOST_DEVICE constexpr float to_float(SmallFormat f, std::uint16_t code
   return negative ? -value : value;
 }
 
-/// Rounds once, to nearest, ties to even, also to subnormals. A NaN becomes `f.nan()`.
+/// Rounds once, to nearest, ties to even; small numbers become subnormals. A NaN becomes `f.nan()`.
 GRADMETER_HOST_DEVICE constexpr std::uint16_t from_double(SmallFormat f, double value,
                                                           Overflow overflow = Overflow::honest) {
   const auto bits = bits_as<std::uint64_t>(value);
@@ -167,15 +167,16 @@ GRADMETER_HOST_DEVICE constexpr std::uint16_t from_float(SmallFormat f, float va
 
 // from_float in 32-bit arithmetic, for a format known at compile time. GPUs have few 64-bit units.
 
-/// The code of a positive float (not NaN) that is given by its bits. If the number is too large for the format, the
-/// result is above `f.largest()`.
+/// The code of a non-negative fp32 number (not NaN), which is given by its bits. If the number is too large for the
+/// format, the result is above `f.largest()`.
 template <SmallFormat f>
 GRADMETER_HOST_DEVICE constexpr std::uint32_t rounded_magnitude(std::uint32_t bits) {
   constexpr int cut = 23 - f.mantissa_bits, lowest = 1 - f.bias() + 127;  // exponents with fp32's bias
   constexpr std::uint32_t below_half = (1u << (cut - 1)) - 1, rebase = static_cast<std::uint32_t>(lowest - 1) << 23;
   if (lowest > 1 && bits < static_cast<std::uint32_t>(lowest) << 23) {
-    // The format's subnormals lie as far apart as the floats from the number `from` on. Adding `from` therefore rounds
-    // to a multiple of this distance. The difference to the bits of `from` is that multiple, which is the code.
+    // The distance between the format's subnormals is that between fp32 numbers just above `from`. So adding `from`
+    // rounds to a multiple of this distance. That multiple, which is the code, is the difference of the sum's bits and
+    // the bits of `from`.
     constexpr std::uint32_t from = static_cast<std::uint32_t>(lowest + cut) << 23;
     return bits_as<std::uint32_t>(bits_as<float>(bits) + bits_as<float>(from)) - from;
   }

@@ -28,7 +28,7 @@ void note_failed_release(const char* library, const char* call, const char* reas
           "last rows, run it again\n",
           library, call, reason);
   } catch (const std::exception&) {
-    std::fputs("gradmeter: a call failed in the end\n", stderr);  // there is no memory for more
+    std::fputs("gradmeter: a call failed in the end\n", stderr);  // there is not enough memory for the full message
   }
 }
 

@@ -29,8 +29,8 @@ class BackendError : public std::runtime_error {
   std::string library_;
 };
 
-/// A kernel or a library has failed on a GPU, and the GPU now answers no call any more. So no other point can be
-/// measured there. The message is one line that says what was under way.
+/// A kernel or a library has failed on a GPU, and now every call to the GPU fails, so no further point can be measured
+/// there. The message is one line that says what the GPU was doing.
 class LostGpu : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -40,10 +40,10 @@ class LostGpu : public std::runtime_error {
 /// operation failed. The first report in a process prints a line on stderr and sets `has_failed_release`. While an
 /// exception propagates, nothing is reported, since the exception will be.
 void note_failed_release(const char* library, const char* call, const char* reason) noexcept;
-/// If true, the program ends with ExitCode::backend.
+/// True if `note_failed_release` has reported something; the program then ends with ExitCode::backend.
 bool has_failed_release() noexcept;
 
-/// Something that the user asked for does not exist on this machine. All ranks throw it alike, so that the job ends in
+/// Something that the user asked for does not exist on this machine. All ranks throw the same, so that the job ends in
 /// an orderly way.
 class Unavailable : public std::runtime_error {
  public:

@@ -11,8 +11,8 @@
 
 namespace gradmeter::core {
 
-/// std::min and std::max by value: a reference to a constant of the host would need its address, which device code
-/// does not have. If one argument is NaN, the first argument is returned.
+/// std::min and std::max by value. By reference, they would need the address of a host constant, which device code does
+/// not have. If one argument is NaN, the first argument is returned.
 template <class T>
 GRADMETER_HOST_DEVICE constexpr T lesser(T a, T b) {
   return b < a ? b : a;

@@ -13,7 +13,7 @@
 namespace gradmeter::core {
 namespace {
 
-/// The stream that draws for one message.
+/// The stream of random draws for one message.
 Random draws_of(std::uint64_t seed, const MessagePlace& m) {
   const std::uint64_t pair = std::uint64_t{m.from} << 32 | m.to;
   return {seed, random_bits(pair, m.channel, m.number)};
@@ -22,10 +22,10 @@ Random draws_of(std::uint64_t seed, const MessagePlace& m) {
 }  // namespace
 
 int MessageFaults::Drop::losses(const MessagePlace& m) const {
-  constexpr int most = 30;
+  constexpr int most_losses = 30;
   const Random draws = draws_of(seed, m);
   int n = 0;
-  while (n < most && draws.uniform(static_cast<std::uint64_t>(n)) < probability) ++n;
+  while (n < most_losses && draws.uniform(static_cast<std::uint64_t>(n)) < probability) ++n;
   return n;
 }
 
@@ -33,43 +33,45 @@ double MessageFaults::extra_s(const MessagePlace& m) const {
   double out = 0;
   if (drop) out += drop->timeout_s * (std::ldexp(1.0, drop->losses(m)) - 1);
   if (delay) {
-    constexpr std::uint64_t apart = 1u << 20;  // keeps apart from the draws of losses, which may have the same seed
-    out += delay->time_s + delay->jitter_s * (2 * draws_of(delay->seed, m).uniform(apart) - 1);
+    // A draw that `losses`, which may have the same seed, does not use.
+    constexpr std::uint64_t draw_of_delay = 1u << 20;
+    out += delay->time_s + delay->jitter_s * (2 * draws_of(delay->seed, m).uniform(draw_of_delay) - 1);
   }
   return out;
 }
 
 double MessageFaults::handed_on_s(const MessagePlace& m, double arrival_s) const {
-  const double t = arrival_s + extra_s(m);
-  const bool concerned = cut && (static_cast<int>(m.from) == cut->rank || static_cast<int>(m.to) == cut->rank);
-  return concerned && t >= cut->at_s && t < cut->at_s + cut->for_s ? cut->at_s + cut->for_s : t;
+  const double delivery_s = arrival_s + extra_s(m);
+  const bool is_on_link = cut && (static_cast<int>(m.from) == cut->rank || static_cast<int>(m.to) == cut->rank);
+  return is_on_link && delivery_s >= cut->at_s && delivery_s < cut->at_s + cut->for_s ? cut->at_s + cut->for_s
+                                                                                      : delivery_s;
 }
 
 namespace {
 
-constexpr std::string_view kind = "--inject";
+constexpr std::string_view option = "--inject";
 constexpr std::uint64_t most_ranks = std::uint64_t{1} << 30;
 
 int rank_of(const ParsedName& n) { return static_cast<int>(count_parameter(n, "rank", {0, most_ranks})); }
 
 Injection::Slow read_slow(const ParsedName& given) {
-  const auto n = with_defaults(kind, "slow", "rank=0,factor=2,after=0,for=0", given);
+  const auto n = with_defaults(option, "slow", "rank=0,factor=2,after=0,for=0", given);
   constexpr double longest_s = 1e9;
   Injection::Slow slow{.rank = rank_of(n),
                        .factor = number_parameter(n, "factor", {1, 1000}),
                        .after_s = number_parameter(n, "after", {0, longest_s})};
-  if (const double lasts = number_parameter(n, "for", {0, longest_s}); lasts > 0) slow.for_s = lasts;
+  if (const double duration_s = number_parameter(n, "for", {0, longest_s}); duration_s > 0) slow.for_s = duration_s;
   return slow;
 }
 
-/// Reads flip or omit.
+/// Reads the parameters of flip or omit.
 Injection::FromCall read_from_call(const ParsedName& given) {
-  const auto n = with_defaults(kind, given.base, "rank=0,call=0", given);
+  const auto n = with_defaults(option, given.base, "rank=0,call=0", given);
   return {.rank = rank_of(n), .call = count_parameter(n, "call", {0, UINT64_MAX})};
 }
 
 Injection::Drift read_drift(const ParsedName& given) {
-  const auto n = with_defaults(kind, "drift", "rank=last,ppm=20", given);
+  const auto n = with_defaults(option, "drift", "rank=last,ppm=20", given);
   Injection::Drift d{.rank = {}, .ppm = number_parameter(n, "ppm", {-100'000, 100'000})};
   if (n.parameters.at("rank") != "last") d.rank = rank_of(n);
   return d;
@@ -77,7 +79,7 @@ Injection::Drift read_drift(const ParsedName& given) {
 
 double seconds_of(const ParsedName& n, const char* key) { return parse_duration(n.parameters.at(key)).value; }
 
-/// A text that parse_duration reads, to the nanosecond.
+/// The duration, to the nanosecond, as text that parse_duration reads; "forever" for infinity.
 std::string duration_text(double seconds) {
   if (std::isinf(seconds)) return "forever";
   const double us = std::round(seconds * 1e9) / 1e3;
@@ -86,14 +88,14 @@ std::string duration_text(double seconds) {
 }
 
 MessageFaults::Drop read_drop(const ParsedName& given) {
-  const auto n = with_defaults(kind, "drop", "p=0.01,seed=1,timeout=200ms", given);
+  const auto n = with_defaults(option, "drop", "p=0.01,seed=1,timeout=200ms", given);
   return {.probability = number_parameter(n, "p", {0, 1}),
           .timeout_s = seconds_of(n, "timeout"),
           .seed = count_parameter(n, "seed", {0, UINT64_MAX})};
 }
 
 MessageFaults::Delay read_delay(const ParsedName& given) {
-  const auto n = with_defaults(kind, "delay", "time=1ms,jitter=0s,seed=1", given);
+  const auto n = with_defaults(option, "delay", "time=1ms,jitter=0s,seed=1", given);
   const MessageFaults::Delay d{.time_s = seconds_of(n, "time"),
                                .jitter_s = seconds_of(n, "jitter"),
                                .seed = count_parameter(n, "seed", {0, UINT64_MAX})};
@@ -102,16 +104,16 @@ MessageFaults::Delay read_delay(const ParsedName& given) {
 }
 
 MessageFaults::Cut read_cut(const ParsedName& given) {
-  const auto n = with_defaults(kind, "cut", "rank=0,at=0s,for=forever", given);
+  const auto n = with_defaults(option, "cut", "rank=0,at=0s,for=forever", given);
   MessageFaults::Cut c{.rank = rank_of(n), .at_s = seconds_of(n, "at")};
   if (n.parameters.at("for") != "forever") c.for_s = seconds_of(n, "for");
   return c;
 }
 
 template <class Fault, class Read>
-void take(std::optional<Fault>& place, const ParsedName& given, Read read) {
-  if (place) throw UsageError(fmt::format("--inject has {} twice: give each kind once", given.base));
-  place = read(given);
+void take(std::optional<Fault>& slot, const ParsedName& given, Read read) {
+  if (slot) throw UsageError(fmt::format("--inject has {} twice: give each kind once", given.base));
+  slot = read(given);
 }
 
 std::string slow_text(const Injection::Slow& s) {
@@ -130,7 +132,7 @@ void check_rank(std::string_view name, int rank, int ranks) {
 
 std::string Injection::text() const {
   std::string out;
-  const auto add = [&](const std::string& one) { out += (out.empty() ? "" : ",") + one; };
+  const auto add = [&](const std::string& fault) { out += (out.empty() ? "" : ",") + fault; };
   if (slow) add(slow_text(*slow));
   if (flip) add(fmt::format("flip:call={},rank={}", flip->call, flip->rank));
   if (omit) add(fmt::format("omit:call={},rank={}", omit->call, omit->rank));
@@ -181,7 +183,7 @@ Injection parse_injection(std::string_view list) {
       take(out.drift, parsed, read_drift);
     } else {
       const std::array<std::string, 7> kinds{"cut", "delay", "drift", "drop", "flip", "omit", "slow"};
-      refuse_unknown(kind, parsed.base, kinds);
+      refuse_unknown(option, parsed.base, kinds);
     }
   }
   return out;

@@ -50,8 +50,8 @@ struct MessageFaults {
   bool any() const { return drop || delay || cut; }
   /// The extra time that drop and delay add to this message [s].
   double extra_s(const MessagePlace&) const;
-  /// The time at which this message is delivered; infinity: never. Without faults it would be `arrival_s`. Both are in
-  /// seconds since the ranks were connected.
+  /// The time at which this message is delivered, if it would arrive at `arrival_s` without faults; infinity: never.
+  /// Both in seconds since the ranks were connected.
   double handed_on_s(const MessagePlace&, double arrival_s) const;
 };
 
@@ -82,8 +82,8 @@ struct Injection {
     int rank_of(int ranks) const { return rank.value_or(ranks - 1); }
   };
   std::optional<Slow> slow;
-  /// From that call on, one element is wrong in what each call gives this rank: a collective's result, or a received
-  /// message. Of messages through a port, those that this rank posts are wrong instead.
+  /// From that call on, one element is wrong in the data that each call gives this rank: a collective's result, or a
+  /// received message. (Messages through a port are wrong if this rank posts them, not if it receives them.)
   std::optional<FromCall> flip;
   /// From that call on, the rank contributes zeros to all-reduces and reduce-scatters, so all ranks agree on a wrong
   /// sum. Here `call` counts only all-reduces and reduce-scatters.
@@ -92,16 +92,16 @@ struct Injection {
   MessageFaults messages;
 
   bool any() const { return slow || flip || omit || drift || messages.any(); }
-  /// Canonical text, for the factor `inject` of result rows; empty if nothing is injected.
+  /// The faults as canonical text, for the factor `inject` of result rows; empty: nothing is injected.
   std::string text() const;
   /// Errors: UsageError if a fault names a rank that a world of this size does not have.
   void check_ranks(int ranks) const;
-  /// Errors: UsageError if a rank is to be slow for a part of the run only, which is possible in a soak only.
+  /// Errors: UsageError if a rank is slow for a part of the run only; only a soak allows that.
   void check_lasting() const;
 };
 
-/// Reads a list of faults such as "slow:rank=1,factor=2,flip:call=40". A fault that is named without parameters has
-/// these: slow:factor=2,rank=0 (in a soak also after=0,for=0 [s]; by convention, for=0 means until the end);
+/// Reads a list of faults such as "slow:rank=1,factor=2,flip:call=40". Parameters that are left out have these values:
+/// slow:factor=2,rank=0 (in a soak also after=0,for=0 [s]; by convention, for=0 means until the end);
 /// flip:call=0,rank=0; omit:call=0,rank=0; drift:ppm=20,rank=last; drop:p=0.01,seed=1,timeout=200ms;
 /// delay:jitter=0s,seed=1,time=1ms; cut:at=0s,for=forever,rank=0. Errors: UsageError, one line.
 Injection parse_injection(std::string_view list);

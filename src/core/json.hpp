@@ -10,14 +10,14 @@
 namespace gradmeter::core {
 using Json = nlohmann::ordered_json;
 
-// Texts are read and written by these: a source that has the library's own parser and writer compiled takes 1.2 to
-// 1.6 s longer.
+// Use these functions to read and write text: a source that uses the library's own parser or writer takes 1.2 to 1.6 s
+// longer to compile.
 
-/// One line, or lines indented by so many spaces a level. Bytes that are not UTF-8, which names of hosts and files may
-/// have, become U+FFFD.
+/// JSON text on one line; with `indent` >= 0, on lines indented by that many spaces for each level. Bytes that are not
+/// UTF-8, which names of hosts and files may have, become U+FFFD.
 std::string json_text(const Json& json, int indent = -1);
-/// Throws Json::parse_error.
+/// Errors: Json::parse_error.
 Json parse_json(std::string_view text);
-/// Nothing: the text is no JSON.
+/// Empty: the text is not JSON.
 std::optional<Json> try_parse_json(std::string_view text);
 }  // namespace gradmeter::core

@@ -27,7 +27,7 @@ double Link::group_bytes_per_s(std::uint32_t ranks) const {
 }
 
 double DeviceProfile::peak(std::string_view precision) const {
-  const auto asks = [&](std::initializer_list<std::string_view> words) {
+  const auto is_named = [&](std::initializer_list<std::string_view> words) {
     return std::any_of(words.begin(), words.end(), [&](auto w) { return precision.find(w) != std::string_view::npos; });
   };
   const auto first_of = [&](std::initializer_list<std::string_view> names) {
@@ -35,11 +35,11 @@ double DeviceProfile::peak(std::string_view precision) const {
       if (const auto at = peaks.find(wanted); at != peaks.end() && at->second > 0) return at->second;
     return 0.0;
   };
-  if (asks({"fp4", "FP4"})) return first_of({"fp4", "fp8", "bf16", "fp16", "fp32"});
-  if (asks({"fp8", "FP8"})) return first_of({"fp8", "bf16", "fp16", "fp32"});
-  if (asks({"bf16", "BF16"})) return first_of({"bf16", "fp16", "fp32"});
-  if (asks({"fp16", "amp"})) return first_of({"fp16", "bf16", "fp32"});
-  if (asks({"tf32"})) return first_of({"tf32", "fp32"});
+  if (is_named({"fp4", "FP4"})) return first_of({"fp4", "fp8", "bf16", "fp16", "fp32"});
+  if (is_named({"fp8", "FP8"})) return first_of({"fp8", "bf16", "fp16", "fp32"});
+  if (is_named({"bf16", "BF16"})) return first_of({"bf16", "fp16", "fp32"});
+  if (is_named({"fp16", "amp"})) return first_of({"fp16", "bf16", "fp32"});
+  if (is_named({"tf32"})) return first_of({"tf32", "fp32"});
   return first_of({"fp32"});
 }
 
@@ -48,19 +48,19 @@ double Link::seconds(std::uint64_t bytes) const {
 }
 
 const Link& Machine::link(std::uint32_t from, std::uint32_t to) const {
-  const bool same = ranks_per_node == 0 || from / ranks_per_node == to / ranks_per_node;
-  return same ? within_node : between_nodes;
+  const bool is_same_node = ranks_per_node == 0 || from / ranks_per_node == to / ranks_per_node;
+  return is_same_node ? within_node : between_nodes;
 }
 
 double Machine::compute_rate(std::string_view operation, std::string_view precision,
                              std::string_view shape_class) const {
-  const auto fits = [](std::string_view entry, std::string_view asked) { return entry.empty() || entry == asked; };
+  const auto fits = [](std::string_view entry, std::string_view wanted) { return entry.empty() || entry == wanted; };
   double rate = flops_per_s;
   int best = -1;
   for (const ComputeRate& c : compute) {
     if (!fits(c.operation, operation) || !fits(c.precision, precision) || !fits(c.shape_class, shape_class)) continue;
-    const int named = !c.operation.empty() + !c.precision.empty() + !c.shape_class.empty();
-    if (named > best) rate = c.flops_per_s, best = named;
+    const int matches = !c.operation.empty() + !c.precision.empty() + !c.shape_class.empty();
+    if (matches > best) rate = c.flops_per_s, best = matches;
   }
   return rate;
 }
@@ -83,7 +83,7 @@ Machine Machine::with_links_faster(double times) const {
 
 namespace {
 
-/// The fault of a description, and the key that has it: "machine.trunk.latency_s".
+/// What is wrong with a description, and at which key: "machine.trunk.latency_s".
 struct MachineFault {
   std::string place, what;
 };
@@ -126,9 +126,9 @@ class MachineObject {
     if (!json->is_string()) fail(key, "a text");
     to = json->get<std::string>();
   }
-  [[noreturn]] void fail(std::string_view key, std::string_view right) const {
+  [[noreturn]] void fail(std::string_view key, std::string_view advice) const {
     const std::string where = key.empty() ? place_ : place(key);
-    throw MachineFault{where, fmt::format("{} is not usable; write {}", printable(where), right)};
+    throw MachineFault{where, fmt::format("{} is not usable; write {}", printable(where), advice)};
   }
 
  private:
@@ -167,8 +167,8 @@ Link link_from(const Json& json, std::string place) {
   if (const Json* list = o.find("bandwidth")) link.bandwidth = bandwidth_from(o, *list);
   if (const Json* list = o.find("groups")) {
     if (!list->is_array()) o.fail("groups", "a list");
-    for (const Json& of_size : *list) {
-      const MachineObject entry(of_size, o.place("groups"), {"ranks", "bytes_per_s"});
+    for (const Json& group_json : *list) {
+      const MachineObject entry(group_json, o.place("groups"), {"ranks", "bytes_per_s"});
       GroupRate g;
       entry.whole("ranks", g.ranks);
       entry.rate("bytes_per_s", g.bytes_per_s);
@@ -180,7 +180,7 @@ Link link_from(const Json& json, std::string place) {
   return link;
 }
 
-/// Numbers above 0 by name.
+/// Reads an object of named numbers, all above 0.
 std::map<std::string, double, std::less<>> rates_from(const MachineObject& o, const char* key) {
   std::map<std::string, double, std::less<>> out;
   const Json* json = o.find(key);
@@ -328,7 +328,7 @@ std::string to_json(const Machine& m, int indent) {
 
 namespace {
 
-/// Reads a text character by character, and counts its lines.
+/// Iterates over a text, and counts in `line` the line ends that it has passed.
 struct CountingIterator {
   using iterator_category = std::input_iterator_tag;
   using value_type = char;
@@ -352,7 +352,7 @@ struct CountingIterator {
   bool operator==(const CountingIterator& o) const { return at == o.at; }
 };
 
-/// The JSON of a text, and the lines on which its keys stand by their place: "machine.trunk.latency_s".
+/// The JSON of a text, and the line of each key, by the key's place: "machine.trunk.latency_s".
 struct LocatedJson {
   Json json;
   std::map<std::string, std::size_t> lines = {};
@@ -360,7 +360,7 @@ struct LocatedJson {
 };
 LocatedJson located_json(std::string_view text) {
   LocatedJson out;
-  std::vector<std::string> keys;  // by depth; empty for entries of lists
+  std::vector<std::string> keys;  // the keys above the current value, by depth; empty for entries of lists
   const auto note = [&](int depth, Json::parse_event_t event, Json& parsed) {
     keys.resize(static_cast<std::size_t>(depth));
     if (event == Json::parse_event_t::key) {
@@ -439,16 +439,16 @@ LinksInUse::Passage LinksInUse::send(std::uint32_t from, std::uint32_t to, std::
     const std::optional<Link>& trunk = machine_.trunk;
     const bool has_port = machine_.node_port.bytes_per_s > 0;
     const std::size_t sender = has_port ? node_of(from) : 0, receiver = has_port ? node_of(to) : 0;
-    const double in_port = has_port ? size / machine_.node_port.bytes_per_s : 0;
-    const double in_trunk = trunk ? size / trunk->bytes_per_s(bytes) : 0;
+    const double port_seconds = has_port ? size / machine_.node_port.bytes_per_s : 0;
+    const double trunk_seconds = trunk ? size / trunk->bytes_per_s(bytes) : 0;
     if (trunk) p.latency_s += trunk->latency_s;
     if (trunk) p.begin = std::max(p.begin, trunk_);
     if (has_port) p.begin = std::max({p.begin, port_out_[sender], port_in_[receiver] - p.latency_s});
-    p.seconds = std::max({p.seconds, in_port, in_trunk});
-    if (trunk) trunk_ = p.begin + in_trunk;
+    p.seconds = std::max({p.seconds, port_seconds, trunk_seconds});
+    if (trunk) trunk_ = p.begin + trunk_seconds;
     if (has_port) {
-      port_out_[sender] = p.begin + in_port;
-      port_in_[receiver] = p.begin + p.latency_s + in_port;
+      port_out_[sender] = p.begin + port_seconds;
+      port_in_[receiver] = p.begin + p.latency_s + port_seconds;
     }
   }
   out_[from] = p.begin + p.seconds;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The description of a machine, from which times are predicted: devices, links, ports, rates and noise. Its values come
-// from data sheets and measurements. LinksInUse says when messages leave on such a machine.
+// from data sheets and measurements. LinksInUse computes when messages leave on such a machine.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -25,12 +25,12 @@ struct GroupRate {
   bool operator==(const GroupRate&) const = default;
 };
 
-/// The properties of a class of links, all alike.
+/// The properties of one class of links, such as all links within a node.
 struct Link {
   std::string name = {};  ///< "NVLink 4"; may be empty
   double latency_s = 0;
   double overhead_s = 0;  ///< time of the CPU for each message
-  /// Entries ascend by size; the first holds from 0 bytes on. A single entry is Hockney's model.
+  /// Entries are in ascending order of `from_bytes`, and the first begins at 0. A single entry is Hockney's model.
   std::vector<Bandwidth> bandwidth = {Bandwidth{}};
   /// Rates by the number of ranks in a ring, ascending. They differ from `bandwidth` if not all ranks are neighbours,
   /// as in a mesh of GPUs.
@@ -40,8 +40,8 @@ struct Link {
   double bytes_per_s(std::uint64_t bytes) const;
   /// overhead + latency + bytes / bandwidth [s]. Source: Hockney, Parallel Computing 1994.
   double seconds(std::uint64_t bytes) const;
-  /// The rate of the largest entry of `groups` with at most `ranks` ranks; the first entry if all have more; the
-  /// bandwidth for long messages if `groups` is empty.
+  /// The rate in `groups` for the largest number of ranks up to `ranks`; the first rate if all entries have more ranks;
+  /// the bandwidth of long messages if `groups` is empty.
   double group_bytes_per_s(std::uint32_t ranks) const;
   bool operator==(const Link&) const = default;
 };
@@ -89,8 +89,8 @@ struct DeviceProfile {
   double price_usd = 0;  ///< list price when the device was launched
 
   /// The peak for a precision as users name it ("bf16", "amp_bf16", "fp16", "amp", "tf32", "fp32", "fp8", "fp4"). If
-  /// the device lacks that precision, the peak of the one that it uses instead: fp8 for fp4, 16 bits for fp8, fp32 for
-  /// 16 bits and tf32. 0: unknown.
+  /// `peaks` has no entry for that precision, the peak of the next wider one: fp8 for fp4, 16 bits for fp8, fp32 for 16
+  /// bits and tf32. 0: unknown.
   double peak(std::string_view precision) const;
   bool operator==(const DeviceProfile&) const = default;
 };
@@ -112,7 +112,7 @@ struct MachineFit {
 
 struct Machine {
   std::string name = {};
-  std::uint32_t ranks_per_node = 0;  ///< on the fullest node; by convention 0 if two or more ranks are all on one
+  std::uint32_t ranks_per_node = 0;  ///< on the fullest node; by convention 0 if several ranks are all on one node
   Link within_node = {}, between_nodes = {};
   std::optional<Link> trunk = {};  ///< link that all nodes share; empty: there is none
   NodePort node_port = {};
@@ -125,12 +125,13 @@ struct Machine {
   std::optional<DeviceProfile> device = {};                    ///< each rank's device; empty: not known
   std::optional<MachineFit> fit = {};
 
-  /// The link between two ranks. Rank r is on node r / ranks_per_node.
+  /// The class of the link between two ranks. Rank r is on node r / ranks_per_node.
   const Link& link(std::uint32_t from, std::uint32_t to) const;
   /// Returns the rate of the entry of `compute` that fits with the fewest empty texts (the first of several such
   /// entries); flops_per_s if no entry fits.
   double compute_rate(std::string_view operation, std::string_view precision, std::string_view shape_class) const;
-  /// This machine with `times` the bandwidth in links and ports, so that `times` as many bytes take the same time.
+  /// This machine with all bandwidths of links and ports multiplied by `times`, so that `times` as many bytes take the
+  /// same time.
   Machine with_links_faster(double times) const;
   bool operator==(const Machine&) const = default;
 };
@@ -139,12 +140,12 @@ struct Machine {
 /// each level; negative: everything is on one line.
 std::string to_json(const Machine&, int indent = -1);
 /// Missing keys keep their defaults. Errors: UsageError of one line for text that is no JSON, an unknown key, or a
-/// number out of its range. file: the name with which errors begin ("FILE:LINE: "); empty: they begin with the message.
+/// number out of its range. file: errors begin with "FILE:LINE: "; empty: without it.
 Machine machine_from_json(std::string_view text, const std::string& file = "");
 
-/// Computes when messages leave, if each link carries one message at a time: each rank's outgoing link, each node's
-/// port (one in each direction), and the trunk between nodes. Messages get shared links in the order in which `send` is
-/// called. Source of the cost: Hockney, Parallel Computing 1994, with a serialised port.
+/// Computes when messages leave, if each of these carries one message at a time: a rank's outgoing link, a node's port
+/// (one in each direction), and the trunk between nodes. Messages get shared links in the order in which `send` is
+/// called. Source of the times: Hockney, Parallel Computing 1994, with ports that carry one message at a time.
 class LinksInUse {
  public:
   /// The machine must outlive this object. free: the time at which each rank's outgoing link becomes free [s].
@@ -164,7 +165,7 @@ class LinksInUse {
   const Machine& machine_;
   // The times at which links become free [s].
   std::vector<double> out_;                 ///< by rank
-  std::vector<double> port_out_, port_in_;  ///< by node, up to the last node that sent or received
+  std::vector<double> port_out_, port_in_;  ///< by node, up to the highest node that has sent or received
   double trunk_ = 0;
 };
 

@@ -15,12 +15,13 @@ namespace {
 
 using detail::quote;
 
-/// The text up to `separator`, which is taken off `rest` with it; all of it when there is none (`more` is false then).
+/// Takes the text up to `separator`, and the separator, off the front of `rest`, and returns the text. Without a
+/// separator, takes all of `rest`, and sets `more` to false.
 std::string_view take_until(std::string_view& rest, char separator, bool& more) {
-  const std::size_t place = rest.find(separator);
-  more = place != std::string_view::npos;
-  const std::string_view text = rest.substr(0, place);
-  rest.remove_prefix(more ? place + 1 : rest.size());
+  const std::size_t position = rest.find(separator);
+  more = position != std::string_view::npos;
+  const std::string_view text = rest.substr(0, position);
+  rest.remove_prefix(more ? position + 1 : rest.size());
   return text;
 }
 
@@ -45,20 +46,22 @@ void add_parameter(ParsedName& name, std::string_view item, bool first, std::str
   }
 }
 
-/// Insertions, deletions, substitutions and swaps of neighbours, each once (optimal string alignment).
+/// The least number of insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b` (optimal
+/// string alignment).
 std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> before(b.size() + 1), above(b.size() + 1), row(b.size() + 1);
-  std::iota(above.begin(), above.end(), std::size_t{0});
+  std::vector<std::size_t> row_before_last(b.size() + 1), last_row(b.size() + 1), row(b.size() + 1);
+  std::iota(last_row.begin(), last_row.end(), std::size_t{0});
   for (std::size_t i = 1; i <= a.size(); ++i) {
     row[0] = i;
     for (std::size_t j = 1; j <= b.size(); ++j) {
-      row[j] = std::min({above[j] + 1, row[j - 1] + 1, above[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) row[j] = std::min(row[j], before[j - 2] + 1);
+      row[j] = std::min({last_row[j] + 1, row[j - 1] + 1, last_row[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        row[j] = std::min(row[j], row_before_last[j - 2] + 1);
     }
-    before.swap(above);
-    above.swap(row);
+    row_before_last.swap(last_row);
+    last_row.swap(row);
   }
-  return above[b.size()];
+  return last_row[b.size()];
 }
 
 }  // namespace
@@ -136,15 +139,15 @@ std::vector<std::string> split_names(std::string_view list) {
 }
 
 std::string nearest(std::string_view given, std::span<const std::string> known) {
-  // One error in three letters still suggests the intended word; more would be guessing.
+  // Allows one error for every three letters, but at least one; with more errors a suggestion would be a guess.
   std::size_t best = std::max<std::size_t>(1, given.size() / 3) + 1;
   std::string found;
   const std::string wanted = lower(given);
   for (const std::string& candidate : known) {
-    const std::size_t longer = std::max(candidate.size(), given.size());
-    if (longer - std::min(candidate.size(), given.size()) >= best) continue;
+    const std::size_t longer_size = std::max(candidate.size(), given.size());
+    if (longer_size - std::min(candidate.size(), given.size()) >= best) continue;
     const std::size_t distance = edit_distance(wanted, lower(candidate));
-    if (distance < best && distance < longer) {
+    if (distance < best && distance < longer_size) {
       best = distance;
       found = candidate;
     }

@@ -21,32 +21,33 @@ struct ParsedName {
   std::string base;
   std::string bare;
   std::map<std::string, std::string> parameters;
-  /// All parameters written out, sorted: two names mean the same exactly when their canonical texts are equal.
+  /// The name with its parameters, sorted by key. Two names mean the same if and only if their canonical texts are
+  /// equal.
   std::string canonical() const;
 };
 /// Errors: UsageError on an empty name, an empty parameter, a parameter given twice.
 ParsedName parse_name(std::string_view text);
-/// Parses a text from a result file, and never throws: a text that is not a name, such as a table of algorithms by
-/// size, becomes the base as a whole.
+/// Parses a text from a result file. A text that is not a name, such as a table of algorithms by size, becomes the
+/// `base` as a whole, so there are no errors.
 ParsedName name_of(std::string_view text);
 
 /// Splits "a,b:x=1,y=2,c" into the names "a", "b:x=1,y=2" and "c": key=value after a comma belongs to the name before
 /// it, which must have a colon.
 std::vector<std::string> split_names(std::string_view list);
 
-/// Completes the parameters that a user gave with the defaults from a table's row:
+/// Completes the parameters that a user gave with the defaults of a table's row, for example
 /// with_defaults("strategy", "bmuf", "every=16,mu=0.9", given). In the result every parameter is written out, and
 /// numbers have a canonical form, so that 0.90 and 0.9 give equal names. Errors: UsageError for bare text, and for a
 /// parameter that has no default.
 ParsedName with_defaults(std::string_view kind, std::string_view name, std::string_view parameters,
                          const ParsedName& given);
-/// The values that a parameter may have: at least `least`, less than `below`. Reading another value throws a UsageError
-/// that says which values are allowed.
+/// The values that a parameter may have: from `least` to below `below`. `number_parameter` refuses other values by a
+/// UsageError that states the range.
 struct NumberRange {
   double least, below;
 };
 double number_parameter(const ParsedName&, std::string_view key, NumberRange);
-/// As NumberRange, for whole numbers from `least` to `most`.
+/// The same for whole numbers from `least` to `most`.
 struct CountRange {
   std::uint64_t least, most;
 };
@@ -54,7 +55,7 @@ std::uint64_t count_parameter(const ParsedName&, std::string_view key, CountRang
 
 /// Throws UsageError: "algorithm 'foo' is not known; there are: mpi, recursive-doubling, ring".
 [[noreturn]] void refuse_unknown(std::string_view what, std::string_view given, std::span<const std::string> known);
-/// The known name nearest to `given` by edit distance, for "did you mean …"; empty when none is near.
+/// The known name with the least edit distance to `given`, for "did you mean …"; empty: none is similar enough.
 std::string nearest(std::string_view given, std::span<const std::string> known);
 
 }  // namespace gradmeter::core

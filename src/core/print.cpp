@@ -42,7 +42,7 @@ bool is_harmful(char32_t c) {
   return is_control || changes_direction || c == 0xFFFE || c == 0xFFFF;
 }
 
-std::string without_harm(std::string_view text, bool keeps_lines) {
+std::string replace_harmful(std::string_view text, bool keeps_lines) {
   std::string out;
   out.reserve(text.size());
   while (!text.empty()) {
@@ -63,12 +63,12 @@ std::string without_harm(std::string_view text, bool keeps_lines) {
 
 }  // namespace
 
-std::string printable(std::string_view text) { return without_harm(text, false); }
-std::string printable_lines(std::string_view text) { return without_harm(text, true); }
+std::string printable(std::string_view text) { return replace_harmful(text, false); }
+std::string printable_lines(std::string_view text) { return replace_harmful(text, true); }
 
 namespace {
 
-/// True for letters, digits, characters beyond ASCII, and those that have no meaning in any shell.
+/// True for letters, digits, characters beyond ASCII, and punctuation that has no meaning in any shell.
 bool is_plain(char c) {
   const bool is_letter_or_digit = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
   const bool is_ascii = static_cast<unsigned char>(c) < 0x80;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The only functions that write text for people to standard output and standard error. In text from outside, such as
-// paths, labels and host names, they replace the characters that a terminal would obey.
+// paths, labels and host names, they replace characters that would control the terminal.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -28,9 +28,9 @@ void print(fmt::format_string<T...> format, T&&... arguments) {
   print_text(stdout, fmt::vformat(format, fmt::make_format_args(arguments...)));
 }
 
-/// Makes text from outside fit for terminals, pages and tables. Line ends and tabs become blanks. Characters that a
-/// terminal would obey, that turn the direction of writing, or that XML does not allow become U+FFFD. These are the
-/// remaining control characters (C0, DEL, C1), bidirectional controls, U+FFFE, U+FFFF and bytes that are not UTF-8.
+/// Makes text from outside fit for terminals, pages and tables. Line ends and tabs become blanks. Characters that would
+/// control a terminal, that change the direction of writing, or that XML forbids become U+FFFD: the other control
+/// characters (C0, DEL, C1), bidirectional controls, U+FFFE, U+FFFF and bytes that are not UTF-8.
 std::string printable(std::string_view text);
 /// Does what `printable` does, but keeps line ends and tabs.
 std::string printable_lines(std::string_view text);
@@ -39,7 +39,7 @@ std::string printable_lines(std::string_view text);
 /// backslash.
 std::string key_part(std::string_view text);
 
-/// A text in single quotes, which a POSIX shell reads back byte for byte.
+/// The text in single quotes, so that a POSIX shell reads it back byte for byte.
 std::string shell_quoted(std::string_view text);
 
 /// The printable form of a text as one word of a POSIX shell's command line, quoted if the shell would interpret it.
@@ -53,9 +53,9 @@ namespace gradmeter::core::detail {
 /// returns an empty result.
 std::optional<char32_t> take_code_point(std::string_view& text);
 
-/// A user's input, printable and in quotes, for a message of one line: 'text'. A text of more than 80 bytes is cut.
-inline std::string quote(std::string_view given) {
-  const std::string text = printable(given);
+/// A user's input for a message of one line: printable, in single quotes, and cut after 80 bytes.
+inline std::string quote(std::string_view input) {
+  const std::string text = printable(input);
   std::size_t length = std::min<std::size_t>(text.size(), 80);
   // Never cuts a character in two: the rest must not begin with a continuation byte of UTF-8.
   while (length > 0 && length < text.size() && (static_cast<unsigned char>(text[length]) & 0xC0) == 0x80) --length;

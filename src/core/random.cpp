@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Highway compiles this file once for every instruction set and picks at run time.
+// Highway compiles this file once for every instruction set, and chooses one at run time.
 #include "core/random.hpp"
 
 #include <random>
@@ -16,8 +16,9 @@ HWY_BEFORE_NAMESPACE();
 namespace gradmeter::core::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Computes philox4x32 with a block in each lane: every 32-bit word is in the lower half of a 64-bit lane, and no
-/// multiplication reads what the rounds leave in the upper halves. Returns the number of draws.
+/// Computes philox4x32 for one block in each 64-bit lane. Every 32-bit word is in the lower half of its lane; the upper
+/// halves hold remains of products, which no multiplication reads. Returns the number of draws made: `n` rounded down
+/// to whole vectors.
 std::size_t Bits(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, std::uint64_t* HWY_RESTRICT out,
                  std::size_t n) {
 #if HWY_TARGET == HWY_SCALAR  // one lane cannot hold two words
@@ -80,7 +81,7 @@ void Random::bits(std::uint64_t first, std::span<std::uint64_t> out) const {
 double Random::uniform(std::uint64_t i) const { return uniform_of(bits(i)); }
 
 double Random::gaussian(std::uint64_t i) const {
-  // Uses the upper halves of the blocks, which `bits` never uses: independent of `uniform`'s draws.
+  // Uses the upper halves of the blocks, which `bits` never uses, so the result is independent of `uniform`'s draws.
   double sum = 0;
   for (std::uint64_t k = 0; k < 12; ++k) {
     const PhiloxBlock b = random_block(seed_, stream_, 12 * i + k);
@@ -98,7 +99,7 @@ Permutation::Permutation(std::uint64_t n, std::uint64_t seed) : n_(n), half_bits
 }
 
 std::uint64_t Permutation::encrypt(std::uint64_t x) const {
-  // Four rounds suffice in theory; small halves mix better with two more.
+  // Four rounds suffice in theory, but short halves mix better with six.
   constexpr std::uint32_t rounds = 6;
   const std::uint64_t mask = (std::uint64_t{1} << half_bits_) - 1;
   std::uint64_t left = x >> half_bits_, right = x & mask;
@@ -112,9 +113,9 @@ std::uint64_t Permutation::encrypt(std::uint64_t x) const {
 }
 
 std::uint64_t Permutation::operator()(std::uint64_t i) const {
-  // From a place outside, the walk could be in a cycle that never returns.
+  // From a number outside of [0, n), the walk could follow a cycle that never enters [0, n).
   if (i >= n_) throw std::out_of_range(fmt::format("place {} of a permutation of {}", i, n_));
-  // The network permutes up to 4n places: walk on until the image lies inside. Below 4 steps on average.
+  // The network permutes up to 4n numbers, so it is applied until the result is below n: less than 4 times on average.
   do {
     i = encrypt(i);
   } while (i >= n_);

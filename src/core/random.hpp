@@ -12,7 +12,7 @@
 namespace gradmeter::core {
 
 using PhiloxBlock = std::array<std::uint32_t, 4>;
-/// Multipliers and Weyl increments are those of table 2 and section 4.3 of the paper.
+/// Multipliers (table 2 of the paper) and Weyl increments (section 4.3).
 inline constexpr std::uint64_t philox_multiplier0 = 0xD2511F53, philox_multiplier1 = 0xCD9E8D57;
 inline constexpr std::uint32_t philox_weyl0 = 0x9E3779B9, philox_weyl1 = 0xBB67AE85;
 inline constexpr int philox_rounds = 10;
@@ -27,6 +27,7 @@ constexpr std::uint32_t high_half(std::uint64_t x) { return static_cast<std::uin
 struct PhiloxWords {
   std::uint32_t c0, c1, c2, c3;
 };
+/// Philox4x32-10 of the counter `c` with the key (k0, k1).
 GRADMETER_HOST_DEVICE constexpr PhiloxWords philox_words(PhiloxWords c, std::uint32_t k0, std::uint32_t k1) {
   for (int round = 0; round < philox_rounds; ++round) {
     const std::uint64_t product0 = philox_multiplier0 * c.c0, product1 = philox_multiplier1 * c.c2;
@@ -43,7 +44,8 @@ constexpr PhiloxBlock philox4x32(PhiloxBlock counter, std::array<std::uint32_t, 
   return {c0, c1, c2, c3};
 }
 
-/// Each (seed, stream, i) has a block of its own, since these three fill key and counter exactly.
+/// The block of (seed, stream, i). Each such triple has a block of its own, since the three numbers fill key and
+/// counter exactly.
 constexpr PhiloxBlock random_block(std::uint64_t seed, std::uint64_t stream, std::uint64_t i) {
   using detail::high_half, detail::low_half;
   return philox4x32({low_half(i), high_half(i), low_half(stream), high_half(stream)},
@@ -66,15 +68,16 @@ class Random {
  public:
   Random(std::uint64_t seed, std::uint64_t stream) : seed_(seed), stream_(stream) {}
   std::uint64_t bits(std::uint64_t i) const;  ///< draw i, 64 bits
-  /// Fills `out` with draws number first, first + 1, … It uses the processor's widest vectors; the bits are those of
-  /// single draws.
+  /// Fills `out` with draws first, first + 1, …: the same bits as single draws, computed with the processor's widest
+  /// vectors.
   void bits(std::uint64_t first, std::span<std::uint64_t> out) const;
-  double uniform(std::uint64_t i) const;  ///< [0, 1), 53 bits
+  double uniform(std::uint64_t i) const;  ///< draw i as a number in [0, 1), 53 bits
   static double uniform_of(std::uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
   /// The sum of twelve uniform numbers, minus six: mean 0, variance 1, |x| <= 6. It needs no libm, so its bits are
-  /// equal on every machine. Draw i uses draws 12i … 12i+11 of a stream that `uniform` does not use.
+  /// equal on every machine. Draw i uses the upper halves of blocks 12i … 12i+11, which `bits` and `uniform` do not
+  /// use.
   double gaussian(std::uint64_t i) const;
-  /// A number in [0, n) by multiply-shift; bias under 2^-32 for n < 2^32.
+  /// Draw i as a whole number in [0, n), by multiply-shift; the bias is below 2^-32 for n < 2^32.
   std::uint64_t below(std::uint64_t i, std::uint64_t n) const;
 
  private:

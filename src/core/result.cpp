@@ -52,7 +52,7 @@ std::string to_text(const Value& value) {
   if (const auto* spans = value.as<Spans>()) return fmt::format("{} spans", spans->size());
   const auto* real = value.as<double>();
   if (const auto* summary = value.as<Summary>()) real = &summary->median;
-  return real && std::isfinite(*real) ? fmt::format("{}", *real) : "null";  // the file has no NaN either
+  return real && std::isfinite(*real) ? fmt::format("{}", *real) : "null";  // as in the file, which has no NaN
 }
 
 std::string Factors::key() const {
@@ -77,27 +77,27 @@ double Metrics::number(Metric metric) const {
 
 namespace {
 
-constexpr double noticeable = 0.05;
+constexpr double noticeable_share = 0.05;
 
-double known(double share) { return std::isfinite(share) ? share : 0; }
+double or_zero(double share) { return std::isfinite(share) ? share : 0; }
 
 }  // namespace
 
 double run_delay(const Metrics& m) {
-  const auto* outnumber = m[Metric::oversubscribed].as<bool>();
-  return outnumber && *outnumber ? 0 : known(m.number(Metric::noise_run_delay));
+  const auto* is_oversubscribed = m[Metric::oversubscribed].as<bool>();
+  return is_oversubscribed && *is_oversubscribed ? 0 : or_zero(m.number(Metric::noise_run_delay));
 }
-bool waits_for_cores(const Metrics& m) { return run_delay(m) > noticeable; }
+bool waits_for_cores(const Metrics& m) { return run_delay(m) > noticeable_share; }
 
-double steal(const Metrics& m) { return known(m.number(Metric::noise_steal)); }
-bool loses_cores(const Metrics& m) { return steal(m) > noticeable; }
+double steal(const Metrics& m) { return or_zero(m.number(Metric::noise_steal)); }
+bool loses_cores(const Metrics& m) { return steal(m) > noticeable_share; }
 
 bool is_mostly_disturbed(const Metrics& m) { return 2 * m.number(Metric::disturbed_blocks) > m.number(Metric::blocks); }
 bool is_disturbed(const Metrics& m) { return waits_for_cores(m) || loses_cores(m) || is_mostly_disturbed(m); }
 
 double share_of_disturbance(const Metrics& m) {
-  const double slower = is_mostly_disturbed(m) ? known(1 - m.number(Metric::steadiness)) : 0;
-  return std::clamp(std::max({steal(m), run_delay(m), slower}), 0.0, 1.0);
+  const double slowdown_share = is_mostly_disturbed(m) ? or_zero(1 - m.number(Metric::steadiness)) : 0;
+  return std::clamp(std::max({steal(m), run_delay(m), slowdown_share}), 0.0, 1.0);
 }
 
 }  // namespace gradmeter::core

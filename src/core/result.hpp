@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One measured point: its factors (settings), its metrics (findings), its raw samples. docs/result-file.md and
+// One measured point: its factors (settings), its metrics (results) and its raw samples. docs/result-file.md and
 // data/schema/result.schema.json state the file format.
 #pragma once
 #include <array>
@@ -25,7 +25,7 @@ namespace gradmeter::core {
 struct Span {
   std::string name;
   double begin_s = 0, end_s = 0;
-  std::optional<double> ready_s = {};      ///< for an exchange: when it was posted; it may begin later
+  std::optional<double> ready_s = {};      ///< for an exchange: when it was posted, which may be before it begins
   std::optional<std::int64_t> bytes = {};  ///< payload of an exchange
   bool operator==(const Span&) const = default;
 };
@@ -57,9 +57,9 @@ class Shared {
   Held* held_;
 };
 
-/// Null, a bool, a number, a text, a summary or spans. A factor that does not apply is null, and so is a metric that
-/// was not measured. Copies share texts, summaries and spans, so a hundred thousand points with the same texts store
-/// each text once.
+/// The value of a factor or metric: null, a bool, a number, a text, a summary or spans. A factor that does not apply is
+/// null, and so is a metric that was not measured. Copies share texts, summaries and spans, so a hundred thousand
+/// points with the same texts store each text once.
 class Value {
  public:
   Value() = default;
@@ -84,14 +84,14 @@ class Value {
       return shared ? &**shared : nullptr;
     }
   }
-  /// Errors: bad_variant_access if the content is no T.
+  /// Errors: std::bad_variant_access if the content is not a T.
   template <class T>
   const T& get() const {
     const T* held = as<T>();
     return held ? *held : throw std::bad_variant_access();
   }
   bool is_null() const { return held_.index() == 0; }
-  /// Values are equal if their types and their `to_text` are equal. The text of a number reads back exactly.
+  /// Values are equal if their types and their texts (`to_text`) are equal. The text of a number reads back exactly.
   friend bool operator==(const Value&, const Value&);
 
  private:
@@ -102,11 +102,11 @@ inline bool is_null(const Value& v) { return v.is_null(); }
 /// their number.
 std::string to_text(const Value&);
 
-/// Values by key; only those that are not null take memory.
+/// Values by key. `Key` is an enum; only values that are not null take memory.
 template <class Key, std::size_t key_count>
 class Values {
  public:
-  /// Stands for the value of one key, to read or write it. A reference to the Value itself would become invalid with
+  /// A proxy through which the value of one key is read or written. A reference to the Value would become invalid with
   /// the next write to any key.
   class Slot {
    public:
@@ -184,12 +184,12 @@ class Values {
     return before + static_cast<std::size_t>(std::popcount(present_[word(key)] & (bit(key) - 1)));
   }
 
-  std::array<std::uint64_t, (key_count + 63) / 64> present_{};
-  std::vector<Value> values_;  ///< a value for each bit that is set in `present_`, in the order of the bits
+  std::array<std::uint64_t, (key_count + 63) / 64> present_{};  ///< a bit for each key: 1 if its value is not null
+  std::vector<Value> values_;  ///< one value for each bit that is set in `present_`, in the order of the bits
 };
 
-/// The kind of value that a key may have. Enumerators are named like the definitions in result.schema.json, which has
-/// none for `size_or_auto`.
+/// The kind of value that a key may have. Enumerators have the names of the definitions in result.schema.json, which
+/// has none for `size_or_auto`.
 enum class KeyKind : std::uint8_t {
   label,         ///< text
   truth,         ///< true, false
@@ -241,7 +241,7 @@ std::span<const KeyInfo> metric_table();
 
 class Metrics : public Values<Metric, metric_count> {
  public:
-  /// The number, or the summary's median; NaN when null or text.
+  /// The metric as a number: a summary's median, 1 and 0 for true and false; NaN for null, a text or spans.
   double number(Metric) const;
 };
 
@@ -251,7 +251,7 @@ std::string_view name(Status);
 struct Point {
   std::string experiment;  ///< "scale", "train", …
   Status status = Status::ok;
-  std::string reason;  ///< the reason if not ok
+  std::string reason;  ///< why the status is not ok
   Factors factors;
   Metrics metrics;
   std::vector<double> raw_times_s;
@@ -270,8 +270,8 @@ struct RunInfo {
 
 // How much other programs and the hypervisor disturbed a point while it was measured.
 
-/// The share of the time for which the point's threads waited for a core [0..1]. By convention it is 0 if the point has
-/// more threads than cores: they then wait for each other, which says nothing about other programs.
+/// The share of the elapsed time for which the point's threads were ready but waited for a core [0..1]. By convention 0
+/// if the point has more threads than cores, since these threads then wait for each other.
 double run_delay(const Metrics&);
 /// True if run_delay is over a twentieth of the time.
 bool waits_for_cores(const Metrics&);
@@ -279,12 +279,12 @@ bool waits_for_cores(const Metrics&);
 double steal(const Metrics&);
 /// True if steal is over a twentieth of the time.
 bool loses_cores(const Metrics&);
-/// True if the machine was not in its usual state during most blocks of samples.
+/// True if the machine was not in its usual state during more than half of the blocks of samples.
 bool is_mostly_disturbed(const Metrics&);
-/// True if waits_for_cores, loses_cores or is_mostly_disturbed holds. Such a point is marked, and so is every
+/// True if waits_for_cores, loses_cores or is_mostly_disturbed is true. Such a point is marked, and so is every
 /// conclusion from it.
 bool is_disturbed(const Metrics&);
-/// The share of the point's time that the disturbance may have caused [0..1]; 0 if there was none.
+/// The largest share of the point's time that a disturbance may have caused [0..1]; 0: there was none.
 double share_of_disturbance(const Metrics&);
 
 }  // namespace gradmeter::core

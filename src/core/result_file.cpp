@@ -26,8 +26,8 @@
 namespace gradmeter::core {
 namespace {
 
-/// A torn line must be something that gradmeter itself may have begun to write. Other text at the top of a file belongs
-/// to someone else, and --resume must not cut it.
+/// True if a torn first line may be one that gradmeter began to write. A file that begins with other text is not a
+/// result file, and --resume must not cut it.
 bool begins_as_ours(std::string_view line) {
   constexpr std::string_view head = R"({"kind":"run","schema":)";
   const std::size_t n = std::min(head.size(), line.size());
@@ -42,7 +42,7 @@ class detail::FileReader {
   FileReader(std::string label, Reading reading, Samples samples)
       : label_(std::move(label)), reading_(reading), lines_(reading, samples) {}
 
-  /// ended: the line has its end, as all but the last have.
+  /// ended: the line has its line end; only the last line may lack it.
   void add(std::string_view line, bool ended) {
     ++number_;
     try {
@@ -117,7 +117,7 @@ namespace {
 
 using Conditions = std::map<std::string, std::string>;
 
-/// The conditions, beside its factors, that a row's numbers depend on, by name.
+/// The conditions of a run on which the numbers of its rows depend, beside their factors, by name.
 Conditions conditions_of(const RunInfo& info) {
   Conditions out{{"machine", info.fingerprint},
                  {"version", info.version},
@@ -128,7 +128,7 @@ Conditions conditions_of(const RunInfo& info) {
   for (const auto& [name, version] : info.libraries) out["library " + name] = version;
   for (const auto& [name, value] : info.environment) {
     const bool is_number_of_job = name == "SLURM_JOB_ID" || name == "SLURM_STEP_ID";
-    // printable, as in files that were read
+    // made printable, as texts are when a file is read
     if (!is_number_of_job) out["environment " + printable(name)] = printable(value);
   }
   return out;
@@ -139,15 +139,16 @@ Conditions conditions_of(const RunInfo& info) {
 std::vector<std::string> differing_conditions(const RunInfo& then, const RunInfo& now) {
   const Conditions before = conditions_of(then), after = conditions_of(now);
   std::vector<std::string> out;
-  const auto shown = [](const Conditions& of, const std::string& name) {
-    const auto at = of.find(name);
-    return at == of.end() ? std::string("not set") : at->second;
+  const auto value_of = [](const Conditions& conditions, const std::string& name) {
+    const auto at = conditions.find(name);
+    return at == conditions.end() ? std::string("not set") : at->second;
   };
   Conditions names = before;
   names.insert(after.begin(), after.end());
   for (const auto& [name, unused] : names) {
-    const std::string was = shown(before, name), is = shown(after, name);
-    if (was != is && !was.empty() && !is.empty()) out.push_back(fmt::format("{} {} (now {})", name, was, is));
+    const std::string old_value = value_of(before, name), new_value = value_of(after, name);
+    if (old_value != new_value && !old_value.empty() && !new_value.empty())
+      out.push_back(fmt::format("{} {} (now {})", name, old_value, new_value));
   }
   return out;
 }
@@ -178,21 +179,21 @@ FinishedPoints finished_points(const ResultFile& file, const RunInfo& now, const
 namespace {
 
 /// A file open for reading, which closes itself.
-class OpenFile {
+class ReadOnlyFile {
  public:
-  explicit OpenFile(const std::filesystem::path& path) {
+  explicit ReadOnlyFile(const std::filesystem::path& path) {
     do {
       file_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     } while (file_ < 0 && errno == EINTR);
     code_ = file_ < 0 ? errno : 0;
   }
-  ~OpenFile() {
+  ~ReadOnlyFile() {
     if (file_ >= 0) ::close(file_);
   }
-  OpenFile(const OpenFile&) = delete;
-  OpenFile& operator=(const OpenFile&) = delete;
+  ReadOnlyFile(const ReadOnlyFile&) = delete;
+  ReadOnlyFile& operator=(const ReadOnlyFile&) = delete;
   int get() const { return file_; }
-  int code() const { return code_; }  ///< the error that kept it closed; 0: it is open
+  int code() const { return code_; }  ///< the error number of opening the file; 0: it is open
 
  private:
   int file_ = -1, code_ = 0;
@@ -202,7 +203,7 @@ using FileStatus = struct stat;  // `stat` is also the name of a function
 
 constexpr std::size_t head_bytes = 512;
 
-/// Reads all that there is; none if the disk gives an error (errno).
+/// Reads up to `size` bytes from `offset` on, fewer at the end of the file; empty: it failed, with the reason in errno.
 std::optional<std::string> read_from(int file, std::uint64_t offset, std::uint64_t size) {
   std::string text(size, '\0');
   std::size_t got = 0;
@@ -220,7 +221,7 @@ std::optional<std::string> read_from(int file, std::uint64_t offset, std::uint64
 }  // namespace
 
 WriterLock writer_lock(const std::filesystem::path& path) {
-  const OpenFile file(path);
+  const ReadOnlyFile file(path);
   if (file.code() != 0) return WriterLock::unknown;
   if (::flock(file.get(), LOCK_SH | LOCK_NB) != 0) return errno == EWOULDBLOCK ? WriterLock::held : WriterLock::unknown;
   return WriterLock::none;  // closing the file releases the lock
@@ -255,7 +256,7 @@ void ResultFollower::restart() {
 }
 
 ResultFollower::Change ResultFollower::look() {
-  const OpenFile file(path_);
+  const ReadOnlyFile file(path_);
   if (file.code() != 0) return fail(file.code());
   FileStatus now{};
   if (::fstat(file.get(), &now) != 0) return fail(errno);
@@ -264,13 +265,13 @@ ResultFollower::Change ResultFollower::look() {
   const auto size = static_cast<std::uint64_t>(now.st_size);
   const auto head = read_from(file.get(), 0, std::min<std::uint64_t>(size, head_bytes));
   if (!head) return fail(errno);
-  const bool moved = inode_ != 0 && (inode_ != now.st_ino || device_ != now.st_dev);
-  const bool anew = moved || size < read_ || head->substr(0, head_.size()) != head_;
-  const std::uint64_t from = anew ? 0 : read_;
+  const bool is_replaced = inode_ != 0 && (inode_ != now.st_ino || device_ != now.st_dev);
+  const bool is_other_file = is_replaced || size < read_ || head->substr(0, head_.size()) != head_;
+  const std::uint64_t from = is_other_file ? 0 : read_;
   const auto added = read_from(file.get(), from, size - from);
   if (!added) return fail(errno);
   problem_.clear();
-  if (anew) restart();
+  if (is_other_file) restart();
   device_ = now.st_dev;
   inode_ = now.st_ino;
   last_growth_ = static_cast<double>(now.st_mtim.tv_sec) + 1e-9 * static_cast<double>(now.st_mtim.tv_nsec);
@@ -284,7 +285,7 @@ ResultFollower::Change ResultFollower::look() {
     reader_->add(rest.substr(0, end), true);
   }
   if (this->file().runs.empty() && !this->file().left_out.empty()) throw UsageError(this->file().left_out.front());
-  return anew ? Change::replaced : grown ? Change::grown : Change::none;
+  return is_other_file ? Change::replaced : grown ? Change::grown : Change::none;
 }
 
 }  // namespace gradmeter::core

@@ -44,32 +44,34 @@ struct Run {
   std::optional<RunEnd> end = {};
 };
 
-/// The content of a whole file. If the last line breaks off in the middle (is torn), it is dropped, and `note` says so;
-/// else `note` is empty. `left_out` lists the lines that a lenient reader could not use, as "FILE:LINE: why".
+/// The content of a whole file. If the last line is torn (incomplete, because the run was killed), it is dropped, and
+/// `note` says so; else `note` is empty. `left_out` lists the lines that a lenient reader could not use, as "FILE:LINE:
+/// why".
 struct ResultFile {
   std::vector<Run> runs;
   std::string note;
   std::vector<std::string> left_out;
 };
 
-/// lenient: lines that cannot be used are left out, and from lines of a newer schema only the known keys are read.
+/// strict: a line that cannot be used is an error. lenient: such lines are left out, and from lines of a newer schema
+/// only the known keys are read.
 enum class Reading { strict, lenient };
-/// The raw times of the points are kept in memory, or left out. They are the largest part of a file.
+/// Whether a reader keeps the raw times of the points in memory. They are the largest part of a file.
 enum class Samples { kept, left_out };
 
-/// Each function gives one line without its newline. Numbers that are not finite become null, and the names of their
-/// keys are listed in "nonfinite".
+/// Each function returns one line of the file, without its newline. Numbers that are not finite become null, and the
+/// names of their keys are listed in "nonfinite".
 std::string to_json_line(const RunInfo&);
 std::string to_json_line(const Point&, const std::string& run_id);
 std::string to_json_line(const RunPlan&, const std::string& run_id);
 std::string to_json_line(const RunEnd&, const std::string& run_id);
 
-/// Errors: UsageError "FILE:LINE: what is wrong; what it should be" for a bad line (but not for a torn last one), for a
-/// file that is not gradmeter's, for another schema number, and for a point whose run has no line before it. A lenient
-/// reader throws only if the file cannot be read or has no run at all. Cost: memory for the points, and for one line of
-/// the file.
+/// Reads a result file. Errors: UsageError "FILE:LINE: what is wrong; what it should be" for a bad line (except a torn
+/// last one), for a file that is not a result file, for another schema number, and for a point before the line of its
+/// run. A lenient reader throws only if the file cannot be read or has no run at all. Cost: memory for the points, and
+/// for one line of the file.
 ResultFile read_results(const std::filesystem::path&, Reading = Reading::strict, Samples = Samples::kept);
-/// Parses text as if it were the file called `label` (the fuzz target).
+/// Parses `text` as the content of a file; errors name the file `label`. It is the target of fuzzing.
 ResultFile parse_results(std::string_view text, const std::string& label, Reading = Reading::strict);
 
 enum class OpenMode { create, overwrite, resume };
@@ -92,13 +94,14 @@ class ResultWriter {
   void append(const Point&);
   void append(const RunPlan&);
   void append(const RunEnd&);
-  /// Appends the end of a run whose process is about to be killed. Any thread may call it. Writes nothing if another
-  /// line is still being written after 0.2 s.
+  /// Appends the end of a run whose process is about to end. Any thread may call it. Writes nothing if another thread
+  /// is still writing a line after 0.2 s.
   void append_at_once(const RunEnd&) noexcept;
   /// Waits until all lines are on the disk, and closes the file. Errors: BackendError if that fails.
   void finish();
   const std::filesystem::path& path() const { return path_; }
-  /// True if the last line could not be written. A part of it may be in the file, so nothing should be appended to it.
+  /// True if the last line could not be written. A part of that line may be in the file, so no further line should be
+  /// appended.
   bool failed() const { return failed_; }
 
  private:
@@ -112,35 +115,37 @@ class ResultWriter {
   int file_ = -1;
   bool is_stream_ = false;  ///< a pipe or a device, which keeps nothing
   bool failed_ = false;
-  std::uintmax_t size_ = 0;  ///< size of the file after the last line [bytes]; a smaller file was cut short
+  std::uintmax_t size_ = 0;  ///< expected size of the file [bytes]; a smaller file was cut short
   std::chrono::steady_clock::time_point synced_{};
   std::timed_mutex writing_;
   std::string run_id_;
 };
 
-/// The conditions in which two runs differ, in words: "commit 1a2b (now 3c4d)", "environment OMPI_MCA_btl tcp (now not
-/// set)". Conditions are machine (fingerprint), version, commit, MPI, libraries, binding, and the recorded environment
-/// except the numbers of batch jobs. A condition that is unknown in one run counts as equal. If the result is empty,
-/// points of both runs are comparable.
+/// The conditions in which two runs differ, as text: "commit 1a2b (now 3c4d)", "environment OMPI_MCA_btl tcp (now not
+/// set)". Conditions are machine (fingerprint), version, commit, MPI, MPI's single copy, libraries, binding, and the
+/// recorded environment variables except the numbers of batch jobs. A condition that is unknown in one run counts as
+/// equal. If the result is empty, points of both runs are comparable.
 std::vector<std::string> differing_conditions(const RunInfo& then, const RunInfo& now);
 
-/// Points of earlier runs that need not be measured again: of each key the last point, if its status is ok, unsupported
-/// or skipped (failed, wrong and mistrusted points are measured again). Runs count only if they were made on the
-/// machine of `now` and, unless `any` is true, under conditions that do not differ (`differing_conditions`).
+/// The points of earlier runs that need not be measured again: for each key the last point, if its status is ok,
+/// unsupported or skipped. (Points that failed, or are wrong or mistrusted, are measured again.) Runs count only if
+/// they were made on the machine of `now` and, unless `any` is true, under conditions that do not differ
+/// (`differing_conditions`).
 struct FinishedPoints {
   std::map<std::string, Point> points;  ///< by Factors::key()
-  /// The number of the experiment's points from runs that do not count, by the first condition in which the run
-  /// differs.
+  /// Number of the experiment's points in runs that do not count, by the first condition in which such a run differs
+  /// from `now`.
   std::map<std::string, std::size_t> differently;
 };
 FinishedPoints finished_points(const ResultFile&, const RunInfo& now, const std::string& experiment, bool any);
 
 // Follows a result file that another process may be writing.
 
-/// The state of the lock that a ResultWriter holds on its file. unknown: the file system has no locks, or there is no
-/// file. `none` means little on a network file system, since some of these do not show the locks of other machines.
+/// The state of the lock that a ResultWriter holds on its file. unknown: the file system has no locks, or the file
+/// cannot be opened. `none` means little on a network file system, since some of these do not show the locks of other
+/// machines.
 enum class WriterLock : std::uint8_t { held, none, unknown };
-/// Takes the lock for a moment to see whether it is free. A writer that starts in this moment waits until it is.
+/// Takes the lock for a moment to find out whether it is free. A writer that starts at this moment waits for it.
 WriterLock writer_lock(const std::filesystem::path&);
 
 /// Reads a growing result file in pieces: each `look` continues where the last one ended.
@@ -156,15 +161,15 @@ class ResultFollower {
   /// points read so far stay.
   enum class Change : std::uint8_t { none, grown, replaced, absent };
   /// Reads the lines that were added. A line without its end is left for the next look, since it is still being
-  /// written; so is all that follows a zero byte, which a network file system shows for data that it has not fetched
-  /// yet. Lines that cannot be used are left out. Each look opens the file again, which makes a network file system ask
-  /// its server. Cost: that of the added lines. Errors: UsageError for a file that is no result file, or may not be
-  /// read.
+  /// written; so is everything from the first zero byte on, since a network file system shows zeros for data that it
+  /// has not fetched yet. Lines that cannot be used are left out. Each look opens the file again, so that a network
+  /// file system asks its server for new data. Cost: that of the added lines. Errors: UsageError for a file that is no
+  /// result file, or may not be read.
   Change look();
-  /// Points without raw times.
+  /// The content read so far, without raw times.
   const ResultFile& file() const;
   const std::string& problem() const { return problem_; }
-  /// The time at which the file was last written [s since 1970], by its time of modification.
+  /// The file's time of modification at the last look [s since 1970].
   double last_growth() const { return last_growth_; }
 
  private:
@@ -173,8 +178,8 @@ class ResultFollower {
 
   std::filesystem::path path_;
   std::unique_ptr<detail::FileReader> reader_;
-  std::string problem_, head_;  ///< head_: the file's first bytes, to tell another file of the same name apart
-  std::uint64_t device_ = 0, inode_ = 0, read_ = 0;
+  std::string problem_, head_;  ///< head_: the file's first bytes, by which another file of the same name is noticed
+  std::uint64_t device_ = 0, inode_ = 0, read_ = 0;  ///< read_: bytes of the file read so far
   double last_growth_ = 0;
 };
 

@@ -21,7 +21,7 @@ struct JsonLine::Builder {
   std::string_view key_of_next = {};
 
   std::string_view keep(const std::string& text) const {
-    // No text is longer than its written form, so the reserved memory never moves.
+    // No text is longer than its form in the file, so the memory that `parse` has reserved never moves.
     const std::size_t begin = line.texts_.size();
     line.texts_ += text;
     return std::string_view(line.texts_).substr(begin);
@@ -103,13 +103,14 @@ std::string_view kind_of(const JsonNode& json) {
   throw UsageError(fmt::format("{} is {}; it should be {}", quote(key), kind_of(json), right));
 }
 
-/// Makes text printable: anybody may have written the file, and no text of it may command a terminal.
+/// Reads a text and makes it printable, since anybody may have written the file, and its text must not control a
+/// terminal.
 std::string read_text(std::string_view key, const JsonNode& json) {
   if (!json.is_text()) refuse(key, json, "a text");
   return printable(json.text);
 }
 
-/// Refuses integers beyond 63 bits, which are not ours, instead of wrapping them.
+/// Refuses integers of more than 63 bits, which gradmeter never writes, instead of wrapping them.
 std::int64_t read_integer(std::string_view key, const JsonNode& json) {
   if (!json.is_whole()) refuse(key, json, "a whole number below 2^63");
   return json.whole;
@@ -201,10 +202,11 @@ const JsonNode* find_object(const JsonNode& line, const char* key) {
 RunInfo read_run(const JsonNode& line, Reading reading) {
   const JsonNode* schema = line.find("schema");
   if (!schema) throw UsageError("the key 'schema' is missing");
-  if (const std::int64_t given = read_integer("schema", *schema); given != result_schema) {
-    if (given < result_schema || reading == Reading::strict) {
-      throw UsageError(fmt::format("schema {} is not known; this gradmeter reads schema {}{}", given, result_schema,
-                                   given > result_schema ? " (with --lenient what it knows of newer ones)" : ""));
+  if (const std::int64_t schema_number = read_integer("schema", *schema); schema_number != result_schema) {
+    if (schema_number < result_schema || reading == Reading::strict) {
+      throw UsageError(
+          fmt::format("schema {} is not known; this gradmeter reads schema {}{}", schema_number, result_schema,
+                      schema_number > result_schema ? " (with --lenient what it knows of newer ones)" : ""));
     }
   }
   RunInfo info;
@@ -213,7 +215,7 @@ RunInfo read_run(const JsonNode& line, Reading reading) {
   return info;
 }
 
-/// Reads one JSON number, or null; returns the place behind it, or null if there is something else.
+/// Reads one JSON number, or null as NaN. Returns the address behind it; null pointer: there is something else.
 const char* read_time(const char* at, const char* end, double& to) {
   if (std::string_view(at, end).starts_with("null")) {
     to = std::numeric_limits<double>::quiet_NaN();
@@ -222,15 +224,15 @@ const char* read_time(const char* at, const char* end, double& to) {
   const auto is_digit = [end](const char* c) { return c < end && *c >= '0' && *c <= '9'; };
   const char* first = at < end && *at == '-' ? at + 1 : at;
   if (!is_digit(first) || (*first == '0' && is_digit(first + 1))) return nullptr;
-  const auto [behind, error] = std::from_chars(at, end, to);
-  const char* point = std::find(at, behind, '.');
-  const bool is_json = error == std::errc() && (point == behind || is_digit(point + 1));
-  return is_json ? behind : nullptr;
+  const auto [number_end, error] = std::from_chars(at, end, to);
+  const char* point = std::find(at, number_end, '.');
+  const bool is_json = error == std::errc() && (point == number_end || is_digit(point + 1));
+  return is_json ? number_end : nullptr;
 }
 
-/// Reads the raw times, which are most of a line: here they take a fifth of the parser's time. `rest` becomes the line
-/// with an empty list in their place. False where they are not a list of numbers and nulls: then the parser says what
-/// is wrong.
+/// Reads the raw times, which are most of a line, in a fifth of the time that the JSON parser takes. `rest` becomes the
+/// line with an empty list in place of the raw times. False: they are missing, or not a list of numbers and nulls; the
+/// parser then reads the whole line, and reports what is wrong.
 bool take_raw_times(std::string_view line, std::vector<double>& times, std::string& rest) {
   constexpr std::string_view key = "\"raw_times_s\"";
   const std::size_t place = line.find(key);
@@ -258,7 +260,7 @@ bool take_raw_times(std::string_view line, std::vector<double>& times, std::stri
   return true;
 }
 
-/// Keys by their names, which are in the order of the enum.
+/// The enumerators of a table's keys, by name. The table is in the order of the enum.
 template <class Key>
 std::unordered_map<std::string_view, Key> by_name(std::span<const KeyInfo> table) {
   std::unordered_map<std::string_view, Key> out;
@@ -283,13 +285,13 @@ RunEnd read_end(const JsonNode& line) {
 }
 
 Run* find_run(ResultFile& file, const std::string& run_id) {
-  // Lines mostly follow their own run, so the search goes backwards.
+  // The search goes backwards, since most lines belong to the last run.
   const auto found =
       std::find_if(file.runs.rbegin(), file.runs.rend(), [&](const Run& run) { return run.info.run_id == run_id; });
   return found == file.runs.rend() ? nullptr : &*found;
 }
 
-/// what: "a point", for the message.
+/// The run to which a line belongs. `what` names the line in the error: "a point".
 Run& run_of(ResultFile& file, const std::string& run_id, std::string_view what) {
   Run* run = find_run(file, run_id);
   if (run) return *run;
@@ -318,13 +320,14 @@ Value LineReader::read_text_value(std::string_view text) {
   return known != texts_.end() ? known->second : texts_.emplace(text, printable(text)).first->second;
 }
 
-/// A null of a place in `nonfinite` is a number that could not be written, not an absent one.
+/// A null whose place, such as "metrics.time_s", is listed in `nonfinite` stands for a number that was not finite; it
+/// becomes NaN. `place`: "factors." or "metrics.".
 Value LineReader::read_value(const JsonNode& json, std::string_view place, const std::vector<std::string>& nonfinite) {
   if (json.is_null()) {
-    const bool is_lost = std::ranges::any_of(nonfinite, [&](std::string_view lost) {
-      return lost.starts_with(place) && lost.substr(place.size()) == json.key;
+    const bool was_nonfinite = std::ranges::any_of(nonfinite, [&](std::string_view entry) {
+      return entry.starts_with(place) && entry.substr(place.size()) == json.key;
     });
-    return is_lost ? Value(std::numeric_limits<double>::quiet_NaN()) : Value();
+    return was_nonfinite ? Value(std::numeric_limits<double>::quiet_NaN()) : Value();
   }
   if (json.is_truth()) return json.whole != 0;
   if (json.is_text()) return read_text_value(json.text);
@@ -338,7 +341,7 @@ void LineReader::read_values(const JsonNode& line, const std::vector<std::string
   static const auto factor_of = by_name<Factor>(factor_table());
   static const auto metric_of = by_name<Metric>(metric_table());
   if (const JsonNode* factors = find_object(line, "factors")) {
-    // Lines without the key ranks_as are from before it, when ranks were processes.
+    // In lines written before the factor ranks_as existed, ranks were processes.
     if (factors->find("ranks")) point.factors[Factor::ranks_as] = read_text_value("processes");
     for (const JsonNode& json : *factors) {
       const auto factor = factor_of.find(json.key);
@@ -373,9 +376,9 @@ Point LineReader::read_point(const JsonNode& line, std::vector<double> raw_times
   std::vector<std::string> nonfinite;
   read_member(line, "nonfinite", nonfinite);
   read_values(line, nonfinite, point);
-  if (const JsonNode* raw = line.find("raw_times_s")) {
-    if (!raw->is_list()) refuse("raw_times_s", *raw, "a list of numbers");
-    for (const JsonNode& sample : *raw) raw_times.push_back(read_number("raw_times_s", sample));
+  if (const JsonNode* list = line.find("raw_times_s")) {
+    if (!list->is_list()) refuse("raw_times_s", *list, "a list of numbers");
+    for (const JsonNode& sample : *list) raw_times.push_back(read_number("raw_times_s", sample));
     if (samples_ == Samples::kept) point.raw_times_s = std::move(raw_times);
   }
   return point;
@@ -385,7 +388,7 @@ const JsonNode& LineReader::parse(std::string_view without_raw_times, std::strin
   try {
     return json_.parse(without_raw_times);
   } catch (const NotJson&) {
-    return json_.parse(whole);  // this fails too, and gives the place in the whole line
+    return json_.parse(whole);  // fails too, and reports the place in the whole line
   }
 }
 
@@ -406,7 +409,7 @@ void LineReader::read(std::string_view text, ResultFile& file) {
     throw UsageError(
         fmt::format("kind {} is not known; there are: run, plan, point, end, note", quote(std::string(kind->text))));
   }
-  // The whole line is read, and its errors told, before its run is looked up.
+  // The whole line is read, and its errors are reported, before its run is looked up.
   const std::string run_id = required_text(line, "run_id");
   if (is_point) {
     Point point = read_point(line, std::move(raw_times));

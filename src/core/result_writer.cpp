@@ -28,7 +28,7 @@
 namespace gradmeter::core {
 namespace {
 
-/// A number, or null with a note of its place.
+/// The number; if it is not finite: null, and its place is added to `nonfinite`.
 Json finite(double x, const std::string& place, Json& nonfinite) {
   if (std::isfinite(x)) return x;
   nonfinite.push_back(place);
@@ -122,13 +122,14 @@ namespace {
 
 using FileStatus = struct stat;  // `stat` is also the name of a function
 
-/// A device or a pipe (/dev/stdout, /dev/null) has no contents to lose.
+/// True for a device or a pipe (/dev/stdout, /dev/null), which has no contents to lose.
 bool is_stream(const std::filesystem::path& path) {
   FileStatus status{};
   return ::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode);
 }
 
-/// A file can also be read, so that it can be written anew if somebody removes it.
+/// The flags of open(2). A regular file is opened for reading too, so that its lines can be written again if somebody
+/// removes it.
 int flags_of(const std::filesystem::path& path, OpenMode mode) {
   constexpr int always = O_APPEND | O_CREAT | O_CLOEXEC;
   if (is_stream(path)) return always | O_WRONLY;
@@ -149,7 +150,7 @@ int flags_of(const std::filesystem::path& path, OpenMode mode) {
   throw UsageError(fmt::format("cannot write '{}': {}; name a file that can be written", file, std::strerror(code)));
 }
 
-/// The error number; 0: all is written.
+/// Writes all bytes. Returns the error number; 0: all are written.
 int try_to_write(int file, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t written = ::write(file, bytes.data(), bytes.size());
@@ -173,13 +174,14 @@ void write_fully(int file, std::string_view bytes, const std::filesystem::path& 
   if (const int code = try_to_write(file, bytes)) fail_to_write(path, code);
 }
 
-/// The process holds the lock until it ends, however that happens. Errors: UsageError if another job has it.
+/// Takes the lock of the file, which the process holds until it closes the file or ends. Errors: UsageError if another
+/// job holds the lock.
 void lock(int file, const std::filesystem::path& path) {
-  // `gradmeter watch` looks at the lock by taking it for a moment.
+  // Tries several times, since `gradmeter watch` takes the lock for a moment to look at it.
   constexpr int tries = 10;
   constexpr std::chrono::milliseconds pause{20};
   for (int i = 0; i < tries; ++i) {
-    // On a file system without locks it goes on without.
+    // On a file system without locks, it continues without one.
     if (::flock(file, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
     std::this_thread::sleep_for(pause);
   }
@@ -187,8 +189,8 @@ void lock(int file, const std::filesystem::path& path) {
       "another job is writing '{}', and lines of both would mix; wait for it, or name another file", path.string()));
 }
 
-/// True if the code is an error of a network's file system whose server is away, or has restarted.
-bool may_pass(int code) {
+/// True for an error that a network file system gives while its server is away, or after it has restarted.
+bool may_be_temporary(int code) {
   constexpr std::array codes{EIO, ESTALE, ETIMEDOUT, ENOTCONN, EHOSTDOWN, ENETDOWN, EHOSTUNREACH, EREMOTEIO, ENOENT};
   return std::ranges::find(codes, code) != codes.end();
 }
@@ -200,7 +202,7 @@ std::string read_all(const std::filesystem::path& path) {
   return text;
 }
 
-/// Makes the file end with a whole line. Errors: UsageError when it is not a result file, which is left as it was.
+/// Makes the file end with a whole line. Errors: UsageError if it is not a result file; it is then left as it is.
 void trim_torn_line(int file, const std::filesystem::path& path) {
   const bool torn = !read_results(path).note.empty();
   const std::string text = read_all(path);
@@ -232,7 +234,7 @@ ResultWriter::ResultWriter(const std::filesystem::path& path, OpenMode mode)
     FileStatus status{};
     if (::fstat(file_, &status) == 0) size_ = static_cast<std::uintmax_t>(status.st_size);
   } catch (...) {
-    ::close(file_);  // no destructor runs for an object that was not made
+    ::close(file_);  // the destructor does not run if the constructor throws
     throw;
   }
 }
@@ -259,14 +261,15 @@ namespace {
 
 void warn(const std::string& what) { print(stderr, "gradmeter: {}\n", what); }
 
-/// Opens the file anew in place of `file`, and writes after its last whole line. Returns the error number; 0: written.
-int write_anew(int file, const std::filesystem::path& path, const std::string& run_id, std::string_view line) {
-  // The file is opened, not created: in an empty mount point it would be another file.
+/// Opens the file again, puts it in place of the descriptor `file`, and writes `line` after its last whole line.
+/// Returns the error number; 0: written.
+int reopen_and_write(int file, const std::filesystem::path& path, const std::string& run_id, std::string_view line) {
+  // Does not create the file: if its file system is not mounted, that would make another file in the mount point.
   const int opened = ::open(path.c_str(), O_RDWR | O_APPEND | O_CLOEXEC);
   if (opened < 0) return errno;
-  const int moved = ::dup3(opened, file, O_CLOEXEC);
+  const int replaced = ::dup3(opened, file, O_CLOEXEC);
   ::close(opened);
-  if (moved < 0) return errno;
+  if (replaced < 0) return errno;
   lock(file, path);
   try {
     trim_torn_line(file, path);
@@ -285,7 +288,7 @@ int write_anew(int file, const std::filesystem::path& path, const std::string& r
 
 void ResultWriter::write_line(const std::string& line) {
   const std::lock_guard lock(writing_);
-  failed_ = true;  // stays true until all of this is done
+  failed_ = true;  // stays true if anything below throws
   if (!is_stream_) check_path();
   write_with_retries(line + '\n');
   if (!is_stream_) sync(false);
@@ -299,47 +302,50 @@ void ResultWriter::write_with_retries(const std::string& text) {
   int code = try_to_write(file_, text);
   size_ += text.size();
   if (code == 0) return;
-  if (!may_pass(code) || is_stream_) fail_to_write(path_, code);
+  if (!may_be_temporary(code) || is_stream_) fail_to_write(path_, code);
   warn(fmt::format("cannot write '{}': {}; trying again for {} s", path_.string(), std::strerror(code),
                    patience.count()));
   const auto end = steady_clock::now() + patience;
   do {
     std::this_thread::sleep_for(pause);
-    code = write_anew(file_, path_, run_id_, text);
-  } while (code != 0 && may_pass(code) && steady_clock::now() < end);
+    code = reopen_and_write(file_, path_, run_id_, text);
+  } while (code != 0 && may_be_temporary(code) && steady_clock::now() < end);
   if (code != 0) fail_to_write(path_, code);
-  check_path();  // a server that restarted may have lost what it took before
+  check_path();  // a server that has restarted may have lost data that it had accepted
   FileStatus status{};
   if (::fstat(file_, &status) == 0) size_ = static_cast<std::uintmax_t>(status.st_size);
   warn(fmt::format("'{}' can be written again, and nothing is missing", path_.string()));
 }
 
-/// Checks that the written lines are still there, under the file's name. If the file system cannot say, the write will
-/// show it.
+/// Checks that the written lines are still in the file, and that the file still has its name. If the file system cannot
+/// tell, the next write shows it.
 void ResultWriter::check_path() {
-  FileStatus own{}, named{};
-  if (::fstat(file_, &own) != 0) return;
-  if (static_cast<std::uintmax_t>(own.st_size) < size_) {
+  FileStatus opened_file{}, by_name{};
+  if (::fstat(file_, &opened_file) != 0) return;
+  if (static_cast<std::uintmax_t>(opened_file.st_size) < size_) {
     fail_to("write", path_,
             fmt::format("somebody cut it short while this run wrote it: {} of {} bytes are left, and rows are gone",
-                        own.st_size, size_));
+                        opened_file.st_size, size_));
   }
-  if (::stat(path_.c_str(), &named) == 0 ? named.st_dev == own.st_dev && named.st_ino == own.st_ino : errno != ENOENT)
+  if (::stat(path_.c_str(), &by_name) == 0
+          ? by_name.st_dev == opened_file.st_dev && by_name.st_ino == opened_file.st_ino
+          : errno != ENOENT)
     return;
   std::error_code unknown;
   const auto now = std::filesystem::read_symlink(fmt::format("/proc/self/fd/{}", file_), unknown);
-  // A network's file system gives a removed file such a name until it is closed.
-  const bool is_removed = own.st_nlink == 0 || unknown || now.filename().string().starts_with(".nfs");
+  // NFS gives a removed file a name that begins with ".nfs" until it is closed.
+  const bool is_removed = opened_file.st_nlink == 0 || unknown || now.filename().string().starts_with(".nfs");
   if (is_removed) return restore();
-  if (now == std::filesystem::weakly_canonical(path_, unknown)) return;  // some file systems number files anew
+  // The file may still have its name, since some file systems give files new inode numbers.
+  if (now == std::filesystem::weakly_canonical(path_, unknown)) return;
   warn(fmt::format("'{}' was renamed while this run wrote it: its rows are in '{}'", path_.string(), now.string()));
   path_ = now;
 }
 
-/// Writes the removed file anew, with all its contents.
+/// Creates the removed file again, with all its contents.
 void ResultWriter::restore() {
-  const int anew = ::open(path_.c_str(), O_RDWR | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (anew < 0)
+  const int restored = ::open(path_.c_str(), O_RDWR | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (restored < 0)
     fail_to("write", path_,
             fmt::format("it was removed while this run wrote it, and cannot be made anew: {}", std::strerror(errno)));
   int code = 0;
@@ -348,30 +354,30 @@ void ResultWriter::restore() {
     const ssize_t got =
         ::pread(file_, bytes.data(), std::min<std::uintmax_t>(bytes.size(), size_ - at), static_cast<off_t>(at));
     if (got > 0) {
-      code = try_to_write(anew, {bytes.data(), static_cast<std::size_t>(got)});
+      code = try_to_write(restored, {bytes.data(), static_cast<std::size_t>(got)});
       at += static_cast<std::uintmax_t>(got);
     } else if (got == 0 || errno != EINTR) {
       code = got == 0 ? EIO : errno;
     }
   }
-  if (code == 0 && ::dup3(anew, file_, O_CLOEXEC) < 0) code = errno;
-  ::close(anew);
+  if (code == 0 && ::dup3(restored, file_, O_CLOEXEC) < 0) code = errno;
+  ::close(restored);
   if (code != 0) fail_to_write(path_, code);
   lock(file_, path_);
   warn(fmt::format("'{}' was removed while this run wrote it: it is there again, with all rows", path_.string()));
 }
 
-/// Syncs rarely enough to cost nothing between points, and always in the end.
+/// Synchronises the file with the disk, at most once a second unless `always` is true.
 void ResultWriter::sync(bool always) {
-  constexpr std::chrono::seconds rarely{1};
+  constexpr std::chrono::seconds least_interval{1};
   const auto now = std::chrono::steady_clock::now();
-  if (!always && now - synced_ < rarely) return;
+  if (!always && now - synced_ < least_interval) return;
   synced_ = now;
   int result;
   do {
     result = ::fdatasync(file_);
   } while (result != 0 && errno == EINTR);
-  // A file system without sync leaves it as it is.
+  // Ignores the errors of a file system that does not support fdatasync.
   if (result != 0 && errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP) {
     failed_ = true;
     fail_to("fdatasync", path_, std::strerror(errno));
@@ -397,7 +403,8 @@ void ResultWriter::finish() {
     check_path();
     sync(true);
   }
-  // Quotas and network disks may only now refuse what they took. The descriptor is closed in any case (close(2)).
+  // With quotas and network disks, errors of earlier writes may appear only here. The descriptor is closed in any case
+  // (close(2)).
   const int result = ::close(file_);
   file_ = -1;
   if (result != 0 && errno != EINTR) fail_to("close", path_, std::strerror(errno));

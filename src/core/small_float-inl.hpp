@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Converts vectors of 16-bit and 8-bit floats to fp32 (decode) and back (encode). The conversions use integer
 // arithmetic, because Highway's conversion functions truncate on some instruction sets and round on others, and lose
-// infinities. If the processor has instructions that convert fp16, these are used instead, also for fp8. The reference
-// for the results is core/element.hpp. The file is included once for each instruction set, hence its unusual include
-// guard.
+// infinities. On processors with instructions that convert fp16, the types whose names begin with Fast use these
+// instructions, also for fp8. The reference for the results is core/element.hpp. The file is included once for each
+// instruction set, hence its unusual include guard.
 #if defined(GRADMETER_SMALL_FLOAT_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRADMETER_SMALL_FLOAT_INL
 #undef GRADMETER_SMALL_FLOAT_INL
@@ -51,7 +51,7 @@ struct Codec {
     Words bits = hn::IfThenElse(less(magnitude, first), subnormal, rebased);
     if constexpr (f.infinities) {
       const Words top = hn::Set(du, f.top_exponent());
-      // Infinity keeps its zero mantissa under fp32's highest exponent, and a NaN its quiet bit.
+      // Gives infinity and NaN the highest exponent of fp32. Infinity keeps its mantissa of 0, and a NaN its quiet bit.
       const Words special = hn::Or(hn::ShiftLeft<shift>(magnitude), hn::Set(du, infinity));
       bits = hn::IfThenElse(less(magnitude, top), bits, special);
     } else {
@@ -60,16 +60,16 @@ struct Codec {
     return hn::BitCast(df, hn::Or(bits, sign));
   }
 
-  /// Let e be the exponent of x, but at least the format's lowest. In fp32, the last bit of |x| + 2^(e + shift) has the
-  /// value of the format's last mantissa bit. So this addition rounds to nearest even as the format does, and leaves
-  /// the rounded mantissa in the low bits of the sum.
-  /// This is for magnitudes up to that of the first number above the format's largest finite one.
-  static HWY_INLINE Words encode_magnitude(Words held) {
+  /// The code, without sign, of the fp32 number x whose magnitude has the bits `magnitude_bits`. Let e be the exponent
+  /// of x, but at least the format's lowest. In fp32, the last bit of |x| + 2^(e + shift) has the value of the format's
+  /// last mantissa bit. So this addition rounds to nearest even as the format does, and leaves the rounded mantissa in
+  /// the low bits of the sum. `magnitude_bits` must not exceed `too_large()`.
+  static HWY_INLINE Words encode_magnitude(Words magnitude_bits) {
     const U32 du;
     const F32 df;
-    const Words exponent = larger(hn::And(held, hn::Set(du, infinity)), hn::Set(du, lowest_normal));
+    const Words exponent = larger(hn::And(magnitude_bits, hn::Set(du, infinity)), hn::Set(du, lowest_normal));
     const Words magic = hn::Add(exponent, hn::Set(du, static_cast<std::uint32_t>(shift) << 23));
-    const Words sum = hn::BitCast(du, hn::Add(hn::BitCast(df, held), hn::BitCast(df, magic)));
+    const Words sum = hn::BitCast(du, hn::Add(hn::BitCast(df, magnitude_bits), hn::BitCast(df, magic)));
     const Words based = hn::ShiftRight<shift>(hn::Sub(exponent, hn::Set(du, lowest_normal)));
     return hn::Add(hn::Sub(sum, magic), based);
   }
@@ -88,8 +88,8 @@ struct Codec {
   }
 
  private:
-  /// The bits, in fp32, of the first number above the format's largest finite one. All larger magnitudes are replaced
-  /// by this one, whose code is that of infinity, or of e4m3's NaN.
+  /// The fp32 bits of the number that follows the format's largest finite one. `encode` replaces larger magnitudes by
+  /// this one, whose code is that of infinity, or of e4m3's NaN.
   static constexpr std::uint32_t too_large() {
     if (f.infinities) return static_cast<std::uint32_t>(f.bias() + 1 + 127) << 23;
     return std::bit_cast<std::uint32_t>(480.0f);
@@ -119,9 +119,9 @@ struct UpperHalf {
   }
 };
 
-/// The conversions of C, and functions that load codes from memory into lanes of 32 bits (fetch) and store them (put).
-/// In every format, to_true_scale(decode(code)) is the number that a code stands for. Only FastE4m3 decodes to another
-/// scale, since its encode takes that scale, too.
+/// The conversions of C, and functions that load codes from memory into 32-bit lanes (fetch) and store them (put).
+/// to_true_scale(decode(code)) is the number that a code stands for. It is decode(code) itself, except for FastE4m3,
+/// whose decode and encode work with numbers scaled by 2^-8.
 template <class C>
 struct Exact : C {
   using Packed = hn::Rebind<typename C::Code, U32>;
@@ -177,7 +177,8 @@ struct FastHalf {
 struct FastBytes {
   using Code = std::uint8_t;
   using Packed = hn::Rebind<std::uint8_t, U32>;
-  /// Bits 8 to 15 are copies of the sign, which is bit 7. decode() of e4m3 needs them; put() leaves them out.
+  /// Sign-extends the codes: bits 8 to 15 are copies of the sign, bit 7. FastE4m3::decode needs these copies; put()
+  /// drops them.
   static HWY_INLINE Halves fetch(const std::byte* from) {
     const hn::Rebind<std::int8_t, U32> packed;
     const hn::Rebind<std::int16_t, U32> halves;
@@ -192,7 +193,7 @@ struct FastBytes {
 
 struct FastE5m2 : FastBytes {
   static HWY_INLINE Floats decode(Halves v) { return from_halves(hn::ShiftLeft<8>(v)); }
-  /// Without copies of the sign, which decode() does not read here.
+  /// The result has no copies of the sign in bits 8 to 15, since decode() does not read them here.
   static HWY_INLINE Halves encode(Floats v) { return cut_off<8>(to_halves(one_nan(v))); }
   static HWY_INLINE Floats to_true_scale(Floats v) { return v; }
 };

@@ -33,9 +33,9 @@ struct WeightedSample {
   double value, weight, place;
 };
 
-/// All samples in ascending order, weighted so that every block weighs the same: a sample of a block half as long as
-/// the mean one weighs 2. Places begin at 0; neighbours are half of both weights apart. So quantiles of blocks of equal
-/// length are those of `core::quantile`, to the bit.
+/// All samples in ascending order, weighted so that every block has the same weight: a sample weighs 2 if its block is
+/// half as long as the mean block. Places begin at 0, and the distance of neighbours is the mean of their weights. So
+/// for blocks of equal length, quantiles are the same, to the bit, as those of `core::quantile`.
 std::vector<WeightedSample> weighted(const Blocks& blocks) {
   std::vector<WeightedSample> sorted;
   const double mean = static_cast<double>(blocks.samples().size()) / static_cast<double>(blocks.count());
@@ -103,8 +103,8 @@ Summary summarise(std::span<const double> samples) {
 
 std::optional<std::pair<std::size_t, std::size_t>> median_interval_ranks(std::size_t n) {
   if (n < fewest_blocks) return std::nullopt;
-  // C(n, k) relative to the central one, so that nothing overflows for any n; far from the centre the terms vanish
-  // below rounding.
+  // Weights are binomial coefficients C(n, k) relative to the central one, so that nothing overflows. Far from the
+  // centre they are too small to change the sum.
   const std::size_t centre = (n - 1) / 2;
   const auto size = static_cast<double>(n);
   const auto lower_weight = [size](double weight, std::size_t k) {
@@ -115,10 +115,11 @@ std::optional<std::pair<std::size_t, std::size_t>> median_interval_ranks(std::si
     lower_sum += weight;
     weight = lower_weight(weight, k);
   }
-  // For even n the term at n / 2 stands alone between two equal halves.
+  // For even n, the term at n / 2 is in neither of the two equal halves.
   const double middle = n % 2 == 0 ? (size - static_cast<double>(centre)) / static_cast<double>(centre + 1) : 0;
   const double total = 2 * lower_sum + middle;
-  // The largest k with P(X <= k) <= 2.5 %: then [x_k, x_(n-1-k)] covers the median with at least 95 %.
+  // Finds the largest k with P(X <= k) <= 2.5 %, X being binomial (n, 1/2). Then [x_k, x_(n-1-k)] of the sorted samples
+  // x covers the median with a probability of at least 95 %.
   double tail = lower_sum;
   std::size_t k = centre;
   weight = 1;
@@ -145,17 +146,18 @@ std::span<const double> Blocks::block(std::size_t i) const {
 Summary summarise(const Blocks& blocks) {
   check_samples(blocks.samples());
   const auto samples = weighted(blocks);
-  const Summary between = summarise(blocks.medians());
+  const Summary of_medians = summarise(blocks.medians());
   const double median = quantile(samples, 0.5);
-  // Where code and data lie is drawn once a launch: blocks of a product of 6 us agreed within 0.2 %, launches within
-  // 1.7 % and no better after 6 s each (results/truth.md, "Over launches"). One launch cannot see that.
-  constexpr double launches_differ = 0.01;
-  const double least = launches_differ * std::fabs(median);
+  // The addresses of code and data are random, and fixed for a launch. Blocks of a product of 6 us agreed within 0.2 %,
+  // but launches only within 1.7 %, and no better after 6 s each (results/truth.md, "Over launches"). One launch cannot
+  // measure that difference, so the interval has a least width.
+  constexpr double least_share = 0.01;
+  const double least_half_width = least_share * std::fabs(median);
   return {.median = median,
           .q1 = quantile(samples, 0.25),
           .q3 = quantile(samples, 0.75),
-          .ci95_low = std::min(between.ci95_low, median - least),
-          .ci95_high = std::max(between.ci95_high, median + least),
+          .ci95_low = std::min(of_medians.ci95_low, median - least_half_width),
+          .ci95_high = std::max(of_medians.ci95_high, median + least_half_width),
           .p95 = quantile(samples, 0.95),
           .p99 = quantile(samples, 0.99),
           .min = quantile(samples, 0),

@@ -17,8 +17,8 @@ namespace gradmeter::core {
 enum class Stop { none, interval, samples, budget, interrupted };
 std::string_view name(Stop);
 
-/// A summary of n samples, all in the samples' unit. With fewer than 6 samples no 95 % interval of the median exists:
-/// ci95_low/high are then NaN (null in the result file).
+/// A summary of n samples, all in the samples' unit. With fewer than 6 samples no 95 % interval of the median exists,
+/// and ci95_low and ci95_high are NaN (null in the result file).
 struct Summary {
   double median = 0, q1 = 0, q3 = 0, ci95_low = 0, ci95_high = 0, p95 = 0, p99 = 0, min = 0, max = 0;
   std::size_t n = 0;
@@ -43,7 +43,7 @@ inline constexpr std::array statistics{Statistic{"median", &Summary::median},
                                        Statistic{"max", &Summary::max}};
 
 /// Quantiles by linear interpolation between order statistics (R's type 7).
-/// Cost: O(n log n). Errors: UsageError when empty or when a sample is not finite.
+/// Cost: O(n log n). Errors: UsageError if there is no sample, or one is not finite.
 Summary summarise(std::span<const double> samples);
 double quantile(std::span<const double> sorted, double q);
 double median(std::span<const double> samples);
@@ -54,8 +54,9 @@ double median(std::span<const double> samples);
 std::optional<std::pair<std::size_t, std::size_t>> median_interval_ranks(std::size_t n);
 
 /// Samples grouped by the blocks in which they were taken. Samples of one block share the state of the machine. A 95 %
-/// interval that takes them for independent is far too narrow: when 20 points were measured twice, 8 had intervals that
-/// did not overlap. So the interval is computed from the medians of the blocks, which are spread over the run.
+/// interval that treats all samples as independent is far too narrow: when 20 points were measured twice, 8 had
+/// intervals that did not overlap. So the interval is computed from the medians of the blocks, which are spread over
+/// the run.
 class Blocks {
  public:
   /// Errors: UsageError when a sample is not finite. An empty block is ignored.
@@ -73,7 +74,7 @@ class Blocks {
 /// reaches at least 1 % of the median to each side.
 Summary summarise(const Blocks&);
 
-/// The fewest blocks whose medians have a 95 % interval, without which a time is not complete.
+/// The fewest blocks whose medians have a 95 % interval. With fewer blocks, a measured time has no interval.
 inline constexpr std::size_t fewest_blocks = 6;
 
 }  // namespace gradmeter::core

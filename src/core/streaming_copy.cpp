@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Highway compiles this file once for every instruction set and picks at run time.
+// Highway compiles this file once for every instruction set, and chooses one at run time.
 #include "core/streaming_copy.hpp"
 
 #include <cstdint>

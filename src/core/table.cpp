@@ -14,7 +14,7 @@ namespace gradmeter::core {
 
 namespace {
 
-using Range = std::pair<std::uint32_t, std::uint32_t>;  // the first and the last of some code points
+using Range = std::pair<std::uint32_t, std::uint32_t>;  // the first and the last code point of a block
 // The common blocks of Unicode's categories Mn and Cf, and of East Asian Width W and F.
 constexpr std::array no_width{Range{0x0300, 0x036F}, Range{0x200B, 0x200F}, Range{0x20D0, 0x20FF},
                               Range{0xFE00, 0xFE0F}, Range{0xFE20, 0xFE2F}};
@@ -27,33 +27,34 @@ bool is_in(const std::array<Range, N>& ranges, std::uint32_t c) {
   return std::any_of(ranges.begin(), ranges.end(), [c](const Range& r) { return c >= r.first && c <= r.second; });
 }
 
-/// Takes a code point off the front and gives its terminal cells; a byte that begins none has one.
+/// Takes a code point off the front of the text, and returns the number of its terminal cells; 1 for a byte that is not
+/// UTF-8.
 std::size_t take_width(std::string_view& text) {
   const std::uint32_t point = detail::take_code_point(text).value_or(0);
   return is_in(no_width, point) ? 0 : is_in(two_wide, point) ? 2 : 1;
 }
 
-/// The bytes of `text` that a line of `width` terminal cells takes: up to the last blank, or behind the last comma or
-/// slash in reach, if there is one.
+/// The number of bytes of `text` that go on a line of `width` terminal cells. The line ends at its last blank, or
+/// behind its last comma or slash; without these, anywhere.
 std::size_t line_break(std::string_view text, std::size_t width) {
-  std::size_t used = 0, end = 0, part = 0;
+  std::size_t used = 0, end = 0, break_point = 0;
   for (std::string_view rest = text; !rest.empty();) {
     const std::size_t at = text.size() - rest.size();
-    if (text[at] == ' ' || (at > 0 && (text[at - 1] == ',' || text[at - 1] == '/'))) part = at;
+    if (text[at] == ' ' || (at > 0 && (text[at - 1] == ',' || text[at - 1] == '/'))) break_point = at;
     used += take_width(rest);
-    if (used > width && at > 0) return part > 0 ? part : end;
+    if (used > width && at > 0) return break_point > 0 ? break_point : end;
     end = text.size() - rest.size();
   }
   return text.size();
 }
 
-/// Lines of prose below a row or a table are at least this long, even if the terminal is narrower.
-constexpr std::size_t least_prose = 24;
+/// The least width of notes below a row and of text below a table, even if the terminal is narrower.
+constexpr std::size_t least_note_width = 24;
 
-/// A column that is shown, with its place in the rows and its width.
+/// A column that is shown, with its index in the rows and its width.
 struct Shown {
   const Column* column;
-  std::size_t at, width;
+  std::size_t index, width;
 };
 
 std::size_t total_width(const std::vector<Shown>& shown) {
@@ -62,33 +63,33 @@ std::size_t total_width(const std::vector<Shown>& shown) {
   return total;
 }
 
-/// Columns that a table leaves out, each with its place in the rows.
+/// The columns that a table leaves out: index in the rows, and header.
 using LeftOut = std::vector<std::pair<std::size_t, std::string>>;
 
-/// The headers of the columns left out, in the table's order, each once.
-std::vector<std::string> headers_of(LeftOut gone) {
-  std::sort(gone.begin(), gone.end());
+/// The headers of the columns that are left out, in the table's order, each once.
+std::vector<std::string> headers_of(LeftOut left_out) {
+  std::sort(left_out.begin(), left_out.end());
   std::vector<std::string> headers;
-  for (const auto& [at, header] : gone) {
+  for (const auto& [at, header] : left_out) {
     if (std::find(headers.begin(), headers.end(), header) == headers.end()) headers.push_back(header);
   }
   return headers;
 }
 
-/// Takes away expendable columns until the rest fits.
-void leave_out(std::vector<Shown>& shown, std::size_t width, LeftOut& gone) {
+/// Moves expendable columns from `shown` to `left_out` until the rest fits.
+void leave_out(std::vector<Shown>& shown, std::size_t width, LeftOut& left_out) {
   while (total_width(shown) > width) {
     unsigned most = 0;
     for (const Shown& s : shown) most = std::max(most, s.column->expendable);
     if (most == 0) break;
     for (const Shown& s : shown) {
-      if (s.column->expendable == most) gone.emplace_back(s.at, s.column->header);
+      if (s.column->expendable == most) left_out.emplace_back(s.index, s.column->header);
     }
     std::erase_if(shown, [most](const Shown& s) { return s.column->expendable == most; });
   }
 }
 
-/// The longest word of a column's head, which is never cut.
+/// The width of the longest word in a column's header and unit, whose words are never cut.
 std::size_t longest_word(const Column& c) {
   std::size_t longest = 0;
   for (std::string_view text : {std::string_view(c.header), std::string_view(c.unit)}) {
@@ -101,14 +102,14 @@ std::size_t longest_word(const Column& c) {
   return longest;
 }
 
-/// Narrows the widest of the columns that `may` be until all fit, or all of those are as narrow as `least` and the
-/// words of their heads allow.
-template <class May>
-void narrow(std::vector<Shown>& shown, std::size_t width, std::size_t least, May may) {
+/// Narrows the widest of the columns for which `may_narrow(column)` is true, again and again, until the table fits, or
+/// all these columns are as narrow as `least` and the words of their headers allow.
+template <class MayNarrow>
+void narrow(std::vector<Shown>& shown, std::size_t width, std::size_t least, MayNarrow may_narrow) {
   while (total_width(shown) > width) {
     Shown* widest = nullptr;
     for (Shown& s : shown) {
-      const bool has_room = may(*s.column) && s.width > std::max(least, longest_word(*s.column));
+      const bool has_room = may_narrow(*s.column) && s.width > std::max(least, longest_word(*s.column));
       if (has_room && (!widest || s.width > widest->width)) widest = &s;
     }
     if (!widest) return;
@@ -116,18 +117,18 @@ void narrow(std::vector<Shown>& shown, std::size_t width, std::size_t least, May
   }
 }
 
-/// The columns that fit, as wide as they may be: expendable ones go first, then prose takes several lines, then other
-/// text; where figures alone are too wide, the last columns go.
+/// Makes the table fit, and returns the columns that it leaves out. First it leaves out expendable columns, then it
+/// wraps prose, then other text. If the table is still too wide, it leaves out the last columns.
 LeftOut fit(std::vector<Shown>& shown, std::size_t width) {
-  constexpr std::size_t of_prose = 16, of_names = 10, of_all = 2;
-  LeftOut gone;
-  leave_out(shown, width, gone);
-  narrow(shown, width, of_prose, [](const Column& c) { return c.wraps; });
-  narrow(shown, width, of_names, [](const Column& c) { return c.wraps; });
-  narrow(shown, width, of_names, [](const Column& c) { return c.wraps || c.align == Align::left; });
-  for (; total_width(shown) > width && shown.size() > of_all; shown.pop_back())
-    gone.emplace_back(shown.back().at, shown.back().column->header);
-  return gone;
+  constexpr std::size_t least_prose_column = 16, least_text_column = 10, least_columns = 2;
+  LeftOut left_out;
+  leave_out(shown, width, left_out);
+  narrow(shown, width, least_prose_column, [](const Column& c) { return c.wraps; });
+  narrow(shown, width, least_text_column, [](const Column& c) { return c.wraps; });
+  narrow(shown, width, least_text_column, [](const Column& c) { return c.wraps || c.align == Align::left; });
+  for (; total_width(shown) > width && shown.size() > least_columns; shown.pop_back())
+    left_out.emplace_back(shown.back().index, shown.back().column->header);
+  return left_out;
 }
 
 /// Formats one row, padded to the widths, without trailing blanks; it has as many lines as its longest cell needs.
@@ -135,7 +136,7 @@ std::string lines_of(const std::vector<Shown>& shown, const std::vector<std::str
   std::vector<std::vector<std::string>> wrapped;
   std::size_t height = 1;
   for (const Shown& s : shown) {
-    wrapped.push_back(wrap(cells[s.at], s.width));
+    wrapped.push_back(wrap(cells[s.index], s.width));
     height = std::max(height, wrapped.back().size());
   }
   std::string out;
@@ -153,7 +154,8 @@ std::string lines_of(const std::vector<Shown>& shown, const std::vector<std::str
   return out;
 }
 
-/// A row's lines with its note: at the end of a single line where it fits in, else on lines of its own.
+/// A row's lines with its note. The note is at the end of the line if the row has a single line with enough room, else
+/// on lines of its own.
 std::string with_note(std::string lines, const std::string& note, std::size_t table, std::size_t width) {
   if (note.empty()) return lines;
   const std::size_t end = lines.find('\n');
@@ -161,7 +163,7 @@ std::string with_note(std::string lines, const std::string& note, std::size_t ta
     const std::string_view row(lines.data(), end);
     return fmt::format("{}{:{}}{}\n", row, "", table - display_width(row) + 2, note);
   }
-  for (const auto& line : wrap(note, std::max(width, least_prose) - 4)) lines += fmt::format("    {}\n", line);
+  for (const auto& line : wrap(note, std::max(width, least_note_width) - 4)) lines += fmt::format("    {}\n", line);
   return lines;
 }
 
@@ -219,7 +221,7 @@ std::string Table::to_string(std::size_t width) const {
   for (const Row& row : rows_) out += with_note(lines_of(shown, row.cells), row.note, total, width);
   if (!left_out.empty()) {
     const auto text = fmt::format("left out: {}; --wide shows all", fmt::join(left_out, ", "));
-    for (const auto& line : wrap(text, std::max(width, least_prose))) out += line + '\n';
+    for (const auto& line : wrap(text, std::max(width, least_note_width))) out += line + '\n';
   }
   return out;
 }

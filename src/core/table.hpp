@@ -14,30 +14,30 @@ enum class Align { left, right };
 
 struct Column {
   std::string header;
-  std::string unit;  ///< second row of the header ("s", "GB/s"); without any unit in the table there is no such row
+  std::string unit;  ///< second row of the header ("s", "GB/s"); the row is missing if no shown column has a unit
   Align align = Align::right;
   /// A table that is too wide first leaves out all columns with the highest number, then those with the next number,
-  /// and so on. Columns with 0 stay as long as possible (see Table::to_string).
+  /// and so on. Columns with 0 are left out only as the last resort (see Table::to_string).
   unsigned expendable = 0;
   /// True if the column is prose. If a table is still too wide without expendable columns, prose is wrapped to several
-  /// lines; if that does not suffice, other left-aligned columns are wrapped too.
+  /// lines; if that is not enough, other left-aligned columns are wrapped too.
   bool wraps = false;
 };
 
-/// Wide enough for every table.
+/// A width that every table fits in.
 inline constexpr std::size_t any_width = SIZE_MAX;
 
-/// Cells are UTF-8; control characters in them become blanks, so that a row stays a row.
+/// A text table. Cells are UTF-8, and are made printable (core/print.hpp): line ends and tabs in them become blanks.
 class Table {
  public:
   explicit Table(std::vector<Column>);
-  /// The note belongs to no column: it is written behind the row, or below the row if the line would be too long.
-  /// Errors: logic_error unless there is one cell for each column.
+  /// The note belongs to no column. It is written behind the row, or below the row if the line would be too long or the
+  /// row has several lines. Errors: logic_error unless there is one cell for each column.
   void add_row(std::vector<std::string> cells, std::string note = {});
   std::size_t rows() const { return rows_.size(); }
-  /// The header, the units, a line under them, and the rows; columns are two blanks apart. No line of them is longer
-  /// than `width` terminal cells, unless the first two columns shown are wider: after wrapping, the last columns are
-  /// left out until the table fits or two are left. A line at the end names all columns that were left out.
+  /// The header, the units, a line under them, and the rows; columns are two blanks apart. No line is longer than
+  /// `width` terminal cells, unless the first two columns alone are wider: if wrapping is not enough, the last columns
+  /// are left out until the table fits or two columns remain. A line at the end names all columns that were left out.
   std::string to_string(std::size_t width = any_width) const;
 
  private:

@@ -37,7 +37,7 @@ constexpr std::array flop_rate_units{Scale{1, "FLOP/s"},    Scale{1e3, "kFLOP/s"
 
 constexpr bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-/// Takes leading digits off `text`.
+/// Takes the leading digits off `text`, and returns them.
 std::string_view take_digits(std::string_view& text) {
   std::size_t n = 0;
   while (n < text.size() && is_digit(text[n])) ++n;
@@ -46,12 +46,12 @@ std::string_view take_digits(std::string_view& text) {
   return digits;
 }
 
-/// A size's suffix stands for a factor: 2^shift, or 1000^thousands.
+/// The factor for which a size's suffix stands: 2^shift, or 1000^thousands.
 struct SizeUnit {
   unsigned shift = 0, thousands = 0;
 };
 
-/// K, M, G and T are binary, as nccl-tests has them, with "iB" too; KB, MB, GB and TB are decimal.
+/// K, M, G and T are binary, as in nccl-tests, and so are KiB, MiB, GiB and TiB; KB, MB, GB and TB are decimal.
 std::optional<SizeUnit> size_unit(std::string_view suffix) {
   const std::string s = lower(suffix);
   if (s.empty() || s == "b") return SizeUnit{};
@@ -63,7 +63,7 @@ std::optional<SizeUnit> size_unit(std::string_view suffix) {
   return s.substr(1) == "b" ? std::optional(SizeUnit{.thousands = power}) : std::nullopt;
 }
 
-/// digits × 2^shift; none beyond 2^63 - 1 (sizes also live in signed 64-bit fields).
+/// digits × 2^shift; empty if that is above 2^63 - 1, since sizes are also stored as signed 64-bit numbers.
 std::optional<std::uint64_t> shifted(std::string_view digits, unsigned shift) {
   if (digits.empty()) return 0;
   std::uint64_t value = 0;
@@ -73,8 +73,8 @@ std::optional<std::uint64_t> shifted(std::string_view digits, unsigned shift) {
   return value << shift;
 }
 
-/// 0.fraction × 2^shift if that is whole. A fraction of k digits (the last not zero) is odd / 2^k or not dyadic at all:
-/// only 5^k divides out of it, and the shift must cover the rest.
+/// 0.fraction × 2^shift, where `fraction` are decimal digits; empty if that is not a whole number. For k digits, the
+/// last not 0, it is numerator × 2^shift / (2^k × 5^k): whole only if 5^k divides the numerator and k <= shift.
 std::optional<std::uint64_t> shifted_fraction(std::string_view fraction, unsigned shift) {
   while (!fraction.empty() && fraction.back() == '0') fraction.remove_suffix(1);
   if (fraction.empty()) return 0;
@@ -88,8 +88,7 @@ std::optional<std::uint64_t> shifted_fraction(std::string_view fraction, unsigne
   return (numerator / five_to_k) << (shift - fraction.size());
 }
 
-/// whole.fraction × 1000^thousands as the digits of a whole number: "1.5" of kilobytes are "1500"; nothing where it is
-/// none.
+/// whole.fraction × 1000^thousands, as digits: "1", "5" and 1 give "1500"; empty if that is not a whole number.
 std::optional<std::string> decimal_digits(std::string_view whole, std::string_view fraction, unsigned thousands) {
   while (!fraction.empty() && fraction.back() == '0') fraction.remove_suffix(1);
   const std::size_t places = std::size_t{3} * thousands;
@@ -97,7 +96,7 @@ std::optional<std::string> decimal_digits(std::string_view whole, std::string_vi
   return fmt::format("{}{}{}", whole, fraction, std::string(places - fraction.size(), '0'));
 }
 
-/// Takes a number and blanks around it off `text`; nothing when there is no finite number at the front.
+/// Takes a number, and the blanks around it, off the front of `text`; empty if there is no finite number.
 std::optional<double> take_number(std::string_view& text) {
   text = trim(text);
   double number = 0;
@@ -122,7 +121,7 @@ std::string units_of(std::span<const Scale> scales) {
   return names;
 }
 
-/// Three significant digits, zeros kept so that a column lines up.
+/// Three significant digits. Trailing zeros are kept, so that the numbers of a column line up.
 std::string three_digits(double value) {
   const double magnitude = std::fabs(value);
   if (magnitude < 0.9995) return fmt::format("{:.3g}", value);
@@ -147,10 +146,10 @@ std::string scaled_text(double value, std::span<const Scale> scales) {
 }  // namespace
 
 Bytes parse_bytes(std::string_view text) {
-  constexpr std::string_view right =
+  constexpr std::string_view advice =
       "write bytes such as 4096, 4K, 1.5M or 25MB (K and KiB are 1024 bytes, KB is 1000; so M, G, T)";
   std::string_view rest = trim(text);
-  if (rest.starts_with('-')) throw UsageError(fmt::format("size {} is negative: {}", quote(text), right));
+  if (rest.starts_with('-')) throw UsageError(fmt::format("size {} is negative: {}", quote(text), advice));
   const std::string_view whole = take_digits(rest);
   std::string_view fraction;
   const bool has_point = rest.starts_with('.');
@@ -160,10 +159,10 @@ Bytes parse_bytes(std::string_view text) {
   }
   const auto unit = size_unit(trim(rest));
   if (whole.empty() || !unit || (has_point && fraction.empty())) {
-    throw UsageError(fmt::format("size {} is not understood: {}", quote(text), right));
+    throw UsageError(fmt::format("size {} is not understood: {}", quote(text), advice));
   }
   const auto not_whole = [&] {
-    return UsageError(fmt::format("size {} is not a whole number of bytes: {}", quote(text), right));
+    return UsageError(fmt::format("size {} is not a whole number of bytes: {}", quote(text), advice));
   };
   std::string digits(whole);
   if (unit->thousands > 0) {
@@ -180,19 +179,19 @@ Bytes parse_bytes(std::string_view text) {
 
 namespace {
 
-/// The sum of "1h30m": parts of ever smaller units. None if it is no such text.
+/// The seconds of a text such as "1h30m", whose units get smaller from part to part; empty if it is no such text.
 std::optional<double> sum_of_durations(std::string_view text) {
-  double seconds = 0, above = std::numeric_limits<double>::infinity();
+  double seconds = 0, last_factor = std::numeric_limits<double>::infinity();
   do {
     const auto number = take_number(text);
     if (!number || *number < 0) return std::nullopt;
     const auto letters = std::min(text.find_first_of("0123456789."), text.size());
     const auto unit = trim(text.substr(0, letters));
     const auto factor = find_factor(duration_units, unit);
-    const bool is_alone = std::isinf(above) && letters == text.size();
-    if (!factor || *factor >= above || (unit.empty() && !is_alone)) return std::nullopt;
+    const bool is_alone = std::isinf(last_factor) && letters == text.size();
+    if (!factor || *factor >= last_factor || (unit.empty() && !is_alone)) return std::nullopt;
     seconds += *number * *factor;
-    above = *factor;
+    last_factor = *factor;
     text = text.substr(letters);
   } while (!text.empty());
   return seconds;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Units as types: only operators that make sense exist.
+// Units as types. Only operators whose result has a meaning exist.
 #pragma once
 #include <compare>
 #include <cstddef>
@@ -45,8 +45,8 @@ constexpr Bytes operator""_MiB(unsigned long long n) { return {static_cast<std::
 constexpr Bytes operator""_GiB(unsigned long long n) { return {static_cast<std::size_t>(n) << 30}; }
 }  // namespace literals
 
-/// Reads "4096", "4K", "25MB": K and KiB are 1024, as in nccl-tests, and KB is 1000; M, G and T follow the same rule.
-/// Errors: UsageError that quotes the text.
+/// Reads "4096", "4K" or "25MB": K and KiB stand for 1024 bytes, as in nccl-tests, and KB for 1000; likewise for M, G
+/// and T. Errors: UsageError that quotes the text.
 Bytes parse_bytes(std::string_view text);
 /// Reads seconds ("30"), or numbers with units: "30s", "200ms", "5m", "1h30m". Errors: UsageError that quotes the text.
 Seconds parse_duration(std::string_view text);

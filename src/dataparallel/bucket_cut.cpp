@@ -8,7 +8,8 @@
 namespace gradmeter::dataparallel {
 
 ExchangeCost fit_cost(std::span<const double> bytes, std::span<const double> seconds) {
-  // Relative errors: the equations call/s + byte·n/s = 1, one for each call of n bytes in s seconds.
+  // Least squares for the equations c·call + b·byte = 1, one for each call of n bytes in s seconds, with c = 1/s and b
+  // = n/s. The sums of the normal equations: cc of c·c, cb of c·b, bb of b·b, c1 of c, b1 of b.
   double cc = 0, cb = 0, bb = 0, c1 = 0, b1 = 0;
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     if (bytes[i] <= 0 || seconds[i] <= 0) continue;
@@ -40,33 +41,34 @@ double exchange_end(std::span<const ReadyTensor> tensors, std::span<const std::s
 }
 
 double least_exchange_end(std::span<const ReadyTensor> tensors, double byte_seconds) {
-  std::vector<std::size_t> each(tensors.size());
-  std::iota(each.begin(), each.end(), std::size_t{1});
-  return exchange_end(tensors, each, {.byte = byte_seconds});
+  std::vector<std::size_t> one_tensor_each(tensors.size());
+  std::iota(one_tensor_each.begin(), one_tensor_each.end(), std::size_t{1});
+  return exchange_end(tensors, one_tensor_each, {.byte = byte_seconds});
 }
 
 std::vector<std::size_t> earliest_cut(std::span<const ReadyTensor> tensors, ExchangeCost cost, double slack) {
   constexpr std::size_t most_buckets = 128;
-  const std::size_t n = tensors.size(), most = std::min(n, most_buckets);
+  const std::size_t n = tensors.size(), bucket_limit = std::min(n, most_buckets);
   if (n == 0) return {};
-  std::vector<double> ready(n + 1, 0.0), bytes(n + 1, 0.0);  // [i]: of the first i tensors together
+  std::vector<double> ready(n + 1, 0.0),
+      bytes(n + 1, 0.0);  // by i: when the first i tensors are ready, and their bytes
   for (std::size_t i = 0; i < n; ++i) {
     ready[i + 1] = std::max(ready[i], tensors[i].ready);
     bytes[i + 1] = bytes[i] + tensors[i].bytes;
   }
-  // end[k][i]: when the first i tensors have been sent at the earliest, in k buckets; from[k][i]: where the last
-  // begins. An earlier end of the buckets before never makes those after them later, so the best of the first is part
-  // of the best of all.
+  // end[k][i]: the earliest time at which the first i tensors can have been sent in k buckets. last_begin[k][i]: the
+  // first tensor of the last of these buckets. An earlier end of the first buckets never delays the later ones, so the
+  // best cut contains the best cut of its first tensors.
   constexpr double never = std::numeric_limits<double>::infinity();
-  std::vector<std::vector<double>> end(most + 1, std::vector<double>(n + 1, never));
-  std::vector<std::vector<std::size_t>> from(most + 1, std::vector<std::size_t>(n + 1, 0));
+  std::vector<std::vector<double>> end(bucket_limit + 1, std::vector<double>(n + 1, never));
+  std::vector<std::vector<std::size_t>> last_begin(bucket_limit + 1, std::vector<std::size_t>(n + 1, 0));
   end[0][0] = 0;
   double earliest = never;
-  for (std::size_t k = 1; k <= most; ++k) {
+  for (std::size_t k = 1; k <= bucket_limit; ++k) {
     for (std::size_t i = k; i <= n; ++i) {
       for (std::size_t begin = k - 1; begin < i; ++begin) {
-        const double at = std::max(end[k - 1][begin], ready[i]) + cost.call + cost.byte * (bytes[i] - bytes[begin]);
-        if (at < end[k][i]) end[k][i] = at, from[k][i] = begin;
+        const double finish = std::max(end[k - 1][begin], ready[i]) + cost.call + cost.byte * (bytes[i] - bytes[begin]);
+        if (finish < end[k][i]) end[k][i] = finish, last_begin[k][i] = begin;
       }
     }
     earliest = std::min(earliest, end[k][n]);
@@ -74,7 +76,7 @@ std::vector<std::size_t> earliest_cut(std::span<const ReadyTensor> tensors, Exch
   std::size_t buckets = 1;
   while (end[buckets][n] > earliest + slack) ++buckets;
   std::vector<std::size_t> ends(buckets);
-  for (std::size_t i = n; buckets > 0; i = from[buckets--][i]) ends[buckets - 1] = i;
+  for (std::size_t i = n; buckets > 0; i = last_begin[buckets--][i]) ends[buckets - 1] = i;
   return ends;
 }
 

@@ -9,7 +9,8 @@ namespace gradmeter::dataparallel {
 
 namespace {
 
-/// Selects as fabrics do: collectives other than all-reduce use the ring where the algorithm has no schedule for them.
+/// The algorithm that fabrics take too: the given one, or the ring for collectives (other than all-reduce) for which it
+/// has no schedule.
 allreduce::AlgorithmPtr algorithm_for(const ForecastInput& s, allreduce::Shape shape,
                                       allreduce::CollectiveKind collective_kind) {
   const bool fits =
@@ -65,8 +66,8 @@ std::uint64_t least_sent(allreduce::CollectiveKind collective_kind, std::uint64_
 
 namespace {
 
-/// A collective on so many bytes, as far as its algorithm does not matter. Ranks in no regular order may be on one
-/// node.
+/// The lower bounds of a collective on `bytes` bytes, whatever its algorithm. If the shape says that ranks lie
+/// irregularly on nodes (ranks_per_node is 0), they are taken to be on one node, so that the bound holds.
 Forecast least_of(const ForecastInput& s, allreduce::CollectiveKind collective_kind, std::uint64_t bytes) {
   const allreduce::Shape shape = shape_of(s);
   const std::uint64_t least = least_sent(collective_kind, shape.ranks, bytes);
@@ -75,12 +76,12 @@ Forecast least_of(const ForecastInput& s, allreduce::CollectiveKind collective_k
           .least_between_nodes = least_sent(collective_kind, nodes_of(shape), bytes)};
 }
 
-/// A buffer of so many bytes in so many slices.
-void add_calls(Forecast& f, const allreduce::StatedCost& cost, std::uint64_t slices, std::uint64_t bytes,
+/// Adds the cost of one call on a buffer of `bytes` bytes that is cut into `slices` slices.
+void add_calls(Forecast& forecast, const allreduce::StatedCost& cost, std::uint64_t slices, std::uint64_t bytes,
                const ForecastInput& s) {
-  f.bytes += cost.sent * bytes;
-  f.messages += cost.messages * slices;
-  f.seconds += wire_seconds(s, cost.sent_per_rank_max * static_cast<double>(bytes));
+  forecast.bytes += cost.sent * bytes;
+  forecast.messages += cost.messages * slices;
+  forecast.seconds += wire_seconds(s, cost.sent_per_rank_max * static_cast<double>(bytes));
 }
 
 }  // namespace
@@ -106,7 +107,7 @@ allreduce::ExchangeSpec exchange_of(const ForecastInput& s) {
           .shape = shape_of(s)};
 }
 
-/// By the executor, with its slices.
+/// Forecasts one inner call of an exchange with a codec, cut into slices as the executor does.
 Forecast forecast_part(const ForecastInput& s, const allreduce::CallPart& part) {
   if (part.count == 0) return {};
   const std::size_t bytes = part.codec ? part.codec->codec->wire_bytes(part.count) : part.count * part.element_bytes;
@@ -114,10 +115,10 @@ Forecast forecast_part(const ForecastInput& s, const allreduce::CallPart& part) 
   out.known = part.algorithm->has_schedule() && !part.most;
   if (!part.algorithm->has_schedule()) return out;
   const allreduce::Shape shape = shape_of(s);
-  const allreduce::Algorithm a{part.algorithm->name, part.algorithm->make(shape, part.collective_kind)};
+  const allreduce::Algorithm algorithm{part.algorithm->name, part.algorithm->make(shape, part.collective_kind)};
   allreduce::ExchangeSpec spec = exchange_of(s);
   spec.codec = part.codec;
-  const auto slices = allreduce::Executor::slices(a, spec, part.count, part.element_bytes);
+  const auto slices = allreduce::Executor::slices(algorithm, spec, part.count, part.element_bytes);
   out.most = part.most;
   add_calls(out, part.algorithm->cost(shape, part.collective_kind), slices.count(),
             allreduce::Executor::buffer_bytes(spec, slices, part.element_bytes), s);

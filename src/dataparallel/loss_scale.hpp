@@ -28,26 +28,26 @@ class LossScaler {
  public:
   explicit LossScaler(const LossScaling&, runtime::Device& = runtime::host_device());
   bool adapts() const { return scaling_.adapts(); }
-  /// The factor [1] by which a pass multiplies the gradient of the loss. It is read when the pass runs.
+  /// One float: the factor by which a pass multiplies the gradient of the loss. It is read when the pass runs.
   runtime::ConstBuffer scale() const { return scale_.buffer; }
   /// The kernels::LossScaleCounts by which updates are skipped; empty if the scale never changes.
   runtime::ConstBuffer counts() const;
 
   /// Submits the division by the scale, which is exact if the scale is a power of two.
   void submit_unscale(runtime::Queue&, runtime::Buffer gradients) const;
-  /// Submits a check whether all gradients that are to be applied are finite, and notes the result in the counts.
+  /// Submits a check whether all these gradients are finite, which notes the result in the counts.
   void submit_check(runtime::Queue&, runtime::ConstBuffer gradients) const;
   /// Submits kernels::end_step. Call it after the step's updates.
   void submit_end_of_step(runtime::Queue&) const;
 
-  /// True if this step's gradients cannot be used. This function and the two below wait for the queue. They are for
-  /// tasks that must tell other ranks, or report to people.
+  /// True if this step's gradients are not finite. This function, `note_not_finite` and `state` wait for the queue;
+  /// they are for tasks that must tell other ranks, or report to people.
   bool skips(runtime::Queue&) const;
-  /// Makes the updates of this step be skipped, because some rank has found gradients that are not finite.
+  /// Causes the updates of this step to be skipped, because some rank has found gradients that are not finite.
   void note_not_finite(runtime::Queue&) const;
   struct State {
     float scale = 1;
-    std::uint64_t skipped = 0;  ///< number of steps
+    std::uint64_t skipped = 0;  ///< number of steps skipped so far
   };
   State state(runtime::Queue&) const;
 

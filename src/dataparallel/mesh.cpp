@@ -60,14 +60,14 @@ MeshShape parse_mesh(std::string_view text) {
     const std::string_view item = rest.substr(0, rest.find(','));
     const std::size_t equals = item.find('=');
     const std::string_view key = item.substr(0, equals);
-    const bool is_open = equals == std::string_view::npos;
-    if (is_open && key != "data") {
+    const bool has_no_value = equals == std::string_view::npos;
+    if (has_no_value && key != "data") {
       throw core::UsageError(
           fmt::format("mesh '{}': '{}' is no axis with its ranks; write data=4,tensor=2,pipeline=2", text, item));
     }
     if (!seen.insert(key).second)
       throw core::UsageError(fmt::format("mesh '{}' gives {} twice; give it once", text, key));
-    if (!is_open) set(shape, text, key, item.substr(equals + 1));
+    if (!has_no_value) set(shape, text, key, item.substr(equals + 1));
     if (item.size() == rest.size()) break;
     rest.remove_prefix(item.size() + 1);
     if (rest.empty()) throw core::UsageError(fmt::format("mesh '{}' ends in a comma; take it away", text));
@@ -88,20 +88,20 @@ std::string MeshShape::text() const {
   return parts.empty() ? "data" : fmt::format("{}", fmt::join(parts, ","));
 }
 
-MeshShape MeshShape::complete(int world) const {
+MeshShape MeshShape::complete(int world_ranks) const {
   MeshShape full = *this;
-  const std::int64_t copy = std::int64_t{tensor} * pipeline;
+  const std::int64_t replica = std::int64_t{tensor} * pipeline;
   if (data == 0) {
-    if (world % copy != 0) {
+    if (world_ranks % replica != 0) {
       throw core::UsageError(
           fmt::format("mesh '{}' holds one copy of the model on {} ranks, which {} ranks do not make whole; start a "
                       "multiple of {}",
-                      text(), copy, world, copy));
+                      text(), replica, world_ranks, replica));
     }
-    full.data = static_cast<int>(world / copy);
-  } else if (data * copy != world) {
+    full.data = static_cast<int>(world_ranks / replica);
+  } else if (data * replica != world_ranks) {
     throw core::UsageError(fmt::format("mesh '{}' is made of {} ranks, but there are {}; start {} or change an axis",
-                                       text(), data * copy, world, data * copy));
+                                       text(), data * replica, world_ranks, data * replica));
   }
   return full;
 }
@@ -127,7 +127,7 @@ int Mesh::groups(const MeshShape& s) {
   return (s.replica_ranks() > 1 ? 1 : 0) + (s.tensor > 1 ? 1 : 0) + (s.pipeline > 1 ? 1 : 0);
 }
 
-// The decisions depend on the shape alone, so all ranks call split equally often.
+// The shape alone decides which splits are made, so all ranks call `split` equally often.
 Mesh::Mesh(Fabric& fabric, const MeshShape& shape)
     : shape_(shape.complete(fabric.size(everybody))), place_(shape_.place(fabric.rank(everybody))) {
   if (shape_.replica_ranks() > 1) data_ = fabric.split(place_.stage * shape_.tensor + place_.tensor, place_.data);
@@ -172,7 +172,7 @@ model::TransferPtr FabricPeers::receive(model::Neighbour from, Buffer values, ru
 Forecast forecast_stage(const ForecastInput& forecast_input, int tensor_ranks, const model::PeerTraffic& traffic) {
   ForecastInput s = forecast_input;
   s.ranks = static_cast<std::uint32_t>(tensor_ranks);
-  s.ranks_per_node.reset();  // tensor ranks are neighbours
+  s.ranks_per_node.reset();  // tensor ranks are neighbours, so they are taken to be on one node
   Forecast forecast = forecast_messages(s, s.ranks, traffic.messages, traffic.floats_sent * sizeof(float));
   for (const std::size_t floats : traffic.sums)
     forecast += forecast_collective(s, allreduce::CollectiveKind::all_reduce, floats);

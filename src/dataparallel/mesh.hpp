@@ -30,13 +30,13 @@ struct MeshShape {
   int replica_ranks() const { return tensor * pipeline; }  ///< number of ranks that hold one replica together
   int ranks() const { return data * replica_ranks(); }     ///< number of ranks of a complete shape
   /// The shape with `data` filled in. Errors: UsageError when the number of ranks does not fit the mesh.
-  MeshShape complete(int world) const;
+  MeshShape complete(int world_ranks) const;
   MeshPlace place(int rank) const;
   int rank(MeshPlace) const;
   /// The part of a model at this place of the mesh. batch: samples of a replica in a step.
   model::Part part(MeshPlace, std::size_t micro_batches, std::size_t batch, model::Peers* = nullptr) const;
-  /// "data=4,tensor=2,pipeline=2,schedule=gpipe": every axis with more than one rank, and the schedule unless it is
-  /// 1f1b. If nothing of this applies, "data".
+  /// "data=4,tensor=2,pipeline=2,schedule=gpipe": all axes with more than one rank, and the schedule unless it is 1f1b;
+  /// "data" if the text would be empty.
   std::string text() const;
   bool operator==(const MeshShape&) const = default;
 };
@@ -47,8 +47,8 @@ MeshShape parse_mesh(std::string_view text);
 /// One rank's groups along the axes of the mesh.
 class Mesh {
  public:
-  /// Completes the shape and splits the ranks: for the data axis unless it has all ranks, and for every other axis with
-  /// more than one rank. Collective over all ranks. Errors: those of `complete`.
+  /// Completes the shape and splits the ranks into groups: along the data axis unless that axis has all ranks, and
+  /// along every other axis with more than one rank. Collective over all ranks. Errors: those of `complete`.
   Mesh(Fabric&, const MeshShape&);
   const MeshShape& shape() const { return shape_; }
   const MeshPlace& place() const { return place_; }
@@ -70,9 +70,9 @@ class Mesh {
   std::optional<Group> tensor_, pipeline_;
 };
 
-/// The peers of a model (the ranks with its other parts), reached by a fabric. Sums over them are all-reduces without a
-/// tensor layout, so that no codec is applied to activations. Messages go through the fabric too, so a probe counts
-/// them. Fabric and mesh must outlive this object.
+/// Lets a model reach its peers (the ranks that hold its other parts) over a fabric. Sums over peers are all-reduces
+/// without a tensor layout, so no codec is applied to activations. Messages go through the fabric too, so a probe
+/// counts them. Fabric and mesh must outlive this object.
 class FabricPeers final : public model::Peers {
  public:
   FabricPeers(Fabric& fabric, const Mesh& mesh) : fabric_(fabric), mesh_(mesh) {}

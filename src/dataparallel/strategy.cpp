@@ -11,7 +11,8 @@
 namespace gradmeter::dataparallel {
 namespace {
 
-/// A convolution's weight [out, in, height, width] is the matrix [out, in · height · width]; a vector is no matrix.
+/// A tensor as a matrix of `rows` x `columns`: a convolution's weight [out, in, height, width] is the matrix [out, in ·
+/// height · width]; a vector has 0 rows.
 allreduce::TensorPart part_of(const model::Tensor& t, std::size_t bucket_offset) {
   const bool matrix = t.shape.size() > 1 && t.shape.front() > 0;
   return {.offset = t.offset - bucket_offset,
@@ -30,7 +31,8 @@ std::vector<Bucket> make_buckets(std::span<const model::Tensor> tensors, std::si
   std::size_t first = 0;
   auto close = [&](std::size_t end) {
     const std::size_t from = tensors[first].offset;
-    const std::size_t to = end == tensors.size() ? element_count : tensors[end].offset;  // with the padding
+    const std::size_t to =
+        end == tensors.size() ? element_count : tensors[end].offset;  // includes the padding behind the bucket
     out.push_back({first, end - first, from, to - from});
     for (std::size_t i = first; i < end; ++i) out.back().parts.push_back(part_of(tensors[i], from));
     first = end;
@@ -82,12 +84,12 @@ void Worker::update(std::size_t offset, std::size_t count, UpdateStep step) {
   if (!scaler_ || !scaler_->adapts()) return apply({offset, count}, step);
   step.loss_scale_counts = scaler_->counts();
   scaler_->submit_check(queue(), gradients(offset, count));
-  checked_.push_back({offset, count});
+  held_back_.push_back({offset, count});
   std::size_t known = 0;
-  for (const Range& r : checked_) known += r.count;
+  for (const Range& r : held_back_) known += r.count;
   if (known < parameters().count()) return;
-  for (const Range& r : checked_) apply(r, step);
-  checked_.clear();
+  for (const Range& r : held_back_) apply(r, step);
+  held_back_.clear();
   scaler_->submit_end_of_step(queue());
 }
 

@@ -22,7 +22,7 @@ namespace gradmeter::dataparallel {
 
 class UpdateFormat;
 
-/// Consecutive tensors, which are one contiguous range of the flat gradient buffer.
+/// Consecutive tensors, which lie in one contiguous range of the flat gradient buffer.
 struct Bucket {
   std::size_t first_tensor, tensors;
   std::size_t offset, count;                      ///< elements
@@ -49,18 +49,18 @@ struct ReplicaWork {
 /// The context of a strategy on one rank: the fabric, its axis of the mesh, a model, its buffers and its optimizer.
 class Worker {
  public:
-  /// axis: the ranks with the same part of the model and other data; strategies communicate only with them. copy: the
-  /// mesh, for sending to the replica; null if one rank holds a whole replica of the model. parts: see `parts`. scaler:
-  /// null if the loss is not scaled. gradient_format: null if gradients stay in fp32.
+  /// axis: the ranks that hold the same part of the model and train on other data; strategies communicate only with
+  /// them. mesh: used to send values to the other ranks of the replica; may be null if one rank holds a whole replica.
+  /// parts: see `parts`. scaler: null if the loss is not scaled. gradient_format: null if gradients stay in fp32.
   Worker(Fabric& fabric, Group axis, model::Model& model, model::Buffers buffers, Optimizer& optimizer,
-         const Mesh* copy = nullptr, PartSums* parts = nullptr, LossScaler* scaler = nullptr,
+         const Mesh* mesh = nullptr, PartSums* parts = nullptr, LossScaler* scaler = nullptr,
          const UpdateFormat* gradient_format = nullptr)
       : fabric_(fabric),
         axis_(axis),
         model_(model),
         buffers_(buffers),
         optimizer_(optimizer),
-        replica_(copy),
+        mesh_(mesh),
         parts_(parts),
         scaler_(scaler),
         gradient_format_(gradient_format) {}
@@ -71,9 +71,9 @@ class Worker {
   model::Model& model() { return model_; }
   Optimizer& optimizer() { return optimizer_; }
   /// Sums over the ranks that hold the other parts of this model's tensors, for optimizers that a strategy makes
-  /// itself. Null where there are no such ranks, or where the run's optimizer needs no such sums.
+  /// itself. Null if there are no such ranks, or if the run's optimizer needs no such sums.
   PartSums* parts() const { return parts_; }
-  /// The scaler of the loss; null where the loss is not scaled.
+  /// Null if the loss is not scaled.
   LossScaler* scaler() const { return scaler_; }
   model::Buffers buffers() const { return buffers_; }
   Buffer parameters() const { return buffers_.parameters; }
@@ -81,14 +81,15 @@ class Worker {
   Buffer gradients(std::size_t offset, std::size_t count) const { return buffers_.gradients.part(offset, count); }
   /// The fabric's queue, for all that this rank computes.
   runtime::Queue& queue() { return fabric_; }
-  /// Runs forward and backward passes, which give the gradients of the batch's mean loss. Before `ready` is called for
-  /// a gradient, it is divided by the loss scale, if there is one, and then rounded to the format of gradients.
+  /// Runs forward and backward passes, which compute the gradients of the batch's mean loss. Each gradient is divided
+  /// by the loss scale (if there is one) and rounded to the format of gradients before `ready` is called for its
+  /// tensor.
   model::PendingOutcome pass(
       const model::Batch&, const model::Model::Ready& ready = [](std::size_t) {});
   /// Sends values from the rank that has the loss to all ranks of this replica of the model. `values` is the fabric's
   /// memory.
   void broadcast_to_replica(const Buffer& values) {
-    if (replica_) replica_->send_to_replica(fabric_, values);
+    if (mesh_) mesh_->send_to_replica(fabric_, values);
   }
   /// Applies the optimizer to one range of the flat buffers. With a loss scale that adapts, ranges are held back until
   /// all have been given, since only then it is known whether the step is skipped. So a strategy must give all ranges
@@ -110,11 +111,11 @@ class Worker {
   model::Model& model_;
   model::Buffers buffers_;
   Optimizer& optimizer_;
-  const Mesh* replica_;
+  const Mesh* mesh_;
   PartSums* parts_;
   LossScaler* scaler_;
   const UpdateFormat* gradient_format_;
-  std::vector<Range> checked_;  ///< ranges that are held back until all have been given
+  std::vector<Range> held_back_;  ///< ranges given to `update` in this step, until all have been given
 };
 
 /// Numbers of this rank, so far, that only the strategy itself can count in a run.
@@ -155,10 +156,10 @@ class Strategy {
   virtual int workers(int ranks) const { return ranks; }
   /// The most bytes that `begin` will take from the fabric.
   virtual std::size_t memory_bytes(const model::Model&, int ranks) const { return (void)ranks, std::size_t{0}; }
-  /// The most bytes that it keeps on one rank besides `memory_bytes`: copies of weights, the state of optimizers of its
-  /// own.
+  /// The most bytes that the strategy keeps on one rank besides `memory_bytes`: copies of weights, and the state of
+  /// optimizers that it makes itself.
   virtual std::size_t own_bytes(const model::Model&, int ranks) const { return (void)ranks, std::size_t{0}; }
-  /// The reason why it cannot be used with this optimizer on so many ranks; empty: it can be.
+  /// The reason why the strategy cannot be used with this optimizer on so many ranks; empty: it can be.
   virtual std::string refusal(const Optimizer&, int ranks) const { return (void)ranks, std::string(); }
 
   /// Called once, before the first step, on all ranks of the axis: all take rank 0's weights, which must be ready.
@@ -169,7 +170,7 @@ class Strategy {
 
   /// Makes one training step on this worker's part of the batch. Ranks that only serve do not call it.
   virtual model::PendingOutcome step(Worker&, const model::Batch&, UpdateStep) = 0;
-  /// Waits until this worker has nothing under way. When it has returned on all workers, no message is on its way until
+  /// Waits until this worker has no call under way. Once it has returned on all workers, no message is on its way until
   /// the next step.
   virtual void settle(Worker&) {}
   /// Writes the evaluation weights to `to`: those that the run would return now. They are the servers' weights, the
@@ -225,27 +226,26 @@ struct StrategyOptions {
   std::string gradients = "fp32";
 };
 
-/// The pattern by which a strategy communicates. Each comment lists the factors that apply to strategies with this
-/// pattern.
+/// What a strategy sends. In brackets: the factors that apply to strategies with this pattern.
 enum class CommunicationPattern : std::uint8_t {
-  nothing,                ///< no factor
-  all_reduce,             ///< algorithm, codec, transport, overlap, bucket
-  blocks,                 ///< algorithm, transport, overlap, bucket
-  collectives,            ///< algorithm, transport
-  changes,                ///< algorithm, codec, transport, and overlap where the name asks for it
-  messages,               ///< transport
-  overlapped_messages,    ///< transport, overlap
-  asynchronous_messages,  ///< transport, overlap; ranks may be at different steps
-  client_server           ///< transport, codec, overlap; ranks may be at different steps
+  nothing,      ///< [none]
+  all_reduce,   ///< all-reduces of gradients [algorithm, codec, transport, overlap, bucket]
+  blocks,       ///< reduce-scatters and all-gathers of buckets [algorithm, transport, overlap, bucket]
+  collectives,  ///< other collectives, on weights or scalars [algorithm, transport]
+  changes,      ///< all-reduces of changes of weights [algorithm, codec, transport; overlap if the name sets it]
+  messages,     ///< sends and receives [transport]
+  overlapped_messages,    ///< sends and receives that may overlap the pass [transport, overlap]
+  asynchronous_messages,  ///< between workers, answered at any step [transport, overlap]
+  client_server           ///< between workers and servers, at any step [transport, codec, overlap]
 };
 
-/// True where messages go through ports, at any time and to background tasks, so that workers may be at different
-/// steps.
+/// True if messages go through ports and are answered by background tasks at any time, so that workers may be at
+/// different steps.
 constexpr bool uses_ports(CommunicationPattern p) {
   return p == CommunicationPattern::client_server || p == CommunicationPattern::asynchronous_messages;
 }
 
-/// True where a codec applies to the pattern's all-reduces.
+/// True if the pattern has all-reduces, and a codec encodes them.
 constexpr bool encodes_sums(CommunicationPattern p) {
   return p == CommunicationPattern::all_reduce || p == CommunicationPattern::changes;
 }
@@ -260,8 +260,8 @@ struct StrategyInfo {
   bool optimizer_alone = false;  ///< only the optimizer changes weights, so weights stay in its number format
   /// A step computes something other than a step of the control (`independent`), so the two must not be compared.
   bool computes_other_work = false;
-  /// True where the strategy knows all gradients of a step before it applies any, and all its ranks know the same ones,
-  /// so that the loss scale may adapt.
+  /// True if the strategy can find out whether all gradients of a step are finite before it applies any, with the same
+  /// result on all ranks that keep equal weights, so that the loss scale may adapt.
   bool may_skip_steps = false;
   bool keeps_equal = false;                        ///< after every step all workers hold the same bits
   std::string_view optimizer = "momentum:mu=0.9";  ///< the usual optimizer; empty: workers have none
@@ -279,13 +279,13 @@ class StrategyChoice {
   const std::string name;  ///< canonical: equal names mean equal strategies
   const StrategyInfo& info() const { return info_; }
   bool communicates() const { return info_.communication != CommunicationPattern::nothing; }
-  /// True where an exchange of changes continues during later steps, so that a progress thread must move it.
+  /// True if an exchange of changes continues during later steps, so that a progress thread must move it.
   bool overlaps_changes() const;
   /// Errors: UsageError for a parameter's value that it does not take.
   std::unique_ptr<Strategy> make(StrategyOptions) const;
   /// The same strategy with another number of servers. Errors: UsageError where it has none.
   std::shared_ptr<const StrategyChoice> with_servers(int) const;
-  /// The strategy in its form for one rank: without ranks that only serve, since that rank must train.
+  /// The strategy for a run on one rank: without ranks that only serve, since the one rank must train.
   std::shared_ptr<const StrategyChoice> alone() const;
 
  private:

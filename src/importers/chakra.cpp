@@ -42,14 +42,15 @@ struct ChakraNode {
   std::string group = {};  ///< for a node of the network; empty: not given
 };
 
-/// Numbers of 64 bits are text in the JSON of protocol buffers.
-std::uint64_t whole_number(const Json& value, const char* what, std::size_t line) {
+/// Reads the count under a key; protocol buffers write 64-bit numbers as text in JSON. Errors: UsageError for anything
+/// else.
+std::uint64_t whole_number(const Json& value, const char* key, std::size_t line) {
   if (value.is_number_unsigned()) return value.get<std::uint64_t>();
   const std::string text = value.is_string() ? value.get<std::string>() : std::string();
   std::uint64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (text.empty() || error != std::errc{} || end != text.data() + text.size())
-    refuse_line(line, fmt::format("'{}' is {}, which is no count", what, core::json_text(value)));
+    refuse_line(line, fmt::format("'{}' is {}, which is no count", key, core::json_text(value)));
   return number;
 }
 
@@ -75,7 +76,7 @@ const Json* attribute_of(const Json& node, std::string_view name) {
   return found == attributes->end() ? nullptr : &*found;
 }
 
-/// The attribute's value in whichever whole type it has; null: none.
+/// The attribute's value, whichever whole type it has; null: it has none of them.
 const Json* whole_value(const Json& attribute) {
   for (const char* key : {"int64Val", "uint64Val", "int32Val", "uint32Val", "sint64Val", "sint32Val", "fixed64Val",
                           "fixed32Val", "sfixed64Val", "sfixed32Val"})
@@ -117,7 +118,7 @@ std::string_view collective_type(const Json& node, std::size_t line) {
   return collective_types.at(type);
 }
 
-/// A process group's name, which is a text or a number; empty: the node says none.
+/// A process group's name, which is a text or a number; empty: the node states none.
 std::string group_in(const Json& node) {
   const Json* attribute = attribute_of(node, "pg_name");
   if (!attribute) return {};
@@ -126,7 +127,7 @@ std::string group_in(const Json& node) {
   return !number ? "" : number->is_string() ? number->get<std::string>() : core::json_text(*number);
 }
 
-/// The properties of a collective besides its kind.
+/// The properties of a collective besides its kind, for the factor `problem`.
 std::string problem_of(const Json& node, std::string_view type, std::size_t line) {
   std::string out = type == "REDUCE_SCATTER_BLOCK" ? "block" : "";
   const bool has_root = type == "BROADCAST" || type == "REDUCE" || type == "GATHER" || type == "SCATTER";
@@ -136,7 +137,7 @@ std::string problem_of(const Json& node, std::string_view type, std::size_t line
   return out;
 }
 
-/// The widest type that divides the bytes: the trace gives no type.
+/// The widest of fp32, bf16 and int8 whose size divides the buffer's, since the trace states no type.
 core::Element element_for(std::uint64_t bytes) {
   if (bytes % core::size_of(core::Element::f32) == 0) return core::Element::f32;
   return bytes % core::size_of(core::Element::bf16) == 0 ? core::Element::bf16 : core::Element::i8;
@@ -178,13 +179,13 @@ ChakraNode node_of(const Json& json, std::int64_t ranks, std::size_t line) {
     n.call = call_of(json, type, ranks, line);
     n.group = group_in(json);
     n.resource = n.call.collective == "barrier" ? Resource::none : Resource::network;
-  } else if (!type.empty() && type != "METADATA_NODE") {  // absent: INVALID_NODE, the number 0
+  } else if (!type.empty() && type != "METADATA_NODE") {  // an absent type is INVALID_NODE, the value 0
     refuse_line(line, fmt::format("'{}' is no type of nodes", type));
   }
   return n;
 }
 
-/// Reads one object after another; the first describes the trace.
+/// Reads the JSON objects of the text; the first describes the trace and is no node.
 std::vector<ChakraNode> nodes_of(std::string_view text, std::int64_t ranks) {
   std::vector<ChakraNode> out;
   std::istringstream in{std::string(text)};
@@ -211,15 +212,15 @@ class Schedule {
  public:
   explicit Schedule(const std::vector<ChakraNode>& nodes)
       : nodes_(nodes), begins_(nodes.size()), ready_(nodes.size()), needed_by_(nodes.size()), missing_(nodes.size()) {
-    std::map<std::uint64_t, std::size_t> place;
+    std::map<std::uint64_t, std::size_t> index_of_id;
     for (std::size_t i = 0; i < nodes.size(); ++i)
-      if (!place.emplace(nodes[i].id, i).second)
+      if (!index_of_id.emplace(nodes[i].id, i).second)
         refuse_line(nodes[i].line, fmt::format("node {} is there twice", nodes[i].id));
     depends_on_.resize(nodes.size());
     for (std::size_t i = 0; i < nodes.size(); ++i) {
       for (const std::uint64_t id : nodes[i].depends_on) {
-        const auto found = place.find(id);
-        if (found == place.end()) continue;  // the converter removed that node
+        const auto found = index_of_id.find(id);
+        if (found == index_of_id.end()) continue;  // the converter removed that node
         depends_on_[i].push_back(found->second);
         needed_by_[found->second].push_back(i);
       }
@@ -227,7 +228,7 @@ class Schedule {
     }
     run();
   }
-  /// Places of nodes in the order in which they were ready.
+  /// Indices of nodes, in the order in which the nodes became ready.
   const std::vector<std::size_t>& order() const { return order_; }
   const std::vector<std::size_t>& depends_on(std::size_t node) const { return depends_on_[node]; }
   /// The time at which the node's dependencies have ended.
@@ -236,20 +237,20 @@ class Schedule {
 
  private:
   void run() {
-    using Ready = std::tuple<double, std::uint64_t, std::size_t>;  // time, id, place
+    using Ready = std::tuple<double, std::uint64_t, std::size_t>;  // time, id, index
     std::priority_queue<Ready, std::vector<Ready>, std::greater<>> queue;
     for (std::size_t i = 0; i < nodes_.size(); ++i)
       if (missing_[i] == 0) queue.emplace(0, nodes_[i].id, i);
-    std::array<double, resources> free{};
+    std::array<double, resources> free_at{};
     while (!queue.empty()) {
       const auto [time, id, node] = queue.top();
       queue.pop();
       order_.push_back(node);
       begins_[node] = time;
       if (nodes_[node].resource != Resource::none) {
-        double& is_free = free.at(static_cast<std::size_t>(nodes_[node].resource));
-        begins_[node] = std::max(time, is_free);
-        is_free = when(node).end;
+        double& resource_free_at = free_at.at(static_cast<std::size_t>(nodes_[node].resource));
+        begins_[node] = std::max(time, resource_free_at);
+        resource_free_at = when(node).end;
       }
       for (const std::size_t next : needed_by_[node]) {
         ready_[next] = std::max(ready_[next], when(node).end);
@@ -258,8 +259,8 @@ class Schedule {
     }
     if (order_.size() < nodes_.size()) refuse_cycle();
   }
-  /// Finds the cycle: each remaining node depends on another remaining one, so going back often enough returns to a
-  /// node.
+  /// Names a node of a cycle. Each remaining node depends on another remaining node, so the walk from node to
+  /// dependency has reached a cycle after as many steps as there are nodes.
   [[noreturn]] void refuse_cycle() const {
     const auto is_left = [this](std::size_t n) { return missing_[n] > 0; };
     std::size_t node = 0;
@@ -271,19 +272,21 @@ class Schedule {
   const std::vector<ChakraNode>& nodes_;
   std::vector<double> begins_, ready_;
   std::vector<std::vector<std::size_t>> depends_on_, needed_by_;
-  std::vector<std::size_t> missing_, order_;
+  std::vector<std::size_t> missing_, order_;  // missing_: by node, how many of its dependencies have not ended
 };
 
-/// The events of a rank's one thread: collectives are started when they are ready, computation of host and device that
-/// works at once takes its time once, and nodes that depend on a collective wait for it.
+/// Makes the events of the one thread with which a rank replays the step: a collective starts when it is ready,
+/// computation of host and device at the same time counts once, and a node that depends on a collective first waits for
+/// it.
 class Events {
  public:
   Events(const std::vector<ChakraNode>& nodes, const Schedule& schedule) : nodes_(nodes), schedule_(schedule) {}
 
+  /// Adds the events of a node. Nodes must come in the order of their times.
   void reach(std::size_t node, double time) {
     advance(time);
-    for (const std::size_t before : schedule_.depends_on(node)) {
-      if (const auto call = open_.find(before); call != open_.end()) {
+    for (const std::size_t dependency : schedule_.depends_on(node)) {
+      if (const auto call = open_.find(dependency); call != open_.end()) {
         out.push_back({.kind = ReplayEvent::Kind::wait, .call = call->second});
         open_.erase(call);
       }
@@ -310,14 +313,14 @@ class Events {
 
   const std::vector<ChakraNode>& nodes_;
   const Schedule& schedule_;
-  std::map<std::size_t, std::size_t> open_;  // calls by their node
+  std::map<std::size_t, std::size_t> open_;  // by node: the number of its call, which nothing has waited for yet
   double now_ = 0, busy_until_ = 0;
   std::size_t calls_ = 0;
 };
 
 TracedStep step_of(const std::vector<ChakraNode>& nodes) {
   const Schedule schedule(nodes);
-  // At equal times the node that was ready first comes first, so that none stands before what it depends on.
+  // At equal times the node that was ready first comes first, so that no node comes before its dependencies.
   const auto time_of = [&](std::size_t n) {
     return nodes[n].resource == Resource::network ? schedule.ready(n) : schedule.when(n).begin;
   };
@@ -372,7 +375,7 @@ ReadTrace read_chakra_trace(std::string_view json, std::int64_t ranks) {
 namespace {
 
 Imported read_chakra(std::string_view log, const Hints& hints) {
-  // With several groups, it is not known to which --ranks applies.
+  // With several groups, it is not known to which of them --ranks applies.
   ReadTrace t = read_chakra_trace(log, hints.ranks);
   Hints known = hints;
   if (t.groups > 1) known.ranks = 0;

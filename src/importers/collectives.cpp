@@ -30,7 +30,7 @@ std::vector<std::string> units_of(std::string_view head) {
 
 namespace {
 
-/// Units by their names.
+/// By name of a unit or prefix: its size.
 using Units = std::map<std::string_view, double>;
 
 std::optional<double> size_of_unit(const Units& units, std::string_view name) {
@@ -38,15 +38,15 @@ std::optional<double> size_of_unit(const Units& units, std::string_view name) {
   return found == units.end() ? std::nullopt : std::optional(found->second);
 }
 
-/// "Mbytes/sec", "MiB/s", "Gbit/s" as the bytes or bits of a second that they are.
+/// The bytes a second in a unit of rate, such as "Mbytes/sec", "MiB/s" or "Gbit/s"; empty for another unit.
 std::optional<double> size_of_rate(std::string_view unit) {
   static const Units prefixes{{"", 1},     {"K", 1e3},   {"k", 1e3},     {"M", 1e6},    {"G", 1e9},
                               {"T", 1e12}, {"Ki", 1024}, {"Mi", 0x1p20}, {"Gi", 0x1p30}};
   static constexpr std::array amounts{std::pair{"bytes", 1.0}, std::pair{"bits", 0.125}, std::pair{"bit", 0.125},
                                       std::pair{"B", 1.0}, std::pair{"b", 0.125}};
-  const std::string_view time = unit.ends_with("/s") ? "/s" : "/sec";
-  if (!unit.ends_with(time)) return std::nullopt;
-  unit.remove_suffix(time.size());
+  const std::string_view suffix = unit.ends_with("/s") ? "/s" : "/sec";
+  if (!unit.ends_with(suffix)) return std::nullopt;
+  unit.remove_suffix(suffix.size());
   for (const auto& [name, size] : amounts) {
     if (!unit.ends_with(name)) continue;
     const auto prefix = size_of_unit(prefixes, unit.substr(0, unit.size() - std::string_view(name).size()));
@@ -118,16 +118,16 @@ std::string nccl_type(std::string_view name, std::size_t line) {
   }
 }
 
-std::int64_t ranks_of(std::int64_t said, const Hints& hints, std::size_t line) {
-  if (said == 0 || hints.ranks == 0 || said == hints.ranks) return said > 0 ? said : hints.ranks;
-  refuse_line(line, fmt::format("it says {} rank{}, but --ranks {}, and rates depend on it; leave --ranks out", said,
-                                said == 1 ? "" : "s", hints.ranks));
+std::int64_t checked_ranks(std::int64_t in_log, const Hints& hints, std::size_t line) {
+  if (in_log == 0 || hints.ranks == 0 || in_log == hints.ranks) return in_log > 0 ? in_log : hints.ranks;
+  refuse_line(line, fmt::format("it says {} rank{}, but --ranks {}, and rates depend on it; leave --ranks out", in_log,
+                                in_log == 1 ? "" : "s", hints.ranks));
 }
 
-std::string kind_of(const std::string& said, const Hints& hints, std::size_t line) {
-  if (said.empty() || hints.collective.empty() || said == hints.collective)
-    return said.empty() ? hints.collective : said;
-  refuse_line(line, fmt::format("it says {}, but --collective {}; leave --collective out", said, hints.collective));
+std::string checked_collective(const std::string& in_log, const Hints& hints, std::size_t line) {
+  if (in_log.empty() || hints.collective.empty() || in_log == hints.collective)
+    return in_log.empty() ? hints.collective : in_log;
+  refuse_line(line, fmt::format("it says {}, but --collective {}; leave --collective out", in_log, hints.collective));
 }
 
 std::string mpi_element(std::string_view name) {
@@ -188,7 +188,8 @@ void set_time(core::Point& p, double seconds) {
 
 namespace {
 
-/// The tolerance covers differences in counting: a gather without the root's own part is half of it on two ranks.
+/// The factor by which rates of a row may differ, since tools count bytes differently: a gather without the root's own
+/// part is half as large on two ranks.
 constexpr double tolerance = 2.2;
 
 bool agree(double x, double y, double digit) { return x <= tolerance * y + digit && y <= tolerance * x + digit; }
@@ -223,12 +224,12 @@ bool is_near(double ratio, std::optional<double> factor) {
 }
 
 void check_bus_factor(core::Point& p, double algbw, double busbw, double digit, Faults& faults) {
-  constexpr double digits_of_ratio = 100;
+  constexpr double three_digits = 100;
   const std::string collective = core::to_text(p.factors[core::Factor::collective]);
   const std::int64_t ranks = whole(p, core::Factor::ranks);
   const auto factor = bus_factor(collective, ranks);
   const bool tells_ranks = collective == "allreduce" || collective == "all_gather" || collective == "reduce_scatter";
-  if (!tells_ranks || !factor || algbw < digits_of_ratio * digit || is_near(busbw / algbw, factor)) return;
+  if (!tells_ranks || !factor || algbw < three_digits * digit || is_near(busbw / algbw, factor)) return;
   mistrust(p, fmt::format("busbw is {:.3g} times algbw, but {:.3g} times for {} ranks", busbw / algbw, *factor, ranks),
            faults);
 }
@@ -274,7 +275,7 @@ bool counts_parts(std::string_view collective) {
   return collective == "all_gather" || collective == "all_to_all" || collective == "gather" || collective == "scatter";
 }
 
-void take_parts(core::Point& p, std::size_t line, bool always) {
+void set_whole_size(core::Point& p, std::size_t line, bool always) {
   const std::string collective = core::to_text(p.factors[core::Factor::collective]);
   if (!always && !counts_parts(collective)) return;
   const std::int64_t ranks = whole(p, core::Factor::ranks), part = whole(p, core::Factor::size_bytes);
@@ -297,8 +298,8 @@ std::optional<double> bus_factor(const std::string& collective, std::int64_t ran
   const auto p = static_cast<double>(ranks);
   if (collective == "allreduce") return 2 * (p - 1) / p;
   if (counts_parts(collective) || collective == "reduce_scatter") return (p - 1) / p;
-  static const std::set<std::string> of_one{"broadcast", "reduce", "sendrecv", "ping_pong", "send", "recv"};
-  return of_one.contains(collective) ? std::optional(1.0) : std::nullopt;
+  static const std::set<std::string> with_factor_one{"broadcast", "reduce", "sendrecv", "ping_pong", "send", "recv"};
+  return with_factor_one.contains(collective) ? std::optional(1.0) : std::nullopt;
 }
 
 }  // namespace gradmeter::importers

@@ -16,20 +16,20 @@
 
 namespace gradmeter::importers {
 
-/// The number of ranks, and the collective: from the log (`said`; 0 or empty: it does not say) or else from the user.
-/// Errors: UsageError "line N: …" if the two differ; line 0: the text names no line.
-std::int64_t ranks_of(std::int64_t said, const Hints&, std::size_t line);
-std::string kind_of(const std::string& said, const Hints&, std::size_t line);
+/// The number of ranks that the log states (`in_log`; 0: it states none), or else that of the hints. Errors: UsageError
+/// "line N: …" if the two differ; line 0: the error names no line.
+std::int64_t checked_ranks(std::int64_t in_log, const Hints&, std::size_t line);
+/// The same for the collective, whose name is empty if the log does not state it.
+std::string checked_collective(const std::string& in_log, const Hints&, std::size_t line);
 
 /// The bracketed units of a table's head: B, us, GB/s from "(B) Time(us) [GB/s]".
 std::vector<std::string> units_of(std::string_view head);
-/// Factors from a unit to seconds ("us", "usec", "ms" …) and to bytes a second ("GB/s", "MiB/s", "Mbytes/sec", "Gbit/s"
-/// …).
-/// Errors: UsageError "line N: …" for another unit.
+/// The seconds in a unit of time ("us", "usec", "ms" …), and the bytes a second in a unit of rate ("GB/s", "MiB/s",
+/// "Mbytes/sec", "Gbit/s" …). Errors: UsageError "line N: …" for another unit.
 double time_unit(std::string_view unit, std::size_t line);
 double rate_unit(std::string_view unit, std::size_t line);
 
-/// "allreduce" for all_reduce_perf, Allreduce, "allreduce"; empty for other names.
+/// Our name of a collective: "allreduce" for all_reduce_perf and for Allreduce; empty for names that are not known.
 std::optional<std::string> collective_of(std::string_view name);
 
 /// nccl_kind: the collective of a program of nccl-tests ("all_reduce_perf"), or the program's name if we have no such
@@ -46,7 +46,8 @@ std::optional<core::Element> element_of(std::string_view name);
 
 /// A point of a collective with the facts that every log gives.
 core::Point collective_point(const std::string& collective, std::int64_t ranks, std::int64_t size, const Hints&);
-/// A summary whose median is the only time that the log gives for all iterations; `not_stated` says that it is a mean.
+/// A summary whose median is the only time that the log gives for all iterations, their mean; `Imported::not_stated`
+/// says so.
 core::Summary mean_time(double seconds);
 /// Sets the time, and the rates that follow from it and the point's size and ranks.
 void set_time(core::Point&, double seconds);
@@ -55,12 +56,14 @@ void set_time(core::Point&, double seconds);
 void mistrust(core::Point&, const std::string& why, Faults&);
 /// Checks that the point's size and time agree with these rates of the same row, up to a factor of 2.2, since tools
 /// count a collective's bytes differently; else marks it mistrusted. All rates are in bytes a second. `digit`: the
-/// worth of one unit in the last digit that the log prints of a rate.
+/// value of one unit in the last digit of a printed rate [B/s].
 void check_rates(core::Point&, double algbw, double busbw, double digit, Faults&);
 /// Checks that busbw/algbw is right for the collective on the point's ranks; else marks the point mistrusted. Only
-/// rates of three digits or more are checked, and only collectives whose ratio depends on the number of ranks.
+/// rates of three digits or more are checked, and only all-reduces, all-gathers and reduce-scatters, whose ratio tells
+/// the number of ranks. `digit`: see `check_rates`.
 void check_bus_factor(core::Point&, double algbw, double busbw, double digit, Faults&);
-/// True if `ratio` is within 2 % of `factor`, which is as near as rates of three digits allow.
+/// True if `ratio` is within 2 % of `factor`, which is as near as rates of three digits allow; false if there is no
+/// factor.
 bool is_near(double ratio, std::optional<double> factor);
 /// The number of ranks in each group, which must be the same for all groups. Errors: UsageError "line N: ...".
 std::int64_t size_of_groups(const std::map<std::int64_t, std::int64_t>& ranks_by_group, std::size_t line);
@@ -69,16 +72,17 @@ std::int64_t size_of_groups(const std::map<std::int64_t, std::int64_t>& ranks_by
 std::string why_not_of(const std::string& collective, const std::string& op, std::int64_t root);
 /// Checks that a mean of times lies between the shortest and the longest time [s]; else marks the point mistrusted.
 void check_order(core::Point&, double least, double mean, double most, Faults&);
-/// Adds a further property of the measurement, besides collective and size: root=3, non-blocking.
+/// Adds a property to the factor `problem`, which tells apart calls of one collective and size: root=3, non-blocking.
 void add_problem(core::Point&, const std::string& what);
 /// True if the sizes that OSU, IMB, Chakra and NCCL's Inspector give for this collective are those of one rank's part,
 /// not of the whole buffer.
 bool counts_parts(std::string_view collective);
 /// Multiplies the size by the ranks if the log's size is one rank's part, since our sizes are of the whole buffer.
-/// `always`: this tool counts parts for this collective, whatever counts_parts() says. Errors: UsageError "line N: …"
-/// if the ranks are unknown.
-void take_parts(core::Point&, std::size_t line, bool always = false);
-/// Marks a point wrong if `elements`, the log's count of wrong elements, is above 0.
+/// `always`: the size is one rank's part even if counts_parts() is false. Errors: UsageError "line N: …" if the ranks
+/// are unknown.
+void set_whole_size(core::Point&, std::size_t line, bool always = false);
+/// Sets the metric `wrong` to `elements`, the log's count of wrong elements, and marks the point wrong if there are
+/// any.
 void set_wrong(core::Point&, double elements);
 /// busbw divided by algbw, by the collective and the number of ranks; empty if ranks are unknown, or if no factor is
 /// defined for the collective.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tables that DeepBench's programs print. Vendors have different columns, but all name them; so a row is read by
-// the names above it.
+// The tables that DeepBench's programs print. Programs of different vendors have different columns, but all name them,
+// so rows are read by the names in the head above them.
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -33,16 +33,16 @@ struct BenchTable {
 /// "# of floats  bytes transferred  Avg Time (msec)" as floats, bytes, avg_time; "sparse time (usec)" as sparse_time.
 std::vector<std::string> bench_columns(std::string_view line) {
   std::vector<std::string> out;
-  std::string before;
+  std::string prefix;
   for (const std::string& word : words_of(line)) {
     const std::string name = core::lower(word);
     if (name == "#" || name == "of" || name == "transferred" || name.starts_with('(')) continue;
     if (name == "avg" || name == "max" || name == "sparse" || name == "dense") {
-      before = name + "_";
+      prefix = name + "_";
       continue;
     }
-    out.push_back(before + name);
-    before.clear();
+    out.push_back(prefix + name);
+    prefix.clear();
   }
   return out;
 }
@@ -56,8 +56,8 @@ std::map<std::string, std::string> bench_cells(std::string_view line, std::size_
     words[i] = "Not Supported";
     words.erase(words.begin() + static_cast<std::ptrdiff_t>(i) + 1);
   }
-  const bool last_may_miss = table.columns.back() == "fwd_algo";
-  if (words.size() + (last_may_miss ? 1 : 0) < table.columns.size())
+  const bool may_lack_last = table.columns.back() == "fwd_algo";
+  if (words.size() + (may_lack_last ? 1 : 0) < table.columns.size())
     refuse_columns(number, words.size(), table.columns.size());
   if (words.size() > table.columns.size()) refuse_columns(number, words.size(), table.columns.size());
   std::map<std::string, std::string> cells;
@@ -77,7 +77,7 @@ struct BenchRow {
   bool has(const std::string& name) const { return cells.contains(name); }
 };
 
-/// NVIDIA's programs print 0 and 1: `cout << a_t ? "t" : "n"` prints a_t.
+/// NVIDIA's programs print 1 and 0 for t and n: `cout << a_t ? "t" : "n"` prints a_t.
 char transposed(const BenchRow& row, const char* name) {
   const std::string& word = row.at(name);
   if (word == "t" || word == "1") return 'T';
@@ -192,7 +192,8 @@ bool read_bench_head(std::string_view line, std::size_t number, BenchTable& tabl
   const auto named = [&](std::string_view name) { return std::ranges::find(columns, name) != columns.end(); };
   if (!named("a_t") && !named("stride_w") && !named("timesteps") && !named("time_steps") && !named("floats"))
     return false;
-  if (!named("floats") || !table.columns.empty()) table = {};  // a table without a title does not tell its ranks
+  // without a title of its own, a table does not tell its ranks
+  if (!named("floats") || !table.columns.empty()) table = {};
   table.columns = columns;
   const auto units = units_of(line);
   table.unit = units.empty() ? 1e-6 : time_unit(units.front(), number);
@@ -217,8 +218,8 @@ Imported read_deepbench(std::string_view log, const Hints& hints) {
     if (read_bench_head(line, number, table)) return reader.end_rows();
     const auto words = words_of(line);
     if (words.empty() || table.columns.empty() || words[0].starts_with('-')) return;
-    if (table.has("floats")) ranks_of(table.ranks, hints, number);
-    // No other output between rows begins with a number or a cell.
+    if (table.has("floats")) checked_ranks(table.ranks, hints, number);
+    // Rows begin with a number or with the type of a recurrent cell; no other output between them does.
     const bool begins = begins_with_count(line) || words[0] == "vanilla" || words[0] == "lstm" || words[0] == "gru";
     reader.add_row(line, number, begins, [&](std::string_view text, bool) {
       const BenchRow row{bench_cells(text, number, table), number};

@@ -27,15 +27,16 @@ using dataparallel::TracedStep;
   throw UsageError(fmt::format("node {}: {}", id, why));
 }
 
-/// A node's list of inputs or outputs: `what` is values, shapes or types. Schema 1.0.1 has the lists side by side.
+/// A list of a node's inputs or outputs (`side`): their values, shapes or types (`what`). Schema 1.0.1 has each list
+/// under a key of its own, such as input_shapes.
 const Json& listed(const Json& node, const char* side, const char* what) {
   static const Json none = Json::array();
   const auto found = node.find(side);
   if (found == node.end()) return none;
   if (found->is_array()) {
     if (std::string_view(what) == "values") return *found;
-    const std::string beside = std::string(side).substr(0, std::string_view(side).size() - 1) + "_" + what;
-    const auto other = node.find(beside);
+    const std::string key = std::string(side).substr(0, std::string_view(side).size() - 1) + "_" + what;
+    const auto other = node.find(key);
     return other != node.end() && other->is_array() ? *other : none;
   }
   const auto list = found->find(what);
@@ -60,15 +61,16 @@ std::uint64_t count_in(const Json& node, std::int64_t id, const char* name) {
   return value->get<std::uint64_t>();
 }
 
-/// The bytes of tensors in values, at any depth: a tensor is [id, storage, offset, elements, bytes of one, device].
+/// The bytes of all tensors in nested lists; a tensor is [id, storage, offset, elements, bytes of one, device]. Sets
+/// `device` to that of the last tensor.
 std::uint64_t tensor_bytes(const Json& values, std::string& device, int depth = 0) {
   constexpr int deepest = 4;
-  constexpr std::size_t tensor_words = 6, elements = 3, element_bytes = 4, place = 5;
+  constexpr std::size_t tensor_words = 6, elements = 3, element_bytes = 4, device_place = 5;
   if (!values.is_array() || depth > deepest) return 0;
   const bool is_tensor = values.size() == tensor_words && values[elements].is_number_unsigned() &&
-                         values[element_bytes].is_number_unsigned() && values[place].is_string();
+                         values[element_bytes].is_number_unsigned() && values[device_place].is_string();
   if (is_tensor) {
-    device = values[place].get<std::string>();
+    device = values[device_place].get<std::string>();
     return checked_product(values[elements].get<std::uint64_t>(), values[element_bytes].get<std::uint64_t>());
   }
   std::uint64_t sum = 0;
@@ -76,7 +78,7 @@ std::uint64_t tensor_bytes(const Json& values, std::string& device, int depth = 
   return sum;
 }
 
-/// The text in a tensor's first brackets: "GenericList[Tensor(c10::BFloat16)]".
+/// The element type in the first tensor's brackets: c10::BFloat16 of "GenericList[Tensor(c10::BFloat16)]".
 std::string tensor_type(const Json& types) {
   for (const Json& t : types) {
     if (!t.is_string()) continue;
@@ -93,7 +95,7 @@ bool is_labelled(std::string_view name) { return name.starts_with("gloo:") || na
 /// One `record_param_comms` or label: a collective, or the wait for one.
 struct Communication {
   std::string name;      ///< in PyTorch's spelling
-  std::string sequence;  ///< JSON by which a wait finds its collective
+  std::string sequence;  ///< the sequence number as JSON, by which a wait finds its collective
   std::string device;
   TracedCall call;
 };
@@ -101,14 +103,15 @@ struct Communication {
 /// The collective's name, which is an attribute in schema 1.1 and before that the first plain text among the inputs.
 std::string name_of(const Json& node) {
   if (const std::string label = text_of(node, "name"); is_labelled(label)) return label.substr(label.find(':') + 1);
-  if (const Json* said = attribute(node, "collective_name"); said && said->is_string()) return said->get<std::string>();
+  if (const Json* name_attribute = attribute(node, "collective_name"); name_attribute && name_attribute->is_string())
+    return name_attribute->get<std::string>();
   for (const Json& v : listed(node, "inputs", "values"))
     if (v.is_string()) return v.get<std::string>();
   return {};
 }
 
-/// The sequence number, which only tensors precede. Since PyTorch 2.5 it is a pair, whose second part says whether it
-/// belongs to a message.
+/// The sequence number as JSON: the first or the second input, since at most the tensors stand before it. From PyTorch
+/// 2.5 on it is a pair, whose second part says whether it belongs to a message.
 std::string sequence_of(const Json& inputs) {
   const auto is_sequence = [](const Json& v) {
     return v.is_number_integer() || (v.is_array() && v.size() == 2 && v[0].is_number_integer() && v[1].is_boolean());
@@ -137,7 +140,7 @@ Communication communication_of(const Json& node, std::int64_t id) {
   return c;
 }
 
-/// Nodes by their ids, which are in the order of their begins. Errors: as `read_execution_trace`.
+/// Nodes by their ids, which are in the order in which the nodes began. Errors: as `read_execution_trace`.
 std::map<std::int64_t, const Json*> nodes_by_id(const Json& nodes) {
   std::map<std::int64_t, const Json*> out;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
@@ -149,9 +152,9 @@ std::map<std::int64_t, const Json*> nodes_by_id(const Json& nodes) {
   return out;
 }
 
-/// Each node is called by another; only the root is its own caller.
+/// Errors: UsageError if callers form a cycle. Each node names its caller; only the root is its own caller.
 void check_callers(const std::map<std::int64_t, const Json*>& nodes) {
-  std::map<std::int64_t, std::int64_t> seen;  // the walk that first saw each node
+  std::map<std::int64_t, std::int64_t> seen;  // by node: the begin of the walk that first reached it
   for (const auto& [begin, unused] : nodes) {
     for (std::int64_t id = begin;;) {
       const auto node = nodes.find(id);
@@ -170,7 +173,7 @@ void check_callers(const std::map<std::int64_t, const Json*>& nodes) {
   }
 }
 
-/// A step being built, with the collectives whose wait has not come.
+/// Builds the steps, and keeps the collectives of the present step that nothing has waited for.
 class Steps {
  public:
   void begin() {
@@ -187,10 +190,10 @@ class Steps {
   void add(Communication c) {
     if (!step_) return;  // between steps
     if (c.name == "wait") {
-      const auto of = std::ranges::find(open_, c.sequence, &std::pair<std::string, std::size_t>::first);
-      if (of == open_.end()) return;
-      wait(of->second);
-      open_.erase(of);
+      const auto waited = std::ranges::find(open_, c.sequence, &std::pair<std::string, std::size_t>::first);
+      if (waited == open_.end()) return;
+      wait(waited->second);
+      open_.erase(waited);
       return;
     }
     step_->events.push_back({.kind = ReplayEvent::Kind::start, .call = step_->calls.size()});
@@ -203,7 +206,8 @@ class Steps {
  private:
   void wait(std::size_t call) { step_->events.push_back({.kind = ReplayEvent::Kind::wait, .call = call}); }
   std::optional<TracedStep> step_;
-  std::vector<std::pair<std::string, std::size_t>> open_;  // sequences and their calls
+  // sequence numbers, and the places of their calls in the step
+  std::vector<std::pair<std::string, std::size_t>> open_;
 };
 
 /// The ranks of each process group, from the nodes that PyTorch writes first; -1: not given.
@@ -221,7 +225,7 @@ std::vector<std::int64_t> group_sizes(const std::map<std::int64_t, const Json*>&
 }
 
 /// Gloo only notes a call's input; for all-gather and gather, that is one rank's part.
-void take_group(std::int64_t ranks, TracedCall& call) {
+void set_group_size(std::int64_t ranks, TracedCall& call) {
   call.ranks = ranks;
   if (call.collective == "all_gather" || call.collective == "gather")
     call.bytes = checked_product(call.bytes, static_cast<std::uint64_t>(ranks));
@@ -255,7 +259,7 @@ ReadTrace read_execution_trace(std::string_view text) {
   const std::vector<std::int64_t> sizes = group_sizes(nodes);
   for (const std::int64_t size : sizes) out.trace.ranks = std::max(out.trace.ranks, size);
   const bool are_equal = std::ranges::all_of(sizes, [&](std::int64_t n) { return n > 0 && n == sizes.front(); });
-  const std::int64_t any_group = are_equal && !sizes.empty() ? sizes.front() : 0;  // 0: unknown
+  const std::int64_t group_size = are_equal && !sizes.empty() ? sizes.front() : 0;  // 0: unknown
   Steps steps;
   if (std::ranges::none_of(nodes, is_step)) steps.begin();
   for (const auto& entry : nodes) {
@@ -270,9 +274,9 @@ ReadTrace read_execution_trace(std::string_view text) {
       out.calls_beside += steps.has_begun();
       continue;
     }
-    if (is_labelled(name)) take_group(any_group, c.call);
+    if (is_labelled(name)) set_group_size(group_size, c.call);
     out.trace.ranks = std::max(out.trace.ranks, c.call.ranks);
-    // A call of the host's memory beside those of a GPU's does not make it a trace of the host.
+    // One call on a GPU's memory makes it the trace of a GPU, also if other calls are on the host's memory.
     if (!c.device.empty() && out.trace.device != "cuda")
       out.trace.device = c.device.starts_with("cpu") ? "cpu" : "cuda";
     steps.add(std::move(c));

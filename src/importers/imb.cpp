@@ -16,10 +16,11 @@ namespace {
 
 struct ImbKind {
   std::string_view name, collective;
-  std::string_view problem = "";  ///< tells it from another kind of the same collective
-  bool by_parts = false;          ///< the log's size is that of one rank's part, unlike counts_parts()
+  std::string_view problem = "";  ///< tells the kind from another of the same collective
+  bool by_parts = false;          ///< the log's size is one rank's part, although counts_parts() is false
 };
-/// Null if it is no kind of ours: other forms (Allgatherv), groups at once (Multi-Allreduce), calls that do not block.
+/// The kind of a benchmark by its name; null for those that we do not have: other forms (Allgatherv), several groups at
+/// once (Multi-Allreduce), non-blocking calls.
 const ImbKind* imb_kind(std::string_view name) {
   static constexpr std::array known{ImbKind{"PingPong", "ping_pong"},
                                     ImbKind{"Sendrecv", "sendrecv"},
@@ -77,6 +78,7 @@ struct ImbTable {
   std::int64_t ranks = 0;
   ImbHead head = {};
   std::vector<std::string> columns = {};
+  /// The index of the first column whose name begins so; columns.size(): there is none.
   std::size_t place(std::string_view column) const {
     const auto found = std::ranges::find_if(columns, [&](const auto& c) { return c.starts_with(column); });
     return static_cast<std::size_t>(found - columns.begin());
@@ -91,7 +93,7 @@ core::Point imb_point(const ImbTable& table, std::int64_t size, std::size_t numb
     p.factors[core::Factor::dtype] = dtype;
   if (reduces && !table.head.op.empty()) p.factors[core::Factor::op] = table.head.op;
   if (table.head.part == "MPI-1-GPU") p.factors[core::Factor::device] = "gpu";
-  take_parts(p, number, table.kind->by_parts);
+  set_whole_size(p, number, table.kind->by_parts);
   return p;
 }
 
@@ -99,9 +101,9 @@ core::Point imb_point(const ImbTable& table, std::int64_t size, std::size_t numb
 std::optional<core::Point> unmeasured(std::string_view line, const std::vector<std::string>& words, std::size_t number,
                                       const ImbTable& table, const Hints& hints) {
   constexpr std::array<std::string_view, 3> reasons{"out-of-mem", "time-out", "int-overflow"};
-  const bool is_it = words.size() > 1 && is_count(words[0]) &&
-                     std::ranges::any_of(reasons, [&](auto r) { return words[1].starts_with(r); });
-  if (!is_it) return std::nullopt;
+  const bool is_unmeasured = words.size() > 1 && is_count(words[0]) &&
+                             std::ranges::any_of(reasons, [&](auto r) { return words[1].starts_with(r); });
+  if (!is_unmeasured) return std::nullopt;
   core::Point p = imb_point(table, count_of(words[0], number), number, hints);
   p.factors[core::Factor::reduction] = std::string(table.place("t_max") < table.columns.size() ? "max" : "rank0");
   p.status = words[1].starts_with("int-overflow") ? core::Status::unsupported : core::Status::failed;
@@ -123,11 +125,11 @@ std::optional<core::Point> imb_row(std::string_view line, std::size_t number, co
     return number_of(words[column], number) * (units.empty() ? 1e-6 : time_unit(units.front(), number));
   };
   const std::size_t least = table.place("t_min"), most = table.place("t_max"), mean = table.place("t_avg"),
-                    one = table.place("t["), defects = table.place("defects"), rate = table.place("Mbytes/sec"),
+                    only_time = table.place("t["), defects = table.place("defects"), rate = table.place("Mbytes/sec"),
                     none = table.columns.size();
   const bool over_ranks = most < none;
-  if (!over_ranks && one == none) refuse_line(number, "the table has neither t_max nor t");
-  const double seconds = time(over_ranks ? most : one);
+  if (!over_ranks && only_time == none) refuse_line(number, "the table has neither t_max nor t");
+  const double seconds = time(over_ranks ? most : only_time);
   if (size == 0) ++faults.without_bytes;
   if (size > 0 && !(seconds > 0)) ++faults.without_time;
   if (size == 0 || !(seconds > 0)) return std::nullopt;
@@ -171,11 +173,11 @@ void read_table_head(std::string_view line, const std::vector<std::string>& word
     const bool is_known = head.part == "MPI-1" || head.part == "MPI-1-GPU";
     table = {.name = words[2], .kind = is_known ? imb_kind(words[2]) : nullptr, .head = head};
     if (!is_known) table.name = fmt::format("{} of IMB-{}", words[2], head.part);
-    if (table.kind) kind_of(std::string(table.kind->collective), hints, number);
+    if (table.kind) checked_collective(std::string(table.kind->collective), hints, number);
   }
   if (const auto found = processes_in(line, number)) {
     const bool is_pair = table.kind && table.kind->collective == "ping_pong";
-    table.ranks = is_pair ? found : ranks_of(found, hints, number);
+    table.ranks = is_pair ? found : checked_ranks(found, hints, number);
   }
   // A second head under one title means that the title above it is lost.
   if (words[0] == "#bytes" && !table.columns.empty()) table = {};

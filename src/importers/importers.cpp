@@ -39,10 +39,10 @@ void check_collective(const std::vector<core::Run>& runs, const Hints& hints) {
   bool has_collective = false;
   for (const core::Run& run : runs)
     for (const core::Point& p : run.points) {
-      const std::string said = core::to_text(p.factors[core::Factor::collective]);
-      if (said == "null") continue;
+      const std::string in_row = core::to_text(p.factors[core::Factor::collective]);
+      if (in_row == "null") continue;
       has_collective = true;
-      kind_of(said, hints, 0);
+      checked_collective(in_row, hints, 0);
     }
   if (!has_collective) throw UsageError("it has no collective; leave --collective out");
 }
@@ -56,7 +56,7 @@ std::string why_empty(std::string_view log, const std::string& faults) {
   return "it has no row; a log that broke off before its first has nothing to import";
 }
 
-/// Runs with points, none with two of the same factors.
+/// Splits a run before each point whose factors an earlier point of the run has; runs without points are left out.
 std::vector<core::Run> without_repeats(std::vector<core::Run> runs) {
   std::vector<core::Run> out;
   for (core::Run& run : runs) {

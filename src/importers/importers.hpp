@@ -19,10 +19,11 @@ struct Hints {
   std::string interconnect;
 };
 
+/// What was read from a log.
 struct Imported {
   std::vector<core::Run> runs = std::vector<core::Run>(1);  ///< one for each launch, in the order of the log
   std::string not_stated;  ///< what the log does not say: "the spread of times; the number of ranks"
-  /// "left out: 2 rows whose time or rate is 0 or less"; empty: the whole log was read and believed
+  /// "left out: 2 rows whose time or rate is 0 or less"; empty: all rows were read and are trusted
   std::string faults;
   /// True if all rows are of kinds that gradmeter does not have; a log that gives no point is then no error.
   bool is_of_other_kinds = false;
@@ -34,6 +35,7 @@ struct Imported {
   }
 };
 
+/// A format of logs. `about` and `source` describe it to users: what it has, and which program defines it.
 struct Format {
   std::string_view name, about, source;
   /// True if a log is in this format, judged by what the format's tool prints first.

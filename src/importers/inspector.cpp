@@ -18,6 +18,7 @@ namespace {
 
 using core::Json;
 
+/// The value under `key` of the object under `part`. Errors: UsageError.
 template <class T>
 T inspected(const Json& record, const char* part, const char* key, std::size_t line) {
   try {
@@ -34,14 +35,14 @@ std::int64_t inspected_count(const Json& record, const char* part, const char* k
   return value.get<std::int64_t>();
 }
 
-/// A call: its communicator, its number, and how often its first rank has repeated these, as in the logs of a restarted
-/// job.
+/// A call: its communicator, its number, and how often the recording rank had recorded this number before, as in the
+/// log of a restarted job.
 using InspectedCall = std::tuple<std::string, std::int64_t, std::size_t>;
 /// Calls of one kind, size, group size and clock; each has the time of its slowest rank in the log.
 struct InspectedCalls {
   std::size_t first_line = 0;
   std::map<InspectedCall, double> slowest;  ///< times [s]
-  /// by communicator, number and rank
+  /// by communicator, number and rank: how many records there are
   std::map<std::tuple<std::string, std::int64_t, std::int64_t>, std::size_t> seen;
   std::int64_t nodes = 0;
   bool of_several_ranks = false;
@@ -63,7 +64,7 @@ core::Point sized_point(const InspectedKey& key, std::size_t line, const Hints& 
   const auto& [collective, bytes, ranks, clock] = key;
   core::Point p = collective_point(collective, ranks, bytes, hints);
   if (clock != "kernel_gpu") add_problem(p, fmt::format("time={}", clock));
-  take_parts(p, line, collective == "reduce_scatter");  // NCCL counts it by the bytes that a rank receives
+  set_whole_size(p, line, collective == "reduce_scatter");  // NCCL counts it by the bytes that a rank receives
   return p;
 }
 
@@ -146,7 +147,7 @@ Imported read_inspector(std::string_view text, const Hints& hints) {
   reader.finish(out);
   if (hints.ranks > 0 && !log.calls.empty() &&
       std::ranges::none_of(log.calls, [&](const auto& c) { return std::get<2>(c.first) == hints.ranks; }))
-    ranks_of(std::get<2>(log.calls.begin()->first), hints, log.calls.begin()->second.first_line);
+    checked_ranks(std::get<2>(log.calls.begin()->first), hints, log.calls.begin()->second.first_line);
   out.run().info = std::move(log.info);
   for (const auto& [key, calls] : log.calls) out.run().points.push_back(inspected_point(key, calls, hints));
   out.not_stated = "the element type, whether results were right, how long of a call a rank waited for others";

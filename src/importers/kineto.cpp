@@ -25,7 +25,8 @@ using core::UsageError;
 using dataparallel::Interval;
 using dataparallel::TracedCall;
 
-/// The interval of a complete event in seconds since `origin` [us]: since 1970 they would have too many digits.
+/// The interval of a complete event in seconds since `origin` [us], the begin of the first event: seconds since 1970
+/// would have too many digits.
 Interval interval_of(const Json& event, std::optional<double>& origin) {
   const auto begin = event.find("ts"), length = event.find("dur");
   if (begin == event.end() || length == event.end() || !begin->is_number() || !length->is_number())
@@ -38,7 +39,8 @@ Interval interval_of(const Json& event, std::optional<double>& origin) {
   return {begin_s, begin_s + dur * 1e-6};
 }
 
-/// The numbers in "Input Dims": [[267786]], [[[2, 3], [4]]]; an empty list is the shape of one number.
+/// The number of elements of all tensors whose shapes are in "Input Dims", such as [[267786]] or [[[2, 3], [4]]]; an
+/// empty shape has one element.
 std::uint64_t elements_in(const Json& dims, int depth = 0) {
   constexpr int deepest = 4;
   if (!dims.is_array() || depth > deepest) return 0;
@@ -49,7 +51,8 @@ std::uint64_t elements_in(const Json& dims, int depth = 0) {
 }
 
 /// The operation in the name of a kernel that reduces: ncclDevKernel_AllReduce_Sum_f32_RING_LL,
-/// ncclKernel_AllReduce_RING_LL_Sum_float. MinMax may be either; NCCL's operation for an average keeps its name.
+/// ncclKernel_AllReduce_RING_LL_Sum_float. MinMax may be a minimum or a maximum; it and NCCL's operations for averages
+/// keep their names.
 std::string operation_in(std::string kernel) {
   std::ranges::replace(kernel, '_', ' ');
   std::ranges::replace(kernel, '(', ' ');
@@ -104,7 +107,8 @@ ProcessGroup process_group_in(const Json& args) {
           text_of(args, "Process Group Ranks")};
 }
 
-/// The first `parts` of a group's description as one word, "1" or "1/mesh_tp/0+2": commas divide a row's problem.
+/// The first `parts` of a group's description as one word, "1" or "1/mesh_tp/0+2". It has no commas, which separate the
+/// properties in a row's problem.
 std::string group_label(const ProcessGroup& group, std::size_t parts) {
   std::string out;
   for (const std::string& part : std::span(group).first(parts)) {
@@ -136,7 +140,7 @@ struct KinetoEvents {
   std::vector<ProcessGroup> groups;         ///< groups of the calls in `launched`
 
   void add(const Json& event, std::int64_t ranks);
-  /// Tells groups with equally many ranks apart by their problem; other groups are told by their ranks.
+  /// Adds the group to the problem of a call if another group has as many ranks; other groups differ in their ranks.
   void tell_groups_apart();
 
  private:
@@ -183,7 +187,7 @@ void KinetoEvents::tell_groups_apart() {
   }
 }
 
-/// A step ends where the next begins; the last lasts as long as it was noted.
+/// A step ends where the next begins; the last one ends with its own event.
 std::vector<Interval> step_windows(std::vector<Interval> steps) {
   std::ranges::sort(steps, {}, &Interval::begin);
   for (std::size_t i = 0; i + 1 < steps.size(); ++i) steps[i].end = steps[i + 1].begin;
@@ -191,7 +195,7 @@ std::vector<Interval> step_windows(std::vector<Interval> steps) {
   return steps;
 }
 
-/// The contents of one window; both ascending. Cost: linear over all windows, since these do not overlap.
+/// The computation and the calls within one window; both lists ascend in time. Cost: a binary search, and the contents.
 dataparallel::TracedStep step_in(const Interval& window, const std::vector<Interval>& compute,
                                  const std::vector<TracedCall>& calls) {
   dataparallel::TracedStep step{.seconds = window.length(), .compute = {}, .calls = {}};
@@ -209,7 +213,8 @@ dataparallel::TracedStep step_in(const Interval& window, const std::vector<Inter
   return step;
 }
 
-std::int64_t said_of_job(const Json& trace, const char* key) {
+/// A number in "distributedInfo", which describes the job; -1: there is none.
+std::int64_t job_number(const Json& trace, const char* key) {
   const auto job = trace.find("distributedInfo");
   return job != trace.end() && job->is_object() ? whole_of(*job, key) : -1;
 }
@@ -217,14 +222,16 @@ std::int64_t said_of_job(const Json& trace, const char* key) {
 /// The ranks of a gloo call, whose group the trace does not give: the job's, unless the job has groups of another size.
 /// 0: unknown.
 std::int64_t ranks_of_any_group(const Json& trace) {
-  const std::int64_t job = std::max<std::int64_t>(0, said_of_job(trace, "world_size"));
+  const std::int64_t job_ranks = std::max<std::int64_t>(0, job_number(trace, "world_size"));
   const auto info = trace.find("distributedInfo");
-  if (job == 0) return 0;
+  if (job_ranks == 0) return 0;
   const auto groups = info->find("pg_config");
-  const bool are_said = groups != info->end() && groups->is_array();
-  if (!are_said) return whole_of(*info, "pg_count") > 1 ? 0 : job;
-  const auto is_smaller = [&](const Json& g) { return whole_of(g, "pg_size") >= 0 && whole_of(g, "pg_size") != job; };
-  return std::ranges::any_of(*groups, is_smaller) ? 0 : job;
+  const bool lists_groups = groups != info->end() && groups->is_array();
+  if (!lists_groups) return whole_of(*info, "pg_count") > 1 ? 0 : job_ranks;
+  const auto has_other_size = [&](const Json& g) {
+    return whole_of(g, "pg_size") >= 0 && whole_of(g, "pg_size") != job_ranks;
+  };
+  return std::ranges::any_of(*groups, has_other_size) ? 0 : job_ranks;
 }
 
 }  // namespace
@@ -235,8 +242,8 @@ ReadTrace read_kineto_trace(std::string_view text) {
   if (const auto named = json.find("traceEvents"); named != json.end()) events = &*named;
   if (!events || !events->is_array()) throw UsageError("it has no 'traceEvents'");
   ReadTrace out;
-  out.rank = said_of_job(json, "rank");
-  out.trace.ranks = std::max<std::int64_t>(0, said_of_job(json, "world_size"));
+  out.rank = job_number(json, "rank");
+  out.trace.ranks = std::max<std::int64_t>(0, job_number(json, "world_size"));
   out.host = text_of(json, "host_name");
   KinetoEvents trace_events;
   const std::int64_t ranks = ranks_of_any_group(json);

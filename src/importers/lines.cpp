@@ -13,7 +13,7 @@ namespace gradmeter::importers {
 namespace {
 
 constexpr std::string_view blanks = " \t",
-                           of_hosts = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
+                           host_characters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
 
 std::string without_escapes(std::string_view line) {
   std::string out;
@@ -79,7 +79,7 @@ std::size_t prefix_length(std::string_view line) {
   return 0;
 }
 
-/// The place of the first colon in HOST:PID:TID, with which NCCL begins a message; 0: there is none.
+/// The offset of the first colon in HOST:PID:TID, with which NCCL begins a message; 0: the word is none.
 std::size_t process_colon(std::string_view word) {
   const std::size_t last = word.rfind(':');
   const std::size_t first = last == std::string_view::npos || last == 0 ? last : word.rfind(':', last - 1);
@@ -87,7 +87,7 @@ std::size_t process_colon(std::string_view word) {
   return is_count(word.substr(first + 1, last - first - 1)) && is_count(word.substr(last + 1)) ? first : 0;
 }
 
-/// The length of a number at the begin of `text` that a letter follows, which is not its exponent's; else 0.
+/// The length of the number with which `text` begins, if a letter other than that of its exponent follows; else 0.
 std::size_t number_before_letter(std::string_view text) {
   const auto past = [&](std::size_t at) { return std::min(text.find_first_not_of(digits, at), text.size()); };
   const std::size_t sign = text.starts_with('-') ? 1 : 0;
@@ -101,30 +101,31 @@ std::size_t number_before_letter(std::string_view text) {
 
 using Hosts = std::set<std::string, std::less<>>;
 
-/// HOST:PID:TID [GPU] of NCCL's message in a line: where the word begins, and where the host begins in it, since the
-/// tool's own output may stand before it without a blank. npos: there is no message; if the message's begin is lost, it
-/// is all of the line.
+/// NCCL's message in a line, which begins with HOST:PID:TID [GPU]. `begin`: the offset of `host`; npos: there is no
+/// message; 0, with an empty host: the begin of the message is lost, and the whole line counts as the message. `host`
+/// may begin with the tool's own output, which can precede HOST without a blank (`own_part`).
 struct Message {
   std::size_t begin = std::string_view::npos;
   std::string_view host = {};
 };
 Message message_in(std::string_view line) {
-  std::size_t said = std::string_view::npos;
-  for (const std::string_view level : {"NCCL INFO", "NCCL WARN", "NCCL TRACE"}) said = std::min(said, line.find(level));
-  if (said == std::string_view::npos) return {};
-  for (std::size_t gpu = line.find(" ["); gpu < said; gpu = line.find(" [", gpu + 1)) {
+  std::size_t level_begin = std::string_view::npos;
+  for (const std::string_view level : {"NCCL INFO", "NCCL WARN", "NCCL TRACE"})
+    level_begin = std::min(level_begin, line.find(level));
+  if (level_begin == std::string_view::npos) return {};
+  for (std::size_t gpu = line.find(" ["); gpu < level_begin; gpu = line.find(" [", gpu + 1)) {
     const std::size_t begin = line.find_last_of(blanks, gpu - 1) + 1;
     const std::string_view word = line.substr(begin, gpu - begin);
     const std::size_t colon = process_colon(word);
     if (colon == 0) continue;
-    const std::size_t host = word.find_last_not_of(of_hosts, colon - 1) + 1;  // npos + 1 is 0
+    const std::size_t host = word.find_last_not_of(host_characters, colon - 1) + 1;  // npos + 1 is 0
     return {.begin = begin + host, .host = word.substr(host, colon - host)};
   }
   return {.begin = 0};
 }
 
-/// A line's part before a message. If hosts are known, their names are sought; else a number is the tool's and the
-/// letter behind it begins the host.
+/// The part of a line before the message. If `hosts` has the name with which `message.host` ends, the text before the
+/// name is the tool's; else a number at its begin is the tool's, and the letter after the number begins the host.
 std::string_view own_part(std::string_view line, const Message& message, const Hosts& hosts) {
   if (message.begin == std::string_view::npos) return line;
   for (const auto& known : hosts)
@@ -132,13 +133,13 @@ std::string_view own_part(std::string_view line, const Message& message, const H
   return line.substr(0, message.begin + number_before_letter(message.host));
 }
 
-/// Texts before the lines of one log, word by word.
+/// Texts that stand before lines of one log, character by character.
 using Prefixes = std::set<std::string, std::less<>>;
 
 /// Lines without their ends, prefixes and messages.
 class PlainLines {
  public:
-  /// `indentation`: the most further blanks before each line.
+  /// `indentation`: at most so many blanks are removed before each line, besides prefixes.
   explicit PlainLines(std::string_view text, const Prefixes& prefixes, std::size_t indentation = 0)
       : text_(text), prefixes_(prefixes), indentation_(indentation) {}
   bool next() {
@@ -168,9 +169,9 @@ class PlainLines {
   std::size_t indentation_;
 };
 
-/// Texts before # in several lines that end like a name that somebody put there: "node01: " of pdsh, "worker-0  | " of
-/// compose, "(Worker pid=12) " of Ray. Only such a text, the same each time, is taken for a prefix and not for the
-/// tool's own output.
+/// Prefixes: texts that stand before # in at least three lines, always the same, and end like a name that somebody put
+/// there: "node01: " of pdsh, "worker-0  | " of compose, "(Worker pid=12) " of Ray. Any other text is the tool's own
+/// output.
 Prefixes prefixes_in(std::string_view text) {
   constexpr std::size_t longest = 128, least = 3, most = 64;
   constexpr std::string_view ends = ":|)]";
@@ -190,8 +191,8 @@ Prefixes prefixes_in(std::string_view text) {
   return out.size() > most ? none : out;
 }
 
-/// The number of blanks before each line: those before the first line with #, which all tools write at the line's
-/// begin; without one, the fewest of all lines.
+/// The number of blanks before each line: those before the first line with #, which all tools write at the begin of a
+/// line; without such a line, the fewest before any line.
 std::size_t indentation_of(std::string_view text, const Prefixes& prefixes) {
   std::size_t least = text.size();
   for (PlainLines lines(text, prefixes); lines.next();) {
@@ -203,9 +204,9 @@ std::size_t indentation_of(std::string_view text, const Prefixes& prefixes) {
   return least;
 }
 
-/// Finds the hosts of a log's messages and of nccl-tests' list of ranks. A name that begins with a part of a row is no
-/// host: one that is there once, and begins with a number or ends with another host, or that also occurs without its
-/// number.
+/// Finds the hosts of a log's messages and of nccl-tests' list of ranks. A name to which the end of a row belongs is no
+/// host: one that occurs once and begins with a number or ends with another host, or one that also occurs without the
+/// number at its begin.
 Hosts hosts_in(std::string_view text, const Prefixes& prefixes) {
   std::map<std::string, int, std::less<>> counts;
   if (text.find(" NCCL ") == std::string_view::npos) return {};
@@ -229,8 +230,8 @@ Hosts hosts_in(std::string_view text, const Prefixes& prefixes) {
   return out;
 }
 
-/// The place in a line where a line of a tool's head begins: others may have printed before it without a line end.
-/// npos: nowhere.
+/// The offset in a line at which a tool's head begins, since others may have printed before it without a line end;
+/// npos: there is none.
 std::size_t head_in(std::string_view line) {
   std::size_t first = std::string_view::npos;
   for (const std::string_view head : {"# OSU ", "# Benchmarking ", "# #processes =", "# nccl-tests version",
@@ -266,20 +267,20 @@ bool begins_with_count(std::string_view line) {
 void each_line(std::string_view text, const std::function<void(std::string_view, std::size_t)>& use) {
   const Prefixes prefixes = prefixes_in(text);
   const Hosts hosts = hosts_in(text, prefixes);
-  std::string before;  // the first side of a line that a message has cut in two
-  std::size_t number_before = 0;
-  const auto give_part = [&](std::string_view line, std::size_t number) {
+  std::string cut_line;  // the begin of a line that a message has cut in two
+  std::size_t cut_line_number = 0;
+  const auto visit_part = [&](std::string_view line, std::size_t number) {
     const std::size_t begin = line.find_first_not_of(blanks);
     if (begin != std::string_view::npos && line[begin] == '#') line.remove_prefix(begin);
     use(line, number);
   };
-  const auto give = [&](std::string_view line, std::size_t number) {
+  const auto visit_line = [&](std::string_view line, std::size_t number) {
     const std::size_t head = head_in(line);
     if (head != std::string_view::npos && line.substr(0, head).find_first_not_of(blanks) != std::string_view::npos) {
-      give_part(line.substr(0, head), number);
+      visit_part(line.substr(0, head), number);
       line.remove_prefix(head);
     }
-    give_part(line, number);
+    visit_part(line, number);
   };
   for (PlainLines lines(text, prefixes, indentation_of(text, prefixes)); lines.next();) {
     const Message message = message_in(lines.line);
@@ -287,15 +288,15 @@ void each_line(std::string_view text, const std::function<void(std::string_view,
     const std::string_view line = own_part(lines.line, message, hosts);
     const std::size_t begin = line.find_first_not_of(blanks);
     if (is_cut && begin == std::string_view::npos) continue;
-    // The end of the first side may be lost: then a line of its own follows.
-    if (!before.empty() && begin != std::string_view::npos &&
-        (line[begin] == '#' || (begins_with_count(line) && words_of(line).size() == words_of(before).size())))
-      give(std::exchange(before, {}), number_before);
-    if (before.empty()) number_before = lines.number;
-    before += line;
-    if (!is_cut) give(std::exchange(before, {}), number_before);
+    // The rest of a cut line may be lost: then the next line is a line of its own.
+    if (!cut_line.empty() && begin != std::string_view::npos &&
+        (line[begin] == '#' || (begins_with_count(line) && words_of(line).size() == words_of(cut_line).size())))
+      visit_line(std::exchange(cut_line, {}), cut_line_number);
+    if (cut_line.empty()) cut_line_number = lines.number;
+    cut_line += line;
+    if (!is_cut) visit_line(std::exchange(cut_line, {}), cut_line_number);
   }
-  if (!before.empty()) give(before, number_before);
+  if (!cut_line.empty()) visit_line(cut_line, cut_line_number);
 }
 
 std::string first_plain_line(std::string_view text) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tables of nccl-tests and its like (rccl-tests, mscclpp). A log has a head, a table and a tail for each program
 // that wrote to it: the head lists the ranks, the table's head names the columns, which differ between versions. Old
-// versions do not name the collective, so what a run measured is known only at its end; until then it is kept as read.
+// versions do not name the collective, so what a run measured is known only at its end; until then its rows are kept as
+// they were read.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -22,10 +23,10 @@ namespace {
 
 using core::UsageError;
 
-/// The columns of a table's operation in or out of place: time, rates and errors.
+/// One half of a table, in place or out of place: columns of time, rates and errors.
 struct Half {
   bool in_place = false;
-  double time_s = 1e-6, algbw = 1e9, busbw = 1e9;  ///< units; rates in bytes a second
+  double time_s = 1e-6, algbw = 1e9, busbw = 1e9;  ///< the units of the columns, in seconds and bytes a second
 };
 
 /// A table's head.
@@ -37,7 +38,7 @@ struct Columns {
     return static_cast<std::size_t>(std::ranges::find(names, name) - names.begin());
   }
   bool of_cpu_time() const { return has("cputime"); }  ///< -C: times of calls, not of the operation
-  /// The number of a row's words: a time stamp (-S) is one column, but a day and a time of day.
+  /// The number of a row's words: a time stamp (-S) is one column of two words, day and time.
   std::size_t words() const { return names.size() + (has("timestamp") ? 1 : 0); }
 };
 
@@ -47,26 +48,27 @@ struct Measured {
   std::string errors;  ///< empty, N/A: not known
   Half half;           ///< from the table's head above the row
 };
+/// A row of the table.
 struct Row {
   std::size_t line = 0;
   std::int64_t size = 0;
   std::string type, op;
   std::int64_t root = -1;
   bool of_cpu_time = false;
-  bool errors_are_counts = true;  ///< counts; old versions have differences
+  bool errors_are_counts = true;  ///< false: an old version, whose errors are differences from the right result
   std::vector<Measured> halves;
 };
 
 /// The output of one program.
 struct Run {
   core::RunInfo info;
-  std::int64_t ranks_of_process = 0;  ///< threads times GPUs; 0: not given
-  std::int64_t graph = 0, calls = 1, unaligned = 0;
-  std::string blocking;    ///< the wait or barrier after each call; empty: none
-  std::string collective;  ///< empty: old versions do not name it
+  std::int64_t ranks_of_process = 0;                 ///< threads times GPUs; 0: not given
+  std::int64_t graph = 0, calls = 1, unaligned = 0;  ///< the settings graph, agg iters and unalign
+  std::string blocking;                              ///< the wait or barrier after each call; empty: none
+  std::string collective;                            ///< empty: old versions do not name it
   std::size_t ranks_line = 0;
   std::map<std::int64_t, std::int64_t> ranks;  ///< the group of each rank
-  bool list_is_cut = false;                    ///< a process prints 2048 bytes of its list
+  bool list_is_cut = false;                    ///< a process prints at most 2048 bytes of its list
   Columns columns;
   std::vector<Row> rows;
   bool ended = false;
@@ -75,16 +77,16 @@ struct Run {
 
 /// "# (B) (elements) (us) (GB/s) (GB/s) (us) (GB/s) (GB/s)". A half may have more columns than these three.
 void read_units(std::string_view line, std::size_t number, Columns& columns) {
-  const auto names = units_of(line);
+  const auto units = units_of(line);
   constexpr std::size_t before = 2, least = 3;  // (B) and (elements); the columns of a half
-  if (names.size() < before + least || names[0] != "B") return;
-  const std::size_t rest = names.size() - before, width = rest % 2 == 0 && rest >= 2 * least ? rest / 2 : rest;
+  if (units.size() < before + least || units[0] != "B") return;
+  const std::size_t rest = units.size() - before, width = rest % 2 == 0 && rest >= 2 * least ? rest / 2 : rest;
   for (std::size_t i = 0; i < columns.halves.size(); ++i) {
     const std::size_t at = before + (width < rest ? i * width : 0);
     Half& half = columns.halves[i];
-    half.time_s = time_unit(names[at], number);
-    half.algbw = rate_unit(names[at + 1], number);
-    half.busbw = rate_unit(names[at + 2], number);
+    half.time_s = time_unit(units[at], number);
+    half.algbw = rate_unit(units[at + 1], number);
+    half.busbw = rate_unit(units[at + 2], number);
   }
 }
 
@@ -95,7 +97,8 @@ void read_units(std::string_view line, std::size_t number, Columns& columns) {
                           why));
 }
 
-/// "#  Rank  3 Group  0 Pid   4711 on     node01 device  3 [0000:43:00] NVIDIA H100 80GB HBM3"; old ones have no group.
+/// "#  Rank  3 Group  0 Pid   4711 on     node01 device  3 [0000:43:00] NVIDIA H100 80GB HBM3"; old versions print no
+/// group.
 void read_rank(const std::vector<std::string>& words, std::string_view line, std::size_t number, Run& run) {
   const std::int64_t rank = count_of(words[2], number);
   if (constexpr std::int64_t most = 1 << 24; rank > most) refuse_line(number, fmt::format("{} is no rank", rank));
@@ -114,7 +117,7 @@ void read_columns(const std::vector<std::string>& words, Columns& columns) {
   columns.names.assign(words.begin() + 1, words.end());
   const auto times = std::ranges::count_if(columns.names, [](const auto& n) { return n == "time" || n == "cputime"; });
   if (static_cast<std::size_t>(times) == columns.halves.size()) return;
-  columns.halves = {{.in_place = false}};  // the line above is lost
+  columns.halves = {{.in_place = false}};  // the line that names the halves is lost
   if (times > 1) columns.halves.push_back({.in_place = true});
 }
 
@@ -132,10 +135,10 @@ void read_halves(std::string_view line, Columns& columns) {
 /// each name.
 void read_settings(const std::vector<std::string>& words, std::size_t number, Run& run) {
   constexpr std::int64_t most = 1 << 24;
-  const auto after = [&](std::string_view name, std::int64_t unsaid) {
+  const auto after = [&](std::string_view name, std::int64_t fallback) {
     const auto found =
         std::ranges::find_if(words, [&](const auto& w) { return w == name || w == std::string(name) + ":"; });
-    return words.end() - found > 1 ? count_of(*(found + 1), number) : unsaid;
+    return words.end() - found > 1 ? count_of(*(found + 1), number) : fallback;
   };
   const std::int64_t threads = after("nThread", 0), gpus = after("nGpus", 0);
   if (threads > most || gpus > most || threads * gpus > most)
@@ -155,7 +158,7 @@ void read_head(std::string_view line, std::size_t number, Run& run) {
     run.blocking = line.find("barrier") == std::string_view::npos || line.find("no barrier") != std::string_view::npos
                        ? "wait"
                        : "barrier";
-  // The columns follow the list.
+  // "..." before the columns ends a list of ranks that is cut.
   if (line.ends_with("...") && run.columns.names.empty() && !run.ranks.empty()) run.list_is_cut = true;
   read_halves(line, run.columns);
   read_units(line, number, run.columns);
@@ -181,13 +184,15 @@ bool begins_run(std::string_view line, const Run& run) {
   return !run.columns.names.empty() && words_of(line).size() > 8 && words_of(line)[1] == "Rank";
 }
 
-/// Reads a half of a row from `words` on, which begins with its time. Errors: as of `row_of`.
-Measured read_half(std::span<const std::string> words, bool has_errors, bool joined, const Half& unit, const Row& row) {
-  Measured out{.seconds = number_of(words[0], row.line) * unit.time_s,
-               .algbw = number_of(words[1], row.line) * unit.algbw,
-               .busbw = number_of(words[2], row.line) * unit.busbw,
+/// Reads a half of a row; words[0] is its time. `joined`: the row was joined from pieces, so its columns must agree.
+/// Errors: those of `row_of`.
+Measured read_half(std::span<const std::string> words, bool has_errors, bool joined, const Half& half_columns,
+                   const Row& row) {
+  Measured out{.seconds = number_of(words[0], row.line) * half_columns.time_s,
+               .algbw = number_of(words[1], row.line) * half_columns.algbw,
+               .busbw = number_of(words[2], row.line) * half_columns.busbw,
                .errors = has_errors ? words[3] : "",
-               .half = unit};
+               .half = half_columns};
   if (out.errors.ends_with('*')) out.errors.pop_back();  // '*' says that it is beyond the threshold, as its number does
   if (!out.errors.empty() && out.errors != "N/A") number_of(out.errors, row.line);
   constexpr std::size_t error_digits = 5;  // 3e-07
@@ -195,9 +200,9 @@ Measured read_half(std::span<const std::string> words, bool has_errors, bool joi
     refuse_cut(row.line, fmt::format("'{}' is cut; an error is printed like 3e-07", out.errors));
   constexpr double rounding = 0.02, digit = 0.02;
   const double rate = static_cast<double>(row.size) / out.seconds;
-  constexpr double most = 2;  // busbw over algbw
-  if (joined && !(std::abs(out.algbw - rate) <= rounding * rate + digit * unit.algbw &&
-                  out.busbw <= (most + rounding) * rate + digit * unit.busbw))
+  constexpr double most = 2;  // the largest ratio of busbw to algbw
+  if (joined && !(std::abs(out.algbw - rate) <= rounding * rate + digit * half_columns.algbw &&
+                  out.busbw <= (most + rounding) * rate + digit * half_columns.busbw))
     refuse_line(row.line, "the columns of its pieces contradict each other");
   return out;
 }
@@ -206,38 +211,39 @@ Measured read_half(std::span<const std::string> words, bool has_errors, bool joi
 Row row_of(std::string_view line, bool joined, std::size_t number, const Columns& columns) {
   const auto words = words_of(line);
   // The column of redop is blank where old versions have no operation.
-  const std::size_t op = columns.place("redop"),
-                    blank = !joined && op < words.size() && words.size() + 1 == columns.words() &&
-                                    words[op].find_first_not_of("-0123456789.") == std::string::npos
-                                ? 1
-                                : 0;
-  if (words.size() + blank != columns.words()) refuse_columns(number, words.size() + blank, columns.words());
+  const std::size_t op_place = columns.place("redop"),
+                    blank_columns = !joined && op_place < words.size() && words.size() + 1 == columns.words() &&
+                                            words[op_place].find_first_not_of("-0123456789.") == std::string::npos
+                                        ? 1
+                                        : 0;
+  if (words.size() + blank_columns != columns.words())
+    refuse_columns(number, words.size() + blank_columns, columns.words());
   const auto cell = [&](std::string_view name) { return words[columns.place(name)]; };
   Row row{.line = number, .size = count_of(words[0], number), .type = {}, .op = {}, .halves = {}};
   count_of(words[1], number);
   if (columns.has("type")) row.type = nccl_type(cell("type"), number);
-  if (columns.has("redop") && blank == 0 && cell("redop") != "none") {
+  if (columns.has("redop") && blank_columns == 0 && cell("redop") != "none") {
     static constexpr std::array<std::string_view, 6> known{"sum", "prod", "max", "min", "avg", "mulsum"};
     row.op = cell("redop");
     if (std::ranges::find(known, row.op) == known.end())
       refuse_line(number, fmt::format("'{}' is no operation of nccl-tests", row.op));
   }
   if (columns.has("root"))
-    row.root = static_cast<std::int64_t>(number_of(words[columns.place("root") - blank], number));
+    row.root = static_cast<std::int64_t>(number_of(words[columns.place("root") - blank_columns], number));
   row.of_cpu_time = columns.of_cpu_time();
   row.errors_are_counts = !columns.has("error");
   const auto named = [&](std::size_t place, std::string_view name) {
     return place < columns.names.size() && columns.names[place] == name;
   };
   std::size_t column = 0;
-  for (const Half& unit : columns.halves) {
+  for (const Half& half_columns : columns.halves) {
     while (column < columns.names.size() && !named(column, "time") && !named(column, "cputime")) ++column;
     if (!named(column + 1, "algbw") || !named(column + 2, "busbw"))
       refuse_line(number, "the table's head does not name a time, algbw and busbw for each of its halves");
-    const std::size_t at = column - blank;
+    const std::size_t at = column - blank_columns;
     column += 3;
     const bool has_errors = named(column, "#wrong") || named(column, "error");
-    row.halves.push_back(read_half(std::span(words).subspan(at), has_errors, joined, unit, row));
+    row.halves.push_back(read_half(std::span(words).subspan(at), has_errors, joined, half_columns, row));
   }
   return row;
 }
@@ -247,7 +253,7 @@ double allowed_error(const std::string& type) {
   return type == "fp16" || type == "bf16" ? 1e-2 : type == "fp32" ? 1e-5 : type == "fp64" ? 1e-12 : 0;
 }
 
-/// busbw over algbw, if both have three digits; 0: in no row.
+/// The median ratio of busbw to algbw over rows whose rates have three digits; 0: there are none.
 double bus_ratio(const Run& run) {
   std::vector<double> ratios;
   for (const Row& row : run.rows)
@@ -258,7 +264,7 @@ double bus_ratio(const Run& run) {
   return ratios[ratios.size() / 2];
 }
 
-/// The one collective that has such columns and such a bus bandwidth; empty: none, or several.
+/// The only collective that fits the columns and the ratio of bus bandwidth; empty: none fits, or several do.
 std::string told_by_columns(const Run& run, std::int64_t ranks) {
   const double ratio = bus_ratio(run);
   const Row& row = run.rows.front();
@@ -298,7 +304,7 @@ core::Point point_of(const Row& row, const Measured& m, core::Point p, Faults& f
     }
   }
   constexpr double digit = 0.01;
-  // Output of separate worlds in one log may have another head's ranks.
+  // If separate worlds printed into one log, the ranks may be those of another head.
   check_bus_factor(p, m.algbw, m.busbw, digit * m.half.algbw, faults);
   check_rates(p, m.algbw, m.busbw, digit * std::max(m.half.algbw, m.half.busbw), faults);
   return p;
@@ -320,35 +326,35 @@ std::size_t number_of_groups(const Run& run) {
 /// others follow.
 std::int64_t ranks_of_group(const Run& run) {
   if (run.ranks.empty()) return 0;
-  const std::int64_t each = std::max<std::int64_t>(1, run.ranks_of_process);
+  const std::int64_t ranks_per_process = std::max<std::int64_t>(1, run.ranks_of_process);
   if (run.list_is_cut && run.ranks_of_process == 0)
     refuse_line(run.ranks_line,
                 "the list of ranks is cut, and no line '# nThread ... nGpus ...' says how many there are");
-  const std::int64_t processes = run.ranks.rbegin()->first / each + 1;
-  std::map<std::int64_t, std::set<std::int64_t>> listed;  // by group: processes
-  for (const auto& [rank, group] : run.ranks) listed[group].insert(rank / each);
-  if (listed.size() == 1) return processes * each;
+  const std::int64_t processes = run.ranks.rbegin()->first / ranks_per_process + 1;
+  std::map<std::int64_t, std::set<std::int64_t>> listed;  // by group: the processes that have ranks in it
+  for (const auto& [rank, group] : run.ranks) listed[group].insert(rank / ranks_per_process);
+  if (listed.size() == 1) return processes * ranks_per_process;
   std::map<std::int64_t, std::int64_t> ranks_by_group;
   for (const auto& [group, of_group] : listed)
-    ranks_by_group[group] = static_cast<std::int64_t>(of_group.size()) * each;
+    ranks_by_group[group] = static_cast<std::int64_t>(of_group.size()) * ranks_per_process;
   return size_of_groups(ranks_by_group, run.ranks_line);
 }
 
 /// Facts of a log that are known only after all its runs.
 struct WholeLog {
-  bool has_unchecked = false, lacks_ranks = false;  ///< has_unchecked: of some row; lacks_ranks: of some run
+  bool has_unchecked = false, lacks_ranks = false;  ///< some row was not checked; some run has no number of ranks
   std::string inferred;                             ///< a collective that no program named
-  /// --collective names the collective of a run that tells nothing else
+  /// --collective was needed: nothing else tells the collective of a run
   bool is_helped = false;
   std::string contradiction;  ///< "line 12: ..."; a run's collective differs from --collective
 };
 
 /// Finds the collective of a run that does not name it: the one that its columns leave, else the user's.
-std::string unnamed_collective(const Run& run, std::int64_t said_ranks, std::int64_t ranks, const Hints& hints,
+std::string unnamed_collective(const Run& run, std::int64_t stated_ranks, std::int64_t ranks, const Hints& hints,
                                WholeLog& whole) {
   const Row& row = run.rows.front();
   std::string told = told_by_columns(run, ranks);
-  if (told.empty() && said_ranks == 0) told = told_by_columns(run, 0);  // --ranks contradicts this
+  if (told.empty() && stated_ranks == 0) told = told_by_columns(run, 0);  // --ranks may be wrong
   if (hints.collective.empty()) return whole.inferred = told;
   const bool says_op = run.columns.has("redop") || !row.errors_are_counts,
              says_root = run.columns.has("root") || !row.errors_are_counts;
@@ -366,7 +372,7 @@ std::string unnamed_collective(const Run& run, std::int64_t said_ranks, std::int
   return whole.inferred = told;
 }
 
-/// Notes unusual settings of a run.
+/// Adds unusual settings of a run to a point.
 void add_settings(const Run& run, core::Point& p) {
   if (run.graph > 0) p.factors[core::Factor::cudagraph] = run.graph;
   if (run.calls > 1) add_problem(p, fmt::format("agg={}", run.calls));
@@ -377,18 +383,18 @@ void add_settings(const Run& run, core::Point& p) {
 void add_run(const Run& run, const Hints& hints, core::Run& out, Faults& faults, WholeLog& whole) {
   out.info = run.info;
   if (run.rows.empty()) return;
-  const std::int64_t listed = ranks_of_group(run), said = has_gap(run) && hints.ranks > listed ? 0 : listed,
-                     ranks = ranks_of(said, hints, run.ranks_line);
+  const std::int64_t listed = ranks_of_group(run), stated = has_gap(run) && hints.ranks > listed ? 0 : listed,
+                     ranks = checked_ranks(stated, hints, run.ranks_line);
   const std::size_t line = run.rows.front().line;
-  const std::string collective = run.collective.empty() ? unnamed_collective(run, said, ranks, hints, whole)
-                                                        : kind_of(run.collective, hints, line);
+  const std::string collective = run.collective.empty() ? unnamed_collective(run, stated, ranks, hints, whole)
+                                                        : checked_collective(run.collective, hints, line);
   if (collective.empty())
     refuse_line(line,
                 "which collective it is is not said before it (older versions do not); give --collective allreduce");
   const double ratio = bus_ratio(run);
-  constexpr double most = 1.1;  // the largest ratio of others than an all-reduce, with rounding
+  constexpr double most = 1.1;  // the largest ratio of collectives other than an all-reduce, with rounding
   const auto factor = ranks > 0 ? bus_factor(collective, ranks) : std::nullopt;
-  if (said == 0 && ratio > 0 && (factor ? !is_near(ratio, factor) : ratio > most && collective != "allreduce"))
+  if (stated == 0 && ratio > 0 && (factor ? !is_near(ratio, factor) : ratio > most && collective != "allreduce"))
     refuse_line(
         line, fmt::format("busbw is {:.3g} times algbw, but {:.3g} times for {}{}; check --ranks and --collective",
                           ratio, factor.value_or(1), collective, ranks > 0 ? fmt::format(" of {} ranks", ranks) : ""));
@@ -455,7 +461,7 @@ Imported read_nccl_tests(std::string_view log, const Hints& hints) {
     });
     if (run.ended && run.rows.size() > before) refuse_worlds(number, "a row stands after its run's end");
   });
-  reader.end_rows(/*of_log=*/true);
+  reader.end_rows(/*is_log_end=*/true);
   end_run();
   if (!whole.is_helped && !whole.contradiction.empty()) throw UsageError(whole.contradiction);
   reader.finish(out);

@@ -20,6 +20,7 @@ namespace {
 using core::Json;
 using core::UsageError;
 
+/// The value under a key; errors name the object as `where`. Errors: UsageError.
 template <class T>
 T at(const Json& object, const char* key, const std::string& where) {
   try {
@@ -29,36 +30,38 @@ T at(const Json& object, const char* key, const std::string& where) {
   }
 }
 
+/// The collective of the log's program, or else that of the hints (`is_hint`).
 std::string collective_from(const Json& log, const Hints& hints, bool& is_hint) {
   std::string program;
   if (log.contains("args") && log["args"].is_array() && !log["args"].empty() && log["args"][0].is_string())
     program = log["args"][0].get<std::string>();
   const std::string file = program.substr(program.rfind('/') + 1);
-  const std::string said = file.ends_with("_perf") ? nccl_kind(file) : "";
-  std::string collective = kind_of(said, hints, 0);
-  is_hint = said.empty();
+  const std::string in_log = file.ends_with("_perf") ? nccl_kind(file) : "";
+  std::string collective = checked_collective(in_log, hints, 0);
+  is_hint = in_log.empty();
   if (!collective.empty()) return collective;
   throw UsageError(
       fmt::format("'args' does not name a collective's program ('{}'); give --collective allreduce", program));
 }
 
-std::int64_t count_at(const Json& config, const char* key, std::int64_t unsaid) {
+std::int64_t count_at(const Json& config, const char* key, std::int64_t fallback) {
   constexpr std::int64_t most = 1 << 24;
-  if (!config.contains(key)) return unsaid;
+  if (!config.contains(key)) return fallback;
   const auto value = at<std::int64_t>(config, key, "config");
   if (!config[key].is_number_integer() || value < 0 || value > most)
     throw UsageError(fmt::format("config: '{}' is {}, which is no count", key, core::json_text(config[key])));
   return value;
 }
 
-/// The ranks of a group, and the number of groups. A process has one entry, with its first rank and `each` ranks.
-std::pair<std::int64_t, std::size_t> groups_of(const Json& devices, std::int64_t each) {
+/// The number of ranks of a group, and the number of groups. Each process has one entry, which has its first rank and
+/// stands for `ranks_per_entry` ranks.
+std::pair<std::int64_t, std::size_t> groups_of(const Json& devices, std::int64_t ranks_per_entry) {
   std::map<std::int64_t, std::int64_t> ranks_by_group;
   std::set<std::int64_t> firsts;
   for (const Json& device : devices) {
     if (!device.is_object()) throw UsageError("config: 'devices' has an entry that is no object");
-    ranks_by_group[count_at(device, "group", 0)] += each;
-    const auto next = static_cast<std::int64_t>(firsts.size()) * each;
+    ranks_by_group[count_at(device, "group", 0)] += ranks_per_entry;
+    const auto next = static_cast<std::int64_t>(firsts.size()) * ranks_per_entry;
     firsts.insert(count_at(device, "rank", next));
   }
   std::int64_t next = 0;
@@ -67,8 +70,8 @@ std::pair<std::int64_t, std::size_t> groups_of(const Json& devices, std::int64_t
       throw UsageError(
           fmt::format("config: 'devices' has rank {} where {} should follow, since an entry stands for {} "
                       "ranks; nobody knows how many there are",
-                      first, next, each));
-    next += each;
+                      first, next, ranks_per_entry));
+    next += ranks_per_entry;
   }
   if (firsts.size() < devices.size()) throw UsageError("config: 'devices' has a rank twice");
   if (devices.empty()) return {0, 1};
@@ -80,13 +83,13 @@ core::Point common_point(const Json& log, const std::string& collective, const H
   const Json config = log.value("config", Json::object());
   if (!config.is_object()) throw UsageError("'config' is no object");
   const std::int64_t graph = count_at(config, "graph", 0), calls = count_at(config, "aggregated_iterations", 1);
-  const std::int64_t each = count_at(config, "nthreads", 1) * count_at(config, "ngpus", 1);
-  if (constexpr std::int64_t most = 1 << 24; each > most)
+  const std::int64_t ranks_per_entry = count_at(config, "nthreads", 1) * count_at(config, "ngpus", 1);
+  if (constexpr std::int64_t most = 1 << 24; ranks_per_entry > most)
     throw UsageError("config: 'nthreads' times 'ngpus' is more ranks than a process has");
   const Json devices = config.value("devices", Json::array());
   if (!devices.is_array()) throw UsageError("config: 'devices' is no list");
-  const auto [said, groups] = groups_of(devices, each);
-  core::Point p = collective_point(collective, ranks_of(said, hints, 0), 1, hints);
+  const auto [stated, groups] = groups_of(devices, ranks_per_entry);
+  core::Point p = collective_point(collective, checked_ranks(stated, hints, 0), 1, hints);
   if (groups > 1) add_problem(p, fmt::format("groups={}", groups));
   if (graph > 0) p.factors[core::Factor::cudagraph] = graph;
   if (calls > 1) add_problem(p, fmt::format("agg={}", calls));
@@ -97,7 +100,7 @@ core::Point common_point(const Json& log, const std::string& collective, const H
   return p;
 }
 
-/// "    -1", as in the table; -1: none.
+/// The root of a row, a text such as "    -1"; -1: none.
 std::int64_t root_of(const Json& row, const std::string& where) {
   if (!row.contains("root")) return -1;
   const auto words = words_of(at<std::string>(row, "root", where));
@@ -116,7 +119,7 @@ std::optional<double> measured(const Json& times, const char* key, const std::st
   return at<double>(times, key, where);
 }
 
-/// The point of a half of a row; none if it has no time.
+/// The point of one half of a row, in place or out of place; none if it has no time.
 std::optional<core::Point> half(const Json& row, const Json& times, const std::string& where,
                                 const core::Factors& common, bool in_place, Faults& faults) {
   core::Point p;
@@ -152,7 +155,7 @@ std::optional<core::Point> half(const Json& row, const Json& times, const std::s
   return p;
 }
 
-/// Takes per-iteration times, if they were recorded: then the median and the tail are known.
+/// Replaces the mean time by the times of iterations if they were recorded, so that median and tail are known.
 void add_iterations(core::Point& p, const Json& row, const char* key) {
   const auto found = row.find(key);
   if (found == row.end() || !found->contains("times_us") || !(*found)["times_us"].is_array()) return;

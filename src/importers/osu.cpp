@@ -26,10 +26,10 @@ struct OsuHead {
   std::string why = no_kind;  ///< the reason if its rows are left out
   std::string device, buffers, dtype;
   std::string derived = {};  ///< data type, with gaps: "vector"; empty: none
-  std::int64_t ranks = 0;    ///< 0: not said
+  std::int64_t ranks = 0;    ///< 0: not stated
   bool is_bandwidth = false;
-  std::set<std::string> dtypes = {};                           ///< types of its tables up to here
-  bool has_new_dtype = false;                                  ///< a type was named since the last table's head
+  std::set<std::string> dtypes = {};                           ///< element types of the title's tables so far
+  bool has_new_dtype = false;                                  ///< a type was named after the last head of a table
   std::vector<std::string> columns = {};                       ///< with their units
   std::size_t value = 0, least = 0, mean = 0, validation = 0;  ///< places of columns; 0: none
   /// column of the bytes of a derived data type that are sent
@@ -38,7 +38,7 @@ struct OsuHead {
   bool of_slowest = false;  ///< whether the value is the slowest rank's
 };
 
-/// The collective of the text between the library and "Latency Test"; empty: none of ours.
+/// The collective that a title names between the library and "Latency Test"; empty: none of ours.
 std::string osu_kind(const std::string& name) {
   static const std::map<std::string, std::string> known{
       {"", "ping_pong"},           {"allreduce", "allreduce"},
@@ -83,14 +83,14 @@ OsuHead head_of_title(std::string_view line) {
   return head;
 }
 
-/// "MPI_CHAR" of "# Datatype: MPI_CHAR.": the last word without its point.
+/// "MPI_CHAR" of "# Datatype: MPI_CHAR.": the last word without its full stop.
 std::string last_name(std::string_view line) {
   std::string name = words_of(line).back();
   if (name.ends_with('.')) name.pop_back();
   return name;
 }
 
-/// Handles a line that is no head of ours: the rows below are of a table that is not read.
+/// Makes the rows below those of a table `name` that is not read, for the reason `why`.
 void leave_table_out(OsuHead& head, std::string name, const std::string& why) {
   head = {
       .title = std::move(name), .collective = {}, .problem = {}, .why = why, .device = {}, .buffers = {}, .dtype = {}};
@@ -155,8 +155,8 @@ void read_osu_head(std::string_view line, std::size_t number, OsuHead& head) {
     leave_table_out(head, head.title + " of a derived data type", "whether its rate counts the gaps is not said");
 }
 
-/// True if a row of this table ends the line, after another text that has no blank or one before it. Two blanks at
-/// least stand between columns, and the value has its decimals.
+/// True if the line ends with a row of this table, after other text and at most one blank. Columns are at least two
+/// blanks apart, and the value has its decimals.
 bool hides_osu_row(std::string_view line, const OsuHead& head) {
   std::size_t column = head.columns.size();
   while (column > 0) {
@@ -193,7 +193,7 @@ std::optional<core::Point> osu_row(std::string_view line, std::size_t number, co
   if (size == 0) ++faults.without_bytes;
   if (size > 0 && !(value > 0)) ++faults.without_time;
   if (size == 0 || !(value > 0)) return std::nullopt;
-  take_parts(p, number);
+  set_whole_size(p, number);
   if (!head.dtype.empty()) p.factors[core::Factor::dtype] = head.dtype;
   p.factors[core::Factor::device] = head.device;
   if (!head.buffers.empty()) p.factors[core::Factor::buffers] = head.buffers;
@@ -230,7 +230,7 @@ Imported read_osu(std::string_view log, const Hints& hints) {
         head = head_of_title(line);
         out.begin_run();
         out.run().info.version = std::string(line.substr(2));
-        if (!head->collective.empty()) kind_of(head->collective, hints, number);
+        if (!head->collective.empty()) checked_collective(head->collective, hints, number);
       }
       if (!head && (line.starts_with("# Size") || is_title_of_others(words_of(line))))
         leave_table_out(head.emplace(), "a table without a title", "nobody knows of what");
@@ -244,7 +244,7 @@ Imported read_osu(std::string_view log, const Hints& hints) {
     const bool begins = begins_with_count(line);
     if (begins && head->columns.empty())
       refuse_line(number, "a row stands before '# Size', which says what its columns are");
-    const std::int64_t ranks = head->collective == "ping_pong" ? 2 : ranks_of(head->ranks, hints, number);
+    const std::int64_t ranks = head->collective == "ping_pong" ? 2 : checked_ranks(head->ranks, hints, number);
     if (begins && ranks == 0 && counts_parts(head->collective))
       refuse_line(number,
                   fmt::format("the size of an {} is one rank's part; --ranks says of how many", head->collective));

@@ -20,8 +20,8 @@ std::int64_t ranks_after(std::string_view line, std::string_view key, std::size_
   return count_of(std::string(rest.substr(0, rest.find_first_not_of("0123456789"))), number);
 }
 
-/// The point that a row's first word names, COMMS-RES-all_reduce-float32-TAG: the last part is the user's. `joined`:
-/// from pieces, so that only known names are believed.
+/// The point that a row's first word names: COMMS-RES-all_reduce-float32-TAG, where TAG is the user's. `joined`: the
+/// row was joined from pieces, so only known names are believed.
 core::Point named_point(std::string_view word, bool joined, std::int64_t ranks, std::size_t number,
                         const Hints& hints) {
   const std::string_view whole_word = word;
@@ -37,7 +37,7 @@ core::Point named_point(std::string_view word, bool joined, std::int64_t ranks, 
     refuse_line(number, fmt::format("'{}' of pieces is no known collective and type", whole_word));
   core::Point p = collective_point(collective.value_or(name), ranks, 1, hints);
   p.factors[core::Factor::dtype] = type;
-  // Several calls make one collective: all_gather_base is no plain all_gather.
+  // PyTorch has several calls for one collective: all_gather_base is not the plain all_gather.
   for (const std::string_view form : {"base", "single"})
     if (name.ends_with(fmt::format("_{}", form))) add_problem(p, std::string(form));
   if (!tag.empty()) add_problem(p, fmt::format("tag={}", tag));
@@ -58,7 +58,8 @@ ParamUnits param_units(std::string_view head, std::size_t number) {
 
 constexpr const char* unknown_table = "a table of other columns";
 
-/// The table that a head's columns name; empty: that of collectives. Other tables use the same names for other things.
+/// The table that the columns of a head tell; empty: the one of collectives. Other tables use the same names for other
+/// things.
 std::string other_table(std::string_view head) {
   auto words = words_of(head);
   std::erase(words, "(B)");
@@ -78,7 +79,7 @@ std::string other_table(std::string_view head) {
                                         : unknown_table;
 }
 
-/// The point of a row; none if it has no time or no bytes. `joined`: from pieces.
+/// The point of a row; none if it has no time or no bytes. `joined`: the row was joined from pieces.
 std::optional<core::Point> param_row(const std::vector<std::string>& words, bool joined, std::size_t number,
                                      std::int64_t ranks, const ParamUnits& unit, const Hints& hints, Faults& faults) {
   // total-size, nElementsPerRank, p50, p75, p95, Min, Max, AlgBW, BusBW
@@ -121,8 +122,8 @@ Imported read_param(std::string_view log, const Hints& hints) {
   ParamUnits units;
   reader.each_line([&](std::string_view line, std::size_t number) {
     if (reader.is_of_other_tool(line, number)) return;
-    if (const auto said = ranks_after(line, "groupSize ", number)) {
-      ranks = ranks_of(said, hints, number);
+    if (const auto in_log = ranks_after(line, "groupSize ", number)) {
+      ranks = checked_ranks(in_log, hints, number);
       out.begin_run();
     }
     const auto words = words_of(line);

@@ -87,8 +87,8 @@ bool LogReader::is_of_other_tool(std::string_view line, std::size_t number) {
   return true;
 }
 
-void LogReader::end_rows(bool of_log) {
-  if (!piece_.empty() && of_log && piece_is_cut_) {
+void LogReader::end_rows(bool is_log_end) {
+  if (!piece_.empty() && is_log_end && piece_is_cut_) {
     faults.cut_line = piece_line_;
   } else if (!piece_.empty()) {
     faults.add_unreadable(why_);
@@ -111,7 +111,7 @@ bool ends_like_a_row(std::string_view line) {
 }  // namespace
 
 void LogReader::add_row(std::string_view line, std::size_t number, bool begins, const Read& read, bool hides) {
-  if (number == unended_line_) {  // it may look whole but have other numbers
+  if (number == unended_line_) {  // it may look whole although its last number is cut
     if (begins || hides || !piece_.empty()) faults.cut_line = piece_.empty() ? number : piece_line_;
     piece_.clear();
     return;
@@ -137,7 +137,7 @@ void LogReader::add_row(std::string_view line, std::size_t number, bool begins, 
   const bool number_goes_on = !piece_.empty() && digits.find(piece_.back()) != std::string_view::npos &&
                               digits.find(line.front()) != std::string_view::npos;
   if (begins && number_goes_on && words_of(joined).size() == words_of(line).size()) {
-    end_rows();  // a row, or the rest of one: that cannot be told
+    end_rows();  // a row of its own, or the rest of one: that cannot be told
     return faults.add_unreadable(fmt::format("line {}: it may continue line {}", number, piece_line_));
   }
   const auto why = begins ? refusal(line, false) : std::string();
@@ -160,7 +160,7 @@ void LogReader::add_row(std::string_view line, std::size_t number, bool begins, 
 }
 
 void LogReader::finish(Imported& out) {
-  end_rows(/*of_log=*/true);
+  end_rows(/*is_log_end=*/true);
   out.faults = faults.text();
   out.is_of_other_kinds = faults.has_only_other_kinds();
 }

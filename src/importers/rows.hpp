@@ -52,6 +52,7 @@ struct CutRow : core::UsageError {
 /// the row is counted as torn.
 class LogReader {
  public:
+  /// own_format: the name of the format that is read.
   explicit LogReader(std::string_view text, std::string_view own_format);
   /// Visits each line of the log: see lines.hpp.
   void each_line(const std::function<void(std::string_view line, std::size_t number)>& use) const {
@@ -61,15 +62,15 @@ class LogReader {
   /// where the next output of the format's own tool begins. Its rows are counted as left out, under that tool's name.
   bool is_of_other_tool(std::string_view line, std::size_t number);
   /// Reads a whole row. joined: the row was joined from pieces, so it may be believed only if its columns agree.
-  /// Errors: UsageError if it is no row; nothing has changed then.
+  /// Errors: UsageError if it is no row; then nothing has changed.
   using Read = std::function<void(std::string_view row, bool joined)>;
-  /// Takes a line that is a row, or a piece of one. begins: the line could begin a row. hides: a row may stand behind
+  /// Takes a line that is a row, or a piece of one. begins: the line could begin a row. hides: a row may stand after
   /// other text on the line. A line that is neither a row nor a piece is counted as unreadable if it may hide a row or
   /// ends with four numbers; otherwise it is ignored.
   void add_row(std::string_view line, std::size_t number, bool begins, const Read&, bool hides = false);
-  /// Must be called at the head of each table, and with `of_log` at the end of the log, since no row continues beyond
-  /// these.
-  void end_rows(bool of_log = false);
+  /// Must be called at the head of each table, since no row continues beyond it. `is_log_end`: the log ends too
+  /// (`finish` passes it).
+  void end_rows(bool is_log_end = false);
   /// Ends the log's rows, and reports their faults.
   void finish(Imported&);
   Faults faults;
@@ -79,7 +80,7 @@ class LogReader {
   // the other tool to whose output the present line belongs; empty: the format's own tool
   std::string_view other_format_;
   std::size_t unended_line_ = 0;  // number of the last line, if its line end is missing
-  std::string piece_, why_;
+  std::string piece_, why_;       // the begin of a row whose rest has not come, and why it is no row
   std::size_t piece_line_ = 0;
   bool piece_is_cut_ = false;  // the piece is cut and has no other fault
 };
@@ -89,6 +90,7 @@ double number_of(const std::string& word, std::size_t line);
 /// Reads a number from a tool that always prints `decimals` decimals: a number with fewer has lost its end. Errors:
 /// CutRow.
 double number_of(const std::string& word, std::size_t decimals, std::size_t line);
+/// Reads a whole number of at least 0. Errors: UsageError "line N: 'word' is no count".
 std::int64_t count_of(const std::string& word, std::size_t line);
 /// Throws UsageError "line 12: why"; for number 0, which by convention means no line, only "why".
 [[noreturn]] void refuse_line(std::size_t number, const std::string& why);

@@ -53,7 +53,7 @@ void append_utf8(std::string& out, std::uint32_t c) {
   for (std::uint32_t left = more; left > 0; --left) out += static_cast<char>(0x80 | (c >> 6 * (left - 1) & 0x3F));
 }
 
-/// `high`: the place of a unit's upper byte, 0 in big-endian text and 1 in little-endian.
+/// `high`: the offset of the upper byte in a 16-bit unit, 0 in big-endian text and 1 in little-endian.
 std::string utf8_of(std::string_view utf16, std::size_t high) {
   constexpr std::uint32_t replacement = 0xFFFD;
   std::string out;
@@ -82,7 +82,7 @@ std::string plain_text(std::string_view bytes) {
   if (text.starts_with("\xEF\xBB\xBF")) return text.substr(3);
   if (text.starts_with("\xFF\xFE")) return utf8_of(std::string_view(text).substr(2), 1);
   if (text.starts_with("\xFE\xFF")) return utf8_of(std::string_view(text).substr(2), 0);
-  // Text without a mark: the first character of a log is below 256.
+  // Without a byte-order mark: the first character of a log is below 256, so its upper byte is 0.
   if (text.size() > 1 && (text[0] == 0) != (text[1] == 0)) return utf8_of(text, text[0] == 0 ? 0 : 1);
   return text;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text of users' files, which may be compressed, in another encoding or with a byte-order mark; and errors in JSON,
-// with their line.
+// Reads text of users' files, which may be compressed, in another encoding or with a byte-order mark, and JSON with
+// errors.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -22,13 +22,13 @@ bool begins_with(std::string_view text, char first);
 /// Inside strings, control characters become blanks, and bytes that are not UTF-8, such as a path in another encoding,
 /// become "?".
 std::string mended_json(std::string_view json);
-/// Parses JSON. Errors: UsageError "line 3: it is no whole JSON; ...".
+/// Parses JSON, if need be after `mended_json`. Errors: UsageError "line 3: it is no whole JSON; ...".
 core::Json parse_json(std::string_view json);
 /// The string under this key; empty if there is none.
 std::string text_of(const core::Json& object, const char* key);
 /// The whole number of at least 0 under this key; -1: there is none.
 std::int64_t whole_of(const core::Json& object, const char* key);
-/// The product; 0 if it overflows.
+/// The product; 0 if it is above 2^62, so that it also fits into a signed number.
 std::uint64_t checked_product(std::uint64_t n, std::uint64_t by);
 
 }  // namespace gradmeter::importers

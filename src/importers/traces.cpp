@@ -16,7 +16,7 @@ using core::Factor;
 using core::Metric;
 using dataparallel::TracedParts;
 
-/// Summarises a part over the steps, since their mean would hide a slow one.
+/// Summarises a part of the time over the steps, since its mean would hide a slow step.
 core::Value over_steps(const std::vector<TracedParts>& parts, double TracedParts::*part) {
   std::vector<double> seconds;
   for (const TracedParts& p : parts) seconds.push_back(p.*part);
@@ -57,7 +57,8 @@ std::vector<core::Point> call_points(const ReadTrace& t, const Hints& hints, Fau
         ++faults.without_time;
       }
   std::vector<core::Point> out;
-  // If the trace gives the job's ranks, --ranks repeats them, and a call's group may be smaller.
+  // --ranks gives the job's ranks. If the trace has them too, --ranks adds nothing, and must not stand for those of a
+  // call, whose group may be smaller.
   Hints known = hints;
   if (t.trace.ranks > 0) known.ranks = 0;
   for (auto& [key, seconds] : calls) {
@@ -87,7 +88,7 @@ ReadTrace read_trace(std::string_view bytes, std::int64_t ranks) {
 
 Imported trace_rows(const ReadTrace& t, const Hints& hints) {
   Imported out;
-  ranks_of(t.trace.ranks, hints, 0);
+  checked_ranks(t.trace.ranks, hints, 0);
   if (!t.host.empty()) out.run().info.hosts.push_back(t.host);
   out.run().points.push_back(step_point(t, hints));
   Faults faults;

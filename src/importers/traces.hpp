@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads traces of training: their steps, for replay and as rows of a result file, and what the trace leaves out.
+// Reads traces of training: their steps, for `gradmeter replay` and as rows of a result file, and what they do not
+// state.
 #pragma once
 #include <string>
 #include <string_view>
@@ -9,6 +10,7 @@
 
 namespace gradmeter::importers {
 
+/// A trace as it was read, and what it does not state.
 struct ReadTrace {
   dataparallel::StepTrace trace;
   std::string host;

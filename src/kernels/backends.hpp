@@ -58,7 +58,7 @@ Operand in_plain_floats(const Operand&);
 
 /// Refuses the products that no backend takes.
 std::string gemm_shape_refusal(const Problem&);
-/// Refuses also the products that a logarithmic precision does not take.
+/// Refuses what the backends of the logarithmic precisions do not take: several products, accumulation, packed B.
 std::string lns_shape_refusal(const Problem&);
 std::string conv_shape_refusal(const Problem&);
 std::string rnn_shape_refusal(const Problem&);
@@ -72,7 +72,7 @@ std::unique_ptr<Op> make_gemm_op(const Problem&, const OpOptions&, runtime::Devi
 std::string lns_op_refusal(const Problem&);
 std::unique_ptr<Op> make_lns_op(const Problem&, const OpOptions&, runtime::Device&);
 
-/// Takes a bf16 problem if a backend takes it in fp32, and oneDNN can be used.
+/// Takes a bf16 problem if oneDNN can be used, and a backend takes the problem in fp32.
 std::string converted_op_refusal(const Problem&);
 std::unique_ptr<Op> make_converted_op(const Problem&, const OpOptions&, runtime::Device&);
 /// True for operations of the backends `converted` and `emulated`, and for operations that convert operands to or from

@@ -42,6 +42,7 @@ class StoredElements {
   const std::byte* memory_;
 };
 
+/// True if the operation is a product or convolution in a precision that is checked against float64.
 bool multiplies(const Op& op) {
   if (!op.problem()) return false;
   const Precision p = op.problem()->precision;
@@ -61,13 +62,14 @@ std::string name_of(const Op& op) {
                      name(op.problem()->precision));
 }
 
-/// Bounds the error from flushed subnormal numbers: each factor and product may be off by that much.
-double flushed(const ReferenceSum& sum) {
+/// A bound of the error of a sum where subnormal numbers are flushed to zero: each factor and each product may be off
+/// by the smallest normal number.
+double flush_error(const ReferenceSum& sum) {
   return std::numeric_limits<float>::min() * (4 * static_cast<double>(sum.terms) + sum.size);
 }
 
-/// True if the operation is a linear product whose operands can be read quickly.
-bool projects(const Op& op) {
+/// True if the operation is a product without ReLU, and its operands are known and few enough to be read quickly.
+bool can_be_projected(const Op& op) {
   constexpr std::size_t most_elements = std::size_t{1} << 20;
   if (!multiplies(op)) return false;
   const auto* const gemm = std::get_if<GemmShape>(&op.problem()->shape);
@@ -90,7 +92,8 @@ std::vector<double> numbers_before(const Op& op, Op::Outputs outputs) {
 
 }  // namespace
 
-/// An element to be checked: its output, its place, and the number that was there before.
+/// An element to be checked: the index of its output, its index in the output's plain form, its offset in the stored
+/// form [bytes], and the number that was there before the call.
 struct CallCheck::Place {
   std::size_t output, element, at;
   double before;
@@ -106,13 +109,13 @@ void CallCheck::execute(Op& op, Op::Inputs inputs, Op::Outputs outputs) {
   });
   if (in_place || std::ranges::any_of(inputs, is_elsewhere) || std::ranges::any_of(outputs, is_elsewhere))
     return op.execute(inputs, outputs);
-  const std::vector<double> before = projects(op) ? numbers_before(op, outputs) : std::vector<double>{};
+  const std::vector<double> before = can_be_projected(op) ? numbers_before(op, outputs) : std::vector<double>{};
   const auto places = draw_places(op, outputs);
   op.execute(inputs, outputs);
   if (places.empty()) return;
   ++calls_;
-  if (fault_.empty()) look_at(op, inputs, outputs, places);
-  if (fault_.empty() && projects(op)) project(op, inputs, outputs, before);
+  if (fault_.empty()) check_elements(op, inputs, outputs, places);
+  if (fault_.empty() && can_be_projected(op)) check_projection(op, inputs, outputs, before);
 }
 
 std::vector<CallCheck::Place> CallCheck::draw_places(const Op& op, Op::Outputs outputs) {
@@ -136,7 +139,7 @@ std::vector<CallCheck::Place> CallCheck::draw_places(const Op& op, Op::Outputs o
   return places;
 }
 
-void CallCheck::project(const Op& op, Op::Inputs inputs, Op::Outputs outputs, std::span<const double> before) {
+void CallCheck::check_projection(const Op& op, Op::Inputs inputs, Op::Outputs outputs, std::span<const double> before) {
   const auto& s = std::get<GemmShape>(op.problem()->shape);
   const Precision precision = op.problem()->precision;
   const StoredElements a(op, op.inputs()[0], inputs[0]), b(op, op.inputs()[1], inputs[1]),
@@ -145,10 +148,10 @@ void CallCheck::project(const Op& op, Op::Inputs inputs, Op::Outputs outputs, st
   const core::Random draws(seed_, calls_);
   std::vector<double> sign(s.n);
   for (std::size_t j = 0; j < s.n; ++j) sign[j] = draws.bits(1000 + j / 64) >> j % 64 & 1 ? 1 : -1;
-  ReferenceSum of_bias;
+  ReferenceSum bias_sum;
   if (s.bias) {
     const StoredElements bias(op, op.inputs()[2], inputs[2]);
-    for (std::size_t j = 0; j < s.n; ++j) of_bias.add(bias(j), sign[j]);
+    for (std::size_t j = 0; j < s.n; ++j) bias_sum.add(bias(j), sign[j]);
   }
   std::vector<double> projected(s.k), magnitude(s.k);
   for (std::size_t product = 0; product < op.outputs()[0].elements / (s.m * s.n); ++product) {
@@ -161,7 +164,7 @@ void CallCheck::project(const Op& op, Op::Inputs inputs, Op::Outputs outputs, st
     }
     for (std::size_t i = 0; i < s.m; ++i) {
       ReferenceSum sum{
-          .value = of_bias.value, .size = of_bias.size, .terms = s.k + (s.bias ? 1 : 0) + (s.accumulate ? 1 : 0)};
+          .value = bias_sum.value, .size = bias_sum.size, .terms = s.k + (s.bias ? 1 : 0) + (s.accumulate ? 1 : 0)};
       for (std::size_t l = 0; l < s.k; ++l) {
         const double x = a(product * s.m * s.k + (ta ? l * s.m + i : i * s.k + l));
         sum.value += x * projected[l], sum.size += std::fabs(x) * magnitude[l];
@@ -172,11 +175,13 @@ void CallCheck::project(const Op& op, Op::Inputs inputs, Op::Outputs outputs, st
         if (!before.empty()) sum.value += before[at] * sign[j], sum.size += std::fabs(before[at]);
         found += c(at) * sign[j], stored += std::fabs(c(at));
       }
-      // The elements' bounds added up; where training has diverged, nothing can be checked.
+      // Where training has diverged, nothing can be checked.
       if (!std::isfinite(sum.size) || sum.size > 0.5 * double{std::numeric_limits<float>::max()}) continue;
-      const ReferenceSum of_row{.value = std::max(stored, std::fabs(sum.value)), .size = sum.size, .terms = sum.terms};
-      const double allowed = allowed_distance(of_row, precision) + 0x1p-40 * sum.size +
-                             (is_float(*op.outputs()[0].format) ? static_cast<double>(s.n) * flushed(sum) : 0);
+      const ReferenceSum row_bound{
+          .value = std::max(stored, std::fabs(sum.value)), .size = sum.size, .terms = sum.terms};
+      // The bound of a row is the sum of its elements' bounds.
+      const double allowed = allowed_distance(row_bound, precision) + 0x1p-40 * sum.size +
+                             (is_float(*op.outputs()[0].format) ? static_cast<double>(s.n) * flush_error(sum) : 0);
       if (std::fabs(found - sum.value) <= allowed) continue;
       fault_ = fmt::format("{}: row {} of the {} is {:.6g} in its projection, by float64 {:.6g}", name_of(op),
                            product * s.m + i, op.outputs()[0].name, found, sum.value);
@@ -185,7 +190,7 @@ void CallCheck::project(const Op& op, Op::Inputs inputs, Op::Outputs outputs, st
   }
 }
 
-void CallCheck::look_at(const Op& op, Op::Inputs inputs, Op::Outputs outputs, std::span<const Place> places) {
+void CallCheck::check_elements(const Op& op, Op::Inputs inputs, Op::Outputs outputs, std::span<const Place> places) {
   const auto input = [&](std::size_t i) { return StoredElements(op, op.inputs()[i], inputs[i]); };
   const bool is_product = multiplies(op) && input(0).are_known() && input(1).are_known();
   const bool is_packing = packs(op) && op.inputs()[0].format && is_float(*op.inputs()[0].format) &&
@@ -205,18 +210,18 @@ void CallCheck::look_at(const Op& op, Op::Inputs inputs, Op::Outputs outputs, st
     if (is_packing && is_float(*o.format)) {
       expected = input(0)(p.element);
       allowed = 0x1p-8 * std::fabs(expected) + std::numeric_limits<float>::min();
-      // Conversions round to bf16 what they pack in fp32.
+      // Operations of the converting backends round to bf16 the operands that they pack in fp32.
       if (*o.format == *op.inputs()[0].format && !is_converted(op)) allowed = std::numeric_limits<float>::min();
     } else if (is_product && gemm) {
       ReferenceSum sum = product_at(*gemm, input(0), input(1), p.element);
       if (gemm->bias) sum.add(input(2)(p.element % gemm->n), 1);
       if (gemm->accumulate) sum.add(p.before, 1);
-      allowed = allowed_distance(sum, op.problem()->precision) + (is_float(*o.format) ? flushed(sum) : 0);
+      allowed = allowed_distance(sum, op.problem()->precision) + (is_float(*o.format) ? flush_error(sum) : 0);
       expected = gemm->activation == Activation::relu ? std::max(sum.value, 0.0) : sum.value;
     } else if (is_product) {
       const ReferenceSum sum =
           conv_at(std::get<ConvShape>(op.problem()->shape), op.problem()->pass, input(0), input(1), p.element);
-      allowed = allowed_distance(sum, op.problem()->precision) + (is_float(*o.format) ? flushed(sum) : 0);
+      allowed = allowed_distance(sum, op.problem()->precision) + (is_float(*o.format) ? flush_error(sum) : 0);
       expected = sum.value;
     }
     // Where training has diverged, numbers are NaN or too large for the result and cannot be checked.

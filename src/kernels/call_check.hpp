@@ -41,10 +41,10 @@ class CallCheck {
  private:
   struct Place;
   std::vector<Place> draw_places(const Op&, Op::Outputs);
-  void look_at(const Op&, Op::Inputs, Op::Outputs, std::span<const Place>);
-  void project(const Op&, Op::Inputs, Op::Outputs, std::span<const double> before);
+  void check_elements(const Op&, Op::Inputs, Op::Outputs, std::span<const Place>);
+  void check_projection(const Op&, Op::Inputs, Op::Outputs, std::span<const double> before);
 
-  // Inline, since every operation asks for it, and the shortest take 0.1 us.
+  // Defined inline for speed: every operation reads it, and the shortest take 0.1 us.
   static inline constinit thread_local CallCheck* of_thread_ = nullptr;
 
   std::uint64_t seed_;

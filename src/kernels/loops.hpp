@@ -24,8 +24,8 @@ struct HeadLayout {
   bool to_heads;  ///< false: back to the order by samples and steps
 };
 
-/// The base class computes on the host. Buffers are fp32 except labels (int32). The functions must be called within
-/// work of a queue. Errors: std::invalid_argument when lengths do not fit together.
+/// The loops of one kind of device. This base class computes on the host. Buffers are fp32 except labels (int32). The
+/// functions must be called within work of a queue. Errors: std::invalid_argument when lengths do not fit together.
 class Loops {
  public:
   virtual ~Loops() = default;
@@ -71,8 +71,8 @@ class Loops {
                                      Buffer to) const;
   virtual void reorder_heads(ConstBuffer from, const HeadLayout&, Buffer to) const;
 
-  /// The functions of kernels/pointwise/pointwise.hpp. kept: the weights are multiplied by this before the update; 1
-  /// for Adam, 1 - step·decay for AdamW.
+  /// The functions of kernels/pointwise/pointwise.hpp. kept: the factor by which the weights are multiplied before the
+  /// update: 1 for Adam, 1 - step·decay for AdamW.
   virtual void sgd(Buffer w, ConstBuffer g, float step, const UpdateNumber&) const;
   virtual void momentum(Buffer w, Buffer v, ConstBuffer g, MomentumParameters, const UpdateNumber&) const;
   virtual void adam(Buffer w, Buffer m, Buffer v, ConstBuffer g, AdamParameters, float kept) const;
@@ -102,7 +102,7 @@ class Loops {
   virtual void lns_descend(LnsUpdate, Buffer w, ConstBuffer g, float size, Buffer carry, const UpdateNumber&) const;
 
   /// Divides the gradients by a loss scale [1]. At the end of a step, `end_step` adapts this scale by its counts [3]
-  /// (LossScaleCounts).
+  /// (LossScaleCounts): the scale doubles after `grow` steps in a row that were not skipped.
   virtual void unscale(Buffer gradients, ConstBuffer scale) const;
   /// Notes in `counts` whether one of the gradients is infinite or NaN.
   virtual void check_finite(ConstBuffer gradients, Buffer counts) const;
@@ -119,7 +119,7 @@ class Loops {
                                  Buffer gradient, const TakeLoss& take) const;
 };
 
-/// The loops of the device whose work runs on this thread; the host's where the device has none of its own.
+/// The loops of the device whose work runs on this thread; the host's if none are registered for that device.
 const Loops& loops();
 /// Registers loops for devices whose DeviceAccess::kernels() returns this name. Call it before threads begin. The loops
 /// must live to the end of the process.

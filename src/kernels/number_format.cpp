@@ -18,7 +18,7 @@ namespace gradmeter::kernels {
 namespace {
 
 template <core::Element element>
-NumberFormat of(double lowest = 0, std::size_t levels = 0) {
+NumberFormat element_format(double lowest = 0, std::size_t levels = 0) {
   return {.name = core::info(element).name,
           .bytes = core::size_of(element),
           .load = [](const std::byte* from) { return core::load(element, from); },
@@ -47,9 +47,9 @@ constexpr NumberFormat logarithms(std::string_view name) {
 }  // namespace
 
 const NumberFormat& number_format(core::Element element) {
-  static const NumberFormat f32 = of<core::Element::f32>(), bf16 = of<core::Element::bf16>(),
-                            f16 = of<core::Element::f16>(), i32 = of<core::Element::i32>(),
-                            i8 = of<core::Element::i8>(-127, 255);
+  static const NumberFormat f32 = element_format<core::Element::f32>(), bf16 = element_format<core::Element::bf16>(),
+                            f16 = element_format<core::Element::f16>(), i32 = element_format<core::Element::i32>(),
+                            i8 = element_format<core::Element::i8>(-127, 255);
   switch (element) {
     case core::Element::f32:
       return f32;
@@ -152,8 +152,8 @@ void to_weight_quanta(std::span<float> largest) {
 }
 
 float rnn_weights_scale(const RnnShape& s) {
-  const double exact = largest_int8_weight() * std::sqrt(static_cast<double>(s.hidden)) / 6;
-  return static_cast<float>(std::exp2(std::floor(std::log2(exact))));
+  const double largest_scale = largest_int8_weight() * std::sqrt(static_cast<double>(s.hidden)) / 6;
+  return static_cast<float>(std::exp2(std::floor(std::log2(largest_scale))));
 }
 
 std::span<const double> gaussian_draws() {

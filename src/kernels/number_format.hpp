@@ -28,9 +28,9 @@ struct NumberFormat {
 
 /// Formats of fp32, bf16, fp16, int32 and int8. Errors: std::logic_error for an element that no kernel computes with.
 const NumberFormat& number_format(core::Element);
-/// A byte to fill an output with before an operation. No operation writes a number that consists of this byte, so what
-/// is left of it was never written. int32: 0x5a, since 0x5a5a5a5a is more than any sum of the small test numbers; other
-/// formats: 0xff, which in floats is a NaN that no arithmetic produces.
+/// A byte to fill an output with before an operation: an element that still consists of it was not written. int32:
+/// 0x5a, since 0x5a5a5a5a is more than any sum of the small test numbers. Other formats: 0xff, which in floats is a NaN
+/// that no arithmetic produces; in 8-bit formats it is a number like others.
 std::byte never_written(const NumberFormat&);
 /// The format of the logarithmic system with 6, 7 or 8 fraction bits. Errors: std::out_of_range.
 const NumberFormat& lns_number_format(unsigned fraction_bits);
@@ -68,8 +68,8 @@ Quantization quantize_range(float least, float greatest);
 /// Sets largest[i] to the largest magnitude among the weights of output i, if that is above its present value. weights
 /// [… × outputs × inner], largest [outputs].
 void raise_to_largest(std::span<const float> weights, std::size_t inner, std::span<float> largest);
-/// Turns the largest magnitude of each output's weights into the quantum of these weights, in place: the magnitude is
-/// then largest_int8_weight() quanta. An output whose weights are all zero gets 1.
+/// Turns the largest magnitude of each output's weights into the quantum of these weights, in place, such that the
+/// magnitude is largest_int8_weight() quanta. An output whose weights are all zero gets the quantum 1.
 void to_weight_quanta(std::span<float> largest);
 
 /// In recurrent layers a u8 stands for (u8 − 128)·quantum. The quantum is a power of two, so that every value is

@@ -55,7 +55,8 @@ struct OpOptions;
 ///   gates x hidden out], bias [gates x hidden]. Backward: inputs are those of forward, then its output, `kept` and the
 ///   output gradient; outputs are the gradients of forward's inputs. The gradients of weights, recurrent and bias are
 ///   added to.
-/// One thread at a time may call an operation; its compute_threads() must be those of the thread that prepared it.
+/// One thread at a time may call an operation. It must have as many compute_threads() as the thread that prepared the
+/// operation.
 class Op {
  public:
   virtual ~Op() = default;
@@ -63,7 +64,7 @@ class Op {
   virtual std::span<const Operand> outputs() const = 0;
   /// The problem given to `prepare`; empty: this operation packs an operand.
   const std::optional<Problem>& problem() const { return problem_; }
-  /// The operation's cost by its definition.
+  /// FLOP and bytes of a call by the operation's definition, whatever the backend does.
   virtual runtime::Cost cost() const = 0;
   /// The bytes of memory that belong to the operation and that every call uses.
   virtual std::size_t scratch_bytes() const = 0;
@@ -96,8 +97,8 @@ class Op {
            BufferList<runtime::Buffer> outputs) {
     run(queue, label, cost(), inputs, outputs);
   }
-  /// Does the same for a caller that has kept the cost. Submitting then does not read the operation's memory,
-  /// which may have left the caches since its last call.
+  /// Does the same for a caller that has kept the cost, so that submitting does not read the operation's memory, which
+  /// may have left the caches since the last call.
   void run(runtime::Queue&, std::string_view label, runtime::Cost, BufferList<runtime::ConstBuffer> inputs,
            BufferList<runtime::Buffer> outputs);
 
@@ -141,7 +142,7 @@ std::span<const OpBackend> op_backends();
 /// Adds a row after the existing ones. Call it before threads begin; it invalidates spans of the table.
 void add_op_backend(const OpBackend&);
 
-/// Why no backend of the device takes the problem, as the last one says; empty: one takes it.
+/// Why no backend of the device takes the problem: the reason of the last one asked. Empty: one takes it.
 std::string op_refusal(const Problem&, const runtime::Device& = runtime::host_device());
 /// As the other `op_refusal`, by the device's name. A device that was not opened has no rows and counts as the host.
 std::string op_refusal(const Problem&, std::string_view device);

@@ -31,7 +31,8 @@ struct Tensor {
   std::size_t offset, count;
   /// True if this is only a part of a tensor, of which the other tensor ranks hold the other parts.
   bool is_part = false;
-  /// place in the whole model; columns 0: by convention, the model is not split, so offset and count give the place
+  /// The elements' places in the flat buffers of the whole model. If `columns` is 0, the model is not split, and
+  /// `offset` and `count` give the place.
   WholePlace whole = {};
 };
 
@@ -47,7 +48,7 @@ struct Outcome {
 
 /// An outcome that becomes known when the queue has done the pass.
 using PendingOutcome = runtime::Pending<Outcome>;
-/// Where the work of a pass adds its result.
+/// The outcome to which the work of a pass adds its result. The work shares it, since it may run after the call.
 using OutcomePlace = std::shared_ptr<Outcome>;
 
 /// inputs [samples × features] fp32, row-major; labels [samples × labels_each] int32. They are on the same device as
@@ -56,7 +57,7 @@ struct Batch {
   runtime::ConstBuffer inputs;
   runtime::ConstBuffer labels;
   std::size_t labels_each = 1;  ///< labels of a sample; a sentence has one for each token
-  /// The factor of the loss's gradient, [1] fp32, which is read when the pass runs; empty: 1.
+  /// Factor [1] fp32 that multiplies the gradient of the loss, read when the pass runs; empty: the factor is 1.
   runtime::ConstBuffer loss_scale = runtime::no_floats;
   std::size_t samples() const { return labels.count() / labels_each; }
 };
@@ -90,48 +91,48 @@ class Model {
   virtual std::size_t element_count() const = 0;
   virtual std::size_t input_features() const = 0;
   virtual std::size_t classes() const = 0;
-  virtual std::size_t labels() const { return 1; }  ///< labels that it predicts for a sample
+  virtual std::size_t labels() const { return 1; }  ///< labels that the model predicts for a sample
   /// Floating-point operations of forward and backward over `samples` samples, multiply and add counted as two.
   virtual double step_flops(std::size_t samples) const = 0;
-  /// False: its loss has no meaning; it only computes and exchanges as a real network would.
+  /// False: the loss has no meaning, since the model only computes and exchanges as a real network would.
   virtual bool learns() const { return true; }
   /// A note that a user needs to judge the model's times; empty: none.
   virtual std::string note() const { return {}; }
-  /// The names of the model's layers. The numbers that its passes give to `Queue::enter_layer` are indices of this
-  /// list. Empty: its passes give none.
+  /// The names of the model's layers. Passes give indices of this list to `Queue::enter_layer`. Empty: passes do not
+  /// call `enter_layer`.
   virtual std::vector<std::string> layer_names() const { return {}; }
   /// The operations that this rank runs: pass_problems in a forward and backward pass, forward_problems in a forward
-  /// pass alone. Only the layers that the rank holds are counted. Each operation has as many samples as the model gives
-  /// it at once (for instance, a micro-batch). The FLOP of pass_problems add up to step_flops.
+  /// pass alone. Only the layers that the rank holds are counted. Each operation's shape has as many samples as the
+  /// model computes at once (a micro-batch). The FLOP of pass_problems add up to step_flops.
   virtual std::vector<RepeatedProblem> pass_problems(std::size_t samples) const {
     return (void)samples, std::vector<RepeatedProblem>();
   }
-  virtual std::vector<RepeatedProblem> forward_problems(std::size_t n) const {
-    return (void)n, std::vector<RepeatedProblem>();
+  virtual std::vector<RepeatedProblem> forward_problems(std::size_t samples) const {
+    return (void)samples, std::vector<RepeatedProblem>();
   }
-  /// Bytes of activations and work space for so many samples, without the flat buffers.
+  /// Bytes of activations and work space for `samples` samples, without the flat buffers.
   virtual std::size_t workspace_bytes(std::size_t samples) const = 0;
-  /// The needs of this part from the ranks that hold the model's other parts; none when the model is whole.
+  /// What this part needs from the ranks that hold the model's other parts; nothing if the model is whole.
   virtual PeerNeeds peer_needs() const { return {}; }
   virtual PeerTraffic pass_traffic(std::size_t samples) const { return (void)samples, PeerTraffic{}; }
   virtual PeerTraffic forward_traffic(std::size_t samples) const { return (void)samples, PeerTraffic{}; }
 
-  /// Sets the first weights, equal on every rank for equal seeds.
+  /// Sets the initial weights. Equal seeds give equal weights on every rank.
   virtual void initialise(Queue&, Buffers, std::uint64_t seed) const = 0;
 
-  /// Buffers.gradients may be empty here, since validation needs no gradients. Cost: that of forward_problems.
-  PendingOutcome forward(Queue& queue, Buffers b, const Batch& batch) {
+  /// Runs a forward pass alone, as validation does. Buffers::gradients may be empty. Cost: that of forward_problems.
+  PendingOutcome forward(Queue& queue, Buffers buffers, const Batch& batch) {
     PendingOutcome outcome(queue);
-    run_forward(queue, b, batch, outcome.place());
+    run_forward(queue, buffers, batch, outcome.place());
     return outcome;
   }
   /// Runs forward and backward; the model chooses the order (micro-batches, stages). Overwrites the gradients with
-  /// those of the batch's *mean* loss, times its scale. Calls `ready(i)`, for i from 0 upwards, as soon as the work
-  /// that makes the gradient of tensor i final has been submitted. The gradient with respect to the model's input is
-  /// not computed.
-  PendingOutcome pass(Queue& queue, Buffers b, const Batch& batch, const Ready& ready) {
+  /// those of the batch's *mean* loss, times Batch::loss_scale. Calls `ready(i)`, for i from 0 upwards, as soon as the
+  /// work that makes the gradient of tensor i final has been submitted. The gradient with respect to the model's input
+  /// is not computed.
+  PendingOutcome pass(Queue& queue, Buffers buffers, const Batch& batch, const Ready& ready) {
     PendingOutcome outcome(queue);
-    run_pass(queue, b, batch, ready, outcome.place());
+    run_pass(queue, buffers, batch, ready, outcome.place());
     return outcome;
   }
 

@@ -47,46 +47,47 @@ namespace {
 
 using Layers = std::vector<std::unique_ptr<Layer>>;
 
-TokenShape tokens_of(const TransformerOptions& o, std::size_t features) {
-  return {.steps = o.steps, .features = features};
+TokenShape tokens_of(const TransformerOptions& sizes, std::size_t features) {
+  return {.steps = sizes.steps, .features = features};
 }
 
-std::unique_ptr<Layer> project(const TransformerOptions& o, std::size_t in, std::size_t out,
+std::unique_ptr<Layer> project(const TransformerOptions& sizes, std::size_t in, std::size_t out,
                                Weight weight = Weight::own, std::size_t parts = 1) {
-  return make_step_dense_layer(tokens_of(o, in), out,
-                               {.precision = o.precision, .weight = weight, .variance = 1.0 / 3, .parts = parts});
+  return make_step_dense_layer(tokens_of(sizes, in), out,
+                               {.precision = sizes.precision, .weight = weight, .variance = 1.0 / 3, .parts = parts});
 }
 
-std::unique_ptr<Layer> attention_part(const TransformerOptions& o) {
+std::unique_ptr<Layer> attention_part(const TransformerOptions& sizes) {
   Layers part;
-  part.push_back(make_layer_norm_layer(tokens_of(o, o.hidden)));
-  part.push_back(project(o, o.hidden, 3 * o.hidden, Weight::own, 3));
-  part.push_back(make_attention_layer(o.steps, {.width = o.hidden, .heads = o.heads, .precision = o.precision}));
-  part.push_back(project(o, o.hidden, o.hidden));
+  part.push_back(make_layer_norm_layer(tokens_of(sizes, sizes.hidden)));
+  part.push_back(project(sizes, sizes.hidden, 3 * sizes.hidden, Weight::own, 3));
+  part.push_back(
+      make_attention_layer(sizes.steps, {.width = sizes.hidden, .heads = sizes.heads, .precision = sizes.precision}));
+  part.push_back(project(sizes, sizes.hidden, sizes.hidden));
   return make_residual_layer(std::move(part));
 }
 
-std::unique_ptr<Layer> feed_forward_part(const TransformerOptions& o) {
+std::unique_ptr<Layer> feed_forward_part(const TransformerOptions& sizes) {
   Layers part;
-  part.push_back(make_layer_norm_layer(tokens_of(o, o.hidden)));
-  part.push_back(project(o, o.hidden, o.ff));
-  part.push_back(make_gelu_layer(tokens_of(o, o.ff)));
-  part.push_back(project(o, o.ff, o.hidden));
+  part.push_back(make_layer_norm_layer(tokens_of(sizes, sizes.hidden)));
+  part.push_back(project(sizes, sizes.hidden, sizes.ff));
+  part.push_back(make_gelu_layer(tokens_of(sizes, sizes.ff)));
+  part.push_back(project(sizes, sizes.ff, sizes.hidden));
   return make_residual_layer(std::move(part));
 }
 
 }  // namespace
 
-Layers make_transformer_layers(const TransformerOptions& o) {
+Layers make_transformer_layers(const TransformerOptions& sizes) {
   Layers layers;
-  layers.push_back(make_embedding_layer(o.steps, o.words, o.hidden, o.softmax));
-  layers.push_back(make_positions_layer(tokens_of(o, o.hidden)));
-  for (std::size_t block = 0; block < o.layers; ++block) {
-    layers.push_back(attention_part(o));
-    layers.push_back(feed_forward_part(o));
+  layers.push_back(make_embedding_layer(sizes.steps, sizes.words, sizes.hidden, sizes.softmax));
+  layers.push_back(make_positions_layer(tokens_of(sizes, sizes.hidden)));
+  for (std::size_t block = 0; block < sizes.layers; ++block) {
+    layers.push_back(attention_part(sizes));
+    layers.push_back(feed_forward_part(sizes));
   }
-  layers.push_back(make_layer_norm_layer(tokens_of(o, o.hidden)));
-  layers.push_back(project(o, o.hidden, o.words, o.softmax));
+  layers.push_back(make_layer_norm_layer(tokens_of(sizes, sizes.hidden)));
+  layers.push_back(project(sizes, sizes.hidden, sizes.words, sizes.softmax));
   return layers;
 }
 
@@ -108,129 +109,140 @@ std::vector<std::size_t> parse_widths(std::string_view text) {
   }
 }
 
-std::vector<std::size_t> widths_of(const core::ParsedName& name, const ModelRequest& r) {
+std::vector<std::size_t> widths_of(const core::ParsedName& name, const ModelRequest& request) {
   if (!name.parameters.empty())
     throw core::UsageError(fmt::format("model 'mlp' has no parameter '{}'; it takes widths, as in mlp:784-100-10",
                                        name.parameters.begin()->first));
-  if (name.bare.empty()) return {r.features, 1024, 1024, r.classes};
+  if (name.bare.empty()) return {request.features, 1024, 1024, request.classes};
   return parse_widths(name.bare);
 }
 
 /// Checks the whole network on every rank, so that all ranks refuse.
 void require_backends(const std::string& name, const std::vector<std::unique_ptr<Layer>>& layers,
-                      const ModelRequest& r) {
+                      const ModelRequest& request) {
   std::string why;
-  if (kernels::info(r.precision).exact) why = "gradients are no whole numbers; it is for inference";
-  if (kernels::info(r.precision).is_gpu_mode) why = "it is a mode of products on a GPU, which `kernels` measures alone";
-  for (const auto& l : layers) {
-    const LayerProblems problems = l->problems(1, l != layers.front());
+  if (kernels::info(request.precision).exact) why = "gradients are no whole numbers; it is for inference";
+  if (kernels::info(request.precision).is_gpu_mode)
+    why = "it is a mode of products on a GPU, which `kernels` measures alone";
+  for (const auto& layer : layers) {
+    const LayerProblems problems = layer->problems(1, layer != layers.front());
     for (const auto* pass : {&problems.forward, &problems.backward})
       for (const kernels::Problem& p : *pass)
-        if (why.empty()) why = kernels::op_refusal(p, r.device);
+        if (why.empty()) why = kernels::op_refusal(p, request.device);
   }
   if (why.empty()) return;
-  throw core::UsageError(fmt::format("model '{}' does not train in {}: {}", name, kernels::name(r.precision), why));
-}
-
-std::unique_ptr<Network> made_of(std::string name, std::vector<std::unique_ptr<Layer>> layers, const ModelRequest& r) {
-  require_backends(name, layers, r);
-  return std::make_unique<Network>(std::move(name), std::move(layers), r.part,
-                                   NetworkOptions{.loss = r.loss_precision});
-}
-
-std::unique_ptr<Network> make_mlp(const core::ParsedName& name, const ModelRequest& r) {
-  const std::vector<std::size_t> widths = widths_of(name, r);
-  return made_of(mlp_name(widths), mlp_layers(widths, r.precision), r);
-}
-
-std::size_t parameter(const core::ParsedName& n, std::string_view key, std::uint64_t most) {
-  return core::count_parameter(n, key, {.least = 1, .most = most});
-}
-
-/// Samples are square images of one channel.
-std::size_t side_of(std::string_view name, const ModelRequest& r) {
-  const auto side = static_cast<std::size_t>(std::lround(std::sqrt(static_cast<double>(r.features))));
-  if (side > 0 && side * side == r.features) return side;
   throw core::UsageError(
-      fmt::format("model '{}' takes square images, but the data has {} features; take mlp", name, r.features));
+      fmt::format("model '{}' does not train in {}: {}", name, kernels::name(request.precision), why));
 }
 
-std::unique_ptr<Network> make_cnn(const core::ParsedName& name, const ModelRequest& r) {
-  const auto n = core::with_defaults("model", "cnn", "convolutions=2,filters=16,hidden=128", name);
-  const std::size_t side = side_of(name.base, r), count = parameter(n, "convolutions", 8);
+std::unique_ptr<Network> make_network(std::string name, std::vector<std::unique_ptr<Layer>> layers,
+                                      const ModelRequest& request) {
+  require_backends(name, layers, request);
+  return std::make_unique<Network>(std::move(name), std::move(layers), request.part,
+                                   NetworkOptions{.loss = request.loss_precision});
+}
+
+std::unique_ptr<Network> make_mlp(const core::ParsedName& name, const ModelRequest& request) {
+  const std::vector<std::size_t> widths = widths_of(name, request);
+  return make_network(mlp_name(widths), mlp_layers(widths, request.precision), request);
+}
+
+std::size_t parameter(const core::ParsedName& full_name, std::string_view key, std::uint64_t most) {
+  return core::count_parameter(full_name, key, {.least = 1, .most = most});
+}
+
+/// The side of a sample, which must be a square image of one channel.
+std::size_t side_of(std::string_view name, const ModelRequest& request) {
+  const auto side = static_cast<std::size_t>(std::lround(std::sqrt(static_cast<double>(request.features))));
+  if (side > 0 && side * side == request.features) return side;
+  throw core::UsageError(
+      fmt::format("model '{}' takes square images, but the data has {} features; take mlp", name, request.features));
+}
+
+std::unique_ptr<Network> make_cnn(const core::ParsedName& name, const ModelRequest& request) {
+  const auto full_name = core::with_defaults("model", "cnn", "convolutions=2,filters=16,hidden=128", name);
+  const std::size_t side = side_of(name.base, request), count = parameter(full_name, "convolutions", 8);
   std::vector<std::unique_ptr<Layer>> layers;
   ImageShape image{.channels = 1, .height = side, .width = side};
-  for (std::size_t i = 0, filters = parameter(n, "filters", 4096); i < count; ++i, filters *= 2) {
+  for (std::size_t i = 0, filters = parameter(full_name, "filters", 4096); i < count; ++i, filters *= 2) {
     const bool is_first = i == 0;
     layers.push_back(make_convolution_layer(
-        image, {.filters = filters, .side = is_first ? 5U : 3U, .stride = 2, .pad = is_first ? 2U : 1U}, r.precision));
+        image, {.filters = filters, .side = is_first ? 5U : 3U, .stride = 2, .pad = is_first ? 2U : 1U},
+        request.precision));
     image = std::get<ImageShape>(layers.back()->output());
   }
-  layers.push_back(make_dense_layer(image, parameter(n, "hidden", 65536), kernels::Activation::relu, r.precision));
-  layers.push_back(make_dense_layer(layers.back()->output(), r.classes, kernels::Activation::none, r.precision));
-  return made_of(n.canonical(), std::move(layers), r);
+  layers.push_back(
+      make_dense_layer(image, parameter(full_name, "hidden", 65536), kernels::Activation::relu, request.precision));
+  layers.push_back(
+      make_dense_layer(layers.back()->output(), request.classes, kernels::Activation::none, request.precision));
+  return make_network(full_name.canonical(), std::move(layers), request);
 }
 
 template <kernels::Cell cell>
-std::unique_ptr<Network> make_recurrent(const core::ParsedName& name, const ModelRequest& r) {
-  const auto n = core::with_defaults("model", name.base, "hidden=128,layers=1", name);
-  const std::size_t side = side_of(name.base, r), count = parameter(n, "layers", 16),
-                    hidden = parameter(n, "hidden", 65536);
+std::unique_ptr<Network> make_recurrent(const core::ParsedName& name, const ModelRequest& request) {
+  const auto full_name = core::with_defaults("model", name.base, "hidden=128,layers=1", name);
+  const std::size_t side = side_of(name.base, request), count = parameter(full_name, "layers", 16),
+                    hidden = parameter(full_name, "hidden", 65536);
   std::vector<std::unique_ptr<Layer>> layers;
   TokenShape tokens{.steps = side, .features = side};
   for (std::size_t i = 0; i < count; ++i) {
     const auto output = i + 1 == count ? RecurrentOutput::last_step : RecurrentOutput::every_step;
-    layers.push_back(make_recurrent_layer(cell, tokens, hidden, output, r.precision));
+    layers.push_back(make_recurrent_layer(cell, tokens, hidden, output, request.precision));
     tokens.features = hidden;
   }
-  layers.push_back(make_dense_layer(layers.back()->output(), r.classes, kernels::Activation::none, r.precision));
-  return made_of(n.canonical(), std::move(layers), r);
+  layers.push_back(
+      make_dense_layer(layers.back()->output(), request.classes, kernels::Activation::none, request.precision));
+  return make_network(full_name.canonical(), std::move(layers), request);
 }
 
-void require_text_sizes(const core::ParsedName& n, const ModelRequest& r) {
-  const auto steps = parameter(n, "steps", 4096), words = parameter(n, "words", std::uint64_t{1} << 24U);
-  if (steps != r.features || words != r.classes)
+void require_text_sizes(const core::ParsedName& full_name, const ModelRequest& request) {
+  const auto steps = parameter(full_name, "steps", 4096),
+             words = parameter(full_name, "words", std::uint64_t{1} << 24U);
+  if (steps != request.features || words != request.classes)
     throw core::UsageError(
         fmt::format("model '{}': the data's sentences have {} tokens of {} words; leave steps and words out, they come "
                     "from the data",
-                    n.canonical(), r.features, r.classes));
+                    full_name.canonical(), request.features, request.classes));
 }
 
-Weight softmax_of(const core::ParsedName& n) {
-  return core::count_parameter(n, "tied", {.least = 0, .most = 1}) == 1 ? Weight::tied : Weight::own;
+Weight softmax_of(const core::ParsedName& full_name) {
+  return core::count_parameter(full_name, "tied", {.least = 0, .most = 1}) == 1 ? Weight::tied : Weight::own;
 }
 
-/// Puts the sizes that come from the data into the name, so that a row states them.
+/// The network's name gets the sizes that come from the data, so that rows of results state them.
 template <kernels::Cell cell>
-std::unique_ptr<Network> make_language_model(const core::ParsedName& name, const ModelRequest& r) {
-  const auto n = core::with_defaults(
-      "model", name.base, fmt::format("hidden=128,layers=1,tied=0,steps={},words={}", r.features, r.classes), name);
-  require_text_sizes(n, r);
-  const std::size_t hidden = parameter(n, "hidden", 65536), count = parameter(n, "layers", 16);
+std::unique_ptr<Network> make_language_model(const core::ParsedName& name, const ModelRequest& request) {
+  const auto full_name = core::with_defaults(
+      "model", name.base,
+      fmt::format("hidden=128,layers=1,tied=0,steps={},words={}", request.features, request.classes), name);
+  require_text_sizes(full_name, request);
+  const std::size_t hidden = parameter(full_name, "hidden", 65536), count = parameter(full_name, "layers", 16);
   std::vector<std::unique_ptr<Layer>> layers;
-  layers.push_back(make_embedding_layer(r.features, r.classes, hidden, softmax_of(n)));
-  const TokenShape tokens{.steps = r.features, .features = hidden};
+  layers.push_back(make_embedding_layer(request.features, request.classes, hidden, softmax_of(full_name)));
+  const TokenShape tokens{.steps = request.features, .features = hidden};
   for (std::size_t i = 0; i < count; ++i)
-    layers.push_back(make_recurrent_layer(cell, tokens, hidden, RecurrentOutput::every_step, r.precision));
-  layers.push_back(make_step_dense_layer(tokens, r.classes, {.precision = r.precision, .weight = softmax_of(n)}));
-  return made_of(n.canonical(), std::move(layers), r);
+    layers.push_back(make_recurrent_layer(cell, tokens, hidden, RecurrentOutput::every_step, request.precision));
+  layers.push_back(make_step_dense_layer(tokens, request.classes,
+                                         {.precision = request.precision, .weight = softmax_of(full_name)}));
+  return make_network(full_name.canonical(), std::move(layers), request);
 }
 
-std::unique_ptr<Network> make_transformer_lm(const core::ParsedName& name, const ModelRequest& r) {
-  const auto n = core::with_defaults(
+std::unique_ptr<Network> make_transformer_lm(const core::ParsedName& name, const ModelRequest& request) {
+  const auto full_name = core::with_defaults(
       "model", name.base,
-      fmt::format("hidden=64,layers=2,heads=4,ff=256,tied=0,steps={},words={}", r.features, r.classes), name);
-  require_text_sizes(n, r);
-  return made_of(n.canonical(),
-                 make_transformer_layers({.steps = r.features,
-                                          .words = r.classes,
-                                          .hidden = parameter(n, "hidden", 65536),
-                                          .layers = parameter(n, "layers", 64),
-                                          .heads = parameter(n, "heads", 1024),
-                                          .ff = parameter(n, "ff", 262144),
-                                          .softmax = softmax_of(n),
-                                          .precision = r.precision}),
-                 r);
+      fmt::format("hidden=64,layers=2,heads=4,ff=256,tied=0,steps={},words={}", request.features, request.classes),
+      name);
+  require_text_sizes(full_name, request);
+  return make_network(full_name.canonical(),
+                      make_transformer_layers({.steps = request.features,
+                                               .words = request.classes,
+                                               .hidden = parameter(full_name, "hidden", 65536),
+                                               .layers = parameter(full_name, "layers", 64),
+                                               .heads = parameter(full_name, "heads", 1024),
+                                               .ff = parameter(full_name, "ff", 262144),
+                                               .softmax = softmax_of(full_name),
+                                               .precision = request.precision}),
+                      request);
 }
 
 constexpr std::array table{
@@ -261,20 +273,21 @@ constexpr std::array table{
 
 bool is_table_file(const core::ParsedName& name) { return name.base.ends_with(".csv"); }
 
-/// Makes a table that is part of the program, or a file; null if the name is neither.
-std::unique_ptr<Network> make_table(const core::ParsedName& name, const ModelRequest& r) {
+/// Makes the network of a layer table that is part of the program, or of a table in a file; null if the name is
+/// neither.
+std::unique_ptr<Network> make_table(const core::ParsedName& name, const ModelRequest& request) {
   const auto shipped = shipped_layer_tables();
   if (!is_table_file(name) && std::ranges::find(shipped, name.base) == shipped.end()) return nullptr;
-  const core::ParsedName full = core::with_defaults("model", name.base, "shrink=1", name);
-  const auto shrink = core::count_parameter(full, "shrink", {.least = 1, .most = 1024});
+  const core::ParsedName full_name = core::with_defaults("model", name.base, "shrink=1", name);
+  const auto shrink = core::count_parameter(full_name, "shrink", {.least = 1, .most = 1024});
   const LayerTable t = is_table_file(name) ? read_layer_table(name.base) : shipped_layer_table(name.base);
-  return make_table_network(shrink > 1 ? shrunk(t, shrink) : t, {.name = shrink > 1 ? full.canonical() : name.base,
-                                                                 .features = r.features,
-                                                                 .classes = r.classes,
-                                                                 .precision = r.precision,
-                                                                 .worker = r.worker,
-                                                                 .device = r.device,
-                                                                 .part = r.part});
+  return make_table_network(shrink > 1 ? shrunk(t, shrink) : t, {.name = shrink > 1 ? full_name.canonical() : name.base,
+                                                                 .features = request.features,
+                                                                 .classes = request.classes,
+                                                                 .precision = request.precision,
+                                                                 .worker = request.worker,
+                                                                 .device = request.device,
+                                                                 .part = request.part});
 }
 
 void require_fit(const Model& model, std::size_t features, std::size_t classes) {
@@ -287,12 +300,12 @@ void require_fit(const Model& model, std::size_t features, std::size_t classes) 
                                        model.name(), model.classes(), classes, classes));
 }
 
-/// Checks the data before the model is made, since it takes its sizes from them.
-void require_kind(const ModelEntry& entry, const ModelRequest& r) {
-  if (entry.reads_text && r.labels != r.features)
+/// Checks the kind of the data before the model is made, since the model takes its sizes from the data.
+void require_kind(const ModelEntry& entry, const ModelRequest& request) {
+  if (entry.reads_text && request.labels != request.features)
     throw core::UsageError(fmt::format(
         "model '{}' reads sentences, but the data is images; add --data language, or a text's file", entry.name));
-  if (!entry.reads_text && r.labels != 1)
+  if (!entry.reads_text && request.labels != 1)
     throw core::UsageError(
         fmt::format("model '{}' reads images, but the data is sentences; take lstm-lm, gru-lm, rnn-lm or "
                     "transformer-lm",
@@ -302,7 +315,7 @@ void require_kind(const ModelEntry& entry, const ModelRequest& r) {
 [[noreturn]] void refuse_name(std::string_view name) {
   std::vector<std::string> names;
   for (const ModelEntry& entry : table) names.emplace_back(entry.name);
-  for (const std::string_view t : shipped_layer_tables()) names.emplace_back(t);
+  for (const std::string_view table_name : shipped_layer_tables()) names.emplace_back(table_name);
   core::refuse_unknown("model", name, names);
 }
 
@@ -310,23 +323,23 @@ void require_kind(const ModelEntry& entry, const ModelRequest& r) {
 
 std::span<const ModelEntry> model_table() { return table; }
 
-std::unique_ptr<Network> make_model(std::string_view name, const ModelRequest& r) {
-  if (r.part.micro_batches == 0)
+std::unique_ptr<Network> make_model(std::string_view name, const ModelRequest& request) {
+  if (request.part.micro_batches == 0)
     throw core::UsageError(
         "a batch is to be cut into 0 micro-batches, which leaves nothing to train on; give 1 or more");
   const core::ParsedName parsed = core::parse_name(name);
   const auto* const entry = std::ranges::find(table, parsed.base, &ModelEntry::name);
-  if (entry != table.end()) require_kind(*entry, r);
-  auto network = entry != table.end() ? entry->make(parsed, r) : make_table(parsed, r);
+  if (entry != table.end()) require_kind(*entry, request);
+  auto network = entry != table.end() ? entry->make(parsed, request) : make_table(parsed, request);
   if (!network) refuse_name(parsed.base);
-  require_fit(*network, r.features, r.classes);
+  require_fit(*network, request.features, request.classes);
   return network;
 }
 
-bool is_rounded_by_software(std::string_view name, const ModelRequest& r) {
-  if (!kernels::info(r.precision).emulated) return false;
-  return std::ranges::any_of(make_model(name, r)->pass_problems(1), [&](const RepeatedProblem& p) {
-    return kernels::is_rounded_by_software(p.problem, r.device);
+bool is_rounded_by_software(std::string_view name, const ModelRequest& request) {
+  if (!kernels::info(request.precision).emulated) return false;
+  return std::ranges::any_of(make_model(name, request)->pass_problems(1), [&](const RepeatedProblem& p) {
+    return kernels::is_rounded_by_software(p.problem, request.device);
   });
 }
 

@@ -18,10 +18,10 @@ namespace gradmeter::model {
 /// The data, device and part that a model is made for.
 struct ModelRequest {
   std::size_t features = 0, classes = 0;  ///< numbers of features and classes of the data
-  std::size_t labels = 1;                 ///< labels of a sample; of a sentence as many as features
+  std::size_t labels = 1;                 ///< labels of a sample; a sentence has as many as features
   kernels::Precision precision = kernels::Precision::fp32;
-  /// precision in which softmax cross-entropy is computed: fp32, or a logarithmic number format (lns16…) where sums and
-  /// updates use it too
+  /// Precision in which softmax cross-entropy is computed: fp32, or the logarithmic number format (lns16…) in which
+  /// sums and updates are computed too.
   kernels::Precision loss_precision = kernels::Precision::fp32;
   Part part = {};
   /// The rank's number on the data axis. Models that draw their own data draw other data for each number.
@@ -31,7 +31,7 @@ struct ModelRequest {
 
 /// One row of the table that `gradmeter list models` prints.
 struct ModelEntry {
-  std::string_view name, description, source;
+  std::string_view name, description, source;  ///< source: the publication
   /// The full name that the bare name stands for, given 28 × 28 images of ten digits, or the built-in language.
   std::string_view default_name;
   std::unique_ptr<Network> (*make)(const core::ParsedName&, const ModelRequest&);
@@ -59,18 +59,19 @@ std::string mlp_name(std::span<const std::size_t> widths);
 /// last layer takes 0.6 times as long.
 std::vector<std::unique_ptr<Layer>> mlp_layers(std::span<const std::size_t> widths, kernels::Precision);
 
-/// A small decoder like GPT-2.
+/// The sizes of a small decoder like GPT-2.
 struct TransformerOptions {
-  std::size_t steps = 0, words = 0;  ///< tokens of a sample, and words of the vocabulary
-  std::size_t hidden = 64, layers = 2, heads = 4, ff = 256;
-  Weight softmax = Weight::own;
+  std::size_t steps = 0, words = 0;                          ///< tokens of a sample, and words of the vocabulary
+  std::size_t hidden = 64, layers = 2, heads = 4, ff = 256;  ///< ff: units of a block's feed-forward part
+  Weight softmax = Weight::own;                              ///< tied: the last layer has the embedding's weight
   kernels::Precision precision = kernels::Precision::fp32;
 };
 
-/// The layers: embedding, learned positions, `layers` blocks, layer norm, and a dense layer to all words at each step.
-/// A block is x += project(attention(project(norm(x)))), then x += dense(gelu(dense(norm(x)))) with `ff` units: norms
-/// come first (pre-norm), as in GPT-2. There is no dropout. Initial weights of dense layers are uniform within ±1/√in;
-/// at GPT-2's width their variance is near that of GPT-2's weights. Embeddings and positions are uniform within ±0.1.
+/// The layers of the decoder: embedding, learned positions, `layers` blocks, layer norm, and a dense layer to all words
+/// at each step. A block is x += project(attention(project(norm(x)))), then x += dense(gelu(dense(norm(x)))) with `ff`
+/// units: norms come first (pre-norm), as in GPT-2. There is no dropout. Initial weights of dense layers are uniform
+/// within ±1/√in; at GPT-2's width their variance is near that of GPT-2's weights. Embeddings and positions are uniform
+/// within ±0.1.
 /// Cost: forward, a token takes 2·(4·hidden² + 2·hidden·ff) + 4·steps·hidden FLOP of products in each block, and
 /// 2·hidden·words in the last layer; backward, twice as much. Source: Vaswani et al. 2017; Radford et al. 2019 (GPT-2).
 /// Errors: UsageError when the heads do not divide the width.

@@ -27,16 +27,17 @@ class Knowledge {
   explicit Knowledge(const std::array<Prior, term_count>& priors) {
     for (std::size_t i = 0; i < term_count; ++i) covariance_.at(i).at(i) = priors.at(i).width * priors.at(i).width;
   }
-  Vector times(const Vector& slope) const {
+  Vector covariance_times(const Vector& slope) const {
     Vector out{};
     for (std::size_t i = 0; i < term_count; ++i) out.at(i) = dot(covariance_.at(i), slope);
     return out;
   }
-  double variance(const Vector& slope) const { return dot(slope, times(slope)); }
-  double of_term(std::size_t i) const { return covariance_.at(i).at(i); }
-  /// A step with this slope is measured (Kalman's update).
+  /// The variance of the logarithm of a step with this slope.
+  double variance(const Vector& slope) const { return dot(slope, covariance_times(slope)); }
+  double variance_of_term(std::size_t i) const { return covariance_.at(i).at(i); }
+  /// Lowers the covariance by the measurement of a step with this slope (Kalman's update).
   void measure(const Vector& slope) {
-    const Vector moved = times(slope);
+    const Vector moved = covariance_times(slope);
     const double total = dot(slope, moved) + noise * noise;
     for (std::size_t i = 0; i < term_count; ++i)
       for (std::size_t j = 0; j < term_count; ++j) covariance_.at(i).at(j) -= moved.at(i) * moved.at(j) / total;
@@ -47,23 +48,25 @@ class Knowledge {
   std::array<Vector, term_count> covariance_{};
 };
 
-/// By how much the logarithm of a step grows with each term's; nothing where no formula of terms predicts the step.
+/// The derivatives of a step's logarithm with respect to the terms' logarithms; nothing if TransformerStep cannot
+/// predict the step.
 std::optional<Vector> slope_of(const MeasuredStep& s) {
   const auto machine = machine_of(s).machine;
   if (!machine || s.sequence == 0 || !TransformerStep::refusal(s).empty()) return std::nullopt;
   const TransformerStep step(s, *machine);
   const Terms terms = terms_of(*machine, s);
-  const double at = std::log(step.seconds(terms));
-  constexpr double h = 1e-3;
+  const double log_seconds = std::log(step.seconds(terms));
+  constexpr double step_length = 1e-3;
   Vector slope{};
   for (std::size_t i = 0; i < term_count; ++i) {
     Terms moved = terms;
-    moved.values.at(i) *= std::exp(h);
-    slope.at(i) = (std::log(step.seconds(moved)) - at) / h;
+    moved.values.at(i) *= std::exp(step_length);
+    slope.at(i) = (std::log(step.seconds(moved)) - log_seconds) / step_length;
   }
   return slope;
 }
 
+/// The mean over all rows of the standard deviation of log(predicted step).
 double mean_deviation(const Knowledge& known, const std::map<std::size_t, Vector>& slopes) {
   double sum = 0;
   for (const auto& [row, slope] : slopes) sum += std::sqrt(std::max(0.0, known.variance(slope)));
@@ -83,25 +86,28 @@ Choices choose_rows(std::span<const MeasuredStep> candidates, std::span<const Me
   for (const MeasuredStep& s : known)
     if (const auto slope = slope_of(s); slope && s.system == first.system) knowledge.measure(*slope);
   out.uncertainty = mean_deviation(knowledge, slopes);
-  auto left = slopes;
-  while (out.rows.size() < count && !left.empty()) {
+  auto remaining = slopes;
+  while (out.rows.size() < count && !remaining.empty()) {
     std::size_t best = 0;
     double best_deviation = INFINITY;
-    for (const auto& [row, slope] : left) {
+    for (const auto& [row, slope] : remaining) {
       Knowledge after = knowledge;
       after.measure(slope);
-      if (const double d = mean_deviation(after, slopes); d < best_deviation) best = row, best_deviation = d;
+      if (const double deviation = mean_deviation(after, slopes); deviation < best_deviation)
+        best = row, best_deviation = deviation;
     }
     Knowledge after = knowledge;
-    after.measure(left.at(best));
+    after.measure(remaining.at(best));
     std::size_t settled = 0;
     for (std::size_t i = 1; i < term_count; ++i) {
-      const auto kept = [&](std::size_t term) { return after.of_term(term) / knowledge.of_term(term); };
-      if (kept(i) < kept(settled)) settled = i;
+      const auto variance_left = [&](std::size_t term) {
+        return after.variance_of_term(term) / knowledge.variance_of_term(term);
+      };
+      if (variance_left(i) < variance_left(settled)) settled = i;
     }
     out.rows.push_back({best, best_deviation, name(static_cast<Term>(settled))});
     knowledge = after;
-    left.erase(best);
+    remaining.erase(best);
   }
   return out;
 }
@@ -114,11 +120,11 @@ std::vector<MeasuredStep> most_telling(std::vector<MeasuredStep> rows, std::size
     of_kind[s.system].push_back(std::move(s));
   }
   std::vector<MeasuredStep> out;
-  for (const auto& [system, of_it] : transformers)
-    for (const Choice& c : choose_rows(of_it, {}, of_each_system).rows) out.push_back(of_it[c.row]);
-  for (auto& [system, of_it] : others) {
-    std::ranges::stable_sort(of_it, {}, &MeasuredStep::gpus);
-    for (std::size_t i = 0; i < std::min(of_each_system, of_it.size()); ++i) out.push_back(of_it[i]);
+  for (const auto& [system, system_rows] : transformers)
+    for (const Choice& c : choose_rows(system_rows, {}, of_each_system).rows) out.push_back(system_rows[c.row]);
+  for (auto& [system, system_rows] : others) {
+    std::ranges::stable_sort(system_rows, {}, &MeasuredStep::gpus);
+    for (std::size_t i = 0; i < std::min(of_each_system, system_rows.size()); ++i) out.push_back(system_rows[i]);
   }
   return out;
 }

@@ -29,7 +29,7 @@ struct Choices {
 /// V-optimal design; Fedorov, Theory of Optimal Experiments, 1972. Cost: O(count · candidates²).
 Choices choose_rows(std::span<const MeasuredStep> candidates, std::span<const MeasuredStep> known, std::size_t count);
 
-/// Returns, of each system, at most `of_each_system` rows of transformers, as `choose_rows` picks them, and at most
+/// Returns for each system at most `of_each_system` rows of transformers, which `choose_rows` picks, and at most
 /// `of_each_system` rows of other networks, those with the fewest GPUs. Rows without a measured step are left out.
 std::vector<MeasuredStep> most_telling(std::vector<MeasuredStep> rows, std::size_t of_each_system);
 

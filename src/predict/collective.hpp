@@ -48,7 +48,7 @@ class PreparedCollective {
 
  private:
   CollectiveCall call_;
-  double slices_ = 1, lanes_ = 1;
+  double slices_ = 1, lanes_ = 1;  ///< numbers of slices and of lanes
 };
 
 /// The time of the call [s]: by the walk if the walk's evaluation takes less than about a millisecond, else by the

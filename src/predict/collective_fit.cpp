@@ -21,11 +21,11 @@ using allreduce::CollectiveKind;
 using core::Factor;
 using core::Metric;
 
-/// The spread where groups could not be left out.
+/// The least spread of a system whose rows are all on one number of ranks.
 constexpr double spread_of_one_group = 0.3;
 
-std::size_t count_of(const core::Value& v) {
-  const auto* n = v.as<std::int64_t>();
+std::size_t count_of(const core::Value& value) {
+  const auto* n = value.as<std::int64_t>();
   return n && *n > 0 ? static_cast<std::size_t>(*n) : 0;
 }
 
@@ -40,7 +40,8 @@ std::optional<CollectiveKind> kind_of(std::string_view name) {
   return std::nullopt;
 }
 
-/// The schedules of ours that stand for an algorithm: itself, or for a library's what it is known to do.
+/// The names of our schedules that stand for an algorithm: the algorithm itself, or for a library's algorithm the
+/// schedules that it is known to follow.
 std::vector<std::string> schedules_for(const std::string& algorithm) {
   const std::string base = core::name_of(algorithm).base;
   for (const auto& a : allreduce::algorithms())
@@ -50,7 +51,7 @@ std::vector<std::string> schedules_for(const std::string& algorithm) {
   if (base == "ompi-recursive-doubling") return {"recursive-doubling"};
   if (base == "ompi-nonoverlapping" || base == "ompi-basic-linear") return {"binomial-tree"};
   if (base == "shm-direct" || base == "gpu-direct") return {"direct"};
-  // A library, or `auto`, takes one of these by the size.
+  // A library, or `auto`, chooses one of these by the size of the call.
   return {"ring", "double-tree", "recursive-doubling", "pairwise", "neighbour", "binomial-tree"};
 }
 
@@ -65,7 +66,7 @@ std::optional<double> wire_share(const MeasuredCollective& c) {
 }
 
 /// The share of a buffer's bytes that a rank decodes: those that it adds up, and those that it receives as results.
-double decoded(double ranks) { return 2 * (ranks - 1) / ranks; }
+double decoded_share(double ranks) { return 2 * (ranks - 1) / ranks; }
 
 std::array<Prior, link_term_count> link_priors(const MeasuredCollective& c) {
   constexpr double wide = 2;
@@ -73,35 +74,36 @@ std::array<Prior, link_term_count> link_priors(const MeasuredCollective& c) {
           Prior{1e9, wide},  Prior{1e10, wide},         Prior{5e-6, wide}};
 }
 
-double term(std::span<const double> logs, LinkTerm t) { return std::exp(logs[static_cast<std::size_t>(t)]); }
+double term(std::span<const double> log_terms, LinkTerm t) { return std::exp(log_terms[static_cast<std::size_t>(t)]); }
 
 /// The schedules that may stand for the algorithm on this shape.
 std::vector<PreparedCollective> candidates(const MeasuredCollective& c) {
-  std::vector<PreparedCollective> out;
+  std::vector<PreparedCollective> schedules;
   for (const std::string& name : schedules_for(c.algorithm)) {
     const auto algorithm = allreduce::find_algorithm(name);
     if (!algorithm->refusal(c.shape, c.kind).empty()) continue;
-    out.emplace_back(CollectiveCall{.algorithm = algorithm,
-                                    .shape = c.shape,
-                                    .bytes = c.bytes,
-                                    .kind = c.kind,
-                                    .message_bytes = c.message_bytes,
-                                    .element_bytes = c.element_bytes});
+    schedules.emplace_back(CollectiveCall{.algorithm = algorithm,
+                                          .shape = c.shape,
+                                          .bytes = c.bytes,
+                                          .kind = c.kind,
+                                          .message_bytes = c.message_bytes,
+                                          .element_bytes = c.element_bytes});
   }
-  return out;
+  return schedules;
 }
 
-double fastest(std::span<const PreparedCollective> candidates, const core::Machine& m) {
+double fastest_seconds(std::span<const PreparedCollective> candidates, const core::Machine& m) {
   double best = std::numeric_limits<double>::infinity();
   for (const auto& p : candidates) best = std::min(best, p.seconds(m));
   return best;
 }
 
-/// Without a codec's work; share: bytes on the wire relative to the buffer's.
-double with_links(const MeasuredCollective& c, std::span<const PreparedCollective> candidates, double share,
-                  std::span<const double> logs) {
-  const auto m = machine_of(logs, c.shape.ranks_per_node);
-  return fastest(candidates, share == 1 ? m : m.with_links_faster(1 / share)) + term(logs, LinkTerm::fixed);
+/// The time by the fitted links [s], without a codec's work. share: bytes on the wire, relative to the buffer's.
+double link_seconds(const MeasuredCollective& c, std::span<const PreparedCollective> candidates, double share,
+                    std::span<const double> log_terms) {
+  const auto m = machine_of(log_terms, c.shape.ranks_per_node);
+  return fastest_seconds(candidates, share == 1 ? m : m.with_links_faster(1 / share)) +
+         term(log_terms, LinkTerm::fixed);
 }
 
 std::string key_of(const MeasuredCollective& c) {
@@ -110,7 +112,7 @@ std::string key_of(const MeasuredCollective& c) {
 
 }  // namespace
 
-std::string text_of(const core::Value& v) { return v.is_null() ? "" : core::to_text(v); }
+std::string text_of(const core::Value& value) { return value.is_null() ? "" : core::to_text(value); }
 
 std::optional<double> noise_of(const core::Metrics& m) {
   const auto* s = m[Metric::time_s].as<core::Summary>();
@@ -131,27 +133,27 @@ std::vector<MeasuredCollective> collectives_of(std::span<const core::Run> runs, 
     for (const core::Point& p : run.points) {
       if (p.experiment != "allreduce" || p.status != core::Status::ok) continue;
       const auto& f = p.factors;
-      const auto fact = [&](Factor k) { return text_of(f[k]); };
+      const auto text = [&](Factor k) { return text_of(f[k]); };
       MeasuredCollective c{.id = fmt::format("{}: {}", file, f.key()),
                            .system = exchange_system(f),
-                           .algorithm = fact(Factor::algorithm),
-                           .codec = fact(Factor::codec) == "none" ? "" : fact(Factor::codec),
+                           .algorithm = text(Factor::algorithm),
+                           .codec = text(Factor::codec) == "none" ? "" : text(Factor::codec),
                            .shape = {static_cast<std::uint32_t>(count_of(f[Factor::ranks])),
                                      static_cast<std::uint32_t>(count_of(f[Factor::ranks_per_node]))},
                            .bytes = count_of(f[Factor::size_bytes])};
-      const auto kind = kind_of(fact(Factor::collective));
-      const auto* shared = p.factors[Factor::nodes].as<std::int64_t>();
-      if (shared && *shared > 1) c.message_bytes = std::size_t{1} << 20;
-      if (const auto type = fact(Factor::dtype); !type.empty())
+      const auto kind = kind_of(text(Factor::collective));
+      const auto* nodes = p.factors[Factor::nodes].as<std::int64_t>();
+      if (nodes && *nodes > 1) c.message_bytes = std::size_t{1} << 20;
+      if (const auto type = text(Factor::dtype); !type.empty())
         c.element_bytes = core::size_of(core::parse_element(type));
       c.seconds = p.metrics.number(Metric::time_s);
       c.noise = noise_of(p.metrics);
       const auto or_zero = [](double v) { return v > 0 ? v : 0; };
       c.encode_s = or_zero(p.metrics.number(Metric::encode_s));
       c.decode_s = or_zero(p.metrics.number(Metric::decode_s));
-      if (!kind) c.problem = fmt::format("no model of {}", fact(Factor::collective));
+      if (!kind) c.problem = fmt::format("no model of {}", text(Factor::collective));
       if (kind) c.kind = *kind;
-      if (fact(Factor::overlap) == "gemm") c.problem = "a product runs beside the exchange";
+      if (text(Factor::overlap) == "gemm") c.problem = "a product runs beside the exchange";
       if (!f[Factor::problem].is_null()) c.problem = "calls of another form";
       if (c.shape.ranks < 2) c.problem = "one rank exchanges nothing";
       if (!(c.seconds > 0)) c.problem = "no measured time";
@@ -167,7 +169,7 @@ bool is_collective_table(std::string_view text) {
 
 namespace {
 
-/// A row of a table. Cells that are no numbers throw CsvFault.
+/// Reads a row of a table. Throws CsvFault for a cell that must be a number and is not.
 MeasuredCollective read_row(const core::CsvRow& row) {
   const auto ranks = static_cast<std::uint32_t>(row.count("gpus", 1));
   const double node = row.number("gpus_per_node").value_or(ranks), nodes = row.number("nodes").value_or(0);
@@ -216,17 +218,18 @@ std::vector<MeasuredCollective> read_collectives(std::string_view text, const st
   return out;
 }
 
-core::Machine machine_of(std::span<const double> logs, std::uint32_t ranks_per_node) {
+core::Machine machine_of(std::span<const double> log_terms, std::uint32_t ranks_per_node) {
   core::Machine m;
   m.ranks_per_node = ranks_per_node;
-  m.within_node = {.latency_s = term(logs, LinkTerm::within_latency),
-                   .bandwidth = {{.bytes_per_s = term(logs, LinkTerm::within_rate)}}};
-  m.between_nodes = {.latency_s = term(logs, LinkTerm::between_latency),
-                     .bandwidth = {{.bytes_per_s = term(logs, LinkTerm::between_rate)}}};
-  // All ranks of a node share its way out. A single rank has ports of its own, and they do better without the node's: a
-  // message that waits for a busy node holds up its sender's others, which several connections at once do not.
-  if (ranks_per_node > 1) m.node_port.bytes_per_s = term(logs, LinkTerm::between_rate);
-  m.reduce_bytes_per_s = term(logs, LinkTerm::sum_rate);
+  m.within_node = {.latency_s = term(log_terms, LinkTerm::within_latency),
+                   .bandwidth = {{.bytes_per_s = term(log_terms, LinkTerm::within_rate)}}};
+  m.between_nodes = {.latency_s = term(log_terms, LinkTerm::between_latency),
+                     .bandwidth = {{.bytes_per_s = term(log_terms, LinkTerm::between_rate)}}};
+  // Several ranks of a node share the node's port. A single rank has a port of its own, and the node's is left out:
+  // with it, a message that waits for a busy node would hold up the sender's later messages, which go by other
+  // connections.
+  if (ranks_per_node > 1) m.node_port.bytes_per_s = term(log_terms, LinkTerm::between_rate);
+  m.reduce_bytes_per_s = term(log_terms, LinkTerm::sum_rate);
   return m;
 }
 
@@ -255,29 +258,30 @@ std::optional<double> CollectiveCalibration::by_terms(const System& system, cons
     reason = fmt::format("{} refuses {} ranks", c.algorithm, c.shape.ranks);
     return std::nullopt;
   }
-  double seconds = with_links(c, algorithms, *share, system.log_terms);
+  double seconds = link_seconds(c, algorithms, *share, system.log_terms);
   if (!c.codec.empty())
     seconds +=
-        static_cast<double>(c.bytes) * (codec->second.encode_s + decoded(c.shape.ranks) * codec->second.decode_s);
+        static_cast<double>(c.bytes) * (codec->second.encode_s + decoded_share(c.shape.ranks) * codec->second.decode_s);
   return seconds;
 }
 
-/// The error of the terms for the same call on other numbers of ranks, which is expected on more ranks as well.
+/// The error of the terms for measured calls that are the same but for ranks and bytes; the same error is expected
+/// here.
 Correction CollectiveCalibration::correction(const System& system, const MeasuredCollective& c) const {
-  constexpr double shrinkage = 0.25;
+  constexpr double shrinkage = 0.25;  // weight of no error at all
   double log_error = 0, squares = 0, weight = 0;
   for (const auto& r : rows_) {
     if (r.system != c.system || key_of(r) != key_of(c)) continue;
     std::string reason;
     const auto s = by_terms(system, r, reason);
     if (!s) continue;
-    // Calls of like length and on like many ranks say most.
-    const double doublings = std::abs(std::log2(static_cast<double>(r.bytes) / static_cast<double>(c.bytes)));
-    const double ranks = std::abs(std::log2(static_cast<double>(r.shape.ranks) / c.shape.ranks));
-    const double w = std::exp(-2 * doublings - ranks);
-    log_error += w * std::log(r.seconds / *s);
-    squares += w * std::pow(r.noise.value_or(noise_without_interval), 2);
-    weight += w;
+    // Calls with similar bytes and ranks weigh most.
+    const double byte_doublings = std::abs(std::log2(static_cast<double>(r.bytes) / static_cast<double>(c.bytes)));
+    const double rank_doublings = std::abs(std::log2(static_cast<double>(r.shape.ranks) / c.shape.ranks));
+    const double row_weight = std::exp(-2 * byte_doublings - rank_doublings);
+    log_error += row_weight * std::log(r.seconds / *s);
+    squares += row_weight * std::pow(r.noise.value_or(noise_without_interval), 2);
+    weight += row_weight;
   }
   return {std::exp(log_error / (weight + shrinkage)), weight > 0 ? std::sqrt(squares / weight) : 0};
 }
@@ -285,7 +289,7 @@ Correction CollectiveCalibration::correction(const System& system, const Measure
 void CollectiveCalibration::fit(const std::string& name, bool with_spread) {
   System& system = systems_[name];
   std::vector<const MeasuredCollective*> rows;
-  std::map<std::string, std::pair<std::vector<double>, std::vector<double>>> coding;
+  std::map<std::string, std::pair<std::vector<double>, std::vector<double>>> coding_times;
   for (const auto& c : rows_) {
     if (c.system != name) continue;
     rows.push_back(&c);
@@ -293,11 +297,11 @@ void CollectiveCalibration::fit(const std::string& name, bool with_spread) {
     system.has_within |= c.shape.ranks_per_node > 1;
     system.has_between |= c.shape.ranks > c.shape.ranks_per_node;
     if (c.codec.empty() || !(c.encode_s > 0)) continue;
-    coding[c.codec].first.push_back(c.encode_s / static_cast<double>(c.bytes));
-    coding[c.codec].second.push_back(c.decode_s / static_cast<double>(c.bytes) / decoded(c.shape.ranks));
+    coding_times[c.codec].first.push_back(c.encode_s / static_cast<double>(c.bytes));
+    coding_times[c.codec].second.push_back(c.decode_s / static_cast<double>(c.bytes) / decoded_share(c.shape.ranks));
   }
-  for (const auto& [codec, rates] : coding)
-    system.codecs[codec] = {core::median(rates.first), core::median(rates.second)};
+  for (const auto& [codec, times] : coding_times)
+    system.codecs[codec] = {core::median(times.first), core::median(times.second)};
   const auto priors = link_priors(*rows.front());
   for (const Prior& p : priors) system.log_terms.push_back(std::log(p.middle));
   std::vector<Residual> residuals;
@@ -307,11 +311,11 @@ void CollectiveCalibration::fit(const std::string& name, bool with_spread) {
     const double coding_s =
         c->codec.empty()
             ? 0
-            : static_cast<double>(c->bytes) *
-                  (system.codecs.at(c->codec).encode_s + decoded(c->shape.ranks) * system.codecs.at(c->codec).decode_s);
+            : static_cast<double>(c->bytes) * (system.codecs.at(c->codec).encode_s +
+                                               decoded_share(c->shape.ranks) * system.codecs.at(c->codec).decode_s);
     residuals.emplace_back(
-        [c, coding_s, algorithms = candidates(*c), share = *wire_share(*c)](std::span<const double> x) {
-          return std::log((with_links(*c, algorithms, share, x) + coding_s) / c->seconds);
+        [c, coding_s, algorithms = candidates(*c), share = *wire_share(*c)](std::span<const double> log_terms) {
+          return std::log((link_seconds(*c, algorithms, share, log_terms) + coding_s) / c->seconds);
         });
   }
   constexpr double noise = 0.1;
@@ -330,8 +334,9 @@ void CollectiveCalibration::fit(const std::string& name, bool with_spread) {
       const CollectiveCalibration others(std::move(kept), false);
       for (const MeasuredCollective* c : rows) {
         if (group(*c) != left_out_group) continue;
-        if (const auto q = others.predict(*c).prediction)
-          system.left_out.push_back({static_cast<double>(c->bytes), std::abs(std::log(q->seconds / c->seconds))});
+        if (const auto prediction = others.predict(*c).prediction)
+          system.left_out.push_back(
+              {static_cast<double>(c->bytes), std::abs(std::log(prediction->seconds / c->seconds))});
       }
     }
   };
@@ -345,18 +350,18 @@ void CollectiveCalibration::fit(const std::string& name, bool with_spread) {
   std::ranges::sort(system.left_out, {}, &LeftOut::error);
 }
 
-/// By the rows that were left out, those of like length most. Source: localised conformal prediction (Guan, Biometrika
-/// 2023): the asked row counts as one that lies farther away than all others.
+/// Rows that were left out weigh the more, the more similar their bytes are. Source: localised conformal prediction
+/// (Guan, Biometrika 2023). The call to be predicted counts as a row with a larger error than all others.
 double CollectiveCalibration::spread_at(const System& system, std::size_t bytes) const {
   constexpr double ninety = 0.9;
   const auto weight = [&](const LeftOut& r) {
     return std::exp(-std::abs(std::log2(r.bytes / static_cast<double>(bytes))));
   };
-  double total = 1, within = 0, spread = 0;
-  for (const LeftOut& r : system.left_out) total += weight(r);
+  double total_weight = 1, weight_so_far = 0, spread = 0;
+  for (const LeftOut& r : system.left_out) total_weight += weight(r);
   for (const LeftOut& r : system.left_out) {
-    if (within >= ninety * total) break;
-    within += weight(r);
+    if (weight_so_far >= ninety * total_weight) break;
+    weight_so_far += weight(r);
     spread = r.error;
   }
   return std::max({least_spread, system.spread, spread});
@@ -369,10 +374,10 @@ PredictionOrReason CollectiveCalibration::predict(const MeasuredCollective& c) c
   std::string reason;
   const auto seconds = by_terms(at->second, c, reason);
   if (!seconds) return {{}, reason};
-  const Correction m = correction(at->second, c);
-  Prediction p{.seconds = *seconds * m.factor};
-  const double times = c.shape.ranks / at->second.most_ranks;
-  set_interval(p, spread_with(spread_at(at->second, c.bytes), m, times), times);
+  const Correction corrected = correction(at->second, c);
+  Prediction p{.seconds = *seconds * corrected.factor};
+  const double times_ranks = c.shape.ranks / at->second.most_ranks;
+  set_interval(p, spread_with(spread_at(at->second, c.bytes), corrected, times_ranks), times_ranks);
   p.largest_part = c.codec.empty() ? "wire" : "wire and codec";
   return {p, {}};
 }

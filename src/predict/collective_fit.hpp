@@ -70,8 +70,8 @@ class CollectiveCalibration {
   explicit CollectiveCalibration(std::vector<MeasuredCollective> rows);
   /// The time of a collective with its 90 % interval, or the reason why there is none.
   PredictionOrReason predict(const MeasuredCollective&) const;
-  /// A naive prediction [s]: the busbw is assumed to be that of the same collective, algorithm, codec and bytes on the
-  /// fewest measured ranks.
+  /// A naive prediction [s]: the bus bandwidth is assumed to be that of the same collective, algorithm, codec and bytes
+  /// on the fewest measured ranks.
   std::optional<double> same_bus_bandwidth(const MeasuredCollective&) const;
   /// The links of a system; empty: no usable row is of this system.
   std::optional<core::Machine> machine(const std::string& system, std::uint32_t ranks_per_node) const;
@@ -86,25 +86,27 @@ class CollectiveCalibration {
   std::string text() const;
 
  private:
-  struct CodecRates {
-    double encode_s = 0, decode_s = 0;  ///< time to encode a byte of the buffer; time to decode a byte
+  struct CodecTimes {
+    double encode_s = 0, decode_s = 0;  ///< time to encode, and to decode, one byte of the buffer [s]
   };
-  /// A row that was predicted by a fit to other rows. away: |log(predicted ÷ measured)|.
+  /// A row that was predicted by a fit to other rows.
   struct LeftOut {
     double bytes, error;  ///< error: |log(predicted ÷ measured)|
   };
   struct System {
     std::vector<double> log_terms;
-    double spread = 0, most_ranks = 1;   ///< spread: lower bound of `spread_at`; most_ranks: the most ranks of any row
-    std::vector<LeftOut> left_out = {};  ///< ascending by `error`
+    double spread = 0, most_ranks = 1;             ///< spread: lower bound of `spread_at`; most_ranks: of any row
+    std::vector<LeftOut> left_out = {};            ///< ascending by `error`
     bool has_within = false, has_between = false;  ///< whether any row used links in a node, or between nodes
-    std::map<std::string, CodecRates> codecs = {};
+    std::map<std::string, CodecTimes> codecs = {};
   };
   CollectiveCalibration(std::vector<MeasuredCollective> rows, bool with_spread);
+  /// with_spread: whether rows are left out in turn, to find how far predictions are from them.
   void fit(const std::string& system, bool with_spread);
   /// The half width of the 90 % interval of a call of so many bytes, as a difference of logarithms: 90 % of the
   /// left-out rows, weighted by how similar their bytes are, have an |log(predicted ÷ measured)| of at most this.
   double spread_at(const System&, std::size_t bytes) const;
+  /// The time by the fitted terms alone [s]; empty: there is none, for the reason that `reason` gets.
   std::optional<double> by_terms(const System&, const MeasuredCollective&, std::string& reason) const;
   Correction correction(const System&, const MeasuredCollective&) const;
 

@@ -28,10 +28,10 @@ struct DataExchange {
   double total_s = 0;    ///< time of the exchange, hidden or not; for averages of weights, divided by `every`
   double exposed_s = 0;  ///< the part of `total_s` that computation does not hide
 };
-/// The exchange of so many bytes in a step. window_s: the time in the backward pass that can hide exchange. During the
-/// window gradients become ready at an even rate: of n buckets, bucket k is ready after k/n of the window. Buckets are
-/// sent one after another. Averages of weights are made at the end of a step, where nothing hides them. all_reduce:
-/// returns the time of an all-reduce of so many bytes [s].
+/// The times of exchanging so many bytes in a step. window_s: the time in the backward pass that can hide exchange.
+/// During the window gradients become ready at an even rate: of n buckets, bucket k is ready after k/n of the window.
+/// Buckets are sent one after another. Weights are averaged at the end of a step, where nothing hides the exchange.
+/// all_reduce: gives the time of an all-reduce of so many bytes [s].
 DataExchange data_exchange(const ExchangeChoice&, double bytes, double window_s,
                            const std::function<double(double)>& all_reduce);
 

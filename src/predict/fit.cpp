@@ -31,6 +31,8 @@ bool solve(SymmetricMatrix a, std::vector<double>& b) {
 
 namespace {
 
+/// The posterior of the terms' logarithms x. `cost` is -2 times its logarithm, up to a constant; the residuals that
+/// `cost` and `step` take are those of `residuals_at(x)`.
 class Posterior {
  public:
   Posterior(std::span<const Prior> priors, std::span<const Residual> residuals, double noise)
@@ -41,14 +43,14 @@ class Posterior {
     for (const Residual& r : residuals_) out.push_back(r(x) / noise_);
     return out;
   }
-  double cost(std::span<const double> x, std::span<const double> r) const {
+  double cost(std::span<const double> x, std::span<const double> residuals) const {
     double sum = 0;
     for (std::size_t i = 0; i < x.size(); ++i) sum += square((x[i] - std::log(priors_[i].middle)) / priors_[i].width);
-    for (const double e : r) sum += 2 * (std::sqrt(1 + e * e) - 1);
+    for (const double residual : residuals) sum += 2 * (std::sqrt(1 + residual * residual) - 1);
     return std::isfinite(sum) ? sum : 1e300;
   }
-  /// One step of Gauss and Newton from x, damped; empty: none is possible.
-  std::vector<double> step(const std::vector<double>& x, std::span<const double> r, double damping) const {
+  /// Returns where a damped Gauss-Newton step from x leads; empty: no step is possible.
+  std::vector<double> step(const std::vector<double>& x, std::span<const double> residuals, double damping) const {
     const std::size_t n = x.size();
     SymmetricMatrix a(n);
     std::vector<double> b(n, 0.0);
@@ -57,18 +59,18 @@ class Posterior {
       a.at(i, i) = weight;
       b[i] = -weight * (x[i] - std::log(priors_[i].middle));
     }
-    constexpr double h = 1e-4;
+    constexpr double step_length = 1e-4;
     std::vector<std::vector<double>> slopes;
     for (std::size_t i = 0; i < n; ++i) {
       auto moved = x;
-      moved[i] += h;
+      moved[i] += step_length;
       slopes.push_back(residuals_at(moved));
-      for (std::size_t k = 0; k < r.size(); ++k) slopes[i][k] = (slopes[i][k] - r[k]) / h;
+      for (std::size_t k = 0; k < residuals.size(); ++k) slopes[i][k] = (slopes[i][k] - residuals[k]) / step_length;
     }
-    for (std::size_t k = 0; k < r.size(); ++k) {
-      const double weight = 1 / std::sqrt(1 + r[k] * r[k]);
+    for (std::size_t k = 0; k < residuals.size(); ++k) {
+      const double weight = 1 / std::sqrt(1 + residuals[k] * residuals[k]);
       for (std::size_t i = 0; i < n; ++i) {
-        b[i] -= weight * slopes[i][k] * r[k];
+        b[i] -= weight * slopes[i][k] * residuals[k];
         for (std::size_t j = 0; j <= i; ++j) a.at(i, j) += weight * slopes[i][k] * slopes[j][k];
       }
     }
@@ -92,23 +94,23 @@ std::vector<double> fit_terms(std::span<const Prior> priors, std::span<const Res
   for (const Prior& p : priors) x.push_back(std::log(p.middle));
   if (residuals.empty()) return x;
   const Posterior posterior(priors, residuals, noise);
-  auto r = posterior.residuals_at(x);
-  double cost = posterior.cost(x, r), damping = 1e-2;
+  auto residual_values = posterior.residuals_at(x);
+  double cost = posterior.cost(x, residual_values), damping = 1e-2;
   constexpr int most_steps = 60;
   for (int i = 0; i < most_steps && damping < 1e8; ++i) {
-    auto next = posterior.step(x, r, damping);
+    auto next = posterior.step(x, residual_values, damping);
     if (next.empty()) {
       damping *= 10;
       continue;
     }
-    auto next_r = posterior.residuals_at(next);
-    const double next_cost = posterior.cost(next, next_r);
+    auto next_residual_values = posterior.residuals_at(next);
+    const double next_cost = posterior.cost(next, next_residual_values);
     if (!(next_cost < cost)) {
       damping *= 5;
       continue;
     }
     const bool settled = cost - next_cost < 1e-6 * cost;
-    x = std::move(next), r = std::move(next_r), cost = next_cost;
+    x = std::move(next), residual_values = std::move(next_residual_values), cost = next_cost;
     damping = std::max(1e-6, damping / 5);
     if (settled) break;
   }

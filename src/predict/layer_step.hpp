@@ -17,7 +17,7 @@ namespace gradmeter::predict {
 std::optional<model::LayerTable> find_layer_table(const std::string& name);
 
 struct LayerStep {
-  double compute_s = 0;  ///< forward and backward
+  double compute_s = 0;  ///< time of forward and backward
   double memory_s = 0;   ///< the part of `compute_s` in which memory, not arithmetic, sets the time
   double update_s = 0;
   double flops = 0;             ///< FLOP of both passes

@@ -23,16 +23,16 @@ namespace {
 constexpr double tera = 1e12, giga = 1e9;
 
 std::vector<std::string> words_of(const std::string& text) {
-  std::vector<std::string> out;
+  std::vector<std::string> words;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find(' ', at), text.size());
-    if (end > at) out.push_back(text.substr(at, end - at));
+    if (end > at) words.push_back(text.substr(at, end - at));
     at = end + 1;
   }
-  return out;
+  return words;
 }
 
-/// Calls `take` with each row of one of our own files. A fault in it is a fault of the program.
+/// Calls `take` with each row of a file of data/machines. A fault in such a file is a fault of the program.
 template <class Take>
 void read_rows(std::string_view name, const Take& take) {
   const auto files = machine_files();
@@ -52,21 +52,21 @@ std::vector<ListedDevice> read_devices() {
   std::vector<ListedDevice> out;
   read_rows("devices", [&](const core::CsvRow& row) {
     const auto number = [&](const char* column) { return row.number(column).value_or(0); };
-    ListedDevice d{.profile = {.name = row.text("name"), .source = row.text("source")},
-                   .aliases = aliases_of(row),
-                   .link = row.text("link"),
-                   .link_bytes_per_s = giga * number("link_GBps"),
-                   .host_link = row.text("host_link")};
+    ListedDevice device{.profile = {.name = row.text("name"), .source = row.text("source")},
+                        .aliases = aliases_of(row),
+                        .link = row.text("link"),
+                        .link_bytes_per_s = giga * number("link_GBps"),
+                        .host_link = row.text("host_link")};
     for (const char* precision : {"fp32", "tf32", "fp16", "bf16", "fp8", "fp4"})
       if (const double rate = number(fmt::format("{}_tflops", precision).c_str()); rate > 0)
-        d.profile.peaks[precision] = tera * rate;
-    if (const double rate = number("int8_tops"); rate > 0) d.profile.peaks["int8"] = tera * rate;
-    d.profile.memory_bytes = giga * number("memory_gb");
-    d.profile.memory_bytes_per_s = giga * number("memory_GBps");
-    d.profile.multiprocessors = static_cast<std::uint32_t>(number("multiprocessors"));
-    d.profile.power_w = number("power_w");
-    d.profile.price_usd = number("price_usd");
-    out.push_back(std::move(d));
+        device.profile.peaks[precision] = tera * rate;
+    if (const double rate = number("int8_tops"); rate > 0) device.profile.peaks["int8"] = tera * rate;
+    device.profile.memory_bytes = giga * number("memory_gb");
+    device.profile.memory_bytes_per_s = giga * number("memory_GBps");
+    device.profile.multiprocessors = static_cast<std::uint32_t>(number("multiprocessors"));
+    device.profile.power_w = number("power_w");
+    device.profile.price_usd = number("price_usd");
+    out.push_back(std::move(device));
   });
   return out;
 }
@@ -74,27 +74,27 @@ std::vector<ListedDevice> read_devices() {
 std::vector<ListedLink> read_links() {
   std::vector<ListedLink> out;
   read_rows("links", [&](const core::CsvRow& row) {
-    ListedLink l{.link = {.name = row.text("name")},
-                 .aliases = aliases_of(row),
-                 .kind = row.text("kind"),
-                 .source = row.text("source"),
-                 .achieved_bytes_per_s = giga * row.number("achieved_GBps").value_or(0),
-                 .achieved_what = row.text("achieved_what")};
-    l.link.bandwidth = {{0, giga * row.number("GBps").value_or(0)}};
+    ListedLink listed_link{.link = {.name = row.text("name")},
+                           .aliases = aliases_of(row),
+                           .kind = row.text("kind"),
+                           .source = row.text("source"),
+                           .achieved_bytes_per_s = giga * row.number("achieved_GBps").value_or(0),
+                           .achieved_what = row.text("achieved_what")};
+    listed_link.link.bandwidth = {{0, giga * row.number("GBps").value_or(0)}};
     for (const std::string& pair : words_of(row.text("ring_GBps_by_ranks"))) {  // "4:85.6"
-      core::GroupRate g;
+      core::GroupRate group;
       const std::size_t colon = pair.find(':');
-      std::from_chars(pair.data(), pair.data() + colon, g.ranks);
-      std::from_chars(pair.data() + colon + 1, pair.data() + pair.size(), g.bytes_per_s);
-      g.bytes_per_s *= giga;
-      l.link.groups.push_back(g);
+      std::from_chars(pair.data(), pair.data() + colon, group.ranks);
+      std::from_chars(pair.data() + colon + 1, pair.data() + pair.size(), group.bytes_per_s);
+      group.bytes_per_s *= giga;
+      listed_link.link.groups.push_back(group);
     }
-    out.push_back(std::move(l));
+    out.push_back(std::move(listed_link));
   });
   return out;
 }
 
-/// Bytes a second of "400Gbit/s", "50GB/s"; none where it is no such text.
+/// Bytes a second of "400Gbit/s", "50GB/s"; nothing if the text is no rate.
 std::optional<double> rate_of(std::string_view text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -132,44 +132,44 @@ std::span<const ListedLink> listed_links() {
 const ListedDevice* find_device(std::string_view name) { return find_alias(listed_devices(), name); }
 const ListedLink* find_link(std::string_view name) { return find_alias(listed_links(), name); }
 
-core::Machine machine_of(const ListedDevice& d, std::uint32_t devices_per_node) {
-  constexpr double ports_a_link = 1.0 / 12;
-  core::Machine m;
-  m.name = d.profile.name;
-  m.ranks_per_node = devices_per_node;
-  m.device = d.profile;
-  m.memory_bytes_per_s = std::max(1.0, d.profile.memory_bytes_per_s);
-  const ListedLink* link = find_link(d.link);
-  if (!link && d.link_bytes_per_s <= 0) link = find_link(d.host_link);
-  if (link) m.within_node = link->link;
-  if (d.link_bytes_per_s > 0) {
-    m.within_node.name = d.link;
-    m.within_node.bandwidth = {{0, d.link_bytes_per_s}};
+core::Machine machine_of(const ListedDevice& device, std::uint32_t devices_per_node) {
+  constexpr double port_share = 1.0 / 12;
+  core::Machine machine;
+  machine.name = device.profile.name;
+  machine.ranks_per_node = devices_per_node;
+  machine.device = device.profile;
+  machine.memory_bytes_per_s = std::max(1.0, device.profile.memory_bytes_per_s);
+  const ListedLink* link = find_link(device.link);
+  if (!link && device.link_bytes_per_s <= 0) link = find_link(device.host_link);
+  if (link) machine.within_node = link->link;
+  if (device.link_bytes_per_s > 0) {
+    machine.within_node.name = device.link;
+    machine.within_node.bandwidth = {{0, device.link_bytes_per_s}};
   } else if (!link) {
-    m.within_node = find_link("PCIe 3 x16")->link;
+    machine.within_node = find_link("PCIe 3 x16")->link;
   }
-  const double within = m.within_node.bandwidth.front().bytes_per_s;
-  m.node_port.bytes_per_s = devices_per_node * within * ports_a_link;
-  m.between_nodes.bandwidth = {{0, m.node_port.bytes_per_s}};
-  return m;
+  const double within = machine.within_node.bandwidth.front().bytes_per_s;
+  machine.node_port.bytes_per_s = devices_per_node * within * port_share;
+  machine.between_nodes.bandwidth = {{0, machine.node_port.bytes_per_s}};
+  return machine;
 }
 
-void connect(core::Machine& m, const std::string& flag, const std::string& links) {
-  std::size_t times = 1, at = 0;
+void connect(core::Machine& machine, const std::string& flag, const std::string& links) {
+  std::size_t port_count = 1, name_begin = 0;
   if (const std::size_t x = links.find('x'); x != std::string::npos && x > 0) {
-    const auto [end, error] = std::from_chars(links.data(), links.data() + x, times);
-    if (error == std::errc{} && end == links.data() + x && times > 0) {
-      at = x + 1;
+    const auto [end, error] = std::from_chars(links.data(), links.data() + x, port_count);
+    if (error == std::errc{} && end == links.data() + x && port_count > 0) {
+      name_begin = x + 1;
     } else {
-      times = 1;
+      port_count = 1;
     }
   }
-  const std::string name = links.substr(at);
-  const bool was_stated = !m.between_nodes.name.empty();
+  const std::string name = links.substr(name_begin);
+  const bool was_stated = !machine.between_nodes.name.empty();
   if (const ListedLink* const listed = find_link(name)) {
-    m.between_nodes = listed->link;
+    machine.between_nodes = listed->link;
   } else if (const auto rate = rate_of(name)) {
-    m.between_nodes = {.name = name, .bandwidth = {{0, *rate}}};
+    machine.between_nodes = {.name = name, .bandwidth = {{0, *rate}}};
   } else {
     std::vector<std::string> names;
     for (const ListedLink& l : listed_links())
@@ -179,36 +179,38 @@ void connect(core::Machine& m, const std::string& flag, const std::string& links
                     "ports of a node as 8xNDR",
                     flag, core::printable(name), fmt::join(names, ", ")));
   }
-  const double before = m.node_port.bytes_per_s;
-  m.node_port.bytes_per_s = static_cast<double>(times) * m.between_nodes.bandwidth.front().bytes_per_s;
-  if (!m.fit) return;
-  const auto rate = m.fit->terms.find("between_rate");
-  if (rate == m.fit->terms.end()) return;
+  const double before = machine.node_port.bytes_per_s;
+  machine.node_port.bytes_per_s = static_cast<double>(port_count) * machine.between_nodes.bandwidth.front().bytes_per_s;
+  if (!machine.fit) return;
+  const auto rate = machine.fit->terms.find("between_rate");
+  if (rate == machine.fit->terms.end()) return;
   if (was_stated && before > 0) {
-    rate->second *= m.node_port.bytes_per_s / before;
+    rate->second *= machine.node_port.bytes_per_s / before;
   } else {
-    m.fit->terms.erase(rate);  // the rate of which it was a share is unknown, so the prior's share holds
+    // The rate was fitted to links of an unknown rate, so the prior for the new links takes its place.
+    machine.fit->terms.erase(rate);
   }
 }
 
-core::Machine machine_named(const std::string& name, std::uint32_t devices_per_node) {
-  if (const ListedDevice* const d = find_device(name)) return machine_of(*d, devices_per_node);
-  std::error_code unknown;
-  if (!std::filesystem::is_regular_file(name, unknown)) {
+core::Machine machine_named(const std::string& name_or_file, std::uint32_t devices_per_node) {
+  if (const ListedDevice* const device = find_device(name_or_file)) return machine_of(*device, devices_per_node);
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(name_or_file, ignored)) {
     std::vector<std::string> names;
-    for (const ListedDevice& d : listed_devices()) names.push_back(d.profile.name);
+    for (const ListedDevice& device : listed_devices()) names.push_back(device.profile.name);
     throw core::UsageError(fmt::format("--machine: '{}' is no file, and no data sheet of it is known; there are {}",
-                                       core::printable(name), fmt::join(names, ", ")));
+                                       core::printable(name_or_file), fmt::join(names, ", ")));
   }
-  std::ifstream in(name, std::ios::binary);
+  std::ifstream in(name_or_file, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(in), {}};
   if (!in && !in.eof())
-    throw core::UsageError(fmt::format("cannot read '{}'; check its permissions", core::printable(name)));
-  core::Machine m = core::machine_from_json(text, name);
-  if (!m.device)
-    throw core::UsageError(fmt::format(
-        "{}:1: machine: there is no device, from which steps are predicted; add \"device\"", core::printable(name)));
-  return m;
+    throw core::UsageError(fmt::format("cannot read '{}'; check its permissions", core::printable(name_or_file)));
+  core::Machine machine = core::machine_from_json(text, name_or_file);
+  if (!machine.device)
+    throw core::UsageError(
+        fmt::format("{}:1: machine: there is no device, from which steps are predicted; add \"device\"",
+                    core::printable(name_or_file)));
+  return machine;
 }
 
 }  // namespace gradmeter::predict

@@ -51,7 +51,7 @@ void connect(core::Machine&, const std::string& flag, const std::string& links);
 /// ("FILE:LINE: …"), and for a file without a device.
 core::Machine machine_named(const std::string& name_or_file, std::uint32_t devices_per_node);
 
-// The files of data/machines, which are part of the program.
+// The files of data/machines, which are compiled into the program.
 std::span<const core::EmbeddedFile> machine_files();
 
 }  // namespace gradmeter::predict

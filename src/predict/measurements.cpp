@@ -13,13 +13,13 @@
 namespace gradmeter::predict {
 namespace {
 
-/// Cells of one row by column.
+/// The cells of one row, by column.
 class Cells {
  public:
   explicit Cells(const core::CsvRow& row) : row_(row) {}
 
   std::string text(const char* column) const { return row_.text(column); }
-  /// 0 where the cell is empty, or no number of at least 0: then `problem` says so.
+  /// Gives 0 for an empty cell, and for one that is no number of at least 0, which `problem` then reports.
   double number(const char* column) {
     try {
       const double value = row_.number(column).value_or(0);
@@ -53,7 +53,7 @@ int zero_of(const std::string& text) {
   return text.starts_with("1") ? 1 : 0;
 }
 
-/// Every metric as the time of a step [s].
+/// Sets the step's time from the row's metric, whatever that is; sets `problem` if the metric gives no time.
 void set_time(Cells& cells, MeasuredStep& step) {
   const std::string metric = cells.text("metric"), unit = cells.text("unit");
   const double value = cells.number("value");
@@ -89,7 +89,7 @@ void set_time(Cells& cells, MeasuredStep& step) {
 }  // namespace
 
 std::vector<MeasuredStep> read_measured_steps(std::string_view text, const std::string& file) {
-  std::vector<MeasuredStep> out;
+  std::vector<MeasuredStep> steps;
   bool has_head = false;
   const auto check_head = [&](const std::vector<std::string>& names) {
     has_head = true;
@@ -98,44 +98,44 @@ std::vector<MeasuredStep> read_measured_steps(std::string_view text, const std::
         throw core::CsvFault{1, fmt::format("column {} is missing; docs/predict.md lists the columns", needed)};
   };
   const auto faults = core::read_csv(text, file, check_head, [&](const core::CsvRow& row, std::size_t line) {
-    Cells c(row);
-    MeasuredStep s{.id = c.text("id"),
-                   .system = c.text("system"),
-                   .gpu = c.text("gpu"),
-                   .model = c.text("model"),
-                   .precision = c.text("precision"),
-                   .recompute = c.text("activation_recompute"),
-                   .strategy = c.text("algorithm_or_strategy"),
-                   .data = c.text("data"),
-                   .note = c.text("note"),
-                   .gpus_per_node = c.count("gpus_per_node"),
-                   .nodes = c.count("nodes"),
-                   .gpus = c.count("gpus"),
-                   .layers = c.count("layers"),
-                   .hidden = c.count("hidden"),
-                   .heads = c.count("heads"),
-                   .sequence = c.count("seq_len"),
-                   .vocabulary = c.count("vocab"),
-                   .parameters = c.number("params"),
-                   .global_batch = c.count("global_batch"),
-                   .micro_batch = c.count("micro_batch"),
-                   .data_parallel = std::max<std::size_t>(1, c.count("dp")),
-                   .tensor = std::max<std::size_t>(1, c.count("tp")),
-                   .pipeline = std::max<std::size_t>(1, c.count("pp")),
-                   .context = std::max<std::size_t>(1, c.count("cp")),
-                   .expert = std::max<std::size_t>(1, c.count("ep")),
-                   .virtual_stages = std::max<std::size_t>(1, c.count("vp")),
-                   .zero = zero_of(c.text("zero_stage"))};
-    if (s.id.empty()) s.id = fmt::format("{}:{}", file, line);
-    set_time(c, s);
-    if (s.gpus == 0) s.problem = "the number of GPUs is not stated";
-    if (!c.problem().empty()) s.problem = c.problem();
-    if (!s.problem.empty()) s.step_s = 0;
-    out.push_back(std::move(s));
+    Cells cells(row);
+    MeasuredStep step{.id = cells.text("id"),
+                      .system = cells.text("system"),
+                      .gpu = cells.text("gpu"),
+                      .model = cells.text("model"),
+                      .precision = cells.text("precision"),
+                      .recompute = cells.text("activation_recompute"),
+                      .strategy = cells.text("algorithm_or_strategy"),
+                      .data = cells.text("data"),
+                      .note = cells.text("note"),
+                      .gpus_per_node = cells.count("gpus_per_node"),
+                      .nodes = cells.count("nodes"),
+                      .gpus = cells.count("gpus"),
+                      .layers = cells.count("layers"),
+                      .hidden = cells.count("hidden"),
+                      .heads = cells.count("heads"),
+                      .sequence = cells.count("seq_len"),
+                      .vocabulary = cells.count("vocab"),
+                      .parameters = cells.number("params"),
+                      .global_batch = cells.count("global_batch"),
+                      .micro_batch = cells.count("micro_batch"),
+                      .data_parallel = std::max<std::size_t>(1, cells.count("dp")),
+                      .tensor = std::max<std::size_t>(1, cells.count("tp")),
+                      .pipeline = std::max<std::size_t>(1, cells.count("pp")),
+                      .context = std::max<std::size_t>(1, cells.count("cp")),
+                      .expert = std::max<std::size_t>(1, cells.count("ep")),
+                      .virtual_stages = std::max<std::size_t>(1, cells.count("vp")),
+                      .zero = zero_of(cells.text("zero_stage"))};
+    if (step.id.empty()) step.id = fmt::format("{}:{}", file, line);
+    set_time(cells, step);
+    if (step.gpus == 0) step.problem = "the number of GPUs is not stated";
+    if (!cells.problem().empty()) step.problem = cells.problem();
+    if (!step.problem.empty()) step.step_s = 0;
+    steps.push_back(std::move(step));
   });
   if (!has_head) throw core::UsageError(fmt::format("{}:1: an empty table; its first line names the columns", file));
   if (!faults.empty()) throw core::UsageError(faults.front());
-  return out;
+  return steps;
 }
 
 std::string plain_name(std::string_view text) {

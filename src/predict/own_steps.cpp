@@ -21,17 +21,18 @@ namespace {
 using core::Factor;
 using core::Metric;
 
-/// More ranks than these are not simulated but scaled from as many: each is a thread with buffers of its own.
+/// The most ranks that are simulated, each as a thread with buffers of its own. Steps on more ranks are scaled from a
+/// simulation of this many.
 constexpr std::int64_t most_simulated = 16;
-/// The spread where no curve could be left out.
-constexpr double spread_of_one_curve = 0.3;
+/// The least spread if all measured points are on one number of ranks.
+constexpr double spread_of_one_rank_count = 0.3;
 /// Rates at which a simulation begins; they are then scaled to the measured step of one rank.
 constexpr double first_flops_per_s = 1e11, first_bytes_per_s = 1e10;
 
-double or_zero(double v) { return v > 0 ? v : 0; }
+double or_zero(double value) { return value > 0 ? value : 0; }
 
 std::string key_without(core::Factors f, std::span<const Factor> left_out) {
-  for (const Factor x : left_out) f[x] = core::Value();
+  for (const Factor factor : left_out) f[factor] = core::Value();
   return f.key();
 }
 constexpr std::array rank_factors{Factor::ranks,        Factor::nodes,   Factor::ranks_per_node, Factor::mapping,
@@ -51,7 +52,7 @@ std::unique_ptr<model::Model> model_of(const OwnStep& s) {
   return model::make_model(s.model, {.features = digits_features, .classes = digits_classes});
 }
 
-/// The algorithm with a schedule that is simulated in place of this one: itself, or else ring.
+/// The algorithm that is simulated in place of this one: the algorithm itself if it has a schedule, else ring.
 allreduce::AlgorithmPtr schedule_for(const std::string& name) {
   if (!name.empty())
     if (auto a = allreduce::find_algorithm(name); a->has_schedule()) return a;
@@ -116,7 +117,7 @@ OwnStep without_exchange(OwnStep s) {
   return s;
 }
 
-/// Exchanges of `scale` whose bytes are known, as calls of a collective.
+/// The exchanges of those rows of `scale` whose bytes are known, as measured collectives.
 std::vector<MeasuredCollective> exchanges_of(std::span<const OwnStep> rows) {
   std::vector<MeasuredCollective> out;
   for (const OwnStep& s : rows) {
@@ -184,7 +185,7 @@ OwnStep on_ranks(const OwnStep& s, std::int64_t ranks) {
   out.factors[Factor::ranks_per_node] = out.ranks_per_node;
   out.factors[Factor::mapping] = core::Value();
   out.factors[Factor::batch_per_rank] = out.batch_per_rank;
-  // Ranks that only serve have no part of the batch.
+  // Ranks that are servers alone have no part of the batch.
   const std::int64_t workers = global_batch && s.batch_per_rank > 0 && !is_strong(s)
                                    ? ranks - (s.ranks - *global_batch / s.batch_per_rank)
                                    : ranks;
@@ -203,36 +204,37 @@ OwnStepCalibration::OwnStepCalibration(std::vector<OwnStep> rows, std::vector<Me
       measured_collectives_(std::move(collectives)),
       collectives_(measured_collectives_.empty() ? exchanges_of(rows_) : measured_collectives_),
       options_(options),
-      spread_(spread_of_one_curve) {
+      spread_(spread_of_one_rank_count) {
   for (const OwnStep& s : rows_) most_ranks_ = std::max(most_ranks_, s.ranks);
   if (!with_spread) return;
-  // A curve that is left out whole is predicted by links and virtual time alone.
-  std::set<std::int64_t> counts;
+  // Rows are left out by their number of ranks, or by whole curves if there is one number of ranks only. A curve that
+  // is left out as a whole is predicted by links and virtual time alone.
+  std::set<std::int64_t> rank_counts;
   std::set<std::string> curves;
   for (const OwnStep& s : rows_)
-    if (s.ranks > 1) counts.insert(s.ranks), curves.insert(s.curve());
-  const bool by_ranks = counts.size() > 1;
+    if (s.ranks > 1) rank_counts.insert(s.ranks), curves.insert(s.curve());
+  const bool by_ranks = rank_counts.size() > 1;
   if (!by_ranks && curves.size() < 2) return;
   std::vector<double> log_errors;
-  const auto leave_out = [&](const auto& is_left) {
+  const auto leave_out = [&](const auto& is_left_out) {
     std::vector<OwnStep> kept;
     for (const OwnStep& s : rows_)
-      if (!is_left(s)) kept.push_back(s);
+      if (!is_left_out(s)) kept.push_back(s);
     const OwnStepCalibration others(std::move(kept), measured_collectives_, options_, false);
     for (const OwnStep& s : rows_) {
-      if (!is_left(s) || s.strategy == "independent") continue;
+      if (!is_left_out(s) || s.strategy == "independent") continue;
       if (const auto p = others.predict(s).prediction)
         log_errors.push_back(std::abs(std::log(p->step.seconds / s.step_s)));
     }
   };
   if (by_ranks) {
-    for (const std::int64_t n : counts) leave_out([n](const OwnStep& s) { return s.ranks == n; });
+    for (const std::int64_t n : rank_counts) leave_out([n](const OwnStep& s) { return s.ranks == n; });
   } else {
     for (const std::string& c : curves) leave_out([&](const OwnStep& s) { return s.ranks > 1 && s.curve() == c; });
   }
   if (log_errors.empty()) return;
   // Curves on one number of ranks do not say how the time grows with the ranks.
-  spread_ = std::max(by_ranks ? 0.0 : spread_of_one_curve, spread_of(std::move(log_errors)));
+  spread_ = std::max(by_ranks ? 0.0 : spread_of_one_rank_count, spread_of(std::move(log_errors)));
 }
 
 /// The number of ranks that share a core in turn; at least 1.
@@ -241,7 +243,7 @@ double OwnStepCalibration::ranks_per_core(std::int64_t ranks) const {
   return cores > 0 ? std::max(1.0, static_cast<double>(ranks) / cores) : 1;
 }
 
-/// By how much ranks slow each other down without any exchange, even if each has a core.
+/// The factor by which ranks slow each other down without any exchange, even if each has a core of its own.
 double OwnStepCalibration::slowdown(const OwnStep& s, double alone_s) const {
   if (s.ranks == 1) return 1;
   const OwnStep* nearest = nullptr;
@@ -278,7 +280,7 @@ core::Machine OwnStepCalibration::machine_for(const OwnStep& s) const {
   return m;
 }
 
-/// core_s: computation of a step on a core that no other rank uses.
+/// core_s: time of a step's computation on a core that no other rank uses [s].
 std::optional<OwnStepCalibration::Modelled> OwnStepCalibration::simulated(const OwnStep& s, double core_s,
                                                                           std::string& reason) const {
   try {
@@ -286,15 +288,16 @@ std::optional<OwnStepCalibration::Modelled> OwnStepCalibration::simulated(const 
     m.machine.flops_per_s = first_flops_per_s;
     m.machine.memory_bytes_per_s = first_bytes_per_s;
     m.message_bytes = s.ranks > s.ranks_per_node ? std::size_t{1} << 20 : std::size_t{256} << 10;
-    const double by_first_rates = run_world(without_exchange(s), 1, m, {});
-    m.machine.flops_per_s *= by_first_rates / core_s;
-    m.machine.memory_bytes_per_s *= by_first_rates / core_s;
+    const double first_rates_s = run_world(without_exchange(s), 1, m, {});
+    m.machine.flops_per_s *= first_rates_s / core_s;
+    m.machine.memory_bytes_per_s *= first_rates_s / core_s;
     m.shared_cores = static_cast<std::size_t>(options_.shared_cores);
     m.algorithm = schedule_for(s.algorithm);
     const auto codec = compression::find_codec(s.codec.empty() ? "none" : s.codec);
-    const bool in_sums = dataparallel::encodes_sums(dataparallel::find_strategy(s.strategy)->info().communication);
-    if (in_sums) m.codec = codec;
-    return Modelled{.step = run_world(s, s.ranks, m, in_sums ? nullptr : codec),
+    const bool encodes_in_sums =
+        dataparallel::encodes_sums(dataparallel::find_strategy(s.strategy)->info().communication);
+    if (encodes_in_sums) m.codec = codec;
+    return Modelled{.step = run_world(s, s.ranks, m, encodes_in_sums ? nullptr : codec),
                     .computing = core_s * ranks_per_core(s.ranks)};
   } catch (const std::exception& e) {
     reason = e.what();
@@ -315,8 +318,8 @@ std::optional<OwnStepCalibration::Modelled> OwnStepCalibration::modelled(const O
     reason = "no row of one rank computes the same";
     return std::nullopt;
   }
-  const double share = static_cast<double>(s.batch_per_rank) / static_cast<double>(base->batch_per_rank);
-  const double alone_s = base->step_s * share, core_s = alone_s * slowdown(s, alone_s);
+  const double batch_ratio = static_cast<double>(s.batch_per_rank) / static_cast<double>(base->batch_per_rank);
+  const double alone_s = base->step_s * batch_ratio, core_s = alone_s * slowdown(s, alone_s);
   const double computing_s = core_s * ranks_per_core(s.ranks);
   if (s.ranks == 1 || s.strategy == "independent")
     return Modelled{computing_s, alone_s, computing_s, base->noise.value_or(noise_without_interval)};
@@ -331,10 +334,11 @@ std::optional<OwnStepCalibration::Modelled> OwnStepCalibration::modelled(const O
   Modelled out = *at->second;
   out.alone = alone_s;
   if (simulated_ranks == s.ranks) return out;
-  // Beyond the simulated ranks the exchange grows as the bytes that the strategy forecasts, or as its collective.
+  // Beyond the simulated ranks the exchange grows as the time that the strategy forecasts, or as that of its
+  // collective.
   const double exchange = std::max(0.0, out.step - out.computing);
   out.computing = computing_s;
-  const auto seconds = [&](std::int64_t ranks) {
+  const auto exchange_seconds = [&](std::int64_t ranks) {
     const auto choice = dataparallel::find_strategy(s.strategy);
     const core::Machine m = machine_for(on_ranks(s, ranks));
     const auto model = model_of(s);
@@ -357,24 +361,27 @@ std::optional<OwnStepCalibration::Modelled> OwnStepCalibration::modelled(const O
                    .machine = m})
         .seconds;
   };
-  const double simulated_s = seconds(simulated_ranks);
-  out.step = out.computing + exchange * (simulated_s > 0 ? std::max(1.0, seconds(s.ranks) / simulated_s) : 1);
+  const double simulated_exchange_s = exchange_seconds(simulated_ranks);
+  out.step =
+      out.computing +
+      exchange * (simulated_exchange_s > 0 ? std::max(1.0, exchange_seconds(s.ranks) / simulated_exchange_s) : 1);
   return out;
 }
 
-/// From the measured steps of the same curve on other numbers of ranks; the nearest weigh most.
+/// The correction by the measured steps of the same curve; those on the nearest numbers of ranks weigh most.
 Correction OwnStepCalibration::correction(const OwnStep& s) const {
-  constexpr double shrinkage = 0.25;
+  constexpr double shrinkage = 0.25;  // weight of no error at all
   double log_error = 0, squares = 0, weight = 0;
   for (const OwnStep& r : rows_) {
     if (r.ranks < 2 || r.curve() != s.curve()) continue;
     std::string reason;
     const auto m = modelled(r, reason);
     if (!m) continue;
-    const double w = std::exp(-std::abs(std::log2(static_cast<double>(r.ranks) / static_cast<double>(s.ranks))));
-    log_error += w * std::log(r.step_s / m->step);
-    squares += w * std::pow(r.noise.value_or(noise_without_interval), 2);
-    weight += w;
+    const double row_weight =
+        std::exp(-std::abs(std::log2(static_cast<double>(r.ranks) / static_cast<double>(s.ranks))));
+    log_error += row_weight * std::log(r.step_s / m->step);
+    squares += row_weight * std::pow(r.noise.value_or(noise_without_interval), 2);
+    weight += row_weight;
   }
   return {std::exp(log_error / (weight + shrinkage)), weight > 0 ? std::sqrt(squares / weight) : 0};
 }
@@ -385,9 +392,9 @@ OwnPredictionOrReason OwnStepCalibration::predict(const OwnStep& s) const {
   if (!m) return {{}, reason};
   OwnPrediction p;
   const Correction corrected = s.ranks > 1 ? correction(s) : Correction{.noise = m->noise};
-  const double times = static_cast<double>(s.ranks) / static_cast<double>(most_ranks_);
+  const double times_ranks = static_cast<double>(s.ranks) / static_cast<double>(most_ranks_);
   p.step.seconds = m->step * corrected.factor;
-  set_interval(p.step, spread_with(s.ranks > 1 ? spread_ : least_spread, corrected, times), times);
+  set_interval(p.step, spread_with(s.ranks > 1 ? spread_ : least_spread, corrected, times_ranks), times_ranks);
   p.compute_s = std::min(m->alone, p.step.seconds);
   p.contention_s = std::clamp(m->computing - m->alone, 0.0, p.step.seconds - p.compute_s);
   p.wire_s = p.step.seconds - p.compute_s - p.contention_s;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Predicts steps of our own `scale` files on more ranks than were measured. Each strategy runs in virtual time on links
-// that are fitted to the files' exchanges. The simulated step is then multiplied by a factor: measured ÷ simulated step
-// at the numbers of ranks that were measured.
+// that are fitted to the files' exchanges. The simulated step is then multiplied by a factor: the ratio of measured to
+// simulated steps on the numbers of ranks that were measured.
 #pragma once
 #include <map>
 #include <optional>
@@ -56,6 +56,7 @@ struct OwnStepOptions {
 
 class OwnStepCalibration {
  public:
+  /// Links are fitted to `collectives`; if these are empty, to the exchanges of the rows with strategy `sync`.
   OwnStepCalibration(std::vector<OwnStep> rows, std::vector<MeasuredCollective> collectives, OwnStepOptions = {});
   OwnPredictionOrReason predict(const OwnStep&) const;
   /// A naive prediction [s], which assumes linear scaling: the measured step of the same curve on the fewest ranks
@@ -72,13 +73,14 @@ class OwnStepCalibration {
     /// step: the step before it is multiplied by measured ÷ modelled; alone: the step of one rank; computing: the step
     /// of these ranks without exchange [s].
     double step = 0, alone = 0, computing = 0;
-    /// noise of the measured one-rank step; set only on one rank or without exchange, where no step is simulated
+    /// Noise of the measured one-rank step; set only for one rank or without exchange, where no step is simulated.
     double noise = 0;
   };
+  /// A step as it is modelled, before `correction`; empty: there is none, for the reason that `reason` gets.
   std::optional<Modelled> modelled(const OwnStep&, std::string& reason) const;
   std::optional<Modelled> simulated(const OwnStep&, double core_s, std::string& reason) const;
   double ranks_per_core(std::int64_t ranks) const;
-  double slowdown(const OwnStep&, double alone) const;
+  double slowdown(const OwnStep&, double alone_s) const;
   Correction correction(const OwnStep&) const;
   core::Machine machine_for(const OwnStep&) const;
 

@@ -12,49 +12,49 @@ bool has(std::string_view text, std::string_view part) { return text.find(part) 
 
 double batch_a_gpu(const MeasuredStep& s) { return static_cast<double>(s.global_batch) / static_cast<double>(s.gpus); }
 
-/// The row with the fewest GPUs that is the same computation on each; of several the one that agrees in strategy and
-/// data too. Null: there is none.
+/// The row from which a step is scaled: of the rows with the same computation on each GPU and no more GPUs, the one
+/// that agrees best in data and strategy; of several such rows, the one with the fewest GPUs. Null: there is none.
 const MeasuredStep* base_of(const MeasuredStep& s, std::span<const MeasuredStep> known) {
   constexpr std::string_view median = "p50";
   const MeasuredStep* best = nullptr;
-  int best_agrees = -1;
-  for (const MeasuredStep& r : known) {
-    if (r.system != s.system || plain_name(r.model) != plain_name(s.model) || r.precision != s.precision ||
-        (r.quantile != s.quantile && !(s.quantile.empty() && r.quantile == median)) ||
-        std::abs(batch_a_gpu(r) - batch_a_gpu(s)) > 1e-9 || r.gpus > s.gpus)
+  int best_agreement = -1;
+  for (const MeasuredStep& row : known) {
+    if (row.system != s.system || plain_name(row.model) != plain_name(s.model) || row.precision != s.precision ||
+        (row.quantile != s.quantile && !(s.quantile.empty() && row.quantile == median)) ||
+        std::abs(batch_a_gpu(row) - batch_a_gpu(s)) > 1e-9 || row.gpus > s.gpus)
       continue;
-    const int agrees = 2 * static_cast<int>(r.data == s.data) + static_cast<int>(r.strategy == s.strategy);
-    if (!best || agrees > best_agrees || (agrees == best_agrees && r.gpus < best->gpus))
-      best = &r, best_agrees = agrees;
+    const int agreement = 2 * static_cast<int>(row.data == s.data) + static_cast<int>(row.strategy == s.strategy);
+    if (!best || agreement > best_agreement || (agreement == best_agreement && row.gpus < best->gpus))
+      best = &row, best_agreement = agreement;
   }
   return best;
 }
 
-/// The all-reduce of so many bytes [s].
+/// The time of an exchange of so many bytes [s].
 double all_reduce_s(const MeasuredStep& s, double bytes, const core::Machine& m) {
   constexpr double pcie = 10e9, host_memory = 40e9, ethernet = 1.25e9, ring_share = 0.5, latency_s = 2e-5;
-  const auto n = static_cast<double>(s.gpus);
+  const auto gpus = static_cast<double>(s.gpus);
   const double per_node = m.ranks_per_node;
-  const double nodes = std::max(1.0, std::ceil(n / per_node));
+  const double nodes = std::max(1.0, std::ceil(gpus / per_node));
   if (has(s.strategy, "distributed")) return bytes * 2 * (nodes - 1) / nodes / ethernet;
-  if (has(s.strategy, "parameter_server")) return 2 * bytes * std::min(n, 2.0) / pcie + n * bytes / host_memory;
+  if (has(s.strategy, "parameter_server")) return 2 * bytes * std::min(gpus, 2.0) / pcie + gpus * bytes / host_memory;
   const core::Link& link = m.within_node;
-  // A ring within a node reaches half of what its links carry, where no rate of such a group is known.
+  // A ring within a node is assumed to reach half of the links' rate, where no rate of such a group is known.
   double rate = ring_share * link.bandwidth.back().bytes_per_s;
-  if (!link.groups.empty()) rate = link.group_bytes_per_s(static_cast<std::uint32_t>(std::min(n, per_node)));
+  if (!link.groups.empty()) rate = link.group_bytes_per_s(static_cast<std::uint32_t>(std::min(gpus, per_node)));
   const double between = 0.8 * m.node_port.bytes_per_s;
   if (!s.exchange.algorithm.empty() && s.gpus > 1)
     return all_reduce_seconds(s.exchange.algorithm, bytes,
                               {.ranks = static_cast<std::uint32_t>(s.gpus),
-                               .ranks_per_node = static_cast<std::uint32_t>(std::min(n, per_node)),
+                               .ranks_per_node = static_cast<std::uint32_t>(std::min(gpus, per_node)),
                                .latency_s = latency_s,
                                .within_bytes_per_s = rate,
                                .between_bytes_per_s = between,
                                .reduce_bytes_per_s = 0.8 * m.device->memory_bytes_per_s / 3});
   if (nodes > 1) rate = std::min(rate, between);
   // A ring within the node, and a tree between nodes.
-  const double hops = std::min(n, per_node) - 1 + std::log2(nodes);
-  return 2 * hops * latency_s + 2 * (n - 1) / n * bytes / rate;
+  const double hops = std::min(gpus, per_node) - 1 + std::log2(nodes);
+  return 2 * hops * latency_s + 2 * (gpus - 1) / gpus * bytes / rate;
 }
 
 }  // namespace

@@ -14,10 +14,10 @@ namespace gradmeter::predict {
 
 struct ScaledStep {
   std::optional<double> seconds = {};
-  double spread = 0;  ///< 90th percentile of |log(predicted ÷ measured)| on published systems
-  double gpus = 1;    ///< GPUs of the row from which the step is scaled
-  double base_s = 0;  ///< the step of that row [s]
-  std::string reason = {};
+  double spread = 0;        ///< 90th percentile of |log(predicted ÷ measured)| on published systems
+  double gpus = 1;          ///< GPUs of the row from which the step is scaled
+  double base_s = 0;        ///< the step of that row [s]
+  std::string reason = {};  ///< why there is no step
 };
 /// T = T1 · (1 + σ · log2 N) + max(0, C − ov · ⅔ · T1) + fe · C, and the time of encoding and decoding if gradients are
 /// encoded. The term max(0, …) holds for the default exchange; data_exchange.hpp has the other exchanges. T1 is the

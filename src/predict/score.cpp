@@ -17,16 +17,16 @@
 namespace gradmeter::predict {
 namespace {
 
-/// The reason for rows that are no fault of a prediction.
+/// The reason why rows with experts are not predicted; `mape_all` leaves such rows out.
 constexpr std::string_view experts = "experts";
-/// The most groups that are left out in turn; more are joined.
+/// The most folds of a cross-validation; if there are more groups of rows, several groups are left out together.
 constexpr std::size_t most_folds = 8;
-/// The spread without any calibration row, and of a system of one.
+/// The spread without any calibration row, and the least spread of a system with one row.
 constexpr double spread_of_priors = 0.35, spread_of_one_row = 0.25;
 
-Terms terms_of(std::span<const double> logs) {
+Terms terms_of(std::span<const double> log_terms) {
   Terms t;
-  for (std::size_t i = 0; i < term_count; ++i) t.values[i] = std::exp(logs[i]);
+  for (std::size_t i = 0; i < term_count; ++i) t.values[i] = std::exp(log_terms[i]);
   return t;
 }
 
@@ -39,8 +39,9 @@ struct Row {
 std::vector<double> fit(const std::array<Prior, term_count>& priors, std::span<const Row* const> rows) {
   std::vector<Residual> residuals;
   for (const Row* row : rows)
-    residuals.emplace_back(
-        [row](std::span<const double> x) { return std::log(row->step.seconds(terms_of(x)) / row->measured); });
+    residuals.emplace_back([row](std::span<const double> log_terms) {
+      return std::log(row->step.seconds(terms_of(log_terms)) / row->measured);
+    });
   return fit_terms(priors, residuals);
 }
 
@@ -49,9 +50,10 @@ double percentile(std::vector<double> values, double share) {
   return core::quantile(values, share);
 }
 
-/// log(predicted ÷ measured) of rows that are left out by groups, in the order of the folds.
-std::vector<std::pair<const Row*, double>> left_out(const std::array<Prior, term_count>& priors,
-                                                    std::span<const Row> rows, std::string Row::*group) {
+/// log(predicted ÷ measured) of each row, predicted by a fit that leaves out the row's group; in the order of the
+/// folds.
+std::vector<std::pair<const Row*, double>> left_out_errors(const std::array<Prior, term_count>& priors,
+                                                           std::span<const Row> rows, std::string Row::*group) {
   std::set<std::string> groups;
   for (const Row& r : rows) groups.insert(r.*group);
   std::vector<std::pair<const Row*, double>> log_errors;
@@ -59,8 +61,8 @@ std::vector<std::pair<const Row*, double>> left_out(const std::array<Prior, term
   for (std::size_t fold = 0; fold < folds; ++fold) {
     std::vector<const Row*> kept, left;
     for (const Row& r : rows) {
-      const auto number = static_cast<std::size_t>(std::distance(groups.begin(), groups.find(r.*group)));
-      (number % folds == fold ? left : kept).push_back(&r);
+      const auto group_number = static_cast<std::size_t>(std::distance(groups.begin(), groups.find(r.*group)));
+      (group_number % folds == fold ? left : kept).push_back(&r);
     }
     const Terms terms = terms_of(fit(priors, kept));
     for (const Row* r : left) log_errors.emplace_back(r, std::log(r->step.seconds(terms) / r->measured));
@@ -68,10 +70,10 @@ std::vector<std::pair<const Row*, double>> left_out(const std::array<Prior, term
   return log_errors;
 }
 
-std::vector<double> sizes_of(std::span<const std::pair<const Row*, double>> log_errors) {
-  std::vector<double> sizes;
-  for (const auto& [row, log] : log_errors) sizes.push_back(std::abs(log));
-  return sizes;
+std::vector<double> absolute_values(std::span<const std::pair<const Row*, double>> log_errors) {
+  std::vector<double> values;
+  for (const auto& [row, log] : log_errors) values.push_back(std::abs(log));
+  return values;
 }
 
 double mean_of_all(std::span<const double> values) {
@@ -87,11 +89,11 @@ std::string_view largest(const StepParts& p) {
   return std::ranges::max_element(parts)->second;
 }
 
-/// The step of a network whose layers are known, without any measured step of it. Fills in all of `p` but its times.
-/// why_not_scaled: the reason to give where there are no layers.
+/// Predicts the step of a network from its layer table, without any measured step of the network. Fills in all of `p`
+/// but the step's time and interval. why_not_scaled: the reason to return if there is no table.
 ScaledStep step_of_layers(const MeasuredStep& s, const core::Machine& m, Prediction& p,
                           const std::string& why_not_scaled) {
-  // A table is of one length of sequence.
+  // A layer table is for one sequence length, so it is not used for rows that state a length.
   const auto table = s.sequence > 0 || s.global_batch == 0 ? std::nullopt : find_layer_table(s.model);
   if (!table) return {.seconds = {}, .reason = why_not_scaled};
   if (!(m.device->peak(s.precision) > 0)) return {.seconds = {}, .reason = "the data sheet lacks this precision"};
@@ -125,19 +127,19 @@ void set_interval(Prediction& p, double spread, double times_ranks) {
   p.high = p.seconds * std::exp(width);
 }
 
-double spread_of(std::vector<double> away) {
+double spread_of(std::vector<double> absolute_log_errors) {
   // Given the errors of n rows that were left out, that of the next row is at most the k-th smallest with probability
   // k / (n + 1).
   constexpr double ninety = 0.9;
-  const double n = static_cast<double>(away.size());
+  const double n = static_cast<double>(absolute_log_errors.size());
   const double share = n > 1 ? std::min(1.0, (ninety * (n + 1) - 1) / (n - 1)) : 1;
-  return std::max(least_spread, percentile(std::move(away), share));
+  return std::max(least_spread, percentile(std::move(absolute_log_errors), share));
 }
 
-double spread_with(double spread, const Correction& m, double times_ranks) {
+double spread_with(double spread, const Correction& correction, double times_ranks) {
   constexpr double ninety_of_95 = 1.645 / 1.960;
-  const double noise = std::hypot(m.noise, noise_between_launches);
-  return std::hypot(spread, times_ranks > 1 ? std::log(m.factor) : 0, std::sqrt(2.0) * ninety_of_95 * noise);
+  const double noise = std::hypot(correction.noise, noise_between_launches);
+  return std::hypot(spread, times_ranks > 1 ? std::log(correction.factor) : 0, std::sqrt(2.0) * ninety_of_95 * noise);
 }
 
 std::string group_of(const MeasuredStep& s) {
@@ -167,17 +169,17 @@ const core::Machine& Calibration::machine(const MeasuredStep& s) const {
   const Terms terms = terms_of(fit(priors, row_pointers));
   for (std::size_t i = 0; i < term_count; ++i) fitted.terms.emplace(name(static_cast<Term>(i)), terms.values.at(i));
   fitted.rows = rows.size();
-  // The residuals of what was fitted are too small: rows are predicted from those of other groups, and from those of
-  // other networks where there are several.
+  // A fit's own residuals are too small, so each row is predicted from rows of other groups, and where there are
+  // several networks, also from rows of other networks.
   constexpr std::size_t several = 3;
-  const auto by_group = left_out(priors, rows, &Row::group);
+  const auto by_group = left_out_errors(priors, rows, &Row::group);
   for (const auto& [row, log] : by_group) fitted.residuals[row->id] = log;
-  fitted.spread = spread_of(sizes_of(by_group));
+  fitted.spread = spread_of(absolute_values(by_group));
   std::set<std::string> networks;
   for (const Row& r : rows) networks.insert(r.network);
   if (networks.size() >= several)
-    fitted.spread = std::max(fitted.spread, spread_of(sizes_of(left_out(priors, rows, &Row::network))));
-  // A single group cannot be left out of anything: its fit has the priors' terms for all but a few.
+    fitted.spread = std::max(fitted.spread, spread_of(absolute_values(left_out_errors(priors, rows, &Row::network))));
+  // A single row gives a single error, which says little about the spread.
   if (by_group.size() < 2) fitted.spread = std::max(fitted.spread, spread_of_one_row);
   m.name = s.system;
   m.fit = std::move(fitted);
@@ -186,11 +188,11 @@ const core::Machine& Calibration::machine(const MeasuredStep& s) const {
 
 PredictionOrReason Calibration::predict(const MeasuredStep& s) const {
   if (s.gpus == 0) return {{}, "the number of GPUs is not stated"};
-  auto [own, reason] = machine_of(s);
-  if (!own) return {{}, reason};
+  auto [own_machine, reason] = machine_of(s);
+  if (!own_machine) return {{}, reason};
   if (s.expert > 1) return {{}, std::string(experts)};
-  if (s.sequence > 0 && TransformerStep::refusal(s).empty()) own->fit = machine(s).fit;
-  return predict(s, *own);
+  if (s.sequence > 0 && TransformerStep::refusal(s).empty()) own_machine->fit = machine(s).fit;
+  return predict(s, *own_machine);
 }
 
 PredictionOrReason Calibration::predict(const MeasuredStep& s, const core::Machine& m) const {
@@ -233,39 +235,42 @@ PredictionOrReason Calibration::predict(const MeasuredStep& s, const core::Machi
 
 namespace {
 
-/// The covariance of what the terms miss of two rows of one network. Another mesh or micro-batch shares less of it the
-/// further it is away: by these factors for each doubling; another tensor degree shares only what the network misses.
+/// The covariance of the terms' errors in two rows of one network. Each doubling of pipeline degree or micro-batch
+/// between the rows multiplies the part of the mesh by a factor below 1. Rows with another tensor degree or
+/// recomputation share only the part of the network.
 double covariance(const MeasuredStep& a, const MeasuredStep& b) {
-  constexpr double of_network = 0.15 * 0.15, of_mesh = 0.2 * 0.2, a_pipeline = 0.9, a_micro_batch = 0.4;
+  constexpr double of_network = 0.15 * 0.15, of_mesh = 0.2 * 0.2, per_pipeline_doubling = 0.9,
+                   per_micro_batch_doubling = 0.4;
   if (a.tensor != b.tensor || a.recompute != b.recompute) return of_network;
   const auto doublings = [](std::size_t x, std::size_t y) {
-    const auto one = static_cast<double>(std::max<std::size_t>(x, 1));
-    return std::abs(std::log2(one / static_cast<double>(std::max<std::size_t>(y, 1))));
+    const auto first = static_cast<double>(std::max<std::size_t>(x, 1));
+    return std::abs(std::log2(first / static_cast<double>(std::max<std::size_t>(y, 1))));
   };
-  return of_network + of_mesh * std::pow(a_pipeline, doublings(a.pipeline, b.pipeline)) *
-                          std::pow(a_micro_batch, doublings(a.micro_batch, b.micro_batch));
+  return of_network + of_mesh * std::pow(per_pipeline_doubling, doublings(a.pipeline, b.pipeline)) *
+                          std::pow(per_micro_batch_doubling, doublings(a.micro_batch, b.micro_batch));
 }
 
 }  // namespace
 
 double Calibration::log_error(const MeasuredStep& s, const Terms& terms, const core::Machine& m) const {
-  std::vector<const MeasuredStep*> like;
+  std::vector<const MeasuredStep*> like_rows;
   std::vector<double> weights;  // at first the log errors of these rows
   for (const MeasuredStep& r : rows_) {
     if (r.system != s.system || r.strategy != s.strategy || r.model != s.model || r.hidden != s.hidden ||
         r.sequence != s.sequence || r.layers != s.layers || r.precision != s.precision ||
         !TransformerStep::refusal(r).empty())
       continue;
-    like.push_back(&r);
+    like_rows.push_back(&r);
     weights.push_back(std::log(TransformerStep(r, m).seconds(terms) / r.step_s));
   }
   constexpr double noise = 0.04 * 0.04;
-  SymmetricMatrix between(like.size());
-  for (std::size_t i = 0; i < like.size(); ++i)
-    for (std::size_t j = 0; j <= i; ++j) between.at(i, j) = covariance(*like[i], *like[j]) + (i == j ? noise : 0);
-  if (!solve(std::move(between), weights)) return 0;
+  SymmetricMatrix covariances(like_rows.size());
+  for (std::size_t i = 0; i < like_rows.size(); ++i)
+    for (std::size_t j = 0; j <= i; ++j)
+      covariances.at(i, j) = covariance(*like_rows[i], *like_rows[j]) + (i == j ? noise : 0);
+  if (!solve(std::move(covariances), weights)) return 0;
   double log_error = 0;
-  for (std::size_t i = 0; i < like.size(); ++i) log_error += weights[i] * covariance(s, *like[i]);
+  for (std::size_t i = 0; i < like_rows.size(); ++i) log_error += weights[i] * covariance(s, *like_rows[i]);
   return log_error;
 }
 
@@ -285,15 +290,15 @@ std::optional<double> Calibration::linear(const MeasuredStep& s) const {
   const auto batch_a_gpu = [](const MeasuredStep& r) {
     return static_cast<double>(r.global_batch) / static_cast<double>(r.gpus);
   };
-  const MeasuredStep* smallest = nullptr;
+  const MeasuredStep* fewest = nullptr;
   for (const MeasuredStep& r : rows_) {
     const bool same = r.system == s.system && r.model == s.model && r.hidden == s.hidden && r.layers == s.layers &&
                       r.sequence == s.sequence && r.precision == s.precision && r.micro_batch == s.micro_batch &&
                       r.quantile == s.quantile && r.strategy == s.strategy && r.data == s.data;
-    if (same && (!smallest || r.gpus < smallest->gpus)) smallest = &r;
+    if (same && (!fewest || r.gpus < fewest->gpus)) fewest = &r;
   }
-  if (!smallest) return std::nullopt;
-  return smallest->step_s * batch_a_gpu(s) / batch_a_gpu(*smallest);
+  if (!fewest) return std::nullopt;
+  return fewest->step_s * batch_a_gpu(s) / batch_a_gpu(*fewest);
 }
 
 namespace {
@@ -306,17 +311,17 @@ class Scorer {
     if (!row.prediction || !row.reason.empty()) {
       ++reasons_[row.reason];
       constexpr double all_wrong = 100;
-      if (row.reason != experts) with_unpredicted_.push_back(all_wrong);
+      if (row.reason != experts) errors_of_all_.push_back(all_wrong);
       return;
     }
     const Prediction& p = *row.prediction;
     const double error = error_of(p.seconds, row.measured_s);
     errors_.push_back(error);
-    with_unpredicted_.push_back(error);
-    signs_.push_back(100 * (p.seconds - row.measured_s) / row.measured_s);
-    widths_.push_back(100 * (p.high - p.low) / 2 / p.seconds);
+    errors_of_all_.push_back(error);
+    signed_errors_.push_back(100 * (p.seconds - row.measured_s) / row.measured_s);
+    half_widths_.push_back(100 * (p.high - p.low) / 2 / p.seconds);
     covered_ += row.measured_s >= p.low && row.measured_s <= p.high ? 1 : 0;
-    outliers_.push_back({row.id, p.largest_part, signs_.back() / 100});
+    outliers_.push_back({row.id, p.largest_part, signed_errors_.back() / 100});
     if (row.constant_flops_s) flops_errors_.push_back(error_of(*row.constant_flops_s, row.measured_s));
     if (!row.linear_s) return;
     linear_errors_.push_back(error_of(*row.linear_s, row.measured_s));
@@ -326,9 +331,9 @@ class Scorer {
   Score result(const std::string& file) {
     Score out{.file = file, .rows = rows_, .unpredicted = rows_ - errors_.size(), .reasons = reasons_};
     out.mape = mean_of(errors_);
-    out.mape_all = mean_of(with_unpredicted_);
-    out.bias = mean_of(signs_);
-    out.half_width = mean_of(widths_);
+    out.mape_all = mean_of(errors_of_all_);
+    out.bias = mean_of(signed_errors_);
+    out.half_width = mean_of(half_widths_);
     out.constant_flops_mape = mean_of(flops_errors_);
     out.linear_mape = mean_of(linear_errors_);
     out.linear_rows = linear_errors_.size();
@@ -352,7 +357,7 @@ class Scorer {
 
   std::size_t rows_ = 0;
   double covered_ = 0;
-  std::vector<double> errors_, with_unpredicted_, signs_, widths_, flops_errors_, linear_errors_,
+  std::vector<double> errors_, errors_of_all_, signed_errors_, half_widths_, flops_errors_, linear_errors_,
       beside_linear_;  // in percent
   std::map<std::string, std::size_t> reasons_;
   std::vector<Score::Outlier> outliers_;

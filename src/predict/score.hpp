@@ -36,23 +36,25 @@ inline constexpr double least_spread = 0.05;
 /// a difference of logarithms, on as many ranks as the calibration had. times_ranks: the prediction's ranks ÷ the
 /// calibration's; values below 1 count as 1.
 void set_interval(Prediction&, double spread, double times_ranks);
-/// The spread within which |log(predicted ÷ measured)| of a further row lies with 90 % probability. away:
-/// |log(predicted ÷ measured)| of rows, each predicted by a fit that had left it out. Source: Vovk, Gammerman, Shafer,
-/// Algorithmic Learning in a Random World, 2005 (conformal prediction).
-double spread_of(std::vector<double> away);
-/// The noise that is assumed of a measurement without an interval, as fits of collectives assume it too.
+/// The spread within which |log(predicted ÷ measured)| of a further row lies with 90 % probability.
+/// absolute_log_errors: |log(predicted ÷ measured)| of rows, each predicted by a fit that had left it out. Source:
+/// Vovk, Gammerman, Shafer, Algorithmic Learning in a Random World, 2005 (conformal prediction).
+double spread_of(std::vector<double> absolute_log_errors);
+/// The noise (half the width of a 95 % interval, divided by the time) that is assumed of a measurement without an
+/// interval.
 inline constexpr double noise_without_interval = 0.1;
-/// The noise that is assumed between launches of the same work, of which one launch's own interval says nothing: half
-/// the width of a 95 % interval, divided by the time. results/predict.md has two launches that differ by 12 to 21 %.
+/// The noise that is assumed between launches of the same work; the interval of one launch says nothing of it.
+/// results/predict.md has two launches that differ by 12 to 21 %.
 inline constexpr double noise_between_launches = 0.1;
-/// What measurements of the same computation or collective correct in a model. All of these measurements are averaged;
-/// those with a similar number of ranks (and for collectives a similar number of bytes) have the largest weight.
+/// The correction of a model by measurements of the same computation or collective. All of these measurements are
+/// averaged; those with a similar number of ranks (and for collectives a similar number of bytes) have the largest
+/// weight.
 struct Correction {
   double factor = 1;  ///< measured ÷ modelled; predictions are multiplied by it
   double noise = 0;   ///< half the width of the 95 % interval of those measurements, divided by the measured times
 };
-/// The spread of a prediction that is multiplied by `Correction::factor`. spread: without this correction. On more
-/// ranks than were measured (times_ranks above 1), |log(factor)| is added too: there, the error that the factor
+/// The spread of a prediction that is multiplied by `Correction::factor`. spread: that of the prediction before. On
+/// more ranks than were measured (times_ranks above 1), |log(factor)| is added too: there, the error that the factor
 /// corrects may be anything from zero to twice as large. The noise, and that between launches, are added twice: once
 /// for the measurements behind the prediction, and once for the measurement that the prediction is compared with. All
 /// these are added in quadrature.
@@ -60,7 +62,7 @@ double spread_with(double spread, const Correction&, double times_ranks);
 
 struct PredictionOrReason {
   std::optional<Prediction> prediction = {};
-  std::string reason = {};  ///< why there is none
+  std::string reason = {};  ///< why there is no prediction
 };
 
 /// The result of calibration for the systems of its rows: the fitted terms, and how far predictions were from rows that
@@ -107,8 +109,8 @@ struct Score {
   std::optional<double> half_width = {};  ///< mean of half the interval's width ÷ predicted
   std::optional<double> constant_flops_mape = {}, linear_mape = {};  ///< `mape` of the naive predictions
   std::size_t linear_rows = 0;                                       ///< number of rows that linear scaling predicts
-  std::optional<double> beside_linear = {};                          ///< `mape` over these rows
-  std::map<std::string, std::size_t> reasons = {};                   ///< number of unpredicted rows, by reason
+  std::optional<double> beside_linear = {};         ///< `mape` over the rows that linear scaling predicts
+  std::map<std::string, std::size_t> reasons = {};  ///< number of unpredicted rows, by reason
   struct Outlier {
     std::string id, part;  ///< part: the largest part of the predicted step
     double error;          ///< (predicted − measured) ÷ measured
@@ -120,7 +122,7 @@ struct JudgedRow {
   std::string id;
   double measured_s = 0;
   std::optional<Prediction> prediction = {};
-  std::string reason = {};  ///< why it cannot be predicted; empty: it can
+  std::string reason = {};  ///< why the row is not predicted; empty: it is
   std::optional<double> constant_flops_s = {}, linear_s = {};
 };
 Score score_of(std::span<const JudgedRow>, const std::string& file);

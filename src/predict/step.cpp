@@ -15,7 +15,8 @@ namespace {
 
 bool mentions(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
-/// Flash attention needs a GPU of 2020 or later, and software that came after it.
+/// True if the row's attention is fused (flash attention). Unless the row says so, this needs a GPU of 2020 or later,
+/// and software that is newer than flash attention.
 bool is_fused(const MeasuredStep& s) {
   if (!s.attention.empty()) return s.attention == "flash";
   return !mentions(s.strategy + s.note, "Megatron-DeepSpeed") && !plain_name(s.gpu).starts_with("v100") &&
@@ -29,7 +30,7 @@ double wide_peak(const core::Machine& m, const MeasuredStep& s) {
   return m.device->peak(mentions(s.precision, "tf32") ? "tf32" : mentions(s.precision, "fp32") ? "fp32" : "bf16");
 }
 
-double within_of(const core::Machine& m) { return m.within_node.bandwidth.back().bytes_per_s; }
+double within_rate_of(const core::Machine& m) { return m.within_node.bandwidth.back().bytes_per_s; }
 
 constexpr std::array shapes{
     NetworkShape{"llama3-8b", 32, 4096, 32, 128256, 14336, 8},
@@ -100,7 +101,7 @@ std::array<Prior, term_count> priors_of(const core::Machine& m, const MeasuredSt
           {.middle = is_fused(s) ? 3e-4 : 8e-4, .width = 0.8},
           {.middle = 1.4, .width = 0.4},
           {.middle = 0.5, .width = 0.4},
-          {.middle = 0.7 * within_of(m), .width = 0.4},
+          {.middle = 0.7 * within_rate_of(m), .width = 0.4},
           {.middle = 0.8 * m.node_port.bytes_per_s, .width = 0.7},
           {.middle = 1e-5, .width = 0.8},
           {.middle = 0.15, .width = 0.8},
@@ -136,7 +137,7 @@ TransformerStep::TransformerStep(const MeasuredStep& row, const core::Machine& m
 
 TransformerStep::TransformerStep(const MeasuredStep& s, const core::Machine& m, Completed)
     : peak_(wide_peak(m, s)),
-      memory_(m.device->memory_bytes_per_s),
+      memory_rate_(m.device->memory_bytes_per_s),
       gpus_per_node_(m.ranks_per_node),
       multiprocessors_(m.device->multiprocessors),
       tiles_(m.device->tiles),
@@ -189,8 +190,8 @@ double TransformerStep::narrow_gain(const Terms& t) const {
   return (fp8_ || fp4_ ? t[Term::fp8_gain] : 1) * (fp4_ ? of_four_bits : 1);
 }
 
-/// Tiles of 256 x 128 down to 128 x 64 fill the multiprocessors in waves; the last wave may be mostly empty. Short k
-/// does not fill the pipeline of a tile.
+/// The time of a product [s]. Tiles fill the multiprocessors in waves, of which the last may be mostly empty; the size
+/// of tile that fills them best is taken. Short k does not fill the pipeline of a tile.
 double TransformerStep::product(const Terms& t, double m, double n, double k) const {
   double filled = 1;
   if (multiprocessors_ > 0) {
@@ -204,14 +205,15 @@ double TransformerStep::product(const Terms& t, double m, double n, double k) co
   constexpr double half_k = 128;
   const double rate = t[Term::product_share] * peak_ * narrow_gain(t) * filled;
   const double bytes = element_bytes_ * (m * k + k * n + m * n);
-  return std::max(2 * m * n * k / rate * (1 + half_k / k), bytes / (0.8 * memory_));
+  return std::max(2 * m * n * k / rate * (1 + half_k / k), bytes / (0.8 * memory_rate_));
 }
 
 double TransformerStep::all_reduce(const Terms& t, double bytes, double members, double within_node,
                                    double groups_of_node, const std::string& algorithm) const {
   if (members <= 1) return 0;
   const bool crosses = within_node < members;
-  // The rate is that of a whole node's group; rates of smaller ones are known in proportion to the largest's.
+  // The fitted rate is that of a group of all ranks of a node. The rates of smaller groups are in proportion to those
+  // that the link states by size of the group.
   double rate = t[Term::within_rate];
   if (!link_.groups.empty())
     rate *= link_.group_bytes_per_s(static_cast<std::uint32_t>(within_node)) / link_.groups.back().bytes_per_s;
@@ -224,7 +226,7 @@ double TransformerStep::all_reduce(const Terms& t, double bytes, double members,
                                .latency_s = t[Term::latency],
                                .within_bytes_per_s = rate,
                                .between_bytes_per_s = between,
-                               .reduce_bytes_per_s = 0.8 * memory_ / 3});
+                               .reduce_bytes_per_s = 0.8 * memory_rate_ / 3});
   if (crosses) rate = std::min(rate, between);
   const double hops = crosses ? 2 * (within_node - 1) + 2 * std::log2(members / within_node) : 2 * (members - 1);
   return hops * t[Term::latency] + 2 * (members - 1) / members * bytes / rate;
@@ -232,7 +234,7 @@ double TransformerStep::all_reduce(const Terms& t, double bytes, double members,
 
 TransformerStep::Layer TransformerStep::layer(const Terms& t) const {
   const double b = micro_batch_, s = sequence_ / context_, h = hidden_, d = h / heads_, tp = tensor_;
-  const double tokens = b * s, memory = 0.8 * memory_;
+  const double tokens = b * s, memory_rate = 0.8 * memory_rate_;
   const double products = product(t, tokens, (h + 2 * kv_heads_ * d) / tp, h) + product(t, tokens, h, h / tp) +
                           product(t, tokens, (gated_ ? 2 : 1) * ffn_ / tp, h) + product(t, tokens, h, ffn_ / tp);
   const double attention_flops = 4 * b * (heads_ / tp) * s * sequence_ * d;
@@ -242,26 +244,27 @@ TransformerStep::Layer TransformerStep::layer(const Terms& t) const {
       t[Term::product_share] * peak_ * t[Term::attention_share] / (flash_ ? 1 + half_sequence / sequence_ : 1);
   const double attention =
       flash_ ? attention_flops / 2 / attention_rate : attention_flops / (t[Term::product_share] * peak_) * 1.5;
-  // Scores are written, masked, and read again where nothing is fused.
-  const double softmax = flash_ ? 0 : 5 * element_bytes_ * b * (heads_ / tp) * s * sequence_ / memory;
+  // Without flash attention, scores are written, masked, and read again.
+  const double softmax = flash_ ? 0 : 5 * element_bytes_ * b * (heads_ / tp) * s * sequence_ / memory_rate;
   constexpr double passes = 10;  // over activations of a layer: norms, residuals, dropout, the nonlinearity
   const double loops =
       t[Term::traffic] * element_bytes_ * tokens *
-      (0.6 * passes * h / (sequence_parallel_ ? tp : 1) + 0.4 * passes * (gated_ ? 2 : 1) * ffn_ / (4 * tp)) / memory;
+      (0.6 * passes * h / (sequence_parallel_ ? tp : 1) + 0.4 * passes * (gated_ ? 2 : 1) * ffn_ / (4 * tp)) /
+      memory_rate;
   const double launch = t[Term::launch] * (tp > 1 ? t[Term::tensor_launch] : 1);
   const double forward = products + attention + softmax + loops;
   // Low-rank adapters get gradients of activations, and next to none of weights.
   const double backward = (has_adapters_ ? 1 : 2) * products + (flash_ ? 2.5 : 2) * attention + 2 * softmax + 2 * loops;
-  const auto floored = [](double x, double o) { return std::pow(std::pow(x, 4) + std::pow(o, 4), 0.25); };
-  return {floored(forward, launch), floored(backward, 2 * launch),
+  const auto smooth_max = [](double x, double y) { return std::pow(std::pow(x, 4) + std::pow(y, 4), 0.25); };
+  return {smooth_max(forward, launch), smooth_max(backward, 2 * launch),
           2 * all_reduce(t, element_bytes_ * tokens * h, tp, std::min(tp, gpus_per_node_), 1)};
 }
 
-/// The last stage's products and loss, and the first one's embedding, of one micro-batch.
+/// The time of the last stage's logits and loss, and of the first stage's embedding, for one micro-batch [s].
 double TransformerStep::head(const Terms& t) const {
-  const double tokens = micro_batch_ * sequence_ / context_, memory = 0.8 * memory_;
-  return 3 * product(t, tokens, vocabulary_ / tensor_, hidden_) + 16 * tokens * vocabulary_ / tensor_ / memory +
-         16 * tokens * hidden_ / memory;
+  const double tokens = micro_batch_ * sequence_ / context_, memory_rate = 0.8 * memory_rate_;
+  return 3 * product(t, tokens, vocabulary_ / tensor_, hidden_) + 16 * tokens * vocabulary_ / tensor_ / memory_rate +
+         16 * tokens * hidden_ / memory_rate;
 }
 
 TransformerStep::DataAxis TransformerStep::data_axis() const {
@@ -281,7 +284,7 @@ StepParts TransformerStep::parts(const Terms& t) const {
   StepParts p;
   const Layer layer_times = layer(t);
   const double recomputed = recomputes_ ? layer_times.forward : selective_ ? 0.1 * layer_times.forward : 0;
-  const double ends = head(t);
+  const double ends_s = head(t);
   const double node = gpus_per_node_;
   const double local_parameters = layers_ / pipeline_ * layer_parameters() / tensor_ + end_parameters() / tensor_;
   const auto [members, within, groups] = data_axis();
@@ -296,7 +299,7 @@ StepParts TransformerStep::parts(const Terms& t) const {
     };
     const auto [forward, forward_exposed] = overlapped(layer_times.forward, gather);
     const auto [backward, backward_exposed] = overlapped(layer_times.backward + recomputed, gather + scatter);
-    p.compute = micro_batches_ * (layers_ * (forward + backward) + ends);
+    p.compute = micro_batches_ * (layers_ * (forward + backward) + ends_s);
     p.data_exchange = micro_batches_ * layers_ * (forward_exposed + backward_exposed) +
                       micro_batches_ * (end_parameters() / layer_parameters()) * (2 * gather + scatter);
     p.tensor_exchange = micro_batches_ * layers_ * 2 * layer_times.exchange;
@@ -304,17 +307,18 @@ StepParts TransformerStep::parts(const Terms& t) const {
     const double layer_s = layer_times.forward + layer_times.backward + recomputed;
     const double exchange_s = layer_times.exchange * (recomputes_ ? 3 : 2);
     std::vector<double> stages(static_cast<std::size_t>(pipeline_), layers_ / pipeline_ * (layer_s + exchange_s));
-    stages.back() += ends;
+    stages.back() += ends_s;
     const double longest = *std::ranges::max_element(stages);
     const double sum = std::accumulate(stages.begin(), stages.end(), 0.0);
     const double message = element_bytes_ * micro_batch_ * sequence_ / context_ * hidden_;
     const bool crosses = pipeline_ * tensor_ > node;
-    const double hop = t[Term::latency] + message / (crosses ? t[Term::between_rate] / tensor_ : t[Term::within_rate]);
+    const double hop_s =
+        t[Term::latency] + message / (crosses ? t[Term::between_rate] / tensor_ : t[Term::within_rate]);
     p.compute = micro_batches_ * (longest - layers_ / pipeline_ * exchange_s);
     p.tensor_exchange = micro_batches_ * layers_ / pipeline_ * exchange_s;
-    p.pipeline_wait = pipeline_ > 1 ? (sum - longest + 2 * (pipeline_ - 1) * hop) / virtual_stages_ : 0;
+    p.pipeline_wait = pipeline_ > 1 ? (sum - longest + 2 * (pipeline_ - 1) * hop_s) / virtual_stages_ : 0;
     // Encoding and decoding stand at the end of a step, where nothing hides them.
-    const double coding_s = members > 1 ? coding_passes_ * sizeof(float) * local_parameters / (0.8 * memory_) : 0;
+    const double coding_s = members > 1 ? coding_passes_ * sizeof(float) * local_parameters / (0.8 * memory_rate_) : 0;
     const double window_s = overlaps_ ? layers_ / pipeline_ * (layer_times.backward + recomputed) : 0;
     const DataExchange exchange =
         data_exchange(exchange_, reduced_bytes_ * local_parameters, window_s,
@@ -324,10 +328,10 @@ StepParts TransformerStep::parts(const Terms& t) const {
   // Adam in mixed precision reads and writes weights, their fp32 copies, two moments and the gradient.
   constexpr double update_bytes = 30;
   const double shards = zero_ >= 1 ? members : 1;
-  p.update = t[Term::optimizer] * update_bytes * local_parameters / shards / (0.8 * memory_);
+  p.update = t[Term::optimizer] * update_bytes * local_parameters / shards / (0.8 * memory_rate_);
   if (zero_ == 3)
     p.update = t[Term::optimizer] * update_bytes * (layers_ * layer_parameters() + end_parameters()) / shards /
-               (0.8 * memory_);
+               (0.8 * memory_rate_);
   p.fixed = t[Term::fixed];
   return p;
 }
@@ -348,18 +352,18 @@ MemoryParts TransformerStep::memory() const {
   m.gradients = 2 * wide * trained / (zero_ >= 2 ? members : 1);
   m.optimizer = (element_bytes_ > 2 ? 8 : 12) * trained / (zero_ >= 1 ? members : 1);
 
-  const double tokens = sequence_ / context_ * micro_batch_, t = tensor_, share = kv_heads_ / heads_;
-  const double whole = 10 * hidden_;  // norms, inputs of both halves, dropout's masks
-  const double split = (4 + 4 * share) * hidden_ + (gated_ ? 6 : 4) * ffn_;
+  const double tokens = sequence_ / context_ * micro_batch_, t = tensor_, kv_share = kv_heads_ / heads_;
+  const double unsplit = 10 * hidden_;  // norms, halves' inputs, dropout's masks; split by sequence parallelism
+  const double split = (4 + 4 * kv_share) * hidden_ + (gated_ ? 6 : 4) * ffn_;
   const double scores = flash_ || selective_ ? 0 : 5 * heads_ * sequence_;
-  double kept = whole / (sequence_parallel_ ? t : 1) + (split + scores) / t;
+  double kept = unsplit / (sequence_parallel_ ? t : 1) + (split + scores) / t;
   if (recomputes_) kept = 2 * hidden_ / (sequence_parallel_ ? t : 1);
   const double of_layer = wide * tokens * kept;
-  const double passes = std::min(micro_batches_, pipeline_);
-  m.activations = of_layer * layers_ / pipeline_ * passes;
+  const double micro_batches_kept = std::min(micro_batches_, pipeline_);
+  m.activations = of_layer * layers_ / pipeline_ * micro_batches_kept;
   if (virtual_stages_ > 1) m.activations *= 1 + (pipeline_ - 1) / (pipeline_ * virtual_stages_);
-  // One layer is whole while it is computed again.
-  if (recomputes_) m.activations += wide * tokens * (whole / (sequence_parallel_ ? t : 1) + (split + scores) / t);
+  // While a layer is recomputed, all of its activations are kept.
+  if (recomputes_) m.activations += wide * tokens * (unsplit / (sequence_parallel_ ? t : 1) + (split + scores) / t);
   // Logits and their gradients in fp32, on the last stage; there only one micro-batch is kept.
   const double logits = 4 * tokens * vocabulary_ / t;
   m.activations =

@@ -105,10 +105,10 @@ class TransformerStep {
   StepParts parts(const Terms&) const;
   double seconds(const Terms& t) const { return parts(t).step(); }
   MemoryParts memory() const;
-  double flops() const;  ///< FLOP of products and attention in a step, of all GPUs, without recomputation
-  double parameters() const {
-    return layers_ * layer_parameters() + end_parameters();
-  }  ///< parameters of the whole network
+  /// FLOP of products and attention in a step, of all GPUs, without recomputation.
+  double flops() const;
+  /// Parameters of the whole network.
+  double parameters() const { return layers_ * layer_parameters() + end_parameters(); }
 
  private:
   struct Completed {};
@@ -117,7 +117,8 @@ class TransformerStep {
     double forward, backward, exchange;  ///< [s]; exchange: that of tensor parallelism in one pass
   };
   struct DataAxis {
-    /// members: ranks of the data axis; within: those on one node; groups: data axes that share a node's ports.
+    /// members: ranks that exchange gradients together (data × context); within: those of them on one node; groups:
+    /// such groups of ranks that share a node's ports.
     double members, within, groups;
   };
   DataAxis data_axis() const;
@@ -125,12 +126,14 @@ class TransformerStep {
   double product(const Terms&, double m, double n, double k) const;
   Layer layer(const Terms&) const;
   double head(const Terms&) const;
+  /// The time of an all-reduce of `members` ranks, `within_node` of them on each node [s]. groups_of_node: groups of
+  /// ranks that share a node's ports. algorithm: empty for the default of `ExchangeChoice`.
   double all_reduce(const Terms&, double bytes, double members, double within_node, double groups_of_node,
                     const std::string& algorithm = {}) const;
   double layer_parameters() const;
   double end_parameters() const;
 
-  double peak_, memory_, gpus_per_node_;  ///< the machine's rates, and its number of GPUs on a node
+  double peak_, memory_rate_, gpus_per_node_;  ///< peak of products [FLOP/s], rate of memory [bytes/s]
   std::uint32_t multiprocessors_;
   std::vector<core::Tile> tiles_;
   core::Link link_;  ///< within a node
@@ -138,6 +141,7 @@ class TransformerStep {
        has_adapters_ = false, sequence_parallel_ = false;
   bool overlaps_ = true;
   double layers_, hidden_, heads_, kv_heads_, ffn_, sequence_, vocabulary_;
+  /// micro_batch_: samples; data_, tensor_, pipeline_, context_: degrees of parallelism.
   double micro_batch_, micro_batches_, data_, tensor_, pipeline_, context_, virtual_stages_;
   int zero_;
   double element_bytes_ = 2;  ///< bytes of an element of activations and weights

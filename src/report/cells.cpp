@@ -161,15 +161,15 @@ Labels short_labels(std::span<const Point> points, Factor of) {
   for (const Point& p : points) {
     if (core::is_null(p.factors[of])) continue;
     auto name = core::name_of(text(p.factors[of]));
-    auto& had = by_base[name.base];
-    if (std::ranges::none_of(had, [&](const auto& n) { return n.canonical() == name.canonical(); }))
-      had.push_back(name);
+    auto& known_names = by_base[name.base];
+    if (std::ranges::none_of(known_names, [&](const auto& n) { return n.canonical() == name.canonical(); }))
+      known_names.push_back(name);
   }
   Labels out;
   for (const auto& [base, names] : by_base) {
     for (const auto& name : names) {
       core::ParsedName shorter = name;
-      // A parameter that is the same in all of them is left out.
+      // A parameter that all names of the base share is left out.
       std::erase_if(shorter.parameters, [&](const auto& p) {
         return std::ranges::all_of(names, [&](const auto& n) {
           const auto it = n.parameters.find(p.first);
@@ -216,13 +216,13 @@ std::string values_text(const core::Factors& f, std::span<const Factor> shown) {
 }
 
 analysis::Estimate CodecPair::gain() const {
-  const auto* of_plain = plain->metrics[Metric::time_s].as<core::Summary>();
-  const auto* of_coded = coded->metrics[Metric::time_s].as<core::Summary>();
-  if (!of_plain || !of_coded)
+  const auto* plain_time = plain->metrics[Metric::time_s].as<core::Summary>();
+  const auto* coded_time = coded->metrics[Metric::time_s].as<core::Summary>();
+  if (!plain_time || !coded_time)
     return {.value = plain->metrics.number(Metric::time_s) / coded->metrics.number(Metric::time_s)};
-  return {.value = of_plain->median / of_coded->median,
-          .low = of_plain->ci95_low / of_coded->ci95_high,
-          .high = of_plain->ci95_high / of_coded->ci95_low};
+  return {.value = plain_time->median / coded_time->median,
+          .low = plain_time->ci95_low / coded_time->ci95_high,
+          .high = plain_time->ci95_high / coded_time->ci95_low};
 }
 
 std::vector<CodecPair> codec_pairs(std::span<const Point* const> points) {

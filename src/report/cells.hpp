@@ -22,8 +22,8 @@ namespace gradmeter::report {
 std::string text(const core::Value&);
 /// The number with two decimals below 10, one decimal below 100, and none from 100 on; "-" where it is not finite.
 std::string digits(double);
-/// The 95 % interval of a time: "1.20–1.24"; "-" where there is none. per_second: how many of the shown unit are in a
-/// second.
+/// The 95 % interval of a time: "1.20–1.24"; "-" where there is none. per_second: the number of shown units in a
+/// second, such as 1e3 for ms.
 std::string interval(const core::Value& time, double per_second);
 bool is_true(const core::Value&);
 /// The value as a whole number; 0 where it is not one.
@@ -34,8 +34,8 @@ const core::Value& codec_label(const core::Point&);
 std::string error_text(double);
 /// The text, in quotes where CSV asks for them (RFC 4180).
 std::string csv_quoted(const std::string&);
-/// The text as a cell of CSV. If it begins with = + - or @, so that a spreadsheet would take it for a formula, an
-/// apostrophe is put before it.
+/// The text as a cell of CSV. If it has more than one character and begins with = + - or @, so that a spreadsheet would
+/// take it for a formula, an apostrophe is put before it.
 std::string csv_text(const std::string&);
 /// The value as a cell of CSV; empty for null and for numbers that are not finite.
 std::string csv_cell(const core::Value&);
@@ -57,8 +57,8 @@ inline constexpr std::string_view whole_legend_line = "--legend explains all col
 /// that ran unevenly beside the point, time that the hypervisor took, and waits of the point's ranks for a core. A
 /// second line says how many points are disturbed, and by what. Empty if no point has a steadiness.
 std::string machine_line(std::span<const core::Point* const>);
-/// The lines of a legend that explain the mark "~", and with `has_machine_line` also the text above the table. Keys are
-/// padded to `key_width` columns.
+/// The lines of a legend that explain the mark "~", and with `has_machine_line` also the text of `machine_line`. Keys
+/// are padded to `key_width` columns.
 std::string disturbed_legend(std::size_t key_width, bool has_machine_line);
 /// A row's note, such as "slow: rank 3 on node1; busy: node2". It names the rank whose median time stands out, if there
 /// is one. If the point is on several nodes and its ranks waited for cores, the note also names the host whose cores
@@ -93,7 +93,8 @@ struct CodecPair {
 /// Pairs in the order of the points. If several points have no codec, the last of them is used.
 std::vector<CodecPair> codec_pairs(std::span<const core::Point* const>);
 
-/// The points that have one name. `by_name` lists names in the order in which they first appear.
+/// The points that share a name. `by_name` groups points by the name that the function gives them; names come in the
+/// order in which they first appear.
 struct NamedPoints {
   std::string name;
   std::vector<const core::Point*> points;
@@ -134,8 +135,9 @@ class CsvColumns {
   /// Adds columns for keys of core::statistics. The name of a time's metric ends in "_s", and the statistic is put
   /// before that: "time_median_s".
   CsvColumns& statistics(core::Metric time, std::initializer_list<std::string_view> keys);
-  /// `samples` adds the number of samples of the time, `stop` the reason why sampling ended.
+  /// Adds a column `name` with the number of samples of the time.
   CsvColumns& samples(core::Metric time, const std::string& name);
+  /// Adds a column "stop" with the reason why sampling ended.
   CsvColumns& stop(core::Metric time);
 
   /// Each function returns a line with its line end.

@@ -35,13 +35,13 @@ core::Factors common_factors(const Comparison& c, const std::vector<Factor>& var
 
 std::string plural(std::size_t n, std::string_view what) { return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s"); }
 
-/// The figures whose quotient is the ratio.
+/// The geometric mean of a side; NaN without launches. The ratio is the quotient of two of these.
 double mean_of(const std::vector<double>& launches) {
   return launches.empty() ? NAN : analysis::geometric_mean(launches);
 }
 
-/// The unit in which numbers are shown: times in one in which their middle has digits, rates in 10⁹, shares as they
-/// are.
+/// The unit in which numbers are shown: s, ms or µs for times, by their median; 10⁹ for rates of bytes and FLOP; else
+/// the unit of the metric.
 struct Scale {
   double factor;
   std::string unit;
@@ -70,7 +70,7 @@ core::Column column(std::string header, std::string unit = {}, core::Align align
                     unsigned expendable = 0) {
   return {std::move(header), std::move(unit), align, expendable};
 }
-core::Column word(std::string header) { return column(std::move(header), {}, core::Align::left); }
+core::Column text_column(std::string header) { return column(std::move(header), {}, core::Align::left); }
 
 }  // namespace
 
@@ -91,12 +91,13 @@ analysis::Finding comparison_verdict(const Comparison& c) {
   const Scale scale = scale_of(c);
   const auto varying = varying_factors(c);
   const std::string& experiment = c.points.front().sample.experiment;
-  const bool is_one = std::ranges::all_of(c.points, [&](const auto& p) { return p.sample.experiment == experiment; });
+  const bool is_one_experiment =
+      std::ranges::all_of(c.points, [&](const auto& p) { return p.sample.experiment == experiment; });
   analysis::Finding out{.kind = analysis::FindingKind::compared,
-                        .experiment = is_one ? experiment : "",
+                        .experiment = is_one_experiment ? experiment : "",
                         .factors = common_factors(c, varying),
                         .over = varying};
-  std::vector<std::string> said;
+  std::vector<std::string> phrases;
   for (const auto v : {slower, faster}) {
     const auto most = std::ranges::find_if(c.points, [v](const auto& p) { return p.verdict == v; });
     if (most == c.points.end()) continue;
@@ -104,23 +105,24 @@ analysis::Finding comparison_verdict(const Comparison& c) {
     out.severity = std::max(out.severity, std::abs(1 - most->ratio.value));
     const std::string where =
         out.factors.key() == most->sample.factors.key() ? "" : fmt::format(", most at {}", comparison_label(c, *most));
-    said.push_back(fmt::format("{} at {} of {}{}: {} instead of {}{}, × {:.2f} ({:.2f}–{:.2f}) of the rate",
-                               analysis::name(v), c.count(v), plural(c.points.size(), "point"), where,
-                               digits(mean_of(most->b) * scale.factor), digits(mean_of(most->a) * scale.factor),
-                               scale.unit.empty() ? "" : " " + scale.unit, most->ratio.value, most->ratio.low,
-                               most->ratio.high));
+    phrases.push_back(fmt::format("{} at {} of {}{}: {} instead of {}{}, × {:.2f} ({:.2f}–{:.2f}) of the rate",
+                                  analysis::name(v), c.count(v), plural(c.points.size(), "point"), where,
+                                  digits(mean_of(most->b) * scale.factor), digits(mean_of(most->a) * scale.factor),
+                                  scale.unit.empty() ? "" : " " + scale.unit, most->ratio.value, most->ratio.low,
+                                  most->ratio.high));
   }
   for (const auto v : {slower, faster, same, undecided, missing})
     out.figures[std::string(analysis::name(v))] = {.value = static_cast<double>(c.count(v))};
-  if (!said.empty()) {
-    out.sentence = fmt::format("{} against {} is {}.", c.b_name, c.a_name, fmt::join(said, "; and "));
+  if (!phrases.empty()) {
+    out.sentence = fmt::format("{} against {} is {}.", c.b_name, c.a_name, fmt::join(phrases, "; and "));
     return out;
   }
-  const std::string open = c.count(undecided) + c.count(missing) == 0
-                               ? ""
-                               : fmt::format(", but {} undecided and {} missing", c.count(undecided), c.count(missing));
+  const std::string without_verdict =
+      c.count(undecided) + c.count(missing) == 0
+          ? ""
+          : fmt::format(", but {} undecided and {} missing", c.count(undecided), c.count(missing));
   out.sentence = fmt::format("No difference is shown between {} and {}: {} of {} the same{}.", c.a_name, c.b_name,
-                             c.count(same), plural(c.points.size(), "point"), open);
+                             c.count(same), plural(c.points.size(), "point"), without_verdict);
   return out;
 }
 
@@ -130,9 +132,9 @@ std::string comparison_table(const Comparison& c, std::size_t most, std::size_t 
   Columns<ComparedPoint> columns;
   std::set<std::string> experiments;
   for (const auto& p : c.points) experiments.insert(p.sample.experiment);
-  if (experiments.size() > 1) columns.add(word("experiment"), [](const auto& p) { return p.sample.experiment; });
+  if (experiments.size() > 1) columns.add(text_column("experiment"), [](const auto& p) { return p.sample.experiment; });
   for (const Factor f : varying)
-    columns.add(word(std::string(core::name(f))), [f](const auto& p) { return text(p.sample.factors[f]); });
+    columns.add(text_column(std::string(core::name(f))), [f](const auto& p) { return text(p.sample.factors[f]); });
   const std::string unit = fmt::format("geom. mean{}", scale.unit.empty() ? "" : ", " + scale.unit);
   columns.add(column("first", unit), [scale](const auto& p) { return digits(mean_of(p.a) * scale.factor); });
   columns.add(column("second", unit), [scale](const auto& p) { return digits(mean_of(p.b) * scale.factor); });
@@ -144,7 +146,7 @@ std::string comparison_table(const Comparison& c, std::size_t most, std::size_t 
               [](const auto& p) { return std::isnan(p.q_value) ? "-" : fmt::format("{:.2g}", p.q_value); });
   columns.add(column("launches", {}, core::Align::right, 2),
               [](const auto& p) { return fmt::format("{}+{}", p.a.size(), p.b.size()); });
-  columns.add(word("verdict"), [](const auto& p) {
+  columns.add(text_column("verdict"), [](const auto& p) {
     return fmt::format("{}{}{}", analysis::name(p.verdict), oversubscribed(p.sample) ? "*" : "",
                        core::is_disturbed(p.sample.metrics) ? "~" : "");
   });

@@ -48,12 +48,12 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-std::string machine_text(const core::RunInfo& i) {
-  std::string hosts = i.hosts.empty() ? "" : i.hosts.front();
-  if (i.hosts.size() > 1) hosts += fmt::format(" … {}", i.hosts.back());
-  std::string text = fmt::format("{} rank{} on {} node{} ({}), {} cores a node", i.ranks, i.ranks == 1 ? "" : "s",
-                                 i.nodes, i.nodes == 1 ? "" : "s", hosts, i.cores_per_node);
-  for (const std::string& more : {i.cpu, i.gpus.empty() ? "" : i.gpus.front(), i.mpi})
+std::string machine_text(const core::RunInfo& info) {
+  std::string hosts = info.hosts.empty() ? "" : info.hosts.front();
+  if (info.hosts.size() > 1) hosts += fmt::format(" … {}", info.hosts.back());
+  std::string text = fmt::format("{} rank{} on {} node{} ({}), {} cores a node", info.ranks, info.ranks == 1 ? "" : "s",
+                                 info.nodes, info.nodes == 1 ? "" : "s", hosts, info.cores_per_node);
+  for (const std::string& more : {info.cpu, info.gpus.empty() ? "" : info.gpus.front(), info.mpi})
     if (!more.empty()) text += fmt::format("; {}", more);
   return text;
 }
@@ -195,7 +195,8 @@ std::vector<ScreenLine> watch_screen(const core::ResultFile& file, const Observa
   constexpr std::size_t most_reasons = 4;
   const auto reasons = not_measured(run, most_reasons);
   const std::size_t below = reasons.empty() ? 0 : reasons.size() + 2, used = lines.size() + below;
-  constexpr std::size_t head = 5;  // an empty line, two of column heads, a rule, columns left out
+  // lines besides the rows: an empty one, two of column heads, a rule, a note on left-out columns
+  constexpr std::size_t head = 5;
   if (!run.points.empty() && used + head < height) {
     add("");
     for (const std::string& line : lines_of(recent_table(run, height - used - head, width))) add(line);
@@ -260,16 +261,16 @@ bool has(std::span<const Point> points, Metric m) {
 /// do those that have one value wherever they apply.
 std::vector<Factor> factors_shown(std::span<const Point> points) {
   std::vector<Factor> out;
-  std::set<Factor> vary = {Factor::ranks};
+  std::set<Factor> varying = {Factor::ranks};
   for (std::size_t i = 0; i < core::factor_count; ++i) {
     const auto f = static_cast<Factor>(i);
     std::set<std::string> values;
     for (const Point& p : points) values.insert(text(p.factors[f]));
     if (values.size() > 1 || (f == Factor::ranks && !values.contains("-"))) out.push_back(f);
     const bool follows = f == Factor::ranks_per_node || f == Factor::batch_global;
-    if (values.size() - values.count("-") > 1 && !follows) vary.insert(f);
+    if (values.size() - values.count("-") > 1 && !follows) varying.insert(f);
   }
-  std::ranges::stable_partition(out, [&vary](Factor f) { return vary.contains(f); });
+  std::ranges::stable_partition(out, [&varying](Factor f) { return varying.contains(f); });
   return out;
 }
 
@@ -287,7 +288,7 @@ core::Column factor_column(Factor f, bool is_text, unsigned expendable) {
 std::string recent_table(const core::Run& run, std::size_t most, std::size_t width) {
   const std::span<const Point> points = run.points, last = points.last(std::min(most, points.size()));
   Columns<Point> columns;
-  unsigned expendable = 0;  // the first of them say most
+  unsigned expendable = 0;  // the first factors say most, and may not be left out
   for (const Factor f : factors_shown(points)) {
     const bool is_text = core::factor_table()[static_cast<std::size_t>(f)].kind == core::KeyKind::label;
     columns.add(factor_column(f, is_text, expendable > 4 ? expendable : 0),
@@ -331,7 +332,7 @@ std::string point_line(const Point& p) {
 
 namespace {
 
-/// The factors that people name a point by, in the order in which they say them.
+/// The values by which people name a point, in the order in which they say them.
 std::string short_name(const Point& p) {
   std::vector<std::string> words;
   const auto value = [&](Factor f) { return core::is_null(p.factors[f]) ? "" : core::to_text(p.factors[f]); };
@@ -364,7 +365,7 @@ std::string short_line(const Point& p) {
   double time = p.metrics.number(Metric::time_s);
   if (!std::isfinite(time)) time = p.metrics.number(Metric::encode_s);
   if (std::isfinite(time)) figures = core::to_text(core::Seconds{time});
-  // A share says of what it is, but for the efficiency, which a training's line is about.
+  // A share is followed by what it is a share of; only the efficiency is plain, since a training is judged by it.
   constexpr std::pair<Metric, const char*> shares[] = {
       {Metric::efficiency, ""}, {Metric::roofline, " of the roofline"}, {Metric::accuracy, " accuracy"}};
   for (const auto& [metric, of_what] : shares) {

@@ -33,9 +33,10 @@ struct Progress {
   std::optional<double> left_s;  ///< expected time to the end [s]; empty before the first point, and without a plan
   double quiet_s = 0;            ///< time since the file last grew [s]
 };
-/// Finds how far the run is. The time left assumes that the other points take as long as those that are done. Only a
-/// run on the observer's own host can count as gone, since the lock of another host may not be visible. A run counts as
-/// silent when it has written nothing for five times the mean time of a point so far, and for at least a minute.
+/// Finds how far the last run in the file is. The time left assumes that the other points take as long as those that
+/// are done. Only a run on the observer's own host can count as gone, since the lock of another host may not be
+/// visible. A run counts as silent when it has written nothing for five times the mean time of a point so far, and for
+/// at least a minute.
 Progress progress_of(const core::ResultFile&, const Observation&);
 
 enum class Style : std::uint8_t { plain, heading, good, bad };

@@ -22,7 +22,7 @@ class Event {
  public:
   virtual ~Event() = default;
   virtual bool reached() const = 0;
-  /// Returns when it is reached.
+  /// Returns once the event is reached.
   virtual void wait() const {
     while (!reached()) std::this_thread::yield();
   }

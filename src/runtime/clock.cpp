@@ -13,8 +13,8 @@ namespace gradmeter::runtime {
 namespace {
 
 constexpr int first_trips = 30, later_trips = 10;
-/// Time between synchronisations [s], chosen so that they take some 0.3 % of the time on a thousand nodes.
-constexpr double interval = 0.25;
+/// Least time between synchronisations [s], chosen so that they take some 0.3 % of the time on a thousand nodes.
+constexpr double least_interval = 0.25;
 
 double steady_clock() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -26,12 +26,12 @@ struct Drift {
 };
 Drift drift;
 
-/// The reference clock, and the uncertainty of the rank that answers.
+/// The reference time as the answering rank knows it, and that rank's uncertainty.
 struct Answer {
   double reference = 0, uncertainty = 0;
 };
 
-const double begun = steady_clock();
+const double process_began = steady_clock();
 
 void answer(const Communicator& c, int peer, const DriftModel& model, int trips) {
   for (int i = 0; i < trips; ++i) {
@@ -47,8 +47,9 @@ Synchronisation ask(const Communicator& c, int peer, int trips) {
     const double sent = host_clock();
     c.member().send(peer, {});
     const auto a = c.receive_value<Answer>(peer);
-    const double back = host_clock(), middle = (sent + back) / 2, doubt = (back - sent) / 2 + a.uncertainty;
-    if (doubt < best.uncertainty) best = {.at = middle, .offset = a.reference - middle, .uncertainty = doubt};
+    const double back = host_clock(), middle = (sent + back) / 2, error_bound = (back - sent) / 2 + a.uncertainty;
+    if (error_bound < best.uncertainty)
+      best = {.at = middle, .offset = a.reference - middle, .uncertainty = error_bound};
   }
   return best;
 }
@@ -60,7 +61,7 @@ Communicator ranks_of_a_clock(const Communicator& c, std::optional<int> node) {
 
 }  // namespace
 
-double process_begin() { return begun; }
+double process_begin() { return process_began; }
 
 double host_clock() {
   const double now = steady_clock();
@@ -78,7 +79,7 @@ SharedClock::SharedClock(const Communicator& c, std::optional<int> node)
 
 void SharedClock::resynchronise() {
   if (clocks_ == 1) return;
-  bool due = host_clock() - last_ >= interval;  // rank 0 decides, since the others' clocks differ
+  bool due = host_clock() - last_ >= least_interval;  // rank 0 decides for all, since clocks differ
   if (!leaders_.is_null()) due = leaders_.broadcast_value(due);
   if (peers_.broadcast_value(due)) synchronise(later_trips);
 }
@@ -87,7 +88,8 @@ void SharedClock::synchronise(int trips) {
   Synchronisation mine;
   if (!leaders_.is_null()) {
     const int me = leaders_.rank(), n = leaders_.size();
-    // In each round the ranks below `synchronised` serve as many others.
+    // In each round the first `synchronised` ranks are synchronised, and each answers one of the next `synchronised`
+    // ranks.
     for (int synchronised = 1; synchronised < n; synchronised *= 2) {
       if (me < synchronised && me + synchronised < n) answer(leaders_, me + synchronised, model_, trips);
       if (me >= synchronised && me < 2 * synchronised) {
@@ -122,7 +124,7 @@ std::span<const Cadence> cadences() {
 void Pacer::open(double window_s) {
   clock_.resynchronise();
   if (cadence_ != Cadence::window) return;
-  // The first window opens after this message has reached everybody.
+  // The first window opens a millisecond later, when this message has reached all ranks.
   opens_ = communicator_.broadcast_value(clock_.model().reference(host_clock()) + 1e-3);
   window_ = communicator_.broadcast_value(window_s);
 }
@@ -141,9 +143,10 @@ namespace {
 
 /// The largest correction that a kernel may make to a clock: adjtimex(2), MAXFREQ. Crystals differ by a tenth of it.
 constexpr double greatest_rate = 500e-6;
-/// Rates follow the temperature: old synchronisations say little about now.
-constexpr std::size_t most = 16;
-/// The step of a clock itself [s]: without it a synchronisation could weigh infinitely much.
+/// The number of latest synchronisations to which the line is fitted. Rates follow the temperature, so older ones say
+/// little about the present rate.
+constexpr std::size_t kept_synchronisations = 16;
+/// The resolution of a clock [s]. Without this lower bound the weight of a synchronisation could be infinite.
 constexpr double least_uncertainty = 1e-8;
 
 double weight(const Synchronisation& s) {
@@ -157,13 +160,14 @@ void DriftModel::add(const Synchronisation& s) {
   const bool off_the_line = std::fabs(s.offset - offset(s.at)) > uncertainty(s.at) + s.uncertainty;
   if (!latest_.empty() && off_the_line) latest_.erase(latest_.begin(), latest_.end() - 1);
   latest_.push_back(s);
-  if (latest_.size() > most) latest_.pop_front();
+  if (latest_.size() > kept_synchronisations) latest_.pop_front();
   fit();
 }
 
 void DriftModel::fit() {
   double weights = 0, at = 0, offset = 0, uncertainty = 0;
-  // Uses means of differences: squares of the time since the machine was started would leave no digits.
+  // Computes with differences from the first synchronisation: the squares of times since the machine was started are so
+  // large that no digits would be left for the differences.
   const Synchronisation& first = latest_.front();
   for (const auto& s : latest_) {
     const double w = weight(s);
@@ -175,16 +179,16 @@ void DriftModel::fit() {
   at_ = first.at + at / weights;
   offset_ = first.offset + offset / weights;
   uncertainty_ = uncertainty / weights;
-  // The rate that is expected before anything is known counts as one more observation: 0, plus or minus the greatest.
-  double spread = 1 / (greatest_rate * greatest_rate), common = 0, doubt = 1 / greatest_rate;
+  // The rate that is assumed before any synchronisation counts as one more observation: 0 ± `greatest_rate`.
+  double variance = 1 / (greatest_rate * greatest_rate), covariance = 0, rate_error = 1 / greatest_rate;
   for (const auto& s : latest_) {
-    const double w = weight(s), away = s.at - at_;
-    spread += w * away * away;
-    common += w * away * (s.offset - offset_);
-    doubt += w * std::fabs(away) * s.uncertainty;
+    const double w = weight(s), distance = s.at - at_;
+    variance += w * distance * distance;
+    covariance += w * distance * (s.offset - offset_);
+    rate_error += w * std::fabs(distance) * s.uncertainty;
   }
-  rate_ = common / spread;
-  rate_uncertainty_ = doubt / spread;
+  rate_ = covariance / variance;
+  rate_uncertainty_ = rate_error / variance;
 }
 
 double DriftModel::uncertainty(double at) const { return uncertainty_ + rate_uncertainty_ * std::fabs(at - at_); }

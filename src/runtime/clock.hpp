@@ -11,28 +11,29 @@
 
 namespace gradmeter::runtime {
 
-/// A comparison of two clocks: at time `at` of the own clock, the reference was ahead by `offset`, with an error of at
-/// most `uncertainty` [s].
+/// A comparison of two clocks: at time `at` of this process's clock, the reference clock was ahead by `offset`, with an
+/// error of at most `uncertainty` (all in seconds).
 struct Synchronisation {
   double at = 0, offset = 0, uncertainty = 0;
 };
 
-/// The rate and offset of a reference clock against this process's own, as a straight line through the
-/// synchronisations. Without any synchronisation the own clock is the reference: offset and uncertainty are 0. The line
-/// is a least-squares fit of the latest synchronisations, weighted by their uncertainties. Before a rate has been
-/// fitted, the rates of clocks are assumed to differ by at most 500 ppm. As long as the rate is constant, the
-/// uncertainty is a bound, not a standard deviation: every synchronisation is assumed to be as wrong as it can be.
-/// Source: Hunold & Carpen-Amarie, "Hierarchical clock synchronization in MPI", CLUSTER 2018 (linear clock models).
+/// The offset of a reference clock from this process's clock, as a straight line over time. Without any
+/// synchronisation, offset and uncertainty are 0. The line is a least-squares fit of the latest synchronisations,
+/// weighted by their uncertainties. Before a rate has been fitted, the rates of clocks are assumed to differ by at most
+/// 500 ppm. As long as the rate is constant, the uncertainty is a bound, not a standard deviation: every
+/// synchronisation is assumed to have its largest error. Source: Hunold & Carpen-Amarie, "Hierarchical clock
+/// synchronization in MPI", CLUSTER 2018 (linear clock models).
 class DriftModel {
  public:
-  /// Adds a synchronisation, which must be later than all before. If it cannot be on the line, because the rate has
-  /// changed, a new line starts at the previous synchronisation.
+  /// Adds a synchronisation, which must be later than all before. If it is further off the line than the uncertainties
+  /// allow, the rate has changed, and a new line starts at the previous synchronisation.
   void add(const Synchronisation&);
 
   double offset(double at) const { return offset_ + rate_ * (at - at_); }
-  /// The uncertainty [s]. It grows with the time since the synchronisations, because the rate has an error too.
+  /// The largest error of `offset(at)` [s]. It grows with the time since the synchronisations, because the rate has an
+  /// error too.
   double uncertainty(double at) const;
-  /// Converts a time of the own clock to the reference clock, and back.
+  /// Converts a time of this process's clock to the reference clock, and back.
   double reference(double at) const { return at + offset(at); }
   double local(double reference) const { return at_ + (reference - at_ - offset_) / (1 + rate_); }
 
@@ -77,8 +78,8 @@ class SharedClock {
   /// ranks of a real node do.
   explicit SharedClock(const Communicator&, std::optional<int> node = {});
 
-  /// Must be called between blocks, never beside timed calls. Cost: a broadcast; if the last synchronisation is over a
-  /// quarter of a second old, also a new one with 10 round trips in each round.
+  /// Must be called between blocks of iterations, never during timed calls. Cost: up to two broadcasts; if the last
+  /// synchronisation is over a quarter of a second old, also a new one, with 10 round trips in each round.
   void resynchronise();
   /// Converts this rank's host_clock() to rank 0's clock, and back.
   const DriftModel& model() const { return model_; }
@@ -92,9 +93,9 @@ class SharedClock {
 
   Communicator peers_;    ///< the ranks that read the same clock as this one
   Communicator leaders_;  ///< the first rank of each clock; a null communicator on all other ranks
-  int clocks_;
+  int clocks_;            ///< number of different clocks that the ranks read
   DriftModel model_;
-  double last_ = 0;  ///< when it was synchronised last, by host_clock()
+  double last_ = 0;  ///< time of the last synchronisation, by host_clock()
 };
 
 /// How one iteration follows another. The cadence changes the time of the same operation by up to 1.7x, so it is a
@@ -119,7 +120,7 @@ class Pacer {
   Cadence cadence_;
   const Communicator& communicator_;
   SharedClock& clock_;
-  double opens_ = 0, window_ = 0;  ///< in seconds of rank 0's clock
+  double opens_ = 0, window_ = 0;  ///< when the next window opens, and how long each lasts [s of rank 0's clock]
 };
 
 }  // namespace gradmeter::runtime

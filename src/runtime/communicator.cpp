@@ -61,27 +61,29 @@ std::string Communicator::receive_text(int peer) const {
 
 bool same_on_all(const Communicator& c, std::optional<std::uint64_t> mine) {
   constexpr double none = -std::numeric_limits<double>::infinity();
-  // Halves fit a double. The largest and the negated smallest are the same number only if all are equal.
-  std::array<double, 4> most{none, none, none, none};
+  // A double holds 32 bits exactly, so each value is sent as two halves. All values are equal if and only if, for both
+  // halves, the largest equals the smallest (which is found as the negated largest of the negated halves).
+  std::array<double, 4> maxima{none, none, none, none};
   if (mine) {
     const auto high = static_cast<double>(*mine >> 32), low = static_cast<double>(*mine & 0xffffffffu);
-    most = {high, -high, low, -low};
+    maxima = {high, -high, low, -low};
   }
-  c.max(most);
-  const bool nobody = most[0] == none;
-  return nobody || (most[0] == -most[1] && most[2] == -most[3]);
+  c.max(maxima);
+  const bool nobody = maxima[0] == none;
+  return nobody || (maxima[0] == -maxima[1] && maxima[2] == -maxima[3]);
 }
 
 FirstReport first_report(const Communicator& c, const std::string& mine) {
-  const bool says = !mine.empty();
-  if (!c.any(says)) return {};
-  FirstReport said{.text = {}, .rank = static_cast<int>(-c.max(says ? -c.rank() : -c.size())), .by_all = c.all(says)};
-  said.text = c.broadcast_text(mine, said.rank);
-  return said;
+  const bool has_text = !mine.empty();
+  if (!c.any(has_text)) return {};
+  FirstReport report{
+      .text = {}, .rank = static_cast<int>(-c.max(has_text ? -c.rank() : -c.size())), .by_all = c.all(has_text)};
+  report.text = c.broadcast_text(mine, report.rank);
+  return report;
 }
 
 void collect(const Communicator& c, const std::string& mine, const std::function<void(const std::string&)>& take) {
-  if (c.rank() > 0) {  // waits until it is asked: early texts would all lie in rank 0's memory at once
+  if (c.rank() > 0) {  // waits for rank 0's request, since texts sent early would pile up in rank 0's memory
     c.member().receive(0, {});
     c.send_text(0, mine);
     return;

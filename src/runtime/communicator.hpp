@@ -25,15 +25,15 @@ std::string_view name(RanksAs);
 enum class Combine { sum, min, max, product };
 double combined(double a, double b, Combine);
 
-/// True if memory that ranks free together may be freed now. It may not while an exception propagates, since the other
-/// ranks may never come to free it; this rank is then about to end.
+/// True if this rank may now call a collective free. False while an exception propagates: the rank is about to end, and
+/// the other ranks may never join the call.
 bool may_free() noexcept;
 
 /// Each rank's part of shared memory begins at a multiple of this.
 inline constexpr std::size_t page_bytes = 4096;
 
-/// The parts of memory that all ranks of a group can read, by rank, and the owner that keeps them mapped. Freeing is
-/// collective where ranks are processes.
+/// Memory that all ranks of a group can read: one part for each rank, by rank, and the owner that keeps the parts
+/// mapped. If ranks are processes, freeing it is collective.
 struct SharedParts {
   std::vector<std::span<std::byte>> parts;
   std::shared_ptr<void> owner;
@@ -69,13 +69,15 @@ class GroupMember {
   /// message's exact size.
   virtual void send(int peer, std::span<const std::byte>) const = 0;
   virtual void receive(int peer, std::span<std::byte>) const = 0;
-  /// The parts are zero-filled and aligned to 4096 bytes.
+  /// `bytes`: the size of this rank's part, which may differ between ranks. The parts are zero-filled and aligned to
+  /// `page_bytes`.
   virtual SharedParts share(std::size_t bytes) const = 0;
-  /// Connects the group's ranks by a transport that can send from any memory. `node_of`: the node of each rank, for the
-  /// count of bytes between nodes.
+  /// Connects the group's ranks by a transport that can send from any memory. `node_of`: the node of each rank, by
+  /// which the transport counts bytes between nodes.
   /// Errors: UsageError for threads, which only have shm.
   virtual std::unique_ptr<Transport> connect(int channels, std::vector<int> node_of) const = 0;
-  /// True once a rank of the group has ended by an error. Null: a launcher ends the other ranks in that case.
+  /// A flag that becomes true once a rank of this world has ended by an error. Null for processes, whose launcher then
+  /// ends the other ranks.
   virtual const std::atomic<bool>* abandoned() const { return nullptr; }
 };
 
@@ -98,8 +100,8 @@ class Communicator {
   Communicator duplicate() const { return Communicator(member_->duplicate()); }
 
   void barrier() const { member_->barrier(); }
-  /// Collective, for ranks with nothing to do while others measure: a rank looks once a millisecond whether all have
-  /// come and sleeps in between, so the wait takes hardly any core time.
+  /// Collective, for ranks with nothing to do while others measure: a rank checks once a millisecond whether all have
+  /// arrived, and sleeps in between, so the wait takes hardly any core time.
   void sleeping_barrier() const { member_->sleeping_barrier(); }
 
   template <class T>
@@ -165,23 +167,23 @@ class Communicator {
   int rank_ = 0, size_ = 0;
 };
 
-// Functions that compare or collect all ranks' values, although no rank holds them all at once.
+// Functions that compare or collect the values of all ranks without holding all of them on any rank.
 
-/// Collective: whether the values are equal on all ranks that give one. Cost: one all-reduce of 32 bytes.
+/// Collective: true if the values of all ranks that give one are equal. Cost: one all-reduce of 32 bytes.
 bool same_on_all(const Communicator&, std::optional<std::uint64_t> mine);
 
-/// The first of the texts that ranks gave, and whether every rank gave one.
+/// The text of the lowest rank that gave one, and whether every rank gave one.
 struct FirstReport {
   std::string text = {};  ///< empty: no rank gave one
   int rank = -1;
   bool by_all = false;
 };
-/// Collective: the text of the lowest rank whose `mine` is not empty.
-/// Cost: three small all-reduces, and a broadcast if there is a text.
+/// Collective. A rank gives a text if `mine` is not empty.
+/// Cost: one small all-reduce if no rank gives a text; else three, and two broadcasts (length and text).
 FirstReport first_report(const Communicator&, const std::string& mine);
 
-/// Collective: brings every rank's text to rank 0, in rank order. Rank 0 holds one text at a time beside its own. Cost:
-/// three messages a rank, one after another.
+/// Collective: calls `take` on rank 0 with every rank's text, in rank order. Rank 0 holds one text at a time beside its
+/// own. Cost: three messages a rank, one after another.
 void collect(const Communicator&, const std::string& mine, const std::function<void(const std::string&)>& take);
 
 }  // namespace gradmeter::runtime

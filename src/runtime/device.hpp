@@ -25,6 +25,7 @@ struct OwnedBuffer {
 
 class Queue;
 
+/// A place where work can run, with its memory: the host, or a GPU.
 class Device {
  public:
   virtual ~Device() = default;
@@ -62,6 +63,7 @@ struct Cost {
   double bytes = 0;
 };
 
+/// A piece of work that owns all that it needs, so that it can run later.
 using StoredWork = std::function<void()>;
 
 /// A piece of work as it is passed to `Queue::submit`: only a reference to a callable, so that a queue that runs it at
@@ -107,7 +109,7 @@ class CapturedWork {
 };
 
 /// An ordered sequence of work on one device, for one task; only the task's thread uses it. Work runs in the order of
-/// submission, at the latest when `synchronise` returns. The host's queue runs it at once.
+/// submission, and is done at the latest when `synchronise` returns. The host's queue runs work at once.
 class Queue {
  public:
   virtual ~Queue() = default;
@@ -139,7 +141,7 @@ class Queue {
     synchronise();
   }
   /// to_transport copies results of work to the memory that transports reach; from_transport copies received data to
-  /// the memory where work computes. They do nothing where the two are the same.
+  /// the memory where work computes. Both do nothing if that is the same memory.
   void to_transport(const ConstBuffer& b) {
     if (!has_host_copy(b)) return;
     submit("to transport", {.flops = 0, .bytes = 2.0 * static_cast<double>(b.bytes())},
@@ -160,7 +162,7 @@ class Queue {
   }
 
  private:
-  /// True if the buffer has a copy that transports reach.
+  /// True if transports reach this buffer only through a copy on the host.
   bool has_host_copy(const ConstBuffer& b) { return b.on_device() && b.bytes() > 0 && device().is_staged(); }
 };
 
@@ -180,7 +182,7 @@ class Pending {
   /// The memory in which the work writes the value. The work captures this pointer by value, so that the memory
   /// outlives the work.
   std::shared_ptr<T> place() const { return value_; }
-  /// Waits for all work submitted so far.
+  /// Waits until all work submitted to the queue so far is done, then gives the value.
   const T& get() const {
     queue_->synchronise();
     return *value_;

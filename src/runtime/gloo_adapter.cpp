@@ -27,7 +27,8 @@ bool gloo_has(core::Element e) {
 #ifdef GRADMETER_HAS_GLOO
 namespace {
 
-/// gloo's rendezvous store. Every rank sets its values in the same order, so each `set` is a gathering of all ranks'.
+/// gloo's rendezvous store. All ranks call `set` in the same order, so each `set` gathers one key and value from every
+/// rank.
 class GatheredStore final : public gloo::rendezvous::Store {
  public:
   explicit GatheredStore(const Communicator& c) : communicator_(c) {}
@@ -52,10 +53,10 @@ class GatheredStore final : public gloo::rendezvous::Store {
   std::map<std::string, std::vector<char>> values_;
 };
 
-using Function = void (*)(void*, const void*, const void*, std::size_t);
+using ReduceFunction = void (*)(void*, const void*, const void*, std::size_t);
 
 template <class T>
-Function function_for(Combine c) {
+ReduceFunction function_for(Combine c) {
   switch (c) {
     case Combine::min:
       return &gloo::min<T>;
@@ -97,9 +98,9 @@ void run(gloo::AllreduceOptions& o, const std::byte* in, std::byte* out, std::si
   }
 }
 
-/// Turns gloo's exceptions into errors with its name.
+/// Runs `body` and turns gloo's exceptions into BackendErrors that name gloo and the call.
 template <class Body>
-void naming_gloo(const char* call, Body body) {
+void with_gloo_errors(const char* call, Body body) {
   try {
     body();
   } catch (const core::BackendError&) {
@@ -124,10 +125,10 @@ std::string gloo_version() {
 
 GlooGroup::GlooGroup(const Communicator& c) : state_(std::make_unique<State>()) {
   const bool one_host = c.split_by_node().size() == c.size();
-  naming_gloo("connect", [&] {
-    gloo::transport::tcp::attr where;
-    if (c.all(one_host)) where.iface = "lo";
-    state_->device = gloo::transport::tcp::CreateDevice(where);
+  with_gloo_errors("connect", [&] {
+    gloo::transport::tcp::attr attributes;
+    if (c.all(one_host)) attributes.iface = "lo";
+    state_->device = gloo::transport::tcp::CreateDevice(attributes);
     state_->context = std::make_shared<gloo::rendezvous::Context>(c.rank(), c.size());
     GatheredStore store(c);
     if (c.size() > 1) state_->context->connectFullMesh(store, state_->device);
@@ -144,7 +145,7 @@ void GlooGroup::all_reduce(const std::byte* in, std::byte* out, std::size_t coun
     if (in != out) std::memcpy(out, in, count * core::size_of(e));
     return;
   }
-  naming_gloo("allreduce", [&] {
+  with_gloo_errors("allreduce", [&] {
     gloo::AllreduceOptions options(state_->context);
     options.setAlgorithm(a == GlooAlgorithm::ring ? gloo::AllreduceOptions::Algorithm::RING
                                                   : gloo::AllreduceOptions::Algorithm::BCUBE);

@@ -67,8 +67,8 @@ using Descriptor = Handle<DescriptorTraits>;  ///< a file descriptor that closes
 Descriptor checked_descriptor(int result, const char* call,
                               std::source_location where = std::source_location::current());
 
-/// Writes all of `text`, even if single writes are interrupted or shortened. False where the descriptor takes no more
-/// (closed pipe).
+/// Writes all of `text`, even if single writes are interrupted or shortened. False if the descriptor takes no more,
+/// such as a closed pipe.
 bool write_all(int descriptor, std::string_view text) noexcept;
 
 /// Writes a line and its line end to standard error in one write, so that lines of several ranks do not mix.

@@ -21,14 +21,16 @@ namespace gradmeter::allreduce {
 
 namespace {
 
-/// One inner call: a pack of tensors to encode, or as many dense parts as the batch holds.
+/// One inner call: a pack of tensors to encode (`coded`), or a batch of tensors, or parts of them, that travel as they
+/// are (dense).
 struct Job {
   bool coded = false;
   std::vector<TensorPart> parts = {};
   std::size_t elements = 0;
 };
 
-/// open: the index of the batch that is not full; none: the number of jobs or more.
+/// Adds a dense tensor to batches of at most `most` elements. open: the index in `jobs` of the batch that is not full;
+/// there is none if it is beyond the end.
 void add_dense(const TensorPart& t, std::size_t most, std::size_t& open, std::vector<Job>& jobs) {
   for (std::size_t done = 0; done < t.count;) {
     if (open >= jobs.size() || jobs[open].elements == most) {
@@ -43,7 +45,7 @@ void add_dense(const TensorPart& t, std::size_t most, std::size_t& open, std::ve
   }
 }
 
-/// open: the index of the pack that is not full, as above.
+/// Adds a tensor to packs of at most `most` tensors. open: as in `add_dense`, of the pack that is not full.
 void add_coded(const TensorPart& t, std::size_t most, std::size_t& open, std::vector<Job>& jobs) {
   if (open >= jobs.size() || jobs[open].parts.size() == most) {
     open = jobs.size();
@@ -75,42 +77,44 @@ std::vector<Job> cut_into_jobs(std::size_t count, std::span<const TensorPart> te
 using compression::CodecChoice;
 using compression::Exchange;
 
-// The executor alone: over the algorithm's schedule, or over `direct` where the algorithm is a selection.
+// The executor alone encodes on the way: over the algorithm's schedule, or that of `direct` where the algorithm is a
+// selection.
 
-AlgorithmPtr algorithm_over(const ExchangeSpec& r) {
-  const bool chosen = r.algorithm->info().backend == Backend::selection;
-  return chosen ? find_algorithm("direct") : r.algorithm;
+AlgorithmPtr scheduled_algorithm(const ExchangeSpec& spec) {
+  const bool chosen = spec.algorithm->info().backend == Backend::selection;
+  return chosen ? find_algorithm("direct") : spec.algorithm;
 }
 
-std::string schedule_refusal(const ExchangeSpec& r) {
-  const AlgorithmPtr a = algorithm_over(r);
+std::string schedule_refusal(const ExchangeSpec& spec) {
+  const AlgorithmPtr a = scheduled_algorithm(spec);
   if (!a->has_schedule()) {
     return fmt::format("{} adds up numbers as they are; codec {} needs a schedule of ours, as direct or ring", a->name,
-                       r.codec->info->name);
+                       spec.codec->info->name);
   }
-  for (const auto& s : a->make(r.shape)) {
+  for (const auto& s : a->make(spec.shape)) {
     if (auto why = coded_refusal(*s); !why.empty()) {
-      return fmt::format("with {} {}; take direct, ring or one-shot with codec {}", a->name, why, r.codec->info->name);
+      return fmt::format("with {} {}; take direct, ring or one-shot with codec {}", a->name, why,
+                         spec.codec->info->name);
     }
   }
   return {};
 }
 
-std::size_t schedule_arena_bytes(const ExchangeSpec& r, std::uint32_t rank) {
-  const AlgorithmPtr a = algorithm_over(r);
-  return Executor::arena_bytes({a->name, a->make(r.shape)}, rank, r);
+std::size_t schedule_arena_bytes(const ExchangeSpec& spec, std::uint32_t rank) {
+  const AlgorithmPtr a = scheduled_algorithm(spec);
+  return Executor::arena_bytes({a->name, a->make(spec.shape)}, rank, spec);
 }
 
-std::unique_ptr<Collective> bind_schedule(const ExchangeSpec& r, const GroupConnection& connection) {
-  const AlgorithmPtr a = algorithm_over(r);
-  ExchangeSpec o = r;
+std::unique_ptr<Collective> bind_schedule(const ExchangeSpec& spec, const GroupConnection& connection) {
+  const AlgorithmPtr a = scheduled_algorithm(spec);
+  ExchangeSpec o = spec;
   o.transport_takes_device = connection.network.takes_device_memory();
-  return std::make_unique<Executor>(Algorithm{a->name, a->make(r.shape)}, connection.transport,
+  return std::make_unique<Executor>(Algorithm{a->name, a->make(spec.shape)}, connection.transport,
                                     connection.network.arena(), std::move(o));
 }
 
-CallParts schedule_parts(const ExchangeSpec& r, std::span<const TensorPart> pack) {
-  return {{.algorithm = algorithm_over(r), .count = pack.front().count, .codec = r.codec}};
+CallParts schedule_parts(const ExchangeSpec& spec, std::span<const TensorPart> pack) {
+  return {{.algorithm = scheduled_algorithm(spec), .count = pack.front().count, .codec = spec.codec}};
 }
 
 // The executor cuts the buffer into pieces and encodes them on their way, tensor by tensor.
@@ -131,16 +135,16 @@ const CodedExchange& exchange_of(const CodecChoice& c) {
   return c.info->name == "randomk" ? random_k_exchange : tern_grad_exchange;
 }
 
-std::string tensor_refusal(const ExchangeSpec& r, const TensorPart& t) {
-  const auto& exchange = exchange_of(*r.codec);
-  return exchange.tensor_refusal ? exchange.tensor_refusal(r, t) : "";
+std::string tensor_refusal(const ExchangeSpec& spec, const TensorPart& t) {
+  const auto& exchange = exchange_of(*spec.codec);
+  return exchange.tensor_refusal ? exchange.tensor_refusal(spec, t) : "";
 }
 
-bool is_encoded(const ExchangeSpec& r, const TensorPart& t) {
-  return r.shape.ranks > 1 && t.count >= r.codec->min_elements && tensor_refusal(r, t).empty();
+bool is_encoded(const ExchangeSpec& spec, const TensorPart& t) {
+  return spec.shape.ranks > 1 && t.count >= spec.codec->min_elements && tensor_refusal(spec, t).empty();
 }
 
-/// Gives the first dense batch to the first pack, whose collective then sends it too.
+/// Moves the first dense batch into the first pack, whose collective then sends it too.
 void join_dense(std::vector<Job>& jobs) {
   const auto pack = std::ranges::find(jobs, true, &Job::coded), batch = std::ranges::find(jobs, false, &Job::coded);
   if (pack == jobs.end() || batch == jobs.end()) return;
@@ -150,11 +154,11 @@ void join_dense(std::vector<Job>& jobs) {
   jobs.erase(batch);
 }
 
-std::vector<Job> jobs_of(const ExchangeSpec& r, std::size_t count, std::span<const TensorPart> tensors) {
-  const CodedExchange& exchange = exchange_of(*r.codec);
+std::vector<Job> jobs_of(const ExchangeSpec& spec, std::size_t count, std::span<const TensorPart> tensors) {
+  const CodedExchange& exchange = exchange_of(*spec.codec);
   auto jobs =
-      cut_into_jobs(count, tensors, dense_bytes(r) / sizeof(float), exchange.packs ? most_tensors_in_pack(r) : 1,
-                    [&](const TensorPart& t) { return is_encoded(r, t); });
+      cut_into_jobs(count, tensors, dense_bytes(spec) / sizeof(float), exchange.packs ? most_tensors_in_pack(spec) : 1,
+                    [&](const TensorPart& t) { return is_encoded(spec, t); });
   if (exchange.takes_dense) join_dense(jobs);
   return jobs;
 }
@@ -191,15 +195,15 @@ class Residuals {
 
 class Compressed final : public CollectiveSequence {
  public:
-  Compressed(const ExchangeSpec& r, const GroupConnection& connection, std::uint64_t seed)
-      : CollectiveSequence(fmt::format("{} {}", r.algorithm->name, r.codec->label), r.queue),
-        spec_(r),
-        exchange_(exchange_of(*r.codec)),
+  Compressed(const ExchangeSpec& spec, const GroupConnection& connection, std::uint64_t seed)
+      : CollectiveSequence(fmt::format("{} {}", spec.algorithm->name, spec.codec->label), spec.queue),
+        spec_(spec),
+        exchange_(exchange_of(*spec.codec)),
         seed_(seed),
-        device_(r.gpu()),
-        batch_(batch_of(connection.network.arena().take(dense_bytes(r)))),
-        coded_(add_part(exchange_.bind(r, connection))),
-        dense_(add_part(r.algorithm->bind(connection, r.inner_call_spec(dense_bytes(r))))),
+        device_(spec.gpu()),
+        batch_(batch_of(connection.network.arena().take(dense_bytes(spec)))),
+        coded_(add_part(exchange_.bind(spec, connection))),
+        dense_(add_part(spec.algorithm->bind(connection, spec.inner_call_spec(dense_bytes(spec))))),
         dense_text_(fmt::format("{} dense: under {} elements", dense_.name(), spec_.codec->min_elements)) {}
 
   const std::string& serves(std::uint64_t bytes) const override {
@@ -218,8 +222,8 @@ class Compressed final : public CollectiveSequence {
  private:
   struct Feedback {
     std::uint64_t calls = 0;
-    Residuals worker = {}, owner = {};  ///< by the offset among all elements that are exchanged
-    CodecState inner = {};              ///< the state of the coded collective; null while that is in use
+    Residuals worker = {}, owner = {};  ///< by an element's offset among all that are exchanged
+    CodecState inner = {};              ///< the state of the coded collective; null while that collective has it
   };
 
   runtime::OwnedBuffer batch_of(std::span<std::byte> memory) const {
@@ -275,8 +279,8 @@ class Compressed final : public CollectiveSequence {
   /// exchange packs fill it in themselves.
   bool records_change() const { return !exchange_.packs && call_.tensor_layout.difference; }
 
-  /// Begins the difference of one tensor. Without feedback, residuals are made for this call alone. They begin at -0,
-  /// because x + -0 has the bits of x.
+  /// Begins the difference of one tensor: adds the residuals before the call. Without error feedback, residuals are
+  /// made for this call alone. They begin at -0, because x + -0 has the bits of x.
   void open_difference(Call& c) {
     difference_ = c.tensor_layout.difference;
     if (!spec_.codec->feedback) {
@@ -289,6 +293,7 @@ class Compressed final : public CollectiveSequence {
     run_local("difference", [this] { add_residuals(1); });
   }
 
+  /// Completes the difference: subtracts the residuals after the call.
   void close_difference() {
     add_residuals(-1);
     tensor_.add_squares();
@@ -316,7 +321,7 @@ class Compressed final : public CollectiveSequence {
   Byte* address(const runtime::BasicBuffer<Byte>& b) const {
     return device_ ? b.address() : b.host();
   }
-  /// The residuals at the address at which the host can read and write them, in local work.
+  /// The n values at `values`, as local work on the host can read and write them, also where they are a device's.
   template <class T>
   std::span<T> host_view(T* values, std::size_t n) const {
     if (!device_) return {values, n};
@@ -326,25 +331,25 @@ class Compressed final : public CollectiveSequence {
 
   void pack(const Job& job) {
     std::byte* to = address(batch_.buffer);
-    for (const TensorPart& s : job.parts) {
-      kernels().copy(to, address(call_.in.part(s.offset, s.count)), s.count * sizeof(float));
-      to += s.count * sizeof(float);
+    for (const TensorPart& part : job.parts) {
+      kernels().copy(to, address(call_.in.part(part.offset, part.count)), part.count * sizeof(float));
+      to += part.count * sizeof(float);
     }
   }
 
   void unpack(const Job& job) {
     const std::byte* from = address(batch_.buffer);
-    for (const TensorPart& s : job.parts) {
-      kernels().copy(address(call_.out.part(s.offset, s.count)), from, s.count * sizeof(float));
-      from += s.count * sizeof(float);
+    for (const TensorPart& part : job.parts) {
+      kernels().copy(address(call_.out.part(part.offset, part.count)), from, part.count * sizeof(float));
+      from += part.count * sizeof(float);
     }
   }
 
   const ExchangeSpec spec_;
   const CodedExchange& exchange_;
   std::uint64_t seed_;
-  runtime::Device* device_;  ///< the device that holds the calls' buffers and the residuals; null: the host
-  runtime::OwnedBuffer batch_;
+  runtime::Device* device_;     ///< the device that holds the calls' buffers and the residuals; null: the host
+  runtime::OwnedBuffer batch_;  ///< a dense batch, packed
   Collective &coded_, &dense_;
   std::string dense_text_;  ///< what `serves` answers for short tensors
   Call call_{};
@@ -354,25 +359,25 @@ class Compressed final : public CollectiveSequence {
   const Job* job_ = nullptr;  ///< the job that runs now
   Feedback feedback_;
   CodingDifference* difference_ = nullptr;  ///< the difference of the tensor that is exchanged now
-  Encoding residuals_;
-  Residuals lost_;
+  Encoding residuals_;                      ///< the residuals of the tensor that is exchanged now
+  Residuals lost_;                          ///< the residuals of a call without error feedback
 };
 
-/// A GPU encodes only where our schedules carry or gather the encodings. Other exchanges with a codec work on copies in
-/// the host's memory.
-ExchangeSpec where_it_works(const ExchangeSpec& r) {
-  ExchangeSpec out = r;
-  const CodedExchange& exchange = exchange_of(*r.codec);
-  const bool encodes = &exchange == &by_schedule || (&exchange == &gathered_exchange && gathers_on_gpu(r));
-  const bool on_gpu = encodes && r.algorithm->has_schedule() && gpu_block_codec_refusal(*r.codec).empty();
-  if (r.gpu() && !on_gpu) out.queue = nullptr;
+/// The spec, without its queue where the queue's GPU cannot do the codec's work. A GPU encodes only where our schedules
+/// carry or gather the encodings; other exchanges with a codec work on the host copies of buffers.
+ExchangeSpec on_working_queue(const ExchangeSpec& spec) {
+  ExchangeSpec out = spec;
+  const CodedExchange& exchange = exchange_of(*spec.codec);
+  const bool encodes = &exchange == &by_schedule || (&exchange == &gathered_exchange && gathers_on_gpu(spec));
+  const bool on_gpu = encodes && spec.algorithm->has_schedule() && gpu_block_codec_refusal(*spec.codec).empty();
+  if (spec.gpu() && !on_gpu) out.queue = nullptr;
   return out;
 }
 
 }  // namespace
 
-std::string codec_refusal(const ExchangeSpec& r, CollectiveKind collective_kind, Arithmetic a) {
-  const auto& codec = r.codec->info->name;
+std::string codec_refusal(const ExchangeSpec& spec, CollectiveKind collective_kind, Arithmetic a) {
+  const auto& codec = spec.codec->info->name;
   if (collective_kind != CollectiveKind::all_reduce)
     return fmt::format("codec {} has no {}; it is for allreduce", codec, name(collective_kind));
   if (a.element != core::Element::f32) {
@@ -381,47 +386,49 @@ std::string codec_refusal(const ExchangeSpec& r, CollectiveKind collective_kind,
   if (a.op != Op::sum && a.op != Op::average) {
     return fmt::format("codec {} has no {}; encoded gradients are summed or averaged", codec, name(a.op));
   }
-  if (auto why = r.algorithm->refusal(r.shape); !why.empty()) return why;
-  const auto& exchange = exchange_of(*r.codec);
-  return exchange.refusal ? exchange.refusal(r) : "";
+  if (auto why = spec.algorithm->refusal(spec.shape); !why.empty()) return why;
+  const auto& exchange = exchange_of(*spec.codec);
+  return exchange.refusal ? exchange.refusal(spec) : "";
 }
 
-std::string tensor_layout_refusal(const ExchangeSpec& r, std::span<const TensorPart> tensors) {
+std::string tensor_layout_refusal(const ExchangeSpec& spec, std::span<const TensorPart> tensors) {
   std::string why;
   for (const TensorPart& t : tensors) {
-    if (t.count == 0 || t.count < r.codec->min_elements) continue;
-    why = tensor_refusal(r, t);
+    if (t.count == 0 || t.count < spec.codec->min_elements) continue;
+    why = tensor_refusal(spec, t);
     if (why.empty()) return {};
   }
   return why;
 }
 
-CallParts coded_call_parts(const ExchangeSpec& r, std::size_t count, std::span<const TensorPart> tensors) {
+CallParts coded_call_parts(const ExchangeSpec& spec, std::size_t count, std::span<const TensorPart> tensors) {
   CallParts call_parts;
-  for (const Job& job : jobs_of(r, count, tensors)) {
-    const CallParts parts = job.coded ? exchange_of(*r.codec).parts(r, job.parts)
-                                      : CallParts{{.algorithm = r.algorithm, .count = job.elements}};
+  for (const Job& job : jobs_of(spec, count, tensors)) {
+    const CallParts parts = job.coded ? exchange_of(*spec.codec).parts(spec, job.parts)
+                                      : CallParts{{.algorithm = spec.algorithm, .count = job.elements}};
     call_parts.insert(call_parts.end(), parts.begin(), parts.end());
   }
   return call_parts;
 }
 
-std::uint32_t encodings_on_the_way(const ExchangeSpec& r, const TensorPart& t) {
-  if (!is_encoded(r, t)) return 0;
-  if (&exchange_of(*r.codec) != &by_schedule) return 1;
+std::uint32_t encodings_on_the_way(const ExchangeSpec& spec, const TensorPart& t) {
+  if (!is_encoded(spec, t)) return 0;
+  if (&exchange_of(*spec.codec) != &by_schedule) return 1;
   // As many rounds reduce as gather. Partial sums are encoded in each reducing round, and the finished sum once more.
-  return algorithm_over(r)->cost(r.shape).rounds / 2 + 1;
+  return scheduled_algorithm(spec)->cost(spec.shape).rounds / 2 + 1;
 }
 
-std::size_t coded_arena_bytes(const ExchangeSpec& r, std::uint32_t rank) {
-  if (!codec_refusal(r, CollectiveKind::all_reduce, {}).empty()) return 0;
-  return dense_bytes(r) + arena_slack + r.algorithm->arena_bytes(r.shape, rank, r.inner_call_spec(dense_bytes(r))) +
-         arena_slack + exchange_of(*r.codec).arena_bytes(r, rank);
+std::size_t coded_arena_bytes(const ExchangeSpec& spec, std::uint32_t rank) {
+  if (!codec_refusal(spec, CollectiveKind::all_reduce, {}).empty()) return 0;
+  return dense_bytes(spec) + arena_slack +
+         spec.algorithm->arena_bytes(spec.shape, rank, spec.inner_call_spec(dense_bytes(spec))) + arena_slack +
+         exchange_of(*spec.codec).arena_bytes(spec, rank);
 }
 
-std::unique_ptr<Collective> bind_coded(const ExchangeSpec& r, const GroupConnection& connection, std::uint64_t seed) {
-  if (const auto why = codec_refusal(r, CollectiveKind::all_reduce, {}); !why.empty()) throw core::UsageError(why);
-  return std::make_unique<Compressed>(where_it_works(r), connection, seed);
+std::unique_ptr<Collective> bind_coded(const ExchangeSpec& spec, const GroupConnection& connection,
+                                       std::uint64_t seed) {
+  if (const auto why = codec_refusal(spec, CollectiveKind::all_reduce, {}); !why.empty()) throw core::UsageError(why);
+  return std::make_unique<Compressed>(on_working_queue(spec), connection, seed);
 }
 
 }  // namespace gradmeter::allreduce

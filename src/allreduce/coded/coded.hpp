@@ -19,7 +19,7 @@ struct CallPart {
   std::size_t count = 0;
   std::size_t element_bytes = sizeof(float);
   compression::CodecChoicePtr codec = {};
-  bool most = false;  ///< true: the real count depends on the data, and `count` is its upper bound
+  bool most = false;  ///< true: the real count depends on the data, and `count` is an upper bound
 };
 using CallParts = std::vector<CallPart>;
 
@@ -45,19 +45,19 @@ struct CodedExchange {
 inline constexpr std::size_t arena_slack = 4096;
 
 /// The most bytes in a batch of tensors that are exchanged without the codec: 1 MiB, or `max_bytes` if that is less.
-inline std::size_t dense_bytes(const ExchangeSpec& r) { return std::min(r.max_bytes, std::size_t{1} << 20); }
+inline std::size_t dense_bytes(const ExchangeSpec& spec) { return std::min(spec.max_bytes, std::size_t{1} << 20); }
 
-/// The most tensors in any pack, and in a pack with this codec and these buffers. This bounds the memory for the
-/// lengths or scales that a call keeps for each tensor.
+/// The most tensors in any pack. This bounds the memory for the lengths or scales that a call keeps for each tensor.
 inline constexpr std::size_t pack_tensor_limit = 256;
-inline std::size_t most_tensors_in_pack(const ExchangeSpec& r) {
-  return std::clamp<std::size_t>(r.max_elements() / std::max<std::size_t>(r.codec->min_elements, 1), 1,
+/// The most tensors in a pack with this spec's codec and buffers: each has at least `min_elements` elements.
+inline std::size_t most_tensors_in_pack(const ExchangeSpec& spec) {
+  return std::clamp<std::size_t>(spec.max_elements() / std::max<std::size_t>(spec.codec->min_elements, 1), 1,
                                  pack_tensor_limit);
 }
 
-// An all-reduce with a codec encodes, one by one, the tensors that are long enough, and exchanges the others as fp32.
-// The encodings of a pack travel together. If it is the executor that encodes (block by block, on the way), each tensor
-// is exchanged on its own.
+// An all-reduce with a codec encodes the tensors that are long enough, each by itself, and exchanges all other tensors
+// as fp32. The encodings of a pack travel together. Where the executor encodes (block by block, on the way), each
+// tensor is exchanged on its own.
 
 /// The reason why this codec cannot be combined with this algorithm on these ranks; empty: it can be.
 std::string codec_refusal(const ExchangeSpec&, CollectiveKind, Arithmetic);
@@ -72,7 +72,7 @@ CallParts coded_call_parts(const ExchangeSpec&, std::size_t count, std::span<con
 std::uint32_t encodings_on_the_way(const ExchangeSpec&, const TensorPart&);
 /// The most bytes that `bind_coded` takes from the network's arena on this rank.
 std::size_t coded_arena_bytes(const ExchangeSpec&, std::uint32_t rank);
-/// Binds the collective to the group's ranks. A call's `tensor_layout` names its tensors and the buffer's offset among
+/// Binds the all-reduce to the group's ranks. A call's `tensor_layout` names its tensors and the buffer's offset among
 /// all elements that are exchanged. By this offset the call finds its residuals, which are kept from call to call.
 /// Random rounding draws from `seed` and the number of the call. The collective's name is like "ring qsgd4". Errors:
 /// UsageError with the refusal; BackendError when memory is short.

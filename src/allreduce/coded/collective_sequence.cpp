@@ -34,7 +34,7 @@ bool CollectiveSequence::advance() {
   return true;
 }
 
-/// Goes on as far as it can without the part that runs.
+/// Goes on until an inner call runs, local work is not yet done, or the collective is complete.
 void CollectiveSequence::proceed() {
   while (is_running_ && !is_part_running_) {
     if (submitter_ && !submitter_->done()) return;

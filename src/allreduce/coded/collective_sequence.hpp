@@ -35,7 +35,7 @@ class TensorCalls {
   std::vector<TensorPart> tensors_;
   std::vector<CodingDifference> differences_;
   std::vector<Call> calls_;
-  CodingDifference* whole_ = nullptr;
+  CodingDifference* whole_ = nullptr;  ///< the difference of the whole call; null: none is asked for
 };
 
 /// A collective that is made of other collectives. The derived class binds them and hands them over with `add_part`.
@@ -67,10 +67,10 @@ class CollectiveSequence : public Collective {
     const runtime::Buffer buffer(element, memory);
     return {.in = buffer, .out = buffer, .op = op};
   }
-  /// Called before the first inner call.
+  /// Called at the start of each call, before its first `next`.
   virtual void begin(const Call&) = 0;
   /// Returns the inner call with this number, which counts from 0 in each call of the sequence. `next` is called when
-  /// the previous inner call is complete. It may read and write buffers only in local work.
+  /// the previous inner call is complete. Only local work may read and write the buffers.
   virtual InnerCall next(std::size_t number) = 0;
 
   Collective& add_part(std::unique_ptr<Collective>);
@@ -81,8 +81,8 @@ class CollectiveSequence : public Collective {
     if (!submitter_) return work();
     submitter_->run(label, 0, work);
   }
-  /// If the call asks for differences: runs `note`, which must fill in the differences of all tensors, and then adds up
-  /// their squares.
+  /// Where the call asks for differences, runs `note`, which must fill in the differences of all tensors, and then adds
+  /// up their squares.
   template <class Note>
   void record_differences(TensorCalls& tensors, const Note& note) {
     if (!tensors.differences_asked()) return;
@@ -116,7 +116,7 @@ class CollectiveSequence : public Collective {
   std::vector<std::unique_ptr<Collective>> parts_;
   InnerCall inner_call_;
   std::size_t inner_calls_ = 0;  ///< the number of inner calls of this call that `next` has returned so far
-  bool is_running_ = false, is_part_running_ = false;
+  bool is_running_ = false, is_part_running_ = false;  ///< a call is under way; `inner_call_` is
   CodingTime own_coding_time_;
 };
 

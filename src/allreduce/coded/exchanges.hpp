@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How gradients are exchanged with those codecs for which the executor alone does not suffice.
+// The exchanges of gradients with those codecs for which the executor alone does not suffice.
 #pragma once
 #include "allreduce/coded/coded.hpp"
 

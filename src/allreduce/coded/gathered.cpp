@@ -15,14 +15,15 @@
 namespace gradmeter::allreduce {
 namespace {
 
-bool has_momentum(const ExchangeSpec& r) { return !r.codec->codec; }
+bool has_momentum(const ExchangeSpec& spec) { return !spec.codec->codec; }
 
 /// Encodes one rank's gradients. For a codec with momentum it keeps each tensor's u and v from call to call; v is what
 /// other codecs call the residual. The residual of any other codec comes with the call.
 class Encoder {
  public:
-  Encoder(const ExchangeSpec& r, std::uint32_t rank) : plain_(r.codec->codec), rank_(rank), ranks_(r.shape.ranks) {
-    if (has_momentum(r)) correction_.emplace(r.codec->parsed);
+  Encoder(const ExchangeSpec& spec, std::uint32_t rank)
+      : plain_(spec.codec->codec), rank_(rank), ranks_(spec.shape.ranks) {
+    if (has_momentum(spec)) correction_.emplace(spec.codec->parsed);
   }
   const compression::Codec& codec() const {
     if (correction_) return correction_->encoding();
@@ -44,7 +45,7 @@ class Encoder {
     if (scratch_.size() < x.size()) scratch_.resize(x.size());
     return compression::encode_with_feedback(*plain_, x, {e.worker_residual, x.size()}, scratch_, wire, draw);
   }
-  /// As Collective::take_state and restore_state.
+  /// Like Collective::take_state and restore_state.
   CodecState take_state() { return correction_ ? take_values(kept_) : nullptr; }
   void restore_state(const CodecState& state) {
     if (correction_) restore_values(state, kept_);
@@ -62,42 +63,44 @@ class Encoder {
   std::map<std::size_t, Momentum> kept_;  ///< by the tensor's offset among all elements that are exchanged
 };
 
-AlgorithmPtr gatherer_of(const ExchangeSpec& r) {
-  const bool chosen = r.algorithm->info().backend == Backend::selection;
-  return chosen ? find_algorithm("ring") : r.algorithm;
+/// The algorithm of the all-gather: the exchange's own, or ring where that is a selection.
+AlgorithmPtr gatherer_of(const ExchangeSpec& spec) {
+  const bool chosen = spec.algorithm->info().backend == Backend::selection;
+  return chosen ? find_algorithm("ring") : spec.algorithm;
 }
 
-/// Encoded on its own, a tensor takes at most this many bytes more than its share of the whole buffer's encoding: for
+/// The most bytes that a tensor, encoded on its own, takes beyond its share of the whole buffer's encoding: for
 /// rounded-up counts, the scale of a last bucket, and two paddings.
 constexpr std::size_t most_bytes_beyond_share = 64;
 
-std::size_t wire_of_all(const ExchangeSpec& r) { return Encoder(r, 0).codec().wire_bytes(r.max_elements()); }
-std::size_t slot_bytes(const ExchangeSpec& r) {
-  return wire_of_all(r) + most_tensors_in_pack(r) * most_bytes_beyond_share;
+std::size_t wire_of_all(const ExchangeSpec& spec) { return Encoder(spec, 0).codec().wire_bytes(spec.max_elements()); }
+std::size_t slot_bytes(const ExchangeSpec& spec) {
+  return wire_of_all(spec) + most_tensors_in_pack(spec) * most_bytes_beyond_share;
 }
-std::size_t all_slots(const ExchangeSpec& r) { return r.shape.ranks * slot_bytes(r); }
-std::size_t lengths_bytes(const ExchangeSpec& r) {
-  return r.shape.ranks * most_tensors_in_pack(r) * sizeof(std::int64_t);
+std::size_t all_slots(const ExchangeSpec& spec) { return spec.shape.ranks * slot_bytes(spec); }
+std::size_t lengths_bytes(const ExchangeSpec& spec) {
+  return spec.shape.ranks * most_tensors_in_pack(spec) * sizeof(std::int64_t);
 }
 
 /// True where all encodings together, p · wire bytes, are at least as long as what a ring of fp32 sends, 2 · 4n bytes.
-bool sum_is_dense(const ExchangeSpec& r) {
-  const bool sparse = r.codec->info->name == "topk" || r.codec->info->name == "dgc";
-  return sparse && r.shape.ranks * wire_of_all(r) >= 2 * r.max_bytes;
+bool sum_is_dense(const ExchangeSpec& spec) {
+  const bool sparse = spec.codec->info->name == "topk" || spec.codec->info->name == "dgc";
+  return sparse && spec.shape.ranks * wire_of_all(spec) >= 2 * spec.max_bytes;
 }
 
 class Gathered final : public CollectiveSequence {
  public:
-  Gathered(const ExchangeSpec& r, const GroupConnection& connection)
-      : CollectiveSequence(gatherer_of(r)->name, r.queue),
-        encoder_(r, static_cast<std::uint32_t>(connection.transport.rank())),
+  Gathered(const ExchangeSpec& spec, const GroupConnection& connection)
+      : CollectiveSequence(gatherer_of(spec)->name, spec.queue),
+        encoder_(spec, static_cast<std::uint32_t>(connection.transport.rank())),
         codec_(encoder_.codec()),
         rank_(static_cast<std::size_t>(connection.transport.rank())),
-        ranks_(r.shape.ranks),
-        slots_(connection.network.arena().take(all_slots(r))),
-        lengths_(connection.network.arena().take(lengths_bytes(r))),
-        gather_(add_part(gatherer_of(r)->bind(connection, r.inner_call_spec(std::max(all_slots(r), lengths_bytes(r))),
-                                              CollectiveKind::all_gather))) {}
+        ranks_(spec.shape.ranks),
+        slots_(connection.network.arena().take(all_slots(spec))),
+        lengths_(connection.network.arena().take(lengths_bytes(spec))),
+        gather_(add_part(gatherer_of(spec)->bind(connection,
+                                                 spec.inner_call_spec(std::max(all_slots(spec), lengths_bytes(spec))),
+                                                 CollectiveKind::all_gather))) {}
   CodecState take_state() override { return encoder_.take_state(); }
   void restore_state(const CodecState& state) override { encoder_.restore_state(state); }
 
@@ -106,31 +109,32 @@ class Gathered final : public CollectiveSequence {
   struct Member {
     const Call* call;
     std::size_t encoded_at = 0, encoded = 0;  ///< this rank's encoding, before it is moved to its slot [bytes]
-    std::size_t slot_at = 0, slot = 0;        ///< in every rank's slots; as long as the longest encoding [bytes]
+    std::size_t slot_at = 0, slot = 0;        ///< in each rank's slots; length of the tensor's longest encoding [bytes]
   };
 
   void begin(const Call& call) override {
     tensors_.assign(call);
     members_.clear();
-    std::size_t most = 0;
+    std::size_t most_bytes = 0;
     for (const Call& c : tensors_.calls()) {
       members_.push_back({.call = &c});
-      most += compression::padded(codec_.wire_bytes(c.count()));
+      most_bytes += compression::padded(codec_.wire_bytes(c.count()));
     }
-    if (ranks_ * most > slots_.size() || members_.size() * ranks_ * sizeof(std::int64_t) > lengths_.size()) {
+    if (ranks_ * most_bytes > slots_.size() || members_.size() * ranks_ * sizeof(std::int64_t) > lengths_.size()) {
       throw std::logic_error(fmt::format("{} tensors of a call with {} exceed its memory", members_.size(), name()));
     }
   }
 
   InnerCall next(std::size_t number) override {
-    const std::size_t bytes_call = codec_.variable() ? 1 : 0;
+    // The number of the inner call that gathers encodings; lengths that vary are gathered before.
+    const std::size_t encodings_call = codec_.variable() ? 1 : 0;
     if (number == 0) {
-      // Encodings go to the beginning of the slots, since their final places follow from the longest lengths.
+      // Encodings go to the beginning of the slots first, since their final places depend on the longest lengths.
       run_encoding([this] { encode(); });
       record_differences(tensors_, [this] { record_own_difference(); });
       if (codec_.variable()) return gather_lengths();
     }
-    if (number == bytes_call) return gather_bytes();
+    if (number == encodings_call) return gather_bytes();
     run_decoding([this] {
       for (const Member& m : members_) add_all(m);
     });
@@ -186,7 +190,8 @@ class Gathered final : public CollectiveSequence {
     return compression::padded(longest);
   }
 
-  /// Moves encodings to their slots, the last one first: none moves towards the beginning.
+  /// Moves encodings to their slots, the last one first: none moves towards the beginning, so none overwrites another
+  /// that is still to be moved.
   void place() {
     for (std::size_t i = members_.size(); i-- > 0;) {
       const Member& m = members_[i];
@@ -224,17 +229,17 @@ class Gathered final : public CollectiveSequence {
   std::size_t rank_bytes_ = 0;  ///< the bytes of all slots of one rank
 };
 
-/// Serves sparse gradients of so many ranks that their sum is dense: each rank decodes its own encoding, and an
+/// Serves sparse gradients of so many ranks that their sum is dense: each rank decodes its own encodings, and an
 /// all-reduce sums the decoded numbers.
 class SummedDensely final : public CollectiveSequence {
  public:
-  SummedDensely(const ExchangeSpec& r, const GroupConnection& connection)
-      : CollectiveSequence(r.algorithm->name, r.queue),
-        encoder_(r, static_cast<std::uint32_t>(connection.transport.rank())),
-        ranks_(static_cast<float>(r.shape.ranks)),
-        wires_(slot_bytes(r)),
-        values_(connection.network.arena().take(r.max_bytes)),
-        sum_(add_part(r.algorithm->bind(connection, r.inner_call_spec(r.max_bytes)))) {}
+  SummedDensely(const ExchangeSpec& spec, const GroupConnection& connection)
+      : CollectiveSequence(spec.algorithm->name, spec.queue),
+        encoder_(spec, static_cast<std::uint32_t>(connection.transport.rank())),
+        ranks_(static_cast<float>(spec.shape.ranks)),
+        wires_(slot_bytes(spec)),
+        values_(connection.network.arena().take(spec.max_bytes)),
+        sum_(add_part(spec.algorithm->bind(connection, spec.inner_call_spec(spec.max_bytes)))) {}
   CodecState take_state() override { return encoder_.take_state(); }
   void restore_state(const CodecState& state) override { encoder_.restore_state(state); }
 
@@ -255,7 +260,7 @@ class SummedDensely final : public CollectiveSequence {
     return {&sum_, in_place(core::Element::f32, values_.first(count_ * sizeof(float)), tensors_.calls().front().op)};
   }
 
-  /// Does `work` on each tensor and its values.
+  /// Calls `work` for each tensor with its decoded values.
   void for_each_tensor(void (SummedDensely::*work)(const Call&, std::span<const float>)) {
     std::span<const float> rest = values();
     for (const Call& c : tensors_.calls()) {
@@ -295,30 +300,31 @@ class SummedDensely final : public CollectiveSequence {
   std::size_t count_ = 0;             ///< the elements of all tensors
 };
 
-std::string gathered_refusal(const ExchangeSpec& r) {
-  if (sum_is_dense(r)) return {};
-  return gatherer_of(r)->refusal(r.shape, CollectiveKind::all_gather, {.element = core::Element::i8});
+std::string gathered_refusal(const ExchangeSpec& spec) {
+  if (sum_is_dense(spec)) return {};
+  return gatherer_of(spec)->refusal(spec.shape, CollectiveKind::all_gather, {.element = core::Element::i8});
 }
 
-std::size_t gathered_arena_bytes(const ExchangeSpec& r, std::uint32_t rank) {
-  if (sum_is_dense(r)) {
-    return r.max_bytes + 2 * arena_slack + r.algorithm->arena_bytes(r.shape, rank, r.inner_call_spec(r.max_bytes));
+std::size_t gathered_arena_bytes(const ExchangeSpec& spec, std::uint32_t rank) {
+  if (sum_is_dense(spec)) {
+    return spec.max_bytes + 2 * arena_slack +
+           spec.algorithm->arena_bytes(spec.shape, rank, spec.inner_call_spec(spec.max_bytes));
   }
-  const std::size_t inner = std::max(all_slots(r), lengths_bytes(r));
-  return all_slots(r) + lengths_bytes(r) + 3 * arena_slack +
-         gatherer_of(r)->arena_bytes(r.shape, rank, r.inner_call_spec(inner), CollectiveKind::all_gather);
+  const std::size_t inner = std::max(all_slots(spec), lengths_bytes(spec));
+  return all_slots(spec) + lengths_bytes(spec) + 3 * arena_slack +
+         gatherer_of(spec)->arena_bytes(spec.shape, rank, spec.inner_call_spec(inner), CollectiveKind::all_gather);
 }
 
-CallParts gathered_parts(const ExchangeSpec& r, std::span<const TensorPart> pack) {
-  const Encoder encoder(r, 0);
-  const std::size_t ranks = r.shape.ranks;
+CallParts gathered_parts(const ExchangeSpec& spec, std::span<const TensorPart> pack) {
+  const Encoder encoder(spec, 0);
+  const std::size_t ranks = spec.shape.ranks;
   std::size_t elements = 0, wires = 0, longest_wires = 0;
   for (const TensorPart& t : pack) {
     const std::size_t wire = encoder.codec().wire_bytes(t.count);
     elements += t.count, wires += wire, longest_wires += compression::padded(wire);
   }
-  if (sum_is_dense(r)) return {{.algorithm = r.algorithm, .count = elements}};
-  const CallPart bytes{.algorithm = gatherer_of(r),
+  if (sum_is_dense(spec)) return {{.algorithm = spec.algorithm, .count = elements}};
+  const CallPart bytes{.algorithm = gatherer_of(spec),
                        .collective_kind = CollectiveKind::all_gather,
                        .count = ranks * wires,
                        .element_bytes = 1};
@@ -329,23 +335,25 @@ CallParts gathered_parts(const ExchangeSpec& r, std::span<const TensorPart> pack
   return {lengths, longest};
 }
 
-std::unique_ptr<Collective> bind_gathered(const ExchangeSpec& r, const GroupConnection& connection) {
-  if (r.gpu()) return gather_on_gpu(r, connection, *gatherer_of(r), connection.network.arena().take(all_slots(r)));
-  if (sum_is_dense(r)) return std::make_unique<SummedDensely>(r, connection);
-  return std::make_unique<Gathered>(r, connection);
+std::unique_ptr<Collective> bind_gathered(const ExchangeSpec& spec, const GroupConnection& connection) {
+  if (spec.gpu())
+    return gather_on_gpu(spec, connection, *gatherer_of(spec), connection.network.arena().take(all_slots(spec)));
+  if (sum_is_dense(spec)) return std::make_unique<SummedDensely>(spec, connection);
+  return std::make_unique<Gathered>(spec, connection);
 }
 
-ExchangeSpec with_codec(ExchangeSpec r, const compression::CodecChoicePtr& codec) {
-  r.codec = codec;
-  return r;
+ExchangeSpec with_codec(ExchangeSpec spec, const compression::CodecChoicePtr& codec) {
+  spec.codec = codec;
+  return spec;
 }
 
+/// A gathered exchange whose density decreases over the first calls: one collective for each density (stage).
 class WarmingUp final : public CollectiveSequence {
  public:
-  WarmingUp(const ExchangeSpec& r, const GroupConnection& connection)
-      : CollectiveSequence(r.algorithm->name, r.queue), steps_(compression::warm_up_steps(r.codec->parsed)) {
-    for (const auto& codec : compression::warm_up_stages(*r.codec)) {
-      stages_.push_back(&add_part(bind_gathered(with_codec(r, codec), connection)));
+  WarmingUp(const ExchangeSpec& spec, const GroupConnection& connection)
+      : CollectiveSequence(spec.algorithm->name, spec.queue), steps_(compression::warm_up_steps(spec.codec->parsed)) {
+    for (const auto& codec : compression::warm_up_stages(*spec.codec)) {
+      stages_.push_back(&add_part(bind_gathered(with_codec(spec, codec), connection)));
     }
   }
   CodecState take_state() override {
@@ -361,8 +369,8 @@ class WarmingUp final : public CollectiveSequence {
   struct Progress {
     std::map<std::size_t, std::uint64_t> calls =
         {};                 ///< by the offset of a pack's first tensor among all elements exchanged
-    std::size_t stage = 0;  ///< which stage holds the codec's state
-    CodecState inner = {};  ///< that state; null while it is in use
+    std::size_t stage = 0;  ///< the index of the stage that holds the codec's state
+    CodecState inner = {};  ///< the codec's state; null while the stage has it
   };
 
   void begin(const Call& call) override {
@@ -384,27 +392,27 @@ class WarmingUp final : public CollectiveSequence {
   Call call_{};
 };
 
-std::string warm_up_refusal(const ExchangeSpec& r) {
-  for (const auto& codec : compression::warm_up_stages(*r.codec)) {
-    if (auto why = gathered_refusal(with_codec(r, codec)); !why.empty()) return why;
+std::string warm_up_refusal(const ExchangeSpec& spec) {
+  for (const auto& codec : compression::warm_up_stages(*spec.codec)) {
+    if (auto why = gathered_refusal(with_codec(spec, codec)); !why.empty()) return why;
   }
   return {};
 }
 
-std::size_t warm_up_arena_bytes(const ExchangeSpec& r, std::uint32_t rank) {
+std::size_t warm_up_arena_bytes(const ExchangeSpec& spec, std::uint32_t rank) {
   std::size_t bytes = 0;
-  for (const auto& codec : compression::warm_up_stages(*r.codec)) {
-    bytes += gathered_arena_bytes(with_codec(r, codec), rank);
+  for (const auto& codec : compression::warm_up_stages(*spec.codec)) {
+    bytes += gathered_arena_bytes(with_codec(spec, codec), rank);
   }
   return bytes;
 }
 
-std::unique_ptr<Collective> bind_warm_up(const ExchangeSpec& r, const GroupConnection& connection) {
-  return std::make_unique<WarmingUp>(r, connection);
+std::unique_ptr<Collective> bind_warm_up(const ExchangeSpec& spec, const GroupConnection& connection) {
+  return std::make_unique<WarmingUp>(spec, connection);
 }
 
-CallParts warm_up_parts(const ExchangeSpec& r, std::span<const TensorPart> pack) {
-  return gathered_parts(with_codec(r, compression::warm_up_stages(*r.codec).back()), pack);
+CallParts warm_up_parts(const ExchangeSpec& spec, std::span<const TensorPart> pack) {
+  return gathered_parts(with_codec(spec, compression::warm_up_stages(*spec.codec).back()), pack);
 }
 
 }  // namespace
@@ -414,8 +422,8 @@ constinit const CodedExchange gathered_exchange{
 constinit const CodedExchange warm_up_exchange{
     .refusal = warm_up_refusal, .arena_bytes = warm_up_arena_bytes, .bind = bind_warm_up, .parts = warm_up_parts};
 
-bool gathers_on_gpu(const ExchangeSpec& r) {
-  return !has_momentum(r) && !r.codec->codec->variable() && !sum_is_dense(r);
+bool gathers_on_gpu(const ExchangeSpec& spec) {
+  return !has_momentum(spec) && !spec.codec->codec->variable() && !sum_is_dense(spec);
 }
 
 }  // namespace gradmeter::allreduce

@@ -18,20 +18,20 @@ auto* floats(T* address) {
 
 class GatheredOnGpu final : public CollectiveSequence {
  public:
-  GatheredOnGpu(const ExchangeSpec& r, const GroupConnection& connection, const AlgorithmChoice& gatherer,
+  GatheredOnGpu(const ExchangeSpec& spec, const GroupConnection& connection, const AlgorithmChoice& gatherer,
                 std::span<std::byte> slots)
-      : CollectiveSequence(gatherer.name, r.queue),
-        device_(r.queue->device()),
-        codec_(r.codec->codec),
-        blocks_(gpu_block_codec(*r.codec, device_, r.max_elements())),
+      : CollectiveSequence(gatherer.name, spec.queue),
+        device_(spec.queue->device()),
+        codec_(spec.codec->codec),
+        block_codec_(gpu_block_codec(*spec.codec, device_, spec.max_elements())),
         rank_(static_cast<std::size_t>(connection.transport.rank())),
-        ranks_(r.shape.ranks),
+        ranks_(spec.shape.ranks),
         slots_(device_.map(core::Element::i8, slots)),
-        gather_(add_part(gatherer.bind(connection, r.inner_call_spec(slots.size()), CollectiveKind::all_gather))) {}
+        gather_(add_part(gatherer.bind(connection, spec.inner_call_spec(slots.size()), CollectiveKind::all_gather))) {}
   bool works_on_device_memory() const override { return true; }
   std::optional<CodingTime> coding() const override {
     CodingTime sum = *CollectiveSequence::coding();
-    sum.add_times(blocks_->time());
+    sum.add_times(block_codec_->time());
     return sum;
   }
 
@@ -57,7 +57,7 @@ class GatheredOnGpu final : public CollectiveSequence {
     return {&gather_, {.in = gathered, .out = gathered}};
   }
 
-  /// Does `work` on each tensor, given the place of its encoding in a rank's slots.
+  /// Calls `work` for each tensor with the offset of its encoding in a rank's slots [bytes].
   void for_each_tensor(void (GatheredOnGpu::*work)(const Call&, std::size_t place)) {
     std::size_t at = 0;
     for (const Call& c : tensors_.calls()) {
@@ -72,14 +72,14 @@ class GatheredOnGpu final : public CollectiveSequence {
   void encode(const Call& c, std::size_t place) {
     compression::RandomDraw draw = c.encoding.draw;
     draw.rank = static_cast<std::uint32_t>(rank_);
-    blocks_->encode(floats(c.in.address()), c.count(), c.encoding.worker_residual, slot(rank_, place), draw);
+    block_codec_->encode(floats(c.in.address()), c.count(), c.encoding.worker_residual, slot(rank_, place), draw);
   }
 
-  /// The difference is computed by the host, which keeps it.
+  /// The host computes the difference, since the difference is in host memory.
   void record_own_difference(const Call& c, std::size_t place) {
     if (own_.buffer.count() < c.count()) own_ = device_.allocate(core::Element::f32, c.count());
     const runtime::Buffer own = own_.buffer.part(0, c.count());
-    blocks_->decode(slot(rank_, place), nullptr, floats(own.address()), c.count());
+    block_codec_->decode(slot(rank_, place), nullptr, floats(own.address()), c.count());
     record_difference(c, static_cast<float>(ranks_), runtime::ConstBuffer(own).values<float>());
   }
 
@@ -87,29 +87,29 @@ class GatheredOnGpu final : public CollectiveSequence {
     std::size_t at = 0;
     for (const Call& c : tensors_.calls()) {
       float* const out = floats(c.out.address());
-      for (std::size_t r = 0; r < ranks_; ++r) blocks_->decode(slot(r, at), r > 0 ? out : nullptr, out, c.count());
-      if (c.op == Op::average) blocks_->divide(out, out, c.count(), static_cast<int>(ranks_));
+      for (std::size_t r = 0; r < ranks_; ++r) block_codec_->decode(slot(r, at), r > 0 ? out : nullptr, out, c.count());
+      if (c.op == Op::average) block_codec_->divide(out, out, c.count(), static_cast<int>(ranks_));
       at += codec_->wire_bytes(c.count());
     }
   }
 
   runtime::Device& device_;
   compression::CodecPtr codec_;
-  std::unique_ptr<BlockCodec> blocks_;
+  std::unique_ptr<BlockCodec> block_codec_;
   std::size_t rank_, ranks_;
   runtime::OwnedBuffer slots_;  ///< one slot for each rank and tensor
   Collective& gather_;
   TensorCalls tensors_;
-  /// A tensor that was decoded from this rank's encoding; allocated where differences are asked for.
+  /// A tensor, decoded from this rank's encoding; allocated when differences are first asked for.
   runtime::OwnedBuffer own_;
   std::size_t rank_bytes_ = 0;  ///< the bytes of all slots of one rank
 };
 
 }  // namespace
 
-std::unique_ptr<Collective> gather_on_gpu(const ExchangeSpec& r, const GroupConnection& connection,
+std::unique_ptr<Collective> gather_on_gpu(const ExchangeSpec& spec, const GroupConnection& connection,
                                           const AlgorithmChoice& gatherer, std::span<std::byte> slots) {
-  return std::make_unique<GatheredOnGpu>(r, connection, gatherer, slots);
+  return std::make_unique<GatheredOnGpu>(spec, connection, gatherer, slots);
 }
 
 }  // namespace gradmeter::allreduce

@@ -17,30 +17,30 @@
 namespace gradmeter::allreduce {
 namespace {
 
-/// The bytes taken from the arena by a collective that has `memory` bytes of its own and sums them by the inner
-/// algorithm.
-std::size_t arena_bytes_of_sum(const ExchangeSpec& r, std::uint32_t rank, std::size_t memory) {
-  return memory + 2 * arena_slack + r.algorithm->arena_bytes(r.shape, rank, r.inner_call_spec(memory));
+/// The bytes that a collective takes from the arena if `memory` bytes are its own, which the inner algorithm sums.
+std::size_t arena_bytes_of_sum(const ExchangeSpec& spec, std::uint32_t rank, std::size_t memory) {
+  return memory + 2 * arena_slack + spec.algorithm->arena_bytes(spec.shape, rank, spec.inner_call_spec(memory));
 }
 
 template <class SumOfEncodings>
-std::unique_ptr<Collective> bind(const ExchangeSpec& r, const GroupConnection& connection) {
-  return std::make_unique<SumOfEncodings>(r, connection);
+std::unique_ptr<Collective> bind(const ExchangeSpec& spec, const GroupConnection& connection) {
+  return std::make_unique<SumOfEncodings>(spec, connection);
 }
 
-std::size_t value_bytes(const ExchangeSpec& r) {
+std::size_t value_bytes(const ExchangeSpec& spec) {
   // Each tensor's count of kept elements is rounded up, by less than one element.
-  return (compression::RandomK(r.codec->parsed).kept(r.max_elements()) + most_tensors_in_pack(r)) * sizeof(float);
+  return (compression::RandomK(spec.codec->parsed).kept(spec.max_elements()) + most_tensors_in_pack(spec)) *
+         sizeof(float);
 }
 
 class RandomKSum final : public CollectiveSequence {
  public:
-  RandomKSum(const ExchangeSpec& r, const GroupConnection& connection)
-      : CollectiveSequence(r.algorithm->name, r.queue),
-        chosen_(r.codec->parsed),
-        ranks_(static_cast<float>(r.shape.ranks)),
-        values_(connection.network.arena().take(value_bytes(r))),
-        sum_(add_part(r.algorithm->bind(connection, r.inner_call_spec(value_bytes(r))))) {}
+  RandomKSum(const ExchangeSpec& spec, const GroupConnection& connection)
+      : CollectiveSequence(spec.algorithm->name, spec.queue),
+        codec_(spec.codec->parsed),
+        ranks_(static_cast<float>(spec.shape.ranks)),
+        values_(connection.network.arena().take(value_bytes(spec))),
+        sum_(add_part(spec.algorithm->bind(connection, spec.inner_call_spec(value_bytes(spec))))) {}
 
  private:
   void begin(const Call& call) override { tensors_.assign(call); }
@@ -51,7 +51,7 @@ class RandomKSum final : public CollectiveSequence {
       return {};
     }
     std::size_t kept = 0;
-    for (const Call& c : tensors_.calls()) kept += chosen_.kept(c.count());
+    for (const Call& c : tensors_.calls()) kept += codec_.kept(c.count());
     places_.resize(kept);
     run_encoding([this] { for_each_tensor(&RandomKSum::pick); });
     record_differences(tensors_, [this] { for_each_tensor(&RandomKSum::record_own_difference); });
@@ -61,23 +61,23 @@ class RandomKSum final : public CollectiveSequence {
   using Places = std::span<std::uint32_t>;
   using Values = std::span<float>;
 
-  /// Does `work` on each tensor, given its places and their values.
+  /// Calls `work` for each tensor with its places and their values.
   void for_each_tensor(void (RandomKSum::*work)(const Call&, Places, Values)) {
     std::size_t at = 0;
     for (const Call& c : tensors_.calls()) {
-      const std::size_t kept = chosen_.kept(c.count());
+      const std::size_t kept = codec_.kept(c.count());
       (this->*work)(c, Places(places_).subspan(at, kept), {reinterpret_cast<float*>(values_.data()) + at, kept});
       at += kept;
     }
   }
 
   void pick(const Call& c, Places places, Values values) {
-    chosen_.draw_places(c.encoding.draw, c.count(), places);
+    codec_.draw_places(c.encoding.draw, c.count(), places);
     const std::span<const float> x = c.in.values<float>();
-    if (!c.encoding.worker_residual) return chosen_.gather(x, places, values);
+    if (!c.encoding.worker_residual) return codec_.gather(x, places, values);
     const std::span<float> residual{c.encoding.worker_residual, x.size()};
     for (std::size_t i = 0; i < x.size(); ++i) residual[i] += x[i];
-    chosen_.gather(residual, places, values);
+    codec_.gather(residual, places, values);
     compression::RandomK::clear_sent(places, residual);
   }
 
@@ -94,45 +94,45 @@ class RandomKSum final : public CollectiveSequence {
     compression::RandomK::scatter(values, places, c.out.values<float>());
   }
 
-  compression::RandomK chosen_;
+  compression::RandomK codec_;
   float ranks_;
   std::span<std::byte> values_;
   Collective& sum_;
   TensorCalls tensors_;
-  std::vector<std::uint32_t> places_;
+  std::vector<std::uint32_t> places_;  ///< the indices of all kept elements, tensor by tensor
 };
 
-CallParts random_k_parts(const ExchangeSpec& r, std::span<const TensorPart> pack) {
-  const compression::RandomK chosen(r.codec->parsed);
+CallParts random_k_parts(const ExchangeSpec& spec, std::span<const TensorPart> pack) {
+  const compression::RandomK codec(spec.codec->parsed);
   std::size_t kept = 0;
-  for (const TensorPart& t : pack) kept += chosen.kept(t.count);
-  return {{.algorithm = r.algorithm, .count = kept}};
+  for (const TensorPart& t : pack) kept += codec.kept(t.count);
+  return {{.algorithm = spec.algorithm, .count = kept}};
 }
 
 }  // namespace
 
 constinit const CodedExchange random_k_exchange{
     .refusal = nullptr,
-    .arena_bytes = [](const ExchangeSpec& r,
-                      std::uint32_t rank) { return arena_bytes_of_sum(r, rank, value_bytes(r)); },
+    .arena_bytes = [](const ExchangeSpec& spec,
+                      std::uint32_t rank) { return arena_bytes_of_sum(spec, rank, value_bytes(spec)); },
     .bind = bind<RandomKSum>,
     .parts = random_k_parts};
 
 namespace {
 
-std::size_t code_bytes(const ExchangeSpec& r) {
-  return std::max<std::size_t>({r.max_elements(), most_tensors_in_pack(r) * sizeof(float), 64});
+std::size_t code_bytes(const ExchangeSpec& spec) {
+  return std::max<std::size_t>({spec.max_elements(), most_tensors_in_pack(spec) * sizeof(float), 64});
 }
 
 class TernGradSum final : public CollectiveSequence {
  public:
-  TernGradSum(const ExchangeSpec& r, const GroupConnection& connection)
-      : CollectiveSequence(r.algorithm->name, r.queue),
-        clip_(compression::ternary_clip(r.codec->parsed)),
+  TernGradSum(const ExchangeSpec& spec, const GroupConnection& connection)
+      : CollectiveSequence(spec.algorithm->name, spec.queue),
+        clip_(compression::ternary_clip(spec.codec->parsed)),
         rank_(static_cast<std::uint32_t>(connection.transport.rank())),
-        ranks_(static_cast<float>(r.shape.ranks)),
-        codes_(connection.network.arena().take(code_bytes(r))),
-        sum_(add_part(r.algorithm->bind(connection, r.inner_call_spec(code_bytes(r))))) {}
+        ranks_(static_cast<float>(spec.shape.ranks)),
+        codes_(connection.network.arena().take(code_bytes(spec))),
+        sum_(add_part(spec.algorithm->bind(connection, spec.inner_call_spec(code_bytes(spec))))) {}
 
  private:
   void begin(const Call& call) override {
@@ -177,7 +177,7 @@ class TernGradSum final : public CollectiveSequence {
 
   using Codes = std::span<std::int8_t>;
 
-  /// Does `work` on each tensor, given its codes and its scale.
+  /// Calls `work` for each tensor with its codes and its scale.
   void for_each_tensor(void (TernGradSum::*work)(const Call&, Codes, float)) {
     auto* codes = reinterpret_cast<std::int8_t*>(codes_.data());
     for (std::size_t i = 0; i < scales_.size(); ++i) {
@@ -212,25 +212,26 @@ class TernGradSum final : public CollectiveSequence {
   std::vector<float> scales_;
 };
 
-std::string tern_grad_refusal(const ExchangeSpec& r) {
+std::string tern_grad_refusal(const ExchangeSpec& spec) {
   constexpr std::uint32_t most = 127;
-  if (r.shape.ranks <= most) return {};
+  if (spec.shape.ranks <= most) return {};
   return fmt::format("codec {} sums codes of -1, 0 and 1 in int8, which holds {} ranks, not {}; take {}:exchange=sra",
-                     r.codec->info->name, most, r.shape.ranks, r.codec->info->name);
+                     spec.codec->info->name, most, spec.shape.ranks, spec.codec->info->name);
 }
 
-CallParts tern_grad_parts(const ExchangeSpec& r, std::span<const TensorPart> pack) {
+CallParts tern_grad_parts(const ExchangeSpec& spec, std::span<const TensorPart> pack) {
   std::size_t codes = 0;
   for (const TensorPart& t : pack) codes += t.count;
-  return {{.algorithm = r.algorithm, .count = pack.size()},
-          {.algorithm = r.algorithm, .count = codes, .element_bytes = 1}};
+  return {{.algorithm = spec.algorithm, .count = pack.size()},
+          {.algorithm = spec.algorithm, .count = codes, .element_bytes = 1}};
 }
 
 }  // namespace
 
 constinit const CodedExchange tern_grad_exchange{
     .refusal = tern_grad_refusal,
-    .arena_bytes = [](const ExchangeSpec& r, std::uint32_t rank) { return arena_bytes_of_sum(r, rank, code_bytes(r)); },
+    .arena_bytes = [](const ExchangeSpec& spec,
+                      std::uint32_t rank) { return arena_bytes_of_sum(spec, rank, code_bytes(spec)); },
     .bind = bind<TernGradSum>,
     .parts = tern_grad_parts};
 
@@ -241,11 +242,12 @@ compression::Matrix matrix_of(const TensorPart& t) {
   return {.rows = t.rows, .columns = t.columns, .count = t.count};
 }
 
-/// The most bytes of one factor of all tensors. A tensor is only factorised where both factors together have at most
-/// half of its elements.
-std::size_t factor_bytes(const ExchangeSpec& r) { return std::max<std::size_t>(r.max_bytes / 2, 64); }
-/// The bytes of the collective's own memory: a factor of each tensor, and after them the tensors that travel dense.
-std::size_t memory_bytes(const ExchangeSpec& r) { return factor_bytes(r) + dense_bytes(r); }
+/// The most bytes of the factors P of all tensors, or of the factors Q. A tensor is only factorised where both factors
+/// together have at most half of its elements.
+std::size_t factor_bytes(const ExchangeSpec& spec) { return std::max<std::size_t>(spec.max_bytes / 2, 64); }
+/// The bytes of the collective's own memory: the factors P or Q of all tensors, and behind them the tensors that are
+/// not factorised.
+std::size_t memory_bytes(const ExchangeSpec& spec) { return factor_bytes(spec) + dense_bytes(spec); }
 
 bool is_dense(const TensorPart& t, std::size_t rank) {
   const compression::Matrix m = matrix_of(t);
@@ -254,18 +256,19 @@ bool is_dense(const TensorPart& t, std::size_t rank) {
 
 class PowerSgd final : public CollectiveSequence {
  public:
-  PowerSgd(const ExchangeSpec& r, const GroupConnection& connection)
-      : CollectiveSequence(r.algorithm->name, r.queue),
-        rank_(compression::rank_of(r.codec->parsed)),
-        ranks_(static_cast<float>(r.shape.ranks)),
-        factor_(connection.network.arena().take(memory_bytes(r))),
-        sum_(add_part(r.algorithm->bind(connection, r.inner_call_spec(memory_bytes(r))))) {}
+  PowerSgd(const ExchangeSpec& spec, const GroupConnection& connection)
+      : CollectiveSequence(spec.algorithm->name, spec.queue),
+        rank_(compression::rank_of(spec.codec->parsed)),
+        ranks_(static_cast<float>(spec.shape.ranks)),
+        factor_(connection.network.arena().take(memory_bytes(spec))),
+        sum_(add_part(spec.algorithm->bind(connection, spec.inner_call_spec(memory_bytes(spec))))) {}
 
   CodecState take_state() override { return take_values(bases_); }
   void restore_state(const CodecState& state) override { restore_values(state, bases_); }
 
  private:
-  /// One tensor of the pack: its call, and the offsets of its factors P and Q among those of all members.
+  /// One tensor of the pack: its call, and the offsets of its factors P and Q among the factors of all members
+  /// [elements].
   struct Member {
     const Call* call;
     compression::Matrix matrix;
@@ -330,7 +333,7 @@ class PowerSgd final : public CollectiveSequence {
 
   void make_p(const Member& m) {
     const auto p = factors().subspan(m.p_at, m.matrix.p_size(rank_));
-    compression::multiply(m.matrix, rank_, gradient(*m.call), basis(m), p);
+    compression::multiply(m.matrix, rank_, add_to_residual(*m.call), basis(m), p);
   }
 
   void make_q(const Member& m) {
@@ -345,8 +348,9 @@ class PowerSgd final : public CollectiveSequence {
     record_difference(*m.call, ranks_, sent);
   }
 
-  /// The numbers that this call compresses: the gradient plus the residual of earlier calls.
-  static std::span<const float> gradient(const Call& call) {
+  /// Adds the gradient to the residual of earlier calls, if there is one. Returns the numbers that this call
+  /// compresses.
+  static std::span<const float> add_to_residual(const Call& call) {
     const std::span<const float> x = call.in.values<float>();
     if (float* residual = call.encoding.worker_residual) {
       for (std::size_t i = 0; i < x.size(); ++i) residual[i] += x[i];
@@ -402,20 +406,20 @@ class PowerSgd final : public CollectiveSequence {
   std::size_t p_size_ = 0, q_size_ = 0;  ///< the elements of all members' factors
   std::size_t dense_size_ = 0;
   std::vector<float> p_;  ///< the factors P of all members, summed over the ranks
-  /// Q of the last call, by the tensor's offset among all elements that are exchanged.
+  /// The factors Q of the last call, by the tensor's offset among all elements that are exchanged.
   std::map<std::size_t, std::vector<float>> bases_;
 };
 
-std::string power_sgd_tensor_refusal(const ExchangeSpec& r, const TensorPart& t) {
+std::string power_sgd_tensor_refusal(const ExchangeSpec& spec, const TensorPart& t) {
   const compression::Matrix m = matrix_of(t);
-  const std::size_t rank = compression::rank_of(r.codec->parsed);
+  const std::size_t rank = compression::rank_of(spec.codec->parsed);
   if (auto why = compression::low_rank_refusal(m, rank); !why.empty()) return why;
   if (compression::low_rank_pays(m.rows, m.columns, rank)) return {};
   return fmt::format("rank {} shrinks a matrix of {} x {} less than 2x: it goes dense", rank, m.rows, m.columns);
 }
 
-CallParts power_sgd_parts(const ExchangeSpec& r, std::span<const TensorPart> pack) {
-  const std::size_t rank = compression::rank_of(r.codec->parsed);
+CallParts power_sgd_parts(const ExchangeSpec& spec, std::span<const TensorPart> pack) {
+  const std::size_t rank = compression::rank_of(spec.codec->parsed);
   std::size_t p = 0, q = 0;
   for (const TensorPart& t : pack) {
     const compression::Matrix m = matrix_of(t);
@@ -423,15 +427,15 @@ CallParts power_sgd_parts(const ExchangeSpec& r, std::span<const TensorPart> pac
     p += dense ? t.count : m.p_size(rank);
     q += dense ? 0 : m.q_size(rank);
   }
-  return {{.algorithm = r.algorithm, .count = p}, {.algorithm = r.algorithm, .count = q}};
+  return {{.algorithm = spec.algorithm, .count = p}, {.algorithm = spec.algorithm, .count = q}};
 }
 
 }  // namespace
 
 constinit const CodedExchange power_sgd_exchange{
     .refusal = nullptr,
-    .arena_bytes = [](const ExchangeSpec& r,
-                      std::uint32_t rank) { return arena_bytes_of_sum(r, rank, memory_bytes(r)); },
+    .arena_bytes = [](const ExchangeSpec& spec,
+                      std::uint32_t rank) { return arena_bytes_of_sum(spec, rank, memory_bytes(spec)); },
     .bind = bind<PowerSgd>,
     .parts = power_sgd_parts,
     .tensor_refusal = power_sgd_tensor_refusal,

@@ -21,7 +21,7 @@ namespace gradmeter::allreduce::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 template <class D>
-inline constexpr bool of_floats = std::is_floating_point_v<hn::TFromD<D>>;
+inline constexpr bool has_float_lanes = std::is_floating_point_v<hn::TFromD<D>>;
 
 template <class D, class V, class M>
 HWY_INLINE V nan_unless(D d, M ordered, V v) {
@@ -30,11 +30,11 @@ HWY_INLINE V nan_unless(D d, M ordered, V v) {
 
 template <Op op, class D, class V>
 HWY_INLINE V extreme(D d, V a, V b) {
-  if constexpr (of_floats<D>) {
-    const auto first = op == Op::min ? hn::Lt(a, b) : hn::Lt(b, a);
+  if constexpr (has_float_lanes<D>) {
+    const auto a_is_chosen = op == Op::min ? hn::Lt(a, b) : hn::Lt(b, a);
     // Equal numbers can differ in their bits only when they are zeros: min chooses -0, max +0.
-    const V same = op == Op::min ? hn::Or(a, b) : hn::And(a, b);
-    const V chosen = hn::IfThenElse(hn::Eq(a, b), same, hn::IfThenElse(first, a, b));
+    const V if_equal = op == Op::min ? hn::Or(a, b) : hn::And(a, b);
+    const V chosen = hn::IfThenElse(hn::Eq(a, b), if_equal, hn::IfThenElse(a_is_chosen, a, b));
     return nan_unless(d, hn::And(hn::Eq(a, a), hn::Eq(b, b)), chosen);
   } else {
     return op == Op::min ? hn::Min(a, b) : hn::Max(a, b);
@@ -48,10 +48,11 @@ HWY_INLINE V combine(D d, V a, V b) {
   if constexpr (op == Op::sum) return hn::Add(a, b);
 }
 
-/// Gives every NaN one sign and payload, after the last combination. Until then they depend on the operands' order.
+/// Replaces any NaN by the quiet NaN of positive sign. To be called after the last combination: until then, a NaN's
+/// sign and payload depend on the order of the operands. (`extreme` has replaced them already.)
 template <Op op, class D, class V>
 HWY_INLINE V with_one_nan(D d, V v) {
-  if constexpr (of_floats<D> && (op == Op::sum || op == Op::product)) return nan_unless(d, hn::Eq(v, v), v);
+  if constexpr (has_float_lanes<D> && (op == Op::sum || op == Op::product)) return nan_unless(d, hn::Eq(v, v), v);
   return v;
 }
 

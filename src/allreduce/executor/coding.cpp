@@ -52,7 +52,7 @@ std::unique_ptr<BlockCodec> host_block_codec(const compression::Codec& codec) {
 
 namespace {
 
-/// A finished block is encoded once; its random draws have this phase, where other encodings have their round's number.
+/// The phase of the random draws by which a finished block is encoded. Other encodings have their round's number.
 constexpr std::uint32_t finished_phase = 0xffffffff;
 
 }  // namespace
@@ -127,12 +127,12 @@ void CodedSlice::accept(const ReceiveStep& x, const std::byte* from) {
 
 void CodedSlice::reduce(const ReduceStep& x, std::span<const std::byte* const> encoded_operands) {
   for (std::uint32_t b = x.blocks.first; b < x.blocks.first + x.blocks.count; ++b) {
-    const std::size_t from = begins_[b] - begins_[x.blocks.first];
+    const std::size_t offset = begins_[b] - begins_[x.blocks.first];
     const Extent e = extent(b);
     const float* so_far = x.own == Place::wire ? nullptr : values(e, x.own);
     for (const std::byte* encoded : encoded_operands) {
       if (!encoded && x.own != Place::wire) continue;
-      block_codec_->decode(encoded ? encoded + from : message({b, 1}).data(), so_far, result(e), e.elements);
+      block_codec_->decode(encoded ? encoded + offset : message({b, 1}).data(), so_far, result(e), e.elements);
       so_far = result(e);
     }
   }

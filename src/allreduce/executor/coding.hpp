@@ -18,7 +18,8 @@ namespace gradmeter::allreduce {
 
 /// Encodes and decodes the blocks of one lane. Either all addresses are of host memory, or all are of device memory. A
 /// block has n elements of fp32. Its `wire` (the encoded bytes) begins at a multiple of 16 bytes and is
-/// Codec::wire_bytes long. Sources and destinations do not overlap, except that `addend` may be `out`.
+/// Codec::wire_bytes long. Sources and destinations do not overlap, except that `out` may be `addend`, or the `in` of
+/// `divide`.
 class BlockCodec {
  public:
   BlockCodec() = default;
@@ -58,12 +59,13 @@ struct CallMemory {
 };
 
 /// Values are fp32. For an average, contributions are divided before anything is encoded, so that sums of small formats
-/// stay in range. `launch`, `message` and `message_bytes` do not touch memory. The other functions do work on memory,
-/// in the order in which they are called.
+/// stay in range. `launch`, `message` and `message_bytes` do not touch the buffers. The other functions do work on
+/// buffers, in the order in which they are called.
 class CodedSlice {
  public:
   /// `wire` holds one slice in encoded form, at least `most_wire_bytes` bytes; peers may read it. `blocks` encodes and
-  /// decodes by the same codec, in the same kind of memory (host or device) as the calls and `wire`.
+  /// decodes by the same `codec`. `wire` and the calls' buffers are in the kind of memory (host or device) that
+  /// `blocks` works on.
   CodedSlice(const compression::Codec& codec, std::unique_ptr<BlockCodec> blocks, int rank, int ranks,
              std::span<std::byte> wire)
       : codec_(codec), block_codec_(std::move(blocks)), rank_(rank), ranks_(ranks), wire_(wire) {}
@@ -85,7 +87,8 @@ class CodedSlice {
   /// or null for this rank's own value. Operands are added in this order, except that an own value that was not encoded
   /// comes first.
   void reduce(const ReduceStep&, std::span<const std::byte* const> encoded_operands);
-  /// Turns complete sums into results, which it encodes if the step says so.
+  /// Turns complete sums into results. Where the step says so (`LocalStep::encodes`), each sum is encoded, and its
+  /// decoded value is the result.
   void finish(const LocalStep&);
   CodingTime time() const { return block_codec_->time(); }
 
@@ -99,6 +102,7 @@ class CodedSlice {
   float* result(const Extent& e) const { return reinterpret_cast<float*>(memory_.out) + e.offset; }
   /// The address of a block's values: in the result, or in the caller's input.
   const float* values(const Extent&, Place) const;
+  /// phase: that of the encoding's random draws.
   void encode_block(std::uint32_t block, Place from, std::uint32_t phase, float* residual);
   void decode_block(std::uint32_t block, const std::byte* from);
 
@@ -108,7 +112,7 @@ class CodedSlice {
   std::span<std::byte> wire_;
   Encoding encoding_;
   CallMemory memory_;
-  bool divides_ = false;
+  bool divides_ = false;  ///< the call is an average
   Slice slice_;
   std::vector<std::size_t> begins_;  ///< the offset in `wire_` at which each block begins; the last entry is the end
 };

@@ -9,88 +9,92 @@
 namespace gradmeter::allreduce {
 namespace {
 
-std::size_t message_bytes(const runtime::Transport& t, const ExchangeSpec& o) {
-  return o.message_bytes ? o.message_bytes : t.message_bytes();
+std::size_t message_bytes(const runtime::Transport& t, const ExchangeSpec& spec) {
+  return spec.message_bytes ? spec.message_bytes : t.message_bytes();
 }
 
-bool reads_all(const runtime::Transport& t) {
+/// True where data from every rank are read in that rank's memory, so that no landing memory is needed.
+bool reads_in_place(const runtime::Transport& t) {
   for (int r = 0; r < t.size(); ++r) {
     if (!t.zero_copy_from(r)) return false;
   }
   return true;
 }
 
-MessageForm form_of(const ExchangeSpec& o) { return o.codec ? MessageForm::coded : MessageForm::plain; }
+MessageForm form_of(const ExchangeSpec& spec) { return spec.codec ? MessageForm::coded : MessageForm::plain; }
 
-bool takes_whole_tensors(const ExchangeSpec& o) {
-  return o.codec && o.codec->codec->grain() == compression::whole_tensor;
+bool takes_whole_tensors(const ExchangeSpec& spec) {
+  return spec.codec && spec.codec->codec->grain() == compression::whole_tensor;
 }
 
-/// Slices and blocks begin at multiples of this [elements].
-std::size_t grain_of(const ExchangeSpec& o) { return o.codec && !takes_whole_tensors(o) ? o.codec->codec->grain() : 1; }
+/// The grain: slices and blocks begin at its multiples [elements].
+std::size_t grain_of(const ExchangeSpec& spec) {
+  return spec.codec && !takes_whole_tensors(spec) ? spec.codec->codec->grain() : 1;
+}
 
-/// Must buffers go in one slice? Shares of neighbouring blocks are not contiguous. Where the collective kind says who
-/// owns which block, all ranks send equally long runs in some round (a test verifies this), so one rank's steps
-/// suffice.
+/// True where a buffer must be one slice, since some message holds several blocks. A slice would have a share of each
+/// of these blocks, and shares of neighbouring blocks are not contiguous. Rank 0's steps suffice: where the collective
+/// kind says who owns which block, either all ranks or none send several blocks in a message (a test verifies this).
 bool spans_blocks(const Algorithm& a) {
   return std::ranges::any_of(a.schedules, [](const SchedulePtr& s) {
     return slice_cut_for(s->collective_kind()) == SliceCut::share_of_each_block && sends_several_blocks(*s, 0);
   });
 }
 
-/// The most bytes that the scratch of a slice must hold, for any buffer up to max_bytes.
-std::size_t slice_bytes(const Algorithm& a, std::size_t message, const ExchangeSpec& o, bool whole) {
+/// The most bytes that the scratch of a slice must hold, for any buffer up to max_bytes. whole: a buffer is one slice.
+/// Blocks may be longer than equal ones, since they are cut at cache lines.
+std::size_t slice_bytes(const Algorithm& a, std::size_t message, const ExchangeSpec& spec, bool whole) {
   const std::size_t blocks = a.schedules.front()->blocks();
-  const std::size_t usual = whole ? o.max_bytes : std::min(o.max_bytes, message * blocks);
+  const std::size_t usual = whole ? spec.max_bytes : std::min(spec.max_bytes, message * blocks);
   return usual + 4096 + 1024 * blocks;
 }
 
 /// The most elements of a slice that is encoded.
-std::size_t coded_elements(const Algorithm& a, std::size_t message, const ExchangeSpec& o, bool whole) {
-  if (whole) return o.max_bytes / sizeof(float);
-  return slice_bytes(a, message, o, whole) / sizeof(float) + grain_of(o) * 16;
+std::size_t coded_elements(const Algorithm& a, std::size_t message, const ExchangeSpec& spec, bool whole) {
+  if (whole) return spec.max_bytes / sizeof(float);
+  return slice_bytes(a, message, spec, whole) / sizeof(float) + grain_of(spec) * 16;
 }
 
 /// The most bytes of an encoded slice that a lane keeps.
-std::size_t wire_bytes(const Algorithm& a, std::size_t message, const ExchangeSpec& o, bool whole) {
-  return CodedSlice::most_wire_bytes(*o.codec->codec, coded_elements(a, message, o, whole),
+std::size_t wire_bytes(const Algorithm& a, std::size_t message, const ExchangeSpec& spec, bool whole) {
+  return CodedSlice::most_wire_bytes(*spec.codec->codec, coded_elements(a, message, spec, whole),
                                      a.schedules.front()->blocks());
 }
 
-CodedSlice coded_slice(const Algorithm& a, std::size_t message, const ExchangeSpec& o, bool whole,
+CodedSlice coded_slice(const Algorithm& a, std::size_t message, const ExchangeSpec& spec, bool whole,
                        const runtime::Transport& t, std::span<std::byte> wire) {
-  const std::size_t longest =
-      CodedSlice::longest_block(*o.codec->codec, coded_elements(a, message, o, whole), a.schedules.front()->blocks());
-  const compression::Codec& codec = *o.codec->codec;
-  auto blocks = o.gpu() ? gpu_block_codec(*o.codec, *o.gpu(), longest) : host_block_codec(codec);
+  const std::size_t longest = CodedSlice::longest_block(*spec.codec->codec, coded_elements(a, message, spec, whole),
+                                                        a.schedules.front()->blocks());
+  const compression::Codec& codec = *spec.codec->codec;
+  auto blocks = spec.gpu() ? gpu_block_codec(*spec.codec, *spec.gpu(), longest) : host_block_codec(codec);
   return {codec, std::move(blocks), t.rank(), t.size(), wire};
 }
 
-Slices cut(const Algorithm& a, const ExchangeSpec& o, std::size_t elements, std::size_t width, bool whole,
+Slices cut(const Algorithm& a, const ExchangeSpec& spec, std::size_t elements, std::size_t width, bool whole,
            std::size_t message) {
   const Schedule& s = *a.schedules.front();
   const std::size_t bytes = message_bytes_for(a.schedules, elements * width, message);
-  return {slice_cut_for(s.collective_kind()), elements, width, s.blocks(), bytes, whole, grain_of(o)};
+  return {slice_cut_for(s.collective_kind()), elements, width, s.blocks(), bytes, whole, grain_of(spec)};
 }
 
 }  // namespace
 
-std::size_t Executor::arena_bytes(const Algorithm& a, std::uint32_t rank, const ExchangeSpec& o) {
-  const std::size_t message = o.message_bytes ? o.message_bytes : runtime::longest_usual_message;
+std::size_t Executor::arena_bytes(const Algorithm& a, std::uint32_t rank, const ExchangeSpec& spec) {
+  const std::size_t message = spec.message_bytes ? spec.message_bytes : runtime::longest_usual_message;
   const std::size_t lanes = lanes_for(a.schedules);
-  if (o.codec) {
-    const bool whole = takes_whole_tensors(o) || spans_blocks(a);
-    return lanes * (wire_bytes(a, message, o, whole) + 4096);
+  if (spec.codec) {
+    const bool whole = takes_whole_tensors(spec) || spans_blocks(a);
+    return lanes * (wire_bytes(a, message, spec, whole) + 4096);
   }
   const bool alternates = std::any_of(a.schedules.begin(), a.schedules.end(),
-                                      [&](const auto& s) { return uses_alternate(*s, rank, o.placement); });
-  return alternates ? lanes * (slice_bytes(a, message, o, spans_blocks(a)) + 4096) : 0;
+                                      [&](const auto& s) { return uses_alternate(*s, rank, spec.placement); });
+  return alternates ? lanes * (slice_bytes(a, message, spec, spans_blocks(a)) + 4096) : 0;
 }
 
-Executor::Executor(Algorithm a, runtime::Transport& t, runtime::Arena& scratch, ExchangeSpec o)
+Executor::Executor(Algorithm a, runtime::Transport& t, runtime::Arena& scratch, ExchangeSpec spec)
     : algorithm_(std::move(a)),
       transport_(t),
-      options_(std::move(o)),
+      options_(std::move(spec)),
       whole_(takes_whole_tensors(options_) || spans_blocks(algorithm_)) {
   for (const auto& s : algorithm_.schedules)
     plans_.push_back(compile(*s, static_cast<std::uint32_t>(t.rank()), options_.placement, form_of(options_)));
@@ -112,7 +116,7 @@ void Executor::take_device() {
     staged_ = std::make_unique<runtime::StagedTransport>(transport_, options_.queue->device());
 }
 
-/// Takes scratch where the work and the messages of the lanes reach it.
+/// Takes scratch from memory that both the lanes' work and their messages can reach.
 std::span<std::byte> Executor::take_scratch(runtime::Arena& arena, std::size_t bytes) {
   if (bytes == 0) return {};
   if (!on_device_) return arena.take(bytes);
@@ -130,11 +134,11 @@ void Executor::add_lanes(const Submit& submit, runtime::Arena& scratch) {
     alternate |= p.uses_alternate;
     landing_blocks = std::max(landing_blocks, p.landing_blocks);
   }
-  runtime::Transport& t = moving();
+  runtime::Transport& t = message_transport();
   const std::size_t message = message_bytes(t, options_);
   const std::size_t slice = slice_bytes(algorithm_, message, options_, whole_);
   const std::size_t wire = options_.codec ? wire_bytes(algorithm_, message, options_, whole_) : 0;
-  const std::size_t landing = reads_all(t) ? 0 : landing_bytes(algorithm_, wire ? wire : slice, landing_blocks);
+  const std::size_t landing = reads_in_place(t) ? 0 : landing_bytes(algorithm_, wire ? wire : slice, landing_blocks);
   const int lanes = std::min(t.channels(), static_cast<int>(lanes_for(algorithm_.schedules)));
   if (landing && (staged_ || !on_device_)) landings_.emplace(static_cast<std::size_t>(lanes) * (landing + 4096));
   if (landing && staged_) pinned_landings_ = options_.queue->device().pin(landings_->memory());
@@ -149,21 +153,21 @@ void Executor::add_lanes(const Submit& submit, runtime::Arena& scratch) {
   }
 }
 
-std::size_t Executor::alternate_bytes(const Algorithm& a, const ExchangeSpec& o) {
-  return slice_bytes(a, o.message_bytes, o, spans_blocks(a));
+std::size_t Executor::alternate_bytes(const Algorithm& a, const ExchangeSpec& spec) {
+  return slice_bytes(a, spec.message_bytes, spec, spans_blocks(a));
 }
 
 std::size_t Executor::landing_bytes(const Algorithm& a, std::size_t alternate_bytes, std::uint32_t landing_blocks) {
   return (alternate_bytes / a.schedules.front()->blocks() + 2048) * landing_blocks;
 }
 
-void Executor::check_call(const Algorithm& a, const ExchangeSpec& o, const Call& call) {
+void Executor::check_call(const Algorithm& a, const ExchangeSpec& spec, const Call& call) {
   const std::size_t bytes = call.out.bytes();
-  if (bytes > o.max_bytes) {
+  if (bytes > spec.max_bytes) {
     throw core::BackendError("allreduce", a.name,
-                             fmt::format("{} bytes given, made for {} at most", bytes, o.max_bytes));
+                             fmt::format("{} bytes given, made for {} at most", bytes, spec.max_bytes));
   }
-  if ((o.placement == Placement::in_place) != call.in_place() && bytes > 0) {
+  if ((spec.placement == Placement::in_place) != call.in_place() && bytes > 0) {
     throw core::BackendError("allreduce", a.name, "made for the other of in place and out of place");
   }
   check_supported(call.element(), call.op, call.accumulates_in());
@@ -183,7 +187,7 @@ void Executor::check(const Call& call, CallMemory memory) const {
   }
   check_call(algorithm_, options_, call);
   if (options_.codec) return;
-  const runtime::Transport& t = moving();
+  const runtime::Transport& t = message_transport();
   if (!t.can_send_from({memory.in, bytes}) || !t.can_send_from({memory.out, bytes})) {
     throw core::BackendError("allreduce", name(),
                              fmt::format("peers cannot read these buffers over {}; take them from the arena or use "
@@ -212,7 +216,7 @@ void Executor::start(const Call& call) {
   bytes_required_ += bytes_required_for(call.count(), width, slices_);
   finished_ = 0;
   running_ = true;
-  before_ = transport_.traffic();
+  traffic_at_start_ = transport_.traffic();
   // Messages go by other streams, or by MPI, which know nothing of what the queue still does with the buffers.
   if (on_device_) ready_ = options_.queue->record();
   std::visit(
@@ -231,7 +235,7 @@ template <class Submit>
 void Executor::advance(Lanes<Submit>& lanes) {
   for (bool moved = true; moved && finished_ < slices_.count();) {
     moved = false;
-    moving().progress();
+    message_transport().progress();
     for (auto& lane : lanes) {
       if (!lane.busy()) continue;
       moved |= lane.advance();
@@ -250,7 +254,7 @@ bool Executor::advance() {
   std::visit([this](auto& lanes) { advance(lanes); }, lanes_);
   if (finished_ < slices_.count()) return false;
   running_ = false;
-  sent_ += transport_.traffic() - before_;
+  sent_ += transport_.traffic() - traffic_at_start_;
   return true;
 }
 
@@ -274,21 +278,21 @@ Waiting Executor::waiting() const {
   return std::visit(first, lanes_);
 }
 
-Slices Executor::slices(const Algorithm& a, const ExchangeSpec& o, std::size_t elements, std::size_t width) {
-  return cut(a, o, elements, width, takes_whole_tensors(o) || spans_blocks(a), o.message_bytes);
+Slices Executor::slices(const Algorithm& a, const ExchangeSpec& spec, std::size_t elements, std::size_t width) {
+  return cut(a, spec, elements, width, takes_whole_tensors(spec) || spans_blocks(a), spec.message_bytes);
 }
 
 Slices Executor::slices_of(std::size_t elements, std::size_t width) const {
   return cut(algorithm_, options_, elements, width, whole_, message_bytes(transport_, options_));
 }
 
-std::uint64_t Executor::buffer_bytes(const ExchangeSpec& o, const Slices& slices, std::size_t width) {
+std::uint64_t Executor::buffer_bytes(const ExchangeSpec& spec, const Slices& slices, std::size_t width) {
   std::uint64_t sum = 0;
   for (std::size_t i = 0; i < slices.count(); ++i) {
     const Slice slice = slices[i];
     for (std::uint32_t b = 0; b < slice.blocks; ++b) {
       const std::size_t n = slice.extent({b, 1}).elements;
-      sum += o.codec ? o.codec->codec->wire_bytes(n) : n * width;
+      sum += spec.codec ? spec.codec->codec->wire_bytes(n) : n * width;
     }
   }
   return sum;

@@ -73,13 +73,13 @@ class Pipeline {
   bool first_sends_done(std::uint32_t count);
   std::size_t bytes(const Extent& e) const { return e.elements * width_; }
   std::byte* at(Place, const Extent&) const;
-  /// The memory that a message of these blocks is sent from, or received into.
+  /// The memory from which a message of these blocks is sent, or in which it is received.
   std::span<std::byte> message(Place, Blocks) const;
 
   runtime::Transport& transport_;
   int channel_;
   std::span<std::byte> alternate_, landing_;
-  [[no_unique_address]] Submit work_;
+  [[no_unique_address]] Submit work_;  ///< runs copies, sums and the codec's work
   std::optional<CodedSlice> coded_;
   const Plan* plan_ = nullptr;
   const Call* call_ = nullptr;
@@ -88,12 +88,13 @@ class Pipeline {
   std::size_t width_ = 1;  ///< bytes of an element
   std::size_t round_ = 0;
   Phase phase_ = Phase::encode;
-  std::uint32_t next_receive_ = 0,
-                next_reduction_ = 0;  ///< numbers of receives and reductions that are done in this round
+  /// Indices in this round: the next receive to be looked at for data that go straight to their destination, and the
+  /// next reduction.
+  std::uint32_t next_receive_ = 0, next_reduction_ = 0;
   std::vector<runtime::MessageHandle> sends_, receives_;
   std::vector<const std::byte*> received_;  ///< the data of each receive of this round; null: it has not arrived
   Sources sources_;
-  std::uint32_t sends_done_ = 0;  ///< this many of the first sends, in the order of posting, are known to be done
+  std::uint32_t sends_done_ = 0;  ///< number of sends, in the order of posting, that are known to be done
 };
 
 /// An algorithm is one or more schedules over the same ranks and blocks; slice s runs schedule s mod schedules.size().
@@ -136,15 +137,15 @@ struct ExchangeSpec {
   }
 };
 
-/// Scratch is kept between calls. The memory of Place::alternate is taken from the arena `scratch`, since peers may
-/// read values that are summed into it; each of the slices that are under way at once has its own. Data received for a
-/// reduction go to private memory. The transport should have most_lanes() channels: each lane needs its own, and with
-/// fewer channels there are fewer lanes.
+/// Runs an algorithm's schedules over a transport, slice by slice. Scratch is kept between calls. The memory of
+/// Place::alternate is taken from the arena `scratch`, since peers may read values that are summed into it; each of the
+/// slices that are under way at once has its own. Data received for a reduction go to private memory. The transport
+/// should have most_lanes() channels: each lane needs its own, and with fewer channels there are fewer lanes.
 /// With a codec, calls are sums or averages of fp32, buffers may be in any memory, and each lane keeps an encoded
-/// slice. With a queue, a message is sent once the work before it is done, and a received message is released once it
-/// has been read. On a device that `is_staged`, work that was submitted to its queue before a call is done before the
-/// call's work.
-/// Errors: BackendError for a buffer longer than max_bytes, or one that the transport's peers cannot read.
+/// slice. With a queue, a message is sent once the work before it is done, and a received message is released once the
+/// work that reads it is done. On a device that `is_staged`, work that was submitted to its queue before a call is done
+/// before the call's work.
+/// Errors: BackendError for a buffer longer than max_bytes, or one that peers cannot read over the transport.
 class Executor final : public Collective {
  public:
   Executor(Algorithm, runtime::Transport&, runtime::Arena& scratch, ExchangeSpec);
@@ -177,10 +178,11 @@ class Executor final : public Collective {
   using Lanes = std::vector<Pipeline<Submit>>;
   void check(const Call&, CallMemory) const;
   CallMemory memory_of(const Call&) const;
+  /// Sets up work on the memory of the queue's GPU.
   void take_device();
   std::span<std::byte> take_scratch(runtime::Arena&, std::size_t bytes);
   /// The transport that carries the pipelines' messages.
-  runtime::Transport& moving() const { return staged_ ? *staged_ : transport_; }
+  runtime::Transport& message_transport() const { return staged_ ? *staged_ : transport_; }
   template <class Submit>
   void add_lanes(const Submit&, runtime::Arena& scratch);
   template <class Submit>
@@ -198,7 +200,7 @@ class Executor final : public Collective {
   // True for a device that is staged. The scratch is then device memory; if messages pass through host memory, each
   // piece of this scratch has a copy in the host's arena (`Device::map`).
   bool on_device_ = false;
-  std::shared_ptr<void> pinned_landings_;
+  std::shared_ptr<void> pinned_landings_;  ///< keeps the memory of `landings_` pinned
   std::vector<runtime::OwnedBuffer> device_scratch_;
   std::unique_ptr<runtime::StagedTransport> staged_;
   bool whole_ = false;  ///< the buffer is one slice, since a message holds several blocks whose positions matter
@@ -206,11 +208,11 @@ class Executor final : public Collective {
   Call call_{};
   CallMemory memory_;
   Slices slices_;
-  std::size_t finished_ = 0;
+  std::size_t finished_ = 0;  ///< number of this call's slices that are done
   bool running_ = false;
   /// For a staged device: reached when its queue has done all work submitted before the call.
   runtime::EventPtr ready_;
-  runtime::Traffic before_, sent_;
+  runtime::Traffic traffic_at_start_, sent_;
   std::uint64_t bytes_required_ = 0;
   /// Results of `bytes_required_for`, by a buffer's number of elements and the bytes of an element. Training repeats a
   /// handful of bucket sizes, so the result for each size is computed once.

@@ -217,8 +217,8 @@ bool Pipeline<Submit>::receive_direct() {
 template <class Submit>
 bool Pipeline<Submit>::operands_arrived(const ReduceStep& r) {
   for (std::uint32_t i = 0; i < r.operands; ++i) {
-    const std::uint32_t o = plan_->operands[r.first_operand + i];
-    if (o != own_operand && !received_data(o)) return false;
+    const std::uint32_t operand = plan_->operands[r.first_operand + i];
+    if (operand != own_operand && !received_data(operand)) return false;
   }
   return true;
 }
@@ -230,13 +230,13 @@ bool Pipeline<Submit>::reduce_one(const ReduceStep& r) {
   if (e.elements == 0) return true;
   sources_.clear();
   for (std::uint32_t i = 0; i < r.operands; ++i) {
-    const std::uint32_t o = plan_->operands[r.first_operand + i];
-    sources_.push_back(o != own_operand ? received_[o] : coded_ ? nullptr : at(r.own, e));
+    const std::uint32_t operand = plan_->operands[r.first_operand + i];
+    sources_.push_back(operand != own_operand ? received_[operand] : coded_ ? nullptr : at(r.own, e));
   }
   sum(r, e);
   for (std::uint32_t i = 0; i < r.operands; ++i) {
-    const std::uint32_t o = plan_->operands[r.first_operand + i];
-    if (o != own_operand) work_.release(transport_, receives_[o]);
+    const std::uint32_t operand = plan_->operands[r.first_operand + i];
+    if (operand != own_operand) work_.release(transport_, receives_[operand]);
   }
   return true;
 }

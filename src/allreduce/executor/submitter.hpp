@@ -31,7 +31,7 @@ inline constexpr SliceKernels host_kernels{
     .reduce = reduce,
     .finish = finish};
 
-/// The reason why GPUs cannot add up so many ranks; empty: they can.
+/// The reason why a GPU's kernels cannot add up the contributions of `ranks` ranks; empty: they can.
 std::string gpu_kernels_refusal(std::uint32_t ranks);
 /// The launches for a GPU. Errors: BackendError without CUDA.
 const SliceKernels& gpu_kernels();
@@ -92,6 +92,7 @@ class Submitter {
   void release(runtime::Transport&, const runtime::MessageHandle& message) {
     reading_.emplace_back(submitted_, message);
   }
+  /// Releases all messages whose work is done.
   void release_read(runtime::Transport& t) {
     for (; !reading_.empty() && done(reading_.front().first); reading_.pop_front()) t.release(reading_.front().second);
   }
@@ -110,8 +111,10 @@ class Submitter {
   const SliceKernels* kernels_;
   /// Messages that work reads, each with the number of the last work that may read it, in ascending order.
   std::deque<std::pair<std::uint64_t, runtime::MessageHandle>> reading_;
-  std::uint64_t landing_read_ = 0;
-  std::uint64_t submitted_ = 0, recorded_ = 0, done_ = 0;
+  // Work is numbered from 1 in the order of submission; 0: none.
+  std::uint64_t landing_read_ = 0;  ///< the last sum
+  std::uint64_t submitted_ = 0, recorded_ = 0,
+                done_ = 0;   ///< the last submitted, covered by `event_`, known to be done
   runtime::EventPtr event_;  ///< recorded after work number `recorded_`
 };
 

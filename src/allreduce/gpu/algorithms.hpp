@@ -14,14 +14,15 @@
 namespace gradmeter::allreduce {
 
 /// The row `gpu-direct:small=262144`. Up to `small` bytes each GPU sums all elements (one shot, one barrier); beyond,
-/// each sums its own block and collects the others (two shots, two barriers). A call is one kernel (peer_kernels.hpp),
-/// which first copies its buffer to memory that peers have opened. The host takes no part in the call. Binding is
-/// collective over the ranks of the exchange. Bits: those of the sum in rank order, the same on all ranks.
-/// Cost:   memory of three buffers a rank; 1 or 2 barriers.
+/// each sums its own block and collects the blocks of the others (two shots, two barriers). A call is one kernel
+/// (peer_kernels.hpp), which first copies its buffer to memory that peers have opened. The host takes no part in the
+/// call. Binding is collective over the ranks of the exchange. Bits: those of the sum in rank order, the same on all
+/// ranks.
+/// Cost: memory of three buffers a rank; 1 or 2 barriers.
 /// Source: the one- and two-shot kernels of TensorRT-LLM and vLLM, custom_all_reduce
-/// Errors: Unavailable where ranks share a GPU; BackendError
-/// without a queue of a GPU, and where GPUs cannot reach each other's memory. A call ends with a BackendError when
-/// another rank has failed, or has not come within `PeerOptions::patience`.
+/// Errors: Unavailable where ranks share a GPU; BackendError without a queue of a GPU, and where GPUs cannot reach each
+/// other's memory. A call ends with a BackendError when another rank has failed, or has not come within
+/// `PeerOptions::patience`.
 extern const AlgorithmInfo gpu_direct_row;
 
 /// The row `gpu-multimem`: an all-reduce whose sums NVLink's switches compute, for GPUs with multicast memory (kernels

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The all-reduce in NVLink's switches (NVLS): each GPU asks the switch for the sums of its own block, and has it store
-// them into the memory of all. A GPU so reads and writes n/p and lets the switch read n/p from each peer.
+// The all-reduce in NVLink's switches (NVLS): each GPU asks the switch for the sums of its own block, and has the
+// switch store them into the memory of all GPUs. A GPU thus reads and writes n/p elements, and the switch reads n/p
+// from every GPU for it.
 // Source: Klenk et al., ISCA 2020; NCCL's NVLS, which has the same two steps
 #include <cstddef>
 
@@ -14,11 +15,11 @@ namespace {
 
 using gpu::SwitchSum;
 
-/// Packs that the switch adds for a thread at once.
+/// Packs that a thread has under way in the switch at once.
 constexpr unsigned packs_of_switch = 8;
 
 template <class Format, SwitchSum format>
-__global__ void __launch_bounds__(peer_threads) sum_in_switch(PeerCall c, double factor, Numbers x) {
+__global__ void __launch_bounds__(peer_threads) sum_in_switch(PeerCall c, double factor, CallBuffers x) {
   using T = typename Format::Memory;
   const CallNumbers call = numbers_of(c);
   const std::size_t input = call.slot * c.window.room, result = 2 * c.window.room;
@@ -27,7 +28,8 @@ __global__ void __launch_bounds__(peer_threads) sum_in_switch(PeerCall c, double
   gpu::order_aliases();
   if (!peer_barrier(c, call, call.barrier)) return;
   gpu::order_aliases();
-  // The last pack is summed whole: a place holds whole packs, and what follows the elements is not copied out.
+  // The last pack is summed whole, beyond the last element: places hold whole packs, and only the elements are copied
+  // out.
   Packs<T> own = block_of<T>(c.rank, x);
   own.end = own.begin + (own.end - own.begin + Pack<T>::count - 1) / Pack<T>::count * Pack<T>::count;
   const auto sum = [&](std::size_t i) { return gpu::load_sum<format>(c.multicast_all + input + i * sizeof(T)); };
@@ -55,7 +57,7 @@ __global__ void __launch_bounds__(peer_threads) sum_in_switch(PeerCall c, double
 }
 
 template <class Format, SwitchSum format>
-void launch_sum(const PeerCall& c, double factor, const Numbers& x, cudaStream_t stream) {
+void launch_sum(const PeerCall& c, double factor, const CallBuffers& x, cudaStream_t stream) {
   using T = typename Format::Memory;
   runtime::check_cuda(gpu::launch(sum_in_switch<Format, format>, shape_of<T>(x.block, c.blocks), stream, c, factor, x),
                       "sum_in_switch");
@@ -67,8 +69,8 @@ void reduce_in_switch(core::Element e, Op op, const PeerCall& c, const std::byte
                       cudaStream_t stream) {
   const double factor = op == Op::average ? 1.0 / c.ranks : 1;
   if (e == core::Element::f32)
-    return launch_sum<Plain<float>, SwitchSum::f32>(c, factor, numbers<float>(from, to, n, c.ranks), stream);
-  const Numbers x = numbers<std::uint16_t>(from, to, n, c.ranks);
+    return launch_sum<Plain<float>, SwitchSum::f32>(c, factor, call_buffers<float>(from, to, n, c.ranks), stream);
+  const CallBuffers x = call_buffers<std::uint16_t>(from, to, n, c.ranks);
   if (e == core::Element::f16)
     return launch_sum<Small<std::uint16_t, core::fp16_format>, SwitchSum::f16>(c, factor, x, stream);
   launch_sum<Small<std::uint16_t, core::bf16_format>, SwitchSum::bf16>(c, factor, x, stream);

@@ -42,10 +42,10 @@ std::size_t message_of(const Request& r) {
 }
 
 #ifdef GRADMETER_HAS_CUDA
-constexpr std::size_t line = 64;
+constexpr std::size_t scratch_alignment = 64;  // bytes
 
-/// The course of a call on a buffer of so many elements: its slices, the order of the turns, and the bytes that this
-/// rank has to send.
+/// The course of a call on a buffer of so many elements, each of `width` bytes: its slices, the order of the turns, and
+/// the bytes that this rank has to send.
 struct Course {
   std::size_t elements, width;
   Slices slices;
@@ -53,9 +53,9 @@ struct Course {
   std::uint64_t bytes_required;
 };
 
-/// Landing memory serves one round: in the stream, the next group of messages comes after this round's sums. By the
-/// same order the sends that a write must wait for (`sends_before_write`) are done, unless a message arrived where
-/// another of the same group is sent from. No plan has such a message, which this function checks.
+/// Checks that no message of a plan arrives where another message of the same group is sent from. Then the order of the
+/// stream alone keeps memory safe: the sends that a write must wait for (`sends_before_write`) are done before it, and
+/// each round's sums are done before the next group's messages reach the landing memory.
 void check_plan(const Plan& plan) {
   for (const PlanRound& round : plan.rounds) {
     for (const ReceiveStep& x : round.receives.of(plan.receives)) {
@@ -81,7 +81,7 @@ class NcclMessages final : public StreamCollective {
     take_scratch();
   }
 
-  /// Aborts a call that is given up, and waits for the queue: buffers may go then.
+  /// Aborts a call that is not complete, and waits for the queue, so that buffers may be freed.
   ~NcclMessages() override {
     if (!running_) return;
     nccl_.abort();
@@ -115,7 +115,7 @@ class NcclMessages final : public StreamCollective {
     nccl_.completed();
     running_ = false;
   }
-  void before_launch() override { nccl_.begin(what); }
+  void before_launch() override { nccl_.begin(nccl_functions); }
   void check() override { nccl_.check(); }
   void completed() override { nccl_.completed(); }
   int late_peer() const override { return nccl_.late_peer(); }
@@ -123,13 +123,14 @@ class NcclMessages final : public StreamCollective {
   void before_abort(const std::function<void()>& f) override { nccl_.before_abort(f); }
 
  private:
-  static constexpr const char* what = "ncclSend and ncclRecv";
+  static constexpr const char* nccl_functions = "ncclSend and ncclRecv";
 
   void check_call(const Call& call) const {
     if (running_) throw core::BackendError("allreduce", name(), "started before the last call was complete");
     Executor::check_call(algorithm_, options_, call);
     if (!call.in.on_device() || !call.out.on_device()) {
-      throw core::BackendError("NCCL", what, "it was given memory of the host, and moves memory of a GPU alone");
+      throw core::BackendError("NCCL", nccl_functions,
+                               "it was given memory of the host, and moves memory of a GPU alone");
     }
   }
 
@@ -137,7 +138,7 @@ class NcclMessages final : public StreamCollective {
   void submit_all(const Call& call) {
     course_ = &course(call.count(), core::size_of(call.element()));
     call_ = call;
-    nccl_.begin(what);
+    nccl_.begin(nccl_functions);
     running_ = true;
     bytes_required_ += course_->bytes_required;
     for (turn_ = 0; turn_ < course_->turns.size(); ++turn_) {
@@ -146,18 +147,19 @@ class NcclMessages final : public StreamCollective {
     }
   }
 
-  /// Takes all of it now, because an allocation may wait for all that the GPU does, and a peer's kernel for this
-  /// rank's.
+  /// Takes all scratch when the collective is made. Later, an allocation may wait for the GPU's kernels, which may wait
+  /// for a peer, which may wait for this rank.
   void take_scratch() {
     const auto most = [this](auto of) { return (*std::ranges::max_element(plans_, {}, of)).*of; };
     const std::size_t slice = Executor::alternate_bytes(algorithm_, options_);
     landing_bytes_ = Executor::landing_bytes(algorithm_, slice, most(&Plan::landing_blocks));
-    alternate_bytes_ = most(&Plan::uses_alternate) ? (slice + line - 1) / line * line : 0;
+    alternate_bytes_ =
+        most(&Plan::uses_alternate) ? (slice + scratch_alignment - 1) / scratch_alignment * scratch_alignment : 0;
     const std::size_t bytes = depth_ * alternate_bytes_ + landing_bytes_;
     if (bytes > 0) scratch_ = queue_.device().allocate(core::Element::i8, bytes);
   }
 
-  /// Computes it once, since training repeats a handful of lengths.
+  /// The course for buffers of this length. It is computed once, since training repeats a handful of lengths.
   const Course& course(std::size_t elements, std::size_t width) {
     for (const auto& c : courses_) {
       if (c->elements == elements && c->width == width) return *c;
@@ -187,7 +189,7 @@ class NcclMessages final : public StreamCollective {
 
   void begin_turn(const Turn& t) {
     slice_ = course_->slices[t.slice];
-    alternate_ = t.slice % depth_ * alternate_bytes_;
+    alternate_offset_ = t.slice % depth_ * alternate_bytes_;
     const Plan& plan = plan_of(t);
     if (t.round == 0) copy(plan.first_copies);
     const PlanRound* const round = round_of(plan, t.round);
@@ -200,17 +202,17 @@ class NcclMessages final : public StreamCollective {
     });
   }
 
-  /// Fills `sends_`, `receives_` and `views_`; false: all messages are empty.
+  /// Fills `sends_`, `receives_` and `received_at_`; false: all messages are empty.
   bool find_messages(const Plan& plan, const PlanRound& round) {
-    sends_.clear(), receives_.clear(), views_.clear();
+    sends_.clear(), receives_.clear(), received_at_.clear();
     for (const SendStep& x : round.sends.of(plan.sends)) add(sends_, x.peer, slice_.extent(x.blocks), x.from);
     for (const Message& m : sends_) count(m);
     std::size_t landed = 0;
     for (const ReceiveStep& x : round.receives.of(plan.receives)) {
       const Extent e = slice_.extent(x.blocks);
       std::byte* const to = x.direct ? at(x.to, e) : scratch(depth_ * alternate_bytes_ + landed);
-      if (!x.direct) landed += (bytes(e) + line - 1) / line * line;
-      views_.push_back(to);
+      if (!x.direct) landed += (bytes(e) + scratch_alignment - 1) / scratch_alignment * scratch_alignment;
+      received_at_.push_back(to);
       if (e.elements > 0) receives_.push_back({static_cast<int>(x.peer), to, e.elements});
     }
     return !sends_.empty() || !receives_.empty();
@@ -248,7 +250,7 @@ class NcclMessages final : public StreamCollective {
     std::vector<const std::byte*> sources;
     for (std::uint32_t i = 0; i < r.operands; ++i) {
       const std::uint32_t o = plan.operands[r.first_operand + i];
-      sources.push_back(o == own_operand ? at(r.own, e) : views_[o]);
+      sources.push_back(o == own_operand ? at(r.own, e) : received_at_[o]);
     }
     submit("reduce", (sources.size() + 1) * bytes(e), [this, &sources, &r, &e] {
       cuda::reduce(call_.element(), call_.accumulates_in(), call_.op, at(r.to, e), sources, e.elements, gpu::stream());
@@ -270,7 +272,8 @@ class NcclMessages final : public StreamCollective {
       });
     }
   }
-  /// A GPU's queue runs it at once, and a stream has its own copy of what a launch was given.
+  /// `launch` may refer to locals: the queue of a GPU calls it at once, and a stream keeps its own copy of a kernel's
+  /// arguments.
   template <class Launch>
   void submit(const char* label, std::size_t moved, const Launch& launch) {
     if (moved > 0) queue_.submit(label, {.flops = 0, .bytes = static_cast<double>(moved)}, launch);
@@ -284,7 +287,7 @@ class NcclMessages final : public StreamCollective {
     const std::size_t offset = e.offset * course_->width;
     if (p == Place::in) return const_cast<std::byte*>(call_.in.device().device_address()) + offset;  // only ever read
     if (p == Place::out) return call_.out.device().device_address() + offset;
-    return scratch(alternate_ + e.scratch_offset * course_->width);
+    return scratch(alternate_offset_ + e.scratch_offset * course_->width);
   }
 
   const Algorithm algorithm_;
@@ -300,10 +303,10 @@ class NcclMessages final : public StreamCollective {
   Call call_{};
   const Course* course_ = nullptr;
   std::size_t turn_ = 0;
-  Slice slice_;                ///< the slice of the present turn, to which all members below belong
-  std::size_t alternate_ = 0;  ///< the offset of this turn's alternate in the scratch
-  std::vector<Message> sends_, receives_;
-  std::vector<std::byte*> views_;  ///< by receive: the address of its data
+  Slice slice_;                            ///< the slice of the present turn
+  std::size_t alternate_offset_ = 0;       ///< where this slice's alternate begins in the scratch
+  std::vector<Message> sends_, receives_;  ///< the messages of the present turn that are not empty
+  std::vector<std::byte*> received_at_;    ///< by receive: the address of its data
   bool running_ = false;
   runtime::EventPtr done_;
   runtime::Traffic sent_;

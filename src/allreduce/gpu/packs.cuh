@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elements in memory and as values in arithmetic, and operators that do not depend on the order of operands.
+// Formats of elements (as they lie in memory, and as values in arithmetic), and operators whose results do not depend
+// on the order of operands.
 #pragma once
 #include <cmath>
 #include <cstddef>
@@ -115,6 +116,7 @@ struct alignas(16) Pack {
   T v[count];
 };
 
+/// True where n elements hold the whole pack that begins at element i.
 template <class T>
 __device__ bool is_whole(std::size_t i, std::size_t n) {
   return i + Pack<T>::count <= n;
@@ -155,7 +157,7 @@ struct Combined {
   static constexpr std::size_t count = Pack<T>::count;
   typename Format::Value v[count] = {};  // initialised, because compilers cannot know that `take` begins with source 0
 
-  /// Takes source k. wide: small floats are rounded at the end only.
+  /// Combines source k with the values so far. wide: small floats are rounded only at the end.
   __device__ void take(const uint4& words, unsigned k, bool wide) { take(core::bits_as<Pack<T>>(words), k, wide); }
   __device__ void take(const Pack<T>& p, unsigned k, bool wide) {
     for (std::size_t c = 0; c < count; ++c) {
@@ -168,6 +170,7 @@ struct Combined {
       }
     }
   }
+  /// The result, rounded to the format.
   __device__ Pack<T> settle() const {
     Pack<T> p;
     for (std::size_t c = 0; c < count; ++c) p.v[c] = Format::store(with_one_nan(v[c]));

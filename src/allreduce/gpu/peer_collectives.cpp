@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives among the GPUs of a node, each call of which is one kernel: `gpu-direct` and `gpu-ring`.
+// Collectives among the GPUs of a node, each call of which is one kernel: `gpu-direct`, `gpu-multimem` and `gpu-ring`.
 #include "allreduce/gpu/algorithms.hpp"
 #include "core/error.hpp"
 #include "core/name.hpp"
@@ -36,25 +36,26 @@ namespace {
 
 using runtime::check_cuda;
 
-/// The host waits longer than a kernel by this [s], so that the kernel, which knows for which rank it waits, gives up
-/// first.
+/// The time by which the host waits longer than a kernel [s], so that the kernel gives up first: it knows for which
+/// rank it waits.
 constexpr double host_waits_longer_s = 2;
 
 /// Places of multicast memory: two slots and the result.
 constexpr std::size_t places_in_switch = 3;
 
+/// The kernel of a row, and what its calls need.
 struct PeerKernel {
   const char* row;         ///< a literal
   std::string what;        ///< the collective, for errors
   unsigned places;         ///< the number of places in a window; each holds the longest buffer
   std::uint32_t barriers;  ///< the most barriers that a call uses
-  double moved;            ///< buffers read and written
+  double moved;            ///< memory read and written by a call [buffers]
   bool in_switch = false;  ///< places are multicast memory, not the window's
   /// Launches the kernel. It is called in work of the queue.
   std::function<void(const cuda::PeerCall&, const Call&)> launch;
 };
 
-/// The facts about its window that a rank tells the others.
+/// What each rank tells all others about its window.
 struct WindowFacts {
   pid_t process;
   int device;
@@ -92,8 +93,8 @@ class HostSignals {
 /// Source: CUDA C++ Programming Guide, "Concurrent Kernel Execution", "Lazy Loading", "Implicit Synchronization"
 class PeerCollective final : public StreamCollective {
  public:
-  /// Collective, as is the destructor. The queue outlives it. Errors: Unavailable where ranks share a GPU; BackendError
-  /// where GPUs cannot reach each other's memory.
+  /// To be called by all ranks together, like the destructor. The queue must outlive the object. Errors: Unavailable
+  /// where ranks share a GPU; BackendError where GPUs cannot reach each other's memory.
   PeerCollective(std::string name, const runtime::Communicator&, runtime::CudaDevice&, runtime::Queue&, PeerOptions,
                  PeerKernel);
   ~PeerCollective() override;
@@ -182,8 +183,8 @@ PeerCollective::PeerCollective(std::string name, const runtime::Communicator& c,
   for (std::size_t r = 0; r < facts.size(); ++r) windows_.push_back(window_address(facts[r], &handles[r], mine));
 }
 
-/// Waits for the kernels before the memory that they read is freed. Every rank closes the memory of others that it has
-/// opened before that is freed.
+/// Waits for the kernels before the memory that they read is freed. No rank frees its window before all others have
+/// closed it.
 PeerCollective::~PeerCollective() {
   if (is_running_ || !runtime::may_free()) abort();
   wait_before_end(queue_);
@@ -197,8 +198,8 @@ PeerCollective::~PeerCollective() {
   communicator_.barrier();
 }
 
-/// The number of thread blocks of a kernel: one for each multiprocessor, divided by the ranks on the GPU, so that the
-/// kernels of all ranks run at the same time.
+/// The number of thread blocks of a kernel, the same on all GPUs: one for each multiprocessor, divided by the ranks on
+/// the GPU, so that the kernels of all ranks run at the same time.
 unsigned PeerCollective::resident_blocks(int device, std::ptrdiff_t ranks_on_it) const {
   int multiprocessors = 0;
   check_cuda(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),

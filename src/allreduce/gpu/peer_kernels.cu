@@ -14,7 +14,8 @@
 namespace gradmeter::allreduce::cuda {
 namespace {
 
-/// Addresses are made where they are read: a table of them would fill the registers.
+/// The inputs of all ranks, with the members of `Sources`. Addresses are computed where they are read: a table of them
+/// would fill the registers.
 struct RankInputs {
   struct Place {
     const PeerCall& c;
@@ -30,13 +31,14 @@ __device__ RankInputs inputs_of_ranks(const PeerCall& c, unsigned slot) {
   return {{c, c.window.slot_offset(slot)}, c.ranks, true};
 }
 
-/// Copies it to where peers read it, by the threads whose blocks read it on all GPUs.
+/// Copies packs of the input to this rank's slot, where peers read them. The thread block that copies a pack has the
+/// same index as the thread blocks that read it on all GPUs.
 template <class T>
-__device__ void copy_to_slot(const PeerCall& c, unsigned slot, const Numbers& x, const Packs<T>& packs) {
+__device__ void copy_to_slot(const PeerCall& c, unsigned slot, const CallBuffers& x, const Packs<T>& packs) {
   copy_packs<T>(packs, x.from, x.from_is_aligned, c.windows[c.rank] + c.window.slot_offset(slot), true);
 }
 
-/// Sums what all ranks have given, in their order, and writes it to `to`. ranks: of the call, or any_number.
+/// Combines the inputs of all ranks in rank order, and writes the results to `to`. ranks: their number, or any_number.
 template <class Format, Op op, unsigned ranks>
 __device__ void sum_inputs(const PeerCall& c, unsigned slot, const Packs<typename Format::Memory>& packs, bool wide,
                            double factor, std::byte* to, bool to_is_aligned) {
@@ -61,10 +63,10 @@ __device__ void sum_inputs(const PeerCall& c, unsigned slot, const Packs<typenam
       });
 }
 
-/// Collects the results of all ranks' blocks. Each GPU begins with its own, so that all of them read from different
-/// ones.
+/// Collects the results of all ranks' blocks. Each GPU begins with its own block, so that at any time the GPUs read
+/// from different peers.
 template <class T, unsigned ranks>
-__device__ void collect(const PeerCall& c, const Numbers& x) {
+__device__ void collect(const PeerCall& c, const CallBuffers& x) {
   constexpr unsigned at_once = ranks == 2 ? 4 : 2;
   const auto rank_after = [&](unsigned k) { return c.rank + k < c.ranks ? c.rank + k : c.rank + k - c.ranks; };
   const auto copy = [&](unsigned r, const Packs<T>& packs) {
@@ -73,7 +75,7 @@ __device__ void collect(const PeerCall& c, const Numbers& x) {
   if constexpr (ranks == any_number) {
     for (unsigned k = 0; k < c.ranks; ++k) copy(rank_after(k), block_of<T>(rank_after(k), x));
   } else {
-    // Packs at the same place of all blocks together, as far as the last block has them.
+    // Packs at the same place of all blocks go together, as far as the last block, the shortest, reaches.
     const std::size_t length = x.block;
     const Packs<T> shortest = block_of<T>(ranks - 1, x);
     std::size_t i = shortest.first() - shortest.begin;
@@ -103,7 +105,7 @@ __device__ void collect(const PeerCall& c, const Numbers& x) {
 }
 
 template <class Format, Op op, unsigned ranks>
-__global__ void __launch_bounds__(peer_threads) sum_at_once(PeerCall c, bool wide, double factor, Numbers x) {
+__global__ void __launch_bounds__(peer_threads) sum_at_once(PeerCall c, bool wide, double factor, CallBuffers x) {
   const CallNumbers call = numbers_of(c);
   const Packs<typename Format::Memory> packs{0, x.n};
   copy_to_slot(c, call.slot, x, packs);
@@ -113,7 +115,7 @@ __global__ void __launch_bounds__(peer_threads) sum_at_once(PeerCall c, bool wid
 }
 
 template <class Format, Op op, unsigned ranks>
-__global__ void __launch_bounds__(peer_threads) sum_by_blocks(PeerCall c, bool wide, double factor, Numbers x) {
+__global__ void __launch_bounds__(peer_threads) sum_by_blocks(PeerCall c, bool wide, double factor, CallBuffers x) {
   using T = typename Format::Memory;
   const CallNumbers call = numbers_of(c);
   for (unsigned r = 0; r < c.ranks; ++r) copy_to_slot<T>(c, call.slot, x, block_of<T>(r, x));
@@ -125,8 +127,8 @@ __global__ void __launch_bounds__(peer_threads) sum_by_blocks(PeerCall c, bool w
   count_call(c);
 }
 
-/// Calls launch<ranks>(): sums of gradients' types have kernels for 2, 4 and 8 ranks, all other calls those for any
-/// number.
+/// Calls launch<ranks>(). Sums of fp32, and of 16-bit floats added in fp32, have kernels for 2, 4 and 8 ranks; all
+/// other calls take the kernel for any number.
 template <class Format, Op op, class Launch>
 void with_ranks(unsigned ranks, bool wide, const Launch& launch) {
   using T = typename Format::Memory;
@@ -150,7 +152,7 @@ void reduce_peers_at_once(core::Element e, core::Element accumulate, Op op, cons
       with_ranks<Format, o>(c.ranks, accumulate != e, [&]<unsigned ranks>() {
         runtime::check_cuda(
             gpu::launch(sum_at_once<Format, o, ranks>, shape_of<typename Format::Memory>(n, c.blocks), stream, c,
-                        accumulate != e, factor, numbers<typename Format::Memory>(from, to, n, c.ranks)),
+                        accumulate != e, factor, call_buffers<typename Format::Memory>(from, to, n, c.ranks)),
             "sum_at_once");
       });
     });
@@ -166,7 +168,7 @@ void reduce_peers_by_blocks(core::Element e, core::Element accumulate, Op op, co
       with_ranks<Format, o>(c.ranks, accumulate != e, [&]<unsigned ranks>() {
         runtime::check_cuda(
             gpu::launch(sum_by_blocks<Format, o, ranks>, shape_of<T>(block_length<T>(n, c.ranks), c.blocks), stream, c,
-                        accumulate != e, factor, numbers<typename Format::Memory>(from, to, n, c.ranks)),
+                        accumulate != e, factor, call_buffers<typename Format::Memory>(from, to, n, c.ranks)),
             "sum_by_blocks");
       });
     });
@@ -179,14 +181,14 @@ struct RingCall {
   PeerCall peers;
   const std::byte* in;
   std::byte* out;
-  bool whole_packs;  ///< `in` and `out` both begin with a whole pack
+  bool buffers_aligned;  ///< `in` and `out` are aligned to packs
   std::size_t n;
-  double factor;                      ///< complete sums are multiplied by it
+  double factor;                      ///< of complete sums: 1 / ranks for an average, else 1
   std::size_t begin[most_peers + 1];  ///< the first element of each block; the last entry is the end
 };
 
-/// The right neighbour reads what this block wrote before, and this block what the left one wrote. False: as of
-/// peer_barrier.
+/// A barrier with both neighbours. After it the right neighbour may read what this thread block wrote before, and this
+/// thread block what the left neighbour's wrote. False: the barrier was given up.
 __device__ bool ring_barrier(const PeerCall& c, const CallNumbers& call, std::uint32_t number) {
   const unsigned right = (c.rank + 1) % c.ranks, left = (c.rank + c.ranks - 1) % c.ranks;
   __syncthreads();
@@ -205,7 +207,7 @@ struct Stretch {
 
   __device__ Stretch(const RingCall& c, unsigned slot, std::size_t begin, std::size_t end)
       : packs{begin, end},
-        aligned(c.whole_packs && begin * sizeof(T) % 16 == 0),
+        aligned(c.buffers_aligned && begin * sizeof(T) % 16 == 0),
         in(c.in),
         left(c.peers.windows[(c.peers.rank + c.peers.ranks - 1) % c.peers.ranks] + c.peers.window.slot_offset(slot)),
         own(c.peers.windows[c.peers.rank] + c.peers.window.slot_offset(slot)),
@@ -217,15 +219,16 @@ struct Stretch {
   __device__ void write(const Pack<T>& p, std::byte* to, std::size_t i) const {
     write_pack<T>(p, to, aligned, i, packs.end);
   }
-  /// Nowhere where `to` or `also` is null.
+  /// Copies to `to` and to `also`, either of which may be null.
   __device__ void copy(const std::byte* from, std::byte* to, std::byte* also) const {
     copy_packs<T>(packs, from, aligned, to, aligned, also);
   }
-  /// Adds the left neighbour's packs and those of `in`, times the factor, and writes them where the addresses are not
-  /// null.
+  /// Combines the left neighbour's packs with those of `in`, multiplies by `factor`, and writes to `to` and to `also`,
+  /// either of which may be null.
   template <class Format, Op op>
   __device__ void add_left_and_in(double factor, std::byte* to, std::byte* also) const {
-    // The neighbour's packs are far away: all of them are under way before the first half of the own ones is read.
+    // The neighbour's packs are far away: the loads of all of them are under way before the first half of the own packs
+    // is read.
     constexpr unsigned half = packs_of_sum<Format, op>, at_once = 2 * half;
     packs.template each<at_once>(
         aligned,
@@ -263,10 +266,10 @@ __device__ Stretch<T> block_of(const RingCall& c, unsigned slot, unsigned b) {
   return {c, slot, c.begin[b], c.begin[b + 1]};
 }
 
-/// Leaves the finished sum of this rank's block in `out`, and where the ring goes on also in its slot, and the number
-/// of the next barrier in `now`. False: a barrier was given up.
+/// The reduce-scatter: writes the finished sum of this rank's block to `out`, and also to its slot if an all-gather
+/// follows. Advances `now.barrier` to the next barrier. False: a barrier was given up.
 template <class Format, Op op>
-__device__ bool reduce_round(const RingCall& c, bool goes_on, CallNumbers& now) {
+__device__ bool reduce_scatter_pass(const RingCall& c, bool gather_follows, CallNumbers& now) {
   using T = typename Format::Memory;
   const unsigned p = c.peers.ranks;
   const Stretch<T> first = block_of<T>(c, now.slot, c.peers.rank + p - 1);
@@ -275,15 +278,15 @@ __device__ bool reduce_round(const RingCall& c, bool goes_on, CallNumbers& now) 
     if (!ring_barrier(c.peers, now, now.barrier++)) return false;
     const bool last = hop + 1 == p;
     const Stretch<T> s = block_of<T>(c, now.slot, c.peers.rank + 2 * p - 1 - hop);
-    s.template add_left_and_in<Format, op>(last ? c.factor : 1, last && !goes_on ? nullptr : s.own,
+    s.template add_left_and_in<Format, op>(last ? c.factor : 1, last && !gather_follows ? nullptr : s.own,
                                            last ? s.out : nullptr);
   }
   return true;
 }
 
-/// This rank's block is in its slot. False: a barrier was given up.
+/// The all-gather of blocks, of which each rank has its own in its slot. False: a barrier was given up.
 template <class T>
-__device__ bool gather_round(const RingCall& c, CallNumbers now) {
+__device__ bool all_gather_pass(const RingCall& c, CallNumbers now) {
   const unsigned p = c.peers.ranks;
   for (unsigned hop = 1; hop < p; ++hop) {
     if (!ring_barrier(c.peers, now, now.barrier++)) return false;
@@ -296,8 +299,8 @@ __device__ bool gather_round(const RingCall& c, CallNumbers now) {
 template <class Format, Op op>
 __global__ void __launch_bounds__(peer_threads) reduce_in_ring(RingCall c, bool gathers) {
   CallNumbers now = numbers_of(c.peers);
-  if (!reduce_round<Format, op>(c, gathers, now)) return;
-  if (gathers && !gather_round<typename Format::Memory>(c, now)) return;
+  if (!reduce_scatter_pass<Format, op>(c, gathers, now)) return;
+  if (gathers && !all_gather_pass<typename Format::Memory>(c, now)) return;
   count_call(c.peers);
 }
 
@@ -306,12 +309,12 @@ __global__ void __launch_bounds__(peer_threads) gather_in_ring(RingCall c) {
   const CallNumbers call = numbers_of(c.peers);
   const Stretch<T> own = block_of<T>(c, call.slot, c.peers.rank);
   own.copy(own.in, own.own, own.in == own.out ? nullptr : own.out);
-  if (!gather_round<T>(c, call)) return;
+  if (!all_gather_pass<T>(c, call)) return;
   count_call(c.peers);
 }
 
-/// In step s, whoever is d hops from the root has piece s - d. All ranks take part in all steps, so that nobody is a
-/// call ahead of his right neighbour.
+/// In step s, a rank that is d hops after the root copies piece s - d. All ranks wait at the barriers of all steps, so
+/// that no rank is a call ahead of its right neighbour.
 template <class T>
 __global__ void __launch_bounds__(peer_threads)
     broadcast_in_ring(RingCall c, unsigned root, unsigned pieces, std::size_t length) {
@@ -336,7 +339,8 @@ __global__ void __launch_bounds__(peer_threads)
   count_call(c.peers);
 }
 
-/// A barrier of all: with one of neighbours a rank could be two calls ahead of the one that reads its slot.
+/// Send-receive. The barrier is one of all ranks: with a barrier of neighbours a rank could be two calls ahead of the
+/// rank that reads its slot.
 template <class T>
 __global__ void __launch_bounds__(peer_threads) pass_in_ring(RingCall c) {
   const CallNumbers call = numbers_of(c.peers);
@@ -376,7 +380,7 @@ void ring_over_peers(CollectiveKind kind, core::Element e, Op op, const PeerCall
   RingCall c{.peers = peers,
              .in = in,
              .out = out,
-             .whole_packs = has_whole_packs(in) && has_whole_packs(out),
+             .buffers_aligned = is_pack_aligned(in) && is_pack_aligned(out),
              .n = n,
              .factor = op == Op::average ? 1.0 / peers.ranks : 1,
              .begin = {}};

@@ -47,7 +47,7 @@ struct CallNumbers {
   bool is_given_up;       ///< a barrier was given up, so peers' memory may be gone
 };
 
-/// True if a thread of this block has given up a barrier.
+/// A word that the threads of this thread block share. Not 0: one of them has given up a barrier.
 __device__ inline std::uint32_t& block_gives_up() {
   GPU_SHARED(std::uint32_t, word, [1]);
   return word[0];
@@ -181,6 +181,7 @@ gpu::Shape shape_of(std::size_t elements, unsigned most_blocks) {
   return {.grid = dim3(static_cast<unsigned>(blocks)), .block = dim3(peer_threads), .cooperative = true};
 }
 
+/// Calls kernel<op>(), where an average is a sum.
 template <class Kernel>
 void launch_op(Op op, const Kernel& kernel) {
   if (op == Op::min) return kernel.template operator()<Op::min>();
@@ -189,7 +190,7 @@ void launch_op(Op op, const Kernel& kernel) {
   kernel.template operator()<Op::sum>();
 }
 
-__host__ __device__ inline bool has_whole_packs(const void* address) {
+__host__ __device__ inline bool is_pack_aligned(const void* address) {
   return reinterpret_cast<std::uintptr_t>(address) % 16 == 0;
 }
 
@@ -201,8 +202,8 @@ std::size_t block_length(std::size_t n, unsigned ranks) {
   return Pack<T>::count * ((packs + ranks - 1) / ranks);
 }
 
-/// The buffers of one call: it reads `from` and writes `to`.
-struct Numbers {
+/// The buffers of a call, which reads `from` and writes `to`.
+struct CallBuffers {
   const std::byte* from;
   std::byte* to;
   std::size_t n, block;  ///< elements of the buffer, and of a rank's block
@@ -210,12 +211,13 @@ struct Numbers {
 };
 
 template <class T>
-Numbers numbers(const std::byte* from, std::byte* to, std::size_t n, unsigned ranks) {
-  return {from, to, n, block_length<T>(n, ranks), has_whole_packs(from), has_whole_packs(to)};
+CallBuffers call_buffers(const std::byte* from, std::byte* to, std::size_t n, unsigned ranks) {
+  return {from, to, n, block_length<T>(n, ranks), is_pack_aligned(from), is_pack_aligned(to)};
 }
 
+/// The packs of a rank's block.
 template <class T>
-__device__ Packs<T> block_of(unsigned rank, const Numbers& x) {
+__device__ Packs<T> block_of(unsigned rank, const CallBuffers& x) {
   const std::size_t begin = rank * x.block;
   return {begin < x.n ? begin : x.n, begin + x.block < x.n ? begin + x.block : x.n};
 }

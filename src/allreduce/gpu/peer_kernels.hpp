@@ -19,9 +19,9 @@ inline constexpr unsigned most_peers = 64;  ///< the most GPUs in a group that r
 /// time.
 inline constexpr unsigned most_peer_blocks = 36;
 
-/// The layout of the memory that each GPU shows its peers: first the flags of barriers between thread blocks that
-/// have the same index on all GPUs, then counts that only the GPU itself uses, then places for data. Calls use the
-/// first two places (the slots) in turn. The memory is zeroed before the first call.
+/// The layout of the memory that each GPU shows its peers: first the flags of barriers between thread blocks that have
+/// the same index on all GPUs, then counts that only the GPU itself uses, then places for data. Calls use the first two
+/// places (the slots) in turn. The memory must be zero before the first call.
 struct PeerWindow {
   static constexpr std::size_t flag_bytes = sizeof(std::uint32_t) * most_peers * most_peer_blocks;
   /// The bytes of three words: the number of this GPU's calls, how many thread blocks of the current call are done, and
@@ -30,10 +30,10 @@ struct PeerWindow {
   std::size_t room;     ///< bytes of each place, a multiple of 16
   unsigned places = 2;  ///< number of places, including the two slots
 
-  /// Offsets [bytes] of the counts, and of a place.
+  /// Offsets in the window [bytes]: of the counts, and of a slot or another place.
   GRADMETER_HOST_DEVICE static constexpr std::size_t counts() { return flag_bytes; }
-  GRADMETER_HOST_DEVICE constexpr std::size_t slot_offset(unsigned slot) const {
-    return flag_bytes + count_bytes + slot * room;
+  GRADMETER_HOST_DEVICE constexpr std::size_t slot_offset(unsigned place) const {
+    return flag_bytes + count_bytes + place * room;
   }
   GRADMETER_HOST_DEVICE constexpr std::size_t result() const {
     return slot_offset(2);
@@ -48,12 +48,13 @@ struct PeerSignals {
   std::uint32_t waited_for;  ///< written by a kernel: 1 + the rank whose flag did not come in time; 0: none
 };
 
+/// What a kernel is told of its rank, its peers and their memory.
 struct PeerCall {
   std::byte* windows[most_peers];  ///< by rank, at the addresses by which this GPU reaches them
   unsigned ranks, rank;
   PeerWindow window;
   unsigned blocks;  ///< the most thread blocks of a kernel, up to most_peer_blocks; the same on all GPUs
-  /// Each call on the window advances the number of the next barrier by this, even where it waits at fewer.
+  /// Each call on the window advances the number of the next barrier by this, even if it waits at fewer barriers.
   std::uint32_t barriers;
   PeerSignals* signals;
   std::uint64_t limit_ns;  ///< the longest wait at a barrier
@@ -91,12 +92,12 @@ void reduce_in_switch(core::Element, Op, const PeerCall&, const std::byte* from,
 constexpr unsigned ring_barriers(unsigned ranks) { return 8 * ranks; }
 
 /// Every rank must queue the same call, of any kind but all-to-all; calls use the two slots in turn. A rank copies the
-/// data that it has read from its left neighbour to its own slot, where its right neighbour reads them. Each block of
-/// threads works on its own part of every step, and does not wait for the other blocks. in == out: in place. Blocks of
-/// the buffer are cut by `block_begin` over the whole buffer, and bits are those of the schedule `ring` in one slice.
-/// `root` matters only in a broadcast, whose data travel round the ring in pieces.
+/// data that it has read from its left neighbour to its own slot, where its right neighbour reads them. Each thread
+/// block works on its own part of every step, and does not wait for other thread blocks of its GPU. in == out: in
+/// place. Blocks of the buffer are cut by `block_begin` over the whole buffer, and bits are those of the schedule
+/// `ring` in one slice. `root` matters only in a broadcast, whose data travel round the ring in pieces.
 /// Errors: BackendError. Cost: p-1 steps, twice as many for an all-reduce; in each step a barrier between neighbours,
-/// and n/p elements read and written. A broadcast takes as many steps as pieces and p-2 more; send-receive takes one
+/// and n/p elements read and written. A broadcast takes p-1 steps more than it has pieces; send-receive takes one
 /// barrier among all GPUs.
 void ring_over_peers(CollectiveKind, core::Element, Op, const PeerCall&, unsigned root, const std::byte* in,
                      std::byte* out, std::size_t n, cudaStream_t);

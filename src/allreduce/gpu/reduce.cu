@@ -49,7 +49,7 @@ __global__ void narrow_each(std::byte* to, const float* from, std::size_t n) {
   if (i < n) reinterpret_cast<typename Format::Memory*>(to)[i] = Format::store(from[i]);
 }
 
-bool whole_packs(const void* address) { return reinterpret_cast<std::uintptr_t>(address) % 16 == 0; }
+bool aligned_to_packs(const void* address) { return reinterpret_cast<std::uintptr_t>(address) % 16 == 0; }
 
 }  // namespace
 
@@ -60,10 +60,10 @@ void reduce(core::Element e, core::Element accumulate, Op op, std::byte* destina
                                 std::to_string(sources.size()) + ": reduce in turns");
   }
   Sources device_sources{};
-  device_sources.aligned = whole_packs(destination);
+  device_sources.aligned = aligned_to_packs(destination);
   for (const std::byte* source : sources) {
     device_sources.of[device_sources.count++] = source;
-    device_sources.aligned = device_sources.aligned && whole_packs(source);
+    device_sources.aligned = device_sources.aligned && aligned_to_packs(source);
   }
   with_format(e, [&]<class Format>(Format) {
     launch_combine<Format>(op, device_sources, accumulate != e, destination, n, stream);

@@ -159,14 +159,14 @@ GraphedCollectives capture_calls(std::unique_ptr<Collective>, runtime::Queue&, G
 
 // A call that is given up may have copies under way.
 StagedCollective::~StagedCollective() {
-  if (part_ != Part::idle) wait_before_end(queue_);
+  if (phase_ != Phase::idle) wait_before_end(queue_);
 }
 
 void StagedCollective::start(const Call& call) {
   call_ = call;
   queue_.to_transport(call.in);
   copied_ = queue_.record();
-  part_ = Part::leaving;
+  phase_ = Phase::leaving;
 }
 
 void StagedCollective::exchange() {
@@ -175,22 +175,22 @@ void StagedCollective::exchange() {
   call.in = {call_.in.element(), std::span(device.transport_address(call_.in), call_.in.bytes())};
   call.out = {call_.out.element(), std::span(device.transport_address(call_.out), call_.out.bytes())};
   inner_->start(call);
-  part_ = Part::exchanging;
+  phase_ = Phase::exchanging;
 }
 
 bool StagedCollective::advance() {
-  if (part_ == Part::leaving) {
+  if (phase_ == Phase::leaving) {
     if (copied_ && !copied_->reached()) return false;
     exchange();
   }
-  if (part_ == Part::exchanging) {
+  if (phase_ == Phase::exchanging) {
     if (!inner_->advance()) return false;
     queue_.from_transport(call_.out);
     copied_ = queue_.record();
-    part_ = Part::arriving;
+    phase_ = Phase::arriving;
   }
-  if (part_ == Part::arriving && copied_ && !copied_->reached()) return false;
-  part_ = Part::idle;
+  if (phase_ == Phase::arriving && copied_ && !copied_->reached()) return false;
+  phase_ = Phase::idle;
   return true;
 }
 

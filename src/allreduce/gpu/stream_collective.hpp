@@ -14,6 +14,7 @@
 
 namespace gradmeter::allreduce {
 
+/// A collective whose calls run wholly in their queue's stream.
 class StreamCollective : public Collective {
  public:
   bool takes_device_memory() const override { return true; }
@@ -41,6 +42,7 @@ class StreamCollective : public Collective {
     completed();
     return true;
   }
+  /// A rank that has made fewer calls than this one; -1: none is known.
   virtual int late_peer() const { return -1; }
   /// Ends the calls under way on this rank without a result, so that its stream can go on.
   virtual void abort() noexcept {}
@@ -55,9 +57,9 @@ struct GraphShape {
   std::size_t calls = 1, launches = 1;
 };
 
-/// Two collectives that capture a call when it is first made on its buffers, and launch the graph for every later call.
-/// Only the graphs for calls of one length are kept; a call of another length discards them. The first call is slower,
-/// since it captures before it launches, so a caller that times calls first makes an untimed one.
+/// Two collectives that capture a call when it is first made on its buffers, and launch the graph for this and every
+/// later call on them. Only the graphs for calls of one length are kept; a call of another length discards them. The
+/// first call is slower, since it captures before it launches, so a caller that times calls first makes an untimed one.
 /// Source: CUDA C++ Programming Guide, "CUDA Graphs"; NCCL User Guide, "Using NCCL with CUDA Graphs"
 struct GraphedCollectives {
   std::unique_ptr<Collective> one;        ///< a call to it launches, once, a graph that holds one captured call
@@ -100,14 +102,15 @@ class StagedCollective final : public Collective {
   void restore_state(const CodecState& s) override { inner_->restore_state(s); }
 
  private:
-  enum class Part : std::uint8_t { idle, leaving, exchanging, arriving };
+  /// leaving: the input is copied to host memory; arriving: the result is copied back to the device.
+  enum class Phase : std::uint8_t { idle, leaving, exchanging, arriving };
   void exchange();
 
   std::unique_ptr<Collective> inner_;
   runtime::Queue& queue_;
   Call call_{};
-  runtime::EventPtr copied_;
-  Part part_ = Part::idle;
+  runtime::EventPtr copied_;  ///< reached when the copy to or from host memory is done
+  Phase phase_ = Phase::idle;
 };
 
 }  // namespace gradmeter::allreduce

@@ -49,18 +49,18 @@ extern const AlgorithmInfo binomial_tree_row;
 /// Source: Sanders, Speck, Traeff, Parallel Computing 2009.
 extern const AlgorithmInfo double_tree_row;
 
-/// The butterfly exchange on which rabenseifner, bcube and direct are built. It writes ranks as numbers of `levels`
-/// digits in `base`. On each level, all ranks that differ only in that level's digit exchange with each other. It is an
-/// all-reduce, a reduce-scatter or an all-gather.
+/// The butterfly exchange on which rabenseifner, bcube and direct are built: an all-reduce, a reduce-scatter or an
+/// all-gather. Ranks are written as numbers of `levels` digits in `base`. On each level, all ranks that differ only in
+/// that level's digit exchange with each other.
 SchedulePtr butterfly(CollectiveKind, std::uint32_t base, std::uint32_t levels);
 StatedCost butterfly_cost(CollectiveKind, std::uint32_t base, std::uint32_t levels);
 
 /// Rabenseifner's all-reduce: recursive halving, then recursive doubling; few rounds and few bytes. Serves all-reduce
 /// for any p. Let q be the largest power of two up to p. Then p-q ranks fold: each gives its buffer to a neighbour
 /// before the exchange, takes no part in it, and gets the result from this neighbour at the end. Serves reduce-scatter
-/// and all-gather for powers of two. Each element is summed once and copied, so bits are equal on all ranks. Cost:
-/// 2·log2 q rounds (two more when p > q); a folded rank sends n, any other rank 2n(q-1)/q, and n more to a
-///         neighbour that has folded into it.
+/// and all-gather for powers of two. Each element is summed once and copied, so bits are equal on all ranks.
+/// Cost: 2·log2 q rounds (two more when p > q); a folded rank sends n, any other rank 2n(q-1)/q, and n more to a
+/// neighbour that has folded into it.
 /// Source: Thakur, Rabenseifner, Gropp, IJHPCA 2005, section 4.
 extern const AlgorithmInfo rabenseifner_row;
 
@@ -98,12 +98,11 @@ extern const AlgorithmInfo swing_row;
 /// Source: Markov et al., CGX, Middleware 2022 (scatter-reduce-allgather, SRA).
 extern const AlgorithmInfo direct_row;
 
-/// One shot: every rank sends its whole buffer to every other, and each adds up all of them. There is one round for any
+/// One shot: every rank sends its whole buffer to every other, and adds up all buffers. There is one round for any
 /// number of ranks: the least latency, the most bytes. With a codec, contributions are encoded once, and sums are not
 /// encoded.
-/// Cost:   1 round of p-1 messages; n(p-1) sent by each rank; p·n added up by each.
-/// Source: as "one-shot" in TensorRT-LLM's custom all-reduce; Chan et al., 2007, section 4 (all-gather, then local
-/// sum).
+/// Cost: 1 round of p-1 messages by each rank; n(p-1) sent by each; p·n added up by each.
+/// Source: "one-shot" in TensorRT-LLM's custom all-reduce; Chan et al., 2007, section 4 (all-gather, then local sum).
 extern const AlgorithmInfo one_shot_row;
 
 /// All-to-all by swaps between pairs: a rank exchanges with one other at a time. In round k ranks a and b with a + b =

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The algorithms whose ranks exchange in levels: the butterfly in any base, which rabenseifner, bcube and direct share,
-// recursive doubling and swing. Ranks beyond a power of two are folded into their neighbours.
+// The algorithms whose ranks exchange in levels: the butterfly in any base, which rabenseifner, bcube and direct use,
+// recursive doubling, and swing. Ranks beyond a power of two are folded into their neighbours.
 #include <algorithm>
 #include <bit>
 #include <optional>
@@ -21,8 +21,9 @@ u32 power(u32 base, u32 exponent) {
   return x;
 }
 
-/// The peers that differ from `rank` in the digit worth `distance`: the i-th that it sends to, the i-th that sends to
-/// it. Every rank begins with its own successor, so that the first messages go to different ranks.
+/// The peers of `rank` on one level: they differ from it in the digit worth `distance`. next(i) is the i-th peer to
+/// send to, before(i) the i-th to receive from. Every rank begins with its own successor, so that the first messages go
+/// to different ranks.
 struct DigitPeers {
   u32 base, distance, rank;
   u32 digit() const { return rank / distance % base; }
@@ -32,9 +33,9 @@ struct DigitPeers {
 };
 Blocks run_of(u32 rank, u32 distance) { return {rank / distance * distance, distance}; }
 
-/// Ranks and blocks: base^levels. Rank r ends with block r's finished sum; the farthest digit first, so that each
-/// message is one run of blocks. Base 1: a single rank.
-/// Cost:   `levels` rounds of base-1 messages by each rank; (p-1)/p of the buffer sent by each.
+/// A reduce-scatter of base^levels ranks and as many blocks: rank r ends with the finished sum of block r. The farthest
+/// digit comes first, so that each message is one run of blocks. With 0 levels there is a single rank.
+/// Cost: `levels` rounds of base-1 messages by each rank; (p-1)/p of the buffer sent by each.
 /// Source: Thakur, Rabenseifner, Gropp, IJHPCA 2005, section 4 (base 2: recursive halving).
 SchedulePtr butterfly_reduce_scatter(u32 base, u32 levels) {
   const u32 p = power(base, levels), rounds = std::max(1u, levels);  // a single rank has its value to finish
@@ -53,7 +54,7 @@ SchedulePtr butterfly_reduce_scatter(u32 base, u32 levels) {
   return std::make_shared<Schedule>(CollectiveKind::reduce_scatter, p, p, rounds, steps);
 }
 
-/// The same way back: block r starts at rank r, the nearest digit first. Cost: as above.
+/// The all-gather that reverses it: block r starts at rank r, and the nearest digit comes first. Cost: as above.
 SchedulePtr butterfly_all_gather(u32 base, u32 levels) {
   const u32 p = power(base, levels);
   return std::make_shared<Schedule>(CollectiveKind::all_gather, p, p, levels, [base](u32 round, u32 rank, Steps& out) {
@@ -86,12 +87,13 @@ StatedCost butterfly_cost(CollectiveKind collective_kind, u32 base, u32 levels) 
 
 namespace {
 
-// How an algorithm for a power of two serves any number of ranks: the ranks beyond it hand their buffers to a
-// neighbour before, and get the answer back after.
+// Folding, by which an algorithm for powers of two serves any number of ranks: some ranks hand their buffers to a
+// neighbour before it, and get the answer back after it.
 
-/// ranks = power + extra: ranks 0 … 2·extra-1 pair up, the even one hands its buffer to the odd one.
+/// The roles of ranks = power + extra ranks. Ranks 0 … 2·extra-1 form pairs, in which the even rank hands its buffer to
+/// the odd one.
 struct Fold {
-  u32 power, extra, levels;  ///< power = 2^levels, the largest that fits
+  u32 power, extra, levels;  ///< power = 2^levels, the largest up to `ranks`
   explicit Fold(u32 ranks)
       : power(std::bit_floor(ranks)), extra(ranks - power), levels(static_cast<u32>(std::countr_zero(power))) {}
   bool is_paired(u32 rank) const { return rank < 2 * extra; }
@@ -100,8 +102,8 @@ struct Fold {
   u32 rank_at(u32 position) const { return position < extra ? 2 * position + 1 : position + extra; }
 };
 
-/// One round between the two of each pair: all blocks to the odd rank, to be summed (`hands_in`), or back to the even
-/// one.
+/// A round between the two ranks of each pair. hands_in: the even rank sends all blocks to the odd one, which sums
+/// them; else the odd rank sends all blocks back.
 SchedulePtr pair_exchange(u32 ranks, u32 blocks, bool hands_in) {
   auto steps = [fold = Fold(ranks), blocks, hands_in](u32, u32 rank, Steps& out) {
     if (!fold.is_paired(rank)) return;
@@ -112,8 +114,8 @@ SchedulePtr pair_exchange(u32 ranks, u32 blocks, bool hands_in) {
   return std::make_shared<Schedule>(CollectiveKind::all_reduce, ranks, blocks, 1, steps);
 }
 
-/// An all-reduce over `ranks` from one over the power of two below it.
-/// Cost:   2 rounds, 2·extra messages of the whole buffer more; nothing when `ranks` is a power of two.
+/// An all-reduce over `ranks` ranks, made of one over the largest power of two up to that.
+/// Cost: 2 rounds, 2·extra messages of the whole buffer more; nothing when `ranks` is a power of two.
 /// Source: Thakur, Rabenseifner, Gropp, IJHPCA 2005, section 4.
 SchedulePtr folded(const SchedulePtr& inner, u32 ranks) {
   const Fold fold(ranks);
@@ -213,11 +215,12 @@ StatedCost bcube_cost(const Request& r) {
                 : butterfly_cost(r.collective_kind, r.shape.ranks, 1);
 }
 
-/// In round s an even rank sends to the rank rho(s) after it, an odd one to the rank rho(s) before it. So rounds s and
-/// s+1 together lead from e to e + rho(s) - rho(s+1), and rho(s+1) - rho(s) = (-2)^(s+1). Rounds s, s+1 … therefore
-/// reach, from an even rank e, the even ranks e + k·2^(s+1) and the odd ranks e + rho(s) + k·2^(s+1): one set for all
-/// its members. The lowest s bits of e/2 identify an even rank's set, so block numbers have these bits on top, the
-/// lowest first. An odd rank comes right after the even rank that it exchanges with in the last round.
+/// Let rho(s) = (1 - (-2)^(s+1)) / 3. In round s an even rank sends to the rank rho(s) after it, an odd one to the rank
+/// rho(s) before it. So rounds s and s+1 together lead from an even rank e to e + rho(s) - rho(s+1), and rho(s+1) -
+/// rho(s) = (-2)^(s+1). Rounds s, s+1 … therefore reach, from an even rank e, the even ranks e + k·2^(s+1) and the odd
+/// ranks e + rho(s) + k·2^(s+1): a set that is the same for all its members. The lowest s bits of e/2 identify an even
+/// rank's set, so these bits, reversed, are the top bits of block numbers. An odd rank's block comes right after that
+/// of the even rank with which it exchanges in the last round.
 class Swing {
  public:
   explicit Swing(u32 p) : p_(p), levels_(static_cast<u32>(std::countr_zero(p))) {}
@@ -240,12 +243,12 @@ class Swing {
     if (levels_ == 0) return 0;
     return rank % 2 == 0 ? reversed(rank / 2) * 2 : block(peer(rank, levels_ - 1)) + 1;
   }
-  /// The blocks of all ranks that are reached from `rank` after round s.
+  /// The blocks of all ranks that `rank` reaches after round s.
   Blocks run(u32 rank, u32 s) const {
     const u32 width = p_ >> (s + 1);
     return {block(rank) / width * width, width};
   }
-  /// 1 - 2 + 4 - 8 …, modulo p (a power of two, so the wrap of the 32 bits does no harm).
+  /// rho(s) = 1 - 2 + 4 - 8 …, modulo p (a power of two, so the wrap of the 32 bits does no harm).
   u32 rho(u32 s) const {
     u32 sum = 0, term = 1;
     for (u32 i = 0; i <= s; ++i, term *= ~1u) sum += term;

@@ -9,7 +9,8 @@
 namespace gradmeter::allreduce {
 namespace {
 
-/// Walks the rounds of slices; what they share is each rank's ports, the links between nodes, and the core that adds.
+/// Walks through the rounds of all slices. Slices share each rank's ports, the links between nodes, and the core that
+/// adds.
 class Walk {
  public:
   Walk(std::size_t slices, std::size_t element_bytes, const std::vector<double>& begin, const core::Machine& machine,
@@ -21,10 +22,10 @@ class Walk {
         port_(begin),
         core_(begin),
         next_(begin),
-        links_(machine, ways_out(begin)),
+        links_(machine, begin_by_world_rank(begin)),
         messages_(begin.size()) {}
 
-  /// A slice begins when `before` is done, which had its lane.
+  /// Slice `number` begins when slice `before`, the previous one on its lane, is done.
   void follow(std::size_t number, std::size_t before) { done_[number] = done_[before]; }
 
   void round(const Schedule& s, std::uint32_t k, std::size_t number, const Slice& slice) {
@@ -63,11 +64,11 @@ class Walk {
     bool is_received = false;
   };
 
-  std::vector<double> ways_out(const std::vector<double>& begin) const {
+  std::vector<double> begin_by_world_rank(const std::vector<double>& begin) const {
     if (world_ranks_.empty()) return begin;
-    std::vector<double> free(static_cast<std::size_t>(std::ranges::max(world_ranks_)) + 1, 0.0);
-    for (std::size_t r = 0; r < begin.size(); ++r) free[static_cast<std::size_t>(world_ranks_[r])] = begin[r];
-    return free;
+    std::vector<double> by_world_rank(static_cast<std::size_t>(std::ranges::max(world_ranks_)) + 1, 0.0);
+    for (std::size_t r = 0; r < begin.size(); ++r) by_world_rank[static_cast<std::size_t>(world_ranks_[r])] = begin[r];
+    return by_world_rank;
   }
   std::uint32_t world_rank(std::uint32_t r) const {
     return world_ranks_.empty() ? r : static_cast<std::uint32_t>(world_ranks_[r]);
@@ -75,7 +76,7 @@ class Walk {
   std::uint64_t length(const Slice& slice, const Step& x) const {
     return slice.extent(x.blocks).elements * element_bytes_;
   }
-  /// A rank's messages of a round leave in the order of its steps.
+  /// Sends a rank's messages of a round, in the order of its steps.
   void send(const Schedule& s, std::uint32_t k, std::uint32_t rank, const Slice& slice, double now) {
     steps_.clear();
     s.steps(k, rank, steps_);
@@ -87,7 +88,7 @@ class Walk {
     }
     std::ranges::stable_sort(messages, {}, &Message::to);
   }
-  /// The first of this round's messages between the two that has not been received yet.
+  /// The first of this round's messages between the two ranks that has not been received yet.
   core::LinksInUse::Passage receive(std::uint32_t from, std::uint32_t to) {
     auto it = std::ranges::lower_bound(messages_[from], to, {}, &Message::to);
     while (it->is_received) ++it;
@@ -98,7 +99,8 @@ class Walk {
   std::size_t element_bytes_;
   const core::Machine& machine_;
   std::span<const int> world_ranks_;
-  std::vector<std::vector<double>> done_;  ///< by slice and rank: the end of its last round
+  std::vector<std::vector<double>> done_;  ///< by slice and rank: the end of the slice's latest round
+  /// By rank: when its receiving port and its core are free, and the end of the round that is walked.
   std::vector<double> port_, core_, next_;
   core::LinksInUse links_;
   std::vector<std::vector<Message>> messages_;  ///< the messages of the round, by sender, ascending by receiver

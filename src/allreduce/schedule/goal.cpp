@@ -28,12 +28,12 @@ class Writer {
   void write() {
     const std::uint32_t ranks = source_.schedules.front()->ranks();
     add("num_ranks {}\n", ranks);
-    for (std::uint32_t r = 0; r < ranks; ++r) rank(r);
+    for (std::uint32_t r = 0; r < ranks; ++r) write_rank(r);
     write_(text_);
   }
 
  private:
-  void rank(std::uint32_t r) {
+  void write_rank(std::uint32_t r) {
     add("\nrank {} {{\n", r);
     operations_ = 0;
     const std::size_t lanes = lanes_for(source_.schedules);
@@ -41,13 +41,13 @@ class Writer {
     for (std::size_t n = 0; n < source_.slices.count(); ++n) {
       const Schedule& s = *source_.schedules[n % source_.schedules.size()];
       const Slice slice = source_.slices[n];
-      for (std::uint32_t k = 0; k < s.rounds(); ++k) round(s, slice, r, k, ends[n % lanes]);
+      for (std::uint32_t k = 0; k < s.rounds(); ++k) write_round(s, slice, r, k, ends[n % lanes]);
     }
     add("}}\n");
   }
 
-  /// done: the label that the round requires, empty at the beginning; then the label at which this round is done.
-  void round(const Schedule& s, const Slice& slice, std::uint32_t r, std::uint32_t k, std::string& done) {
+  /// done: in, the label that the round requires (empty at the beginning); out, the label at which the round is done.
+  void write_round(const Schedule& s, const Slice& slice, std::uint32_t r, std::uint32_t k, std::string& done) {
     steps_.clear();
     s.steps(k, r, steps_);
     const std::uint64_t tag = (slice.number * rounds_ + k) % tag_count;
@@ -57,12 +57,12 @@ class Writer {
       if (x.kind == StepKind::finish || e.elements == 0) continue;
       const std::size_t bytes = e.elements * source_.element_bytes, at = e.offset * source_.element_bytes;
       const bool sends = x.kind == StepKind::send;
-      std::string label = next(sends ? 's' : 'r', at);
+      std::string label = next_label(sends ? 's' : 'r', at);
       add("{}: {} {}b {} {} tag {}\n", label, sends ? "send" : "recv", bytes, sends ? "to" : "from", x.peer, tag);
       require(label, done);
       if (sends) continue;
       if (x.kind == StepKind::recv_reduce) {
-        const std::string sum = next('c', at);
+        const std::string sum = next_label('c', at);
         add("{}: calc {}\n", sum, nanoseconds(bytes));
         require(sum, label);
         label = sum;
@@ -70,16 +70,16 @@ class Writer {
       ends_.push_back(std::move(label));
     }
     if (ends_.size() == 1) done = ends_.front();
-    if (ends_.size() > 1) join(done);
+    if (ends_.size() > 1) add_join(done);
   }
 
-  void join(std::string& done) {
+  void add_join(std::string& done) {
     done = fmt::format("j{}", operations_++);
     add("{}: calc 0\n", done);
     for (const auto& end : ends_) require(done, end);
   }
 
-  std::string next(char kind, std::size_t at) { return fmt::format("{}{}_at_{}", kind, operations_++, at); }
+  std::string next_label(char kind, std::size_t at) { return fmt::format("{}{}_at_{}", kind, operations_++, at); }
   void require(const std::string& label, const std::string& before) {
     if (!before.empty()) add("{} requires {}\n", label, before);
   }
@@ -116,17 +116,19 @@ void write_goal(const GoalSource& source, const std::function<void(std::string_v
 std::uint64_t goal_bytes_at_most(const GoalSource& source, std::uint64_t messages) {
   const Slices& slices = source.slices;
   const std::uint64_t ranks = source.schedules.front()->ranks(), slice_messages = messages * slices.count();
-  // A message is a send, a recv, and at most a sum and half a join.
-  const std::uint64_t operations = digits(4 * slice_messages), bytes = digits(slices[0].total * source.element_bytes);
-  const std::uint64_t label = 1 + operations + 4 + bytes;
-  const std::uint64_t tag = digits(std::min(tag_count, slices.count() * rounds_of(source.schedules)));
-  const std::uint64_t message = label + std::string_view(": send b from  tag \n").size() + bytes + digits(ranks) + tag;
+  // A message has a send, a recv, and at most a sum and half a join, which follows two receives or more.
+  const std::uint64_t operation_digits = digits(4 * slice_messages),
+                      byte_digits = digits(slices[0].total * source.element_bytes);
+  const std::uint64_t label_bytes = 1 + operation_digits + 4 + byte_digits;
+  const std::uint64_t tag_digits = digits(std::min(tag_count, slices.count() * rounds_of(source.schedules)));
+  const std::uint64_t message_bytes =
+      label_bytes + std::string_view(": send b from  tag \n").size() + byte_digits + digits(ranks) + tag_digits;
   constexpr std::uint64_t digits_of_a_time = 20;
-  const std::uint64_t sum = label + std::string_view(": calc \n").size() + digits_of_a_time;
-  const std::uint64_t require = 2 * label + std::string_view(" requires \n").size();
-  // The send, the recv, the sum and the join's end require one label each.
-  const std::uint64_t rank = std::string_view("\nrank  {\n}\n").size() + digits(ranks);
-  return slice_messages * (2 * message + 2 * sum + 4 * require) + ranks * rank +
+  const std::uint64_t sum_bytes = label_bytes + std::string_view(": calc \n").size() + digits_of_a_time;
+  const std::uint64_t require_bytes = 2 * label_bytes + std::string_view(" requires \n").size();
+  // Each of these requires one label: the send, the recv, the sum, and the join (the label of this message).
+  const std::uint64_t rank_bytes = std::string_view("\nrank  {\n}\n").size() + digits(ranks);
+  return slice_messages * (2 * message_bytes + 2 * sum_bytes + 4 * require_bytes) + ranks * rank_bytes +
          std::string_view("num_ranks \n").size() + digits(ranks);
 }
 

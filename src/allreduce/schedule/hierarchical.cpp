@@ -10,9 +10,9 @@ using u32 = std::uint32_t;
 
 namespace {
 
-/// Rings along the rows and columns of a grid of ranks, row after row, each `width` long: reduce-scatter in the rows,
-/// all-reduce in the columns, all-gather in the rows. `width` divides `ranks`.
-/// Cost:   2(width + ranks/width - 2) rounds of one message by each rank; 2n(p-1)/p sent by each.
+/// Rings along the rows and columns of a grid that is filled row by row, with rows of `width` ranks: reduce-scatter in
+/// the rows, all-reduce in the columns, all-gather in the rows. `width` divides `ranks`.
+/// Cost: 2(width + ranks/width - 2) rounds of one message by each rank; 2n(p-1)/p sent by each.
 SchedulePtr ring_grid(u32 ranks, u32 width) {
   const u32 height = ranks / width;
   // In each row, the i-th rank owns the blocks from i·height to (i + 1)·height - 1. So all ranks of a column own the

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plays a schedule round by round over any type of value: fingerprints (verify.hpp) or numbers (below). This defines
-// what a schedule means, without transports, memory or overlap.
+// Plays a schedule round by round over any type of value: fingerprints (verify.hpp) or numbers (below). The player
+// defines what a schedule means, without transports, memory or overlap.
 #pragma once
 #include <algorithm>
 #include <concepts>
@@ -16,6 +16,7 @@
 
 namespace gradmeter::allreduce {
 
+/// A value to be reduced, and the rank that it comes from.
 template <class Value>
 struct Operand {
   std::uint32_t rank;
@@ -69,12 +70,13 @@ class Player {
   struct Message {
     std::uint32_t from;
     Blocks blocks;
-    std::size_t at;
+    std::size_t at;  ///< the index in `wire_` of its first block
     bool taken = false;
   };
+  /// A received block that is to be reduced.
   struct Part {
     std::uint32_t block, from;
-    std::size_t at;
+    std::size_t at;  ///< its index in `wire_`
   };
 
   Value& value(std::uint32_t rank, std::uint32_t block) { return values_[std::size_t{rank} * s_.blocks() + block]; }
@@ -154,13 +156,13 @@ class Player {
     for (std::size_t i = 0; i < parts_.size();) {
       const std::uint32_t block = parts_[i].block;
       operands_.clear();
-      bool own_in = false;
-      auto add_own = [&] { operands_.push_back({r, &value(r, block)}), own_in = true; };
+      bool own_added = false;
+      auto add_own = [&] { operands_.push_back({r, &value(r, block)}), own_added = true; };
       for (; i < parts_.size() && parts_[i].block == block; ++i) {
-        if (!own_in && r < parts_[i].from) add_own();
+        if (!own_added && r < parts_[i].from) add_own();
         operands_.push_back({parts_[i].from, &wire_[parts_[i].at]});
       }
-      if (!own_in) add_own();
+      if (!own_added) add_own();
       value(r, block) = algebra_.reduce(operands_);
     }
   }
@@ -170,10 +172,10 @@ class Player {
   std::vector<Value>& values_;
   std::vector<std::vector<Message>> inbox_;  ///< by receiver, in the order of the senders
   std::vector<Steps> steps_;
-  std::vector<Value> wire_;
+  std::vector<Value> wire_;  ///< the blocks of all messages of this round
   std::vector<Part> parts_;
   std::vector<Operand<Value>> operands_;
-  std::vector<std::uint32_t> chain_, next_chain_;
+  std::vector<std::uint32_t> chain_, next_chain_;  ///< by rank: rounds on the longest chain of messages to it
   std::string fault_;
   CountedCost cost_;
 };

@@ -79,7 +79,7 @@ class Compiler {
     if (coded()) encode(x.blocks);
     const Place from = coded() ? Place::wire : common_place(x.blocks);
     plan_.sends.push_back({x.peer, x.blocks, from});
-    for (u32 b = x.blocks.first; b < x.blocks.first + x.blocks.count; ++b) last(from)[b] = size(plan_.sends);
+    for (u32 b = x.blocks.first; b < x.blocks.first + x.blocks.count; ++b) last_sends_from(from)[b] = size(plan_.sends);
   }
 
   void encode(Blocks blocks) {
@@ -91,7 +91,7 @@ class Compiler {
   }
 
   void add_receives(u32 k, PlanRound& round) {
-    // Every destination is chosen by the places before the round. Only then are the values' places updated.
+    // All destinations depend on where values lie before the round, so the places are updated only afterwards.
     u32 landing_blocks = 0;
     for (const Step& x : steps_) {
       if (x.kind != StepKind::recv && x.kind != StepKind::recv_reduce) continue;
@@ -173,7 +173,8 @@ class Compiler {
     return coded() && s_.rounds() == 1 ? Place::wire : common_place(blocks);
   }
 
-  /// `out`, unless a peer reads this block there in the same round.
+  /// The place for the values of a receive: `out`, unless peers read the block in this round; then another place than
+  /// the one that they read.
   Place destination(u32 k, const Step& x) const {
     if (coded()) return x.kind == StepKind::recv ? Place::wire : Place::out;
     const auto first = read_in_round_.begin() + x.blocks.first;
@@ -190,11 +191,11 @@ class Compiler {
     return place_[blocks.first];
   }
   u32 sends_before_write(Place to, Blocks blocks) {
-    u32 f = 0;
-    for (u32 b = blocks.first; b < blocks.first + blocks.count; ++b) f = std::max(f, last(to)[b]);
-    return f;
+    u32 count = 0;
+    for (u32 b = blocks.first; b < blocks.first + blocks.count; ++b) count = std::max(count, last_sends_from(to)[b]);
+    return count;
   }
-  std::vector<u32>& last(Place p) { return last_send_[static_cast<std::size_t>(p)]; }
+  std::vector<u32>& last_sends_from(Place p) { return last_send_[static_cast<std::size_t>(p)]; }
   template <class V>
   static u32 size(const V& v) {
     return static_cast<u32>(v.size());
@@ -205,7 +206,7 @@ class Compiler {
   const Schedule& s_;
   u32 rank_;
   MessageForm form_;
-  Place first_sum_place_;  ///< out of place: where the sum goes of a block that still lies in `in`
+  Place first_sum_place_;  ///< the place of a sum while peers read its block in `in`
   Plan plan_;
   Steps steps_;
   std::vector<Place> place_;
@@ -215,6 +216,7 @@ class Compiler {
   std::array<std::vector<u32>, 4> last_send_;
 };
 
+/// The number of blocks that the plan copies to `out` at the end or when they are finished.
 std::size_t copied_blocks(const Plan& p) {
   std::size_t n = 0;
   for (const auto& c : p.copies) n += c.blocks.count;

@@ -43,7 +43,7 @@ struct ReceiveStep {
   bool direct;  ///< the values go straight into `to`; else they are an operand of a reduction
   Place to;     ///< where the values go; values that go to `wire` are also decoded into `out`
   std::uint32_t sends_before_write;
-  bool forwards = false;  ///< only in coded plans: the received bytes are sent on later
+  bool forwards = false;  ///< only in coded plans: the received bytes are sent on in a later round
 };
 inline constexpr std::uint32_t own_operand = 0xffffffff;
 /// Combines operands in rank order and writes the result into `to`. The operands are `operands` entries of
@@ -81,25 +81,26 @@ struct Plan {
   std::vector<ReduceStep> reductions;
   std::vector<std::uint32_t> operands;
   std::vector<LocalStep> finishes;
-  /// Copies before the first round. A message must lie in one piece, so where a later message holds this rank's block
-  /// and received ones, the former is copied to where the latter arrive.
+  /// Copies into `out` before the first round. A message must lie in one piece, so if a later message holds this rank's
+  /// own block together with received blocks, the own block is copied to where these arrive.
   std::vector<LocalStep> first_copies;
   std::vector<LocalStep> copies;     ///< after the last round: copies of values that are not yet in `out`
   std::uint32_t landing_blocks = 0;  ///< the most blocks that one round receives for reductions
   bool uses_alternate = false;
 };
 
-/// Compiles the plan. Out of place and plain, it also compiles one with the first sums in `alternate` in place of
-/// `out`, if that may save copies at the end, and takes the better one.
+/// Compiles the plan. For a plain plan out of place it may compile a second one, in which first sums go to `alternate`
+/// and not to `out`, and it returns the one with fewer copies.
 /// Errors: std::logic_error when a message would come from two places, when two reductions overlap in part, or when
 /// `coded_refusal` refuses a coded plan.
 Plan compile(const Schedule&, std::uint32_t rank, Placement, MessageForm = MessageForm::plain);
-/// The plan's `uses_alternate`. In place, it compiles only as far as the first use of `alternate`.
+/// The `uses_alternate` of the compiled plan. In place, compilation stops at the first use of `alternate`.
 bool uses_alternate(const Schedule&, std::uint32_t rank, Placement);
 
-/// Why messages cannot be encoded: the collective has no codec, or ranks would end with different values; empty: they
-/// can. Values are equal in two cases: one rank finishes each block and encodes it once, and all others get those
-/// bytes; or there is only one round, so that all ranks decode the same contributions.
+/// The reason why messages of this schedule cannot be encoded: the collective kind has no codec, or ranks would end
+/// with different values. Empty: they can be. Values are equal in two cases: one rank finishes each block and encodes
+/// it once, and all others get those bytes; or there is only one round, so that all ranks decode the same
+/// contributions.
 std::string coded_refusal(const Schedule&);
 
 }  // namespace gradmeter::allreduce

@@ -11,7 +11,7 @@ SchedulePtr ring_reduce_scatter(u32 p) {
   return std::make_shared<Schedule>(
       CollectiveKind::reduce_scatter, p, p, rounds, [p, rounds](u32 round, u32 rank, Steps& out) {
         if (p > 1) {
-          // The block that ends at its owner r starts its way at r+1 and is r+1+k after k hops.
+          // Block b starts at rank b+1, and after k hops is at rank b+1+k; it ends at its owner, rank b.
           const u32 sent_block = (rank + 2 * p - 1 - round) % p, received_block = (rank + 2 * p - 2 - round) % p;
           out.push_back({StepKind::send, (rank + 1) % p, {sent_block, 1}});
           out.push_back({StepKind::recv_reduce, (rank + p - 1) % p, {received_block, 1}});

@@ -10,10 +10,10 @@ namespace gradmeter::allreduce {
 
 using u32 = std::uint32_t;
 
-std::string_view name(CollectiveKind g) {
+std::string_view name(CollectiveKind kind) {
   constexpr std::array<std::string_view, 6> names{"all_reduce", "reduce_scatter", "all_gather",
                                                   "broadcast",  "all_to_all",     "send_receive"};
-  return names[static_cast<std::size_t>(g)];
+  return names[static_cast<std::size_t>(kind)];
 }
 
 SchedulePtr sequence(CollectiveKind collective_kind, std::vector<SchedulePtr> parts) {

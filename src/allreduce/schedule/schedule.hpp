@@ -76,8 +76,8 @@ class Schedule {
   std::uint32_t rounds() const { return rounds_; }
   /// The rank whose buffer a broadcast sends.
   std::uint32_t root() const { return root_; }
-  /// True where all ranks compute the same sum and each finishes its own copy (recursive doubling, direct). False: one
-  /// rank finishes each sum, and ranks that need it receive the finished value.
+  /// True where all ranks compute the same sum and each finishes its own copy (recursive doubling, one-shot). False:
+  /// one rank finishes each sum, and ranks that need it receive the finished value.
   bool finishes_everywhere() const { return finishes_everywhere_; }
   void steps(std::uint32_t round, std::uint32_t rank, Steps& out) const { append_(round, rank, out); }
 
@@ -119,12 +119,12 @@ struct Shape {
   bool operator==(const Shape&) const = default;
 };
 
-/// The cost that an algorithm states; a test counts it for every shape and compares.
+/// The cost that an algorithm states; a test compares it with the cost that is counted for each shape.
 struct StatedCost {
   std::uint32_t rounds = 0;      ///< communication rounds on the longest chain of messages
   std::uint64_t messages = 0;    ///< by all ranks together, for one slice
   double sent_per_rank_max = 0;  ///< [buffers]: 2(p-1)/p for the ring
-  std::uint64_t sent = 0;        ///< [buffers], by all ranks together: the number of times that every block is sent
+  std::uint64_t sent = 0;        ///< [buffers], by all ranks together: how often each block is sent
   bool operator==(const StatedCost&) const = default;
 };
 

@@ -7,11 +7,11 @@
 namespace gradmeter::allreduce {
 namespace {
 
-constexpr std::size_t line_elements = 16;
+constexpr std::size_t line_elements = 16;  // of fp32, in a cache line of 64 bytes
 
 constexpr std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
-/// The longest share of any block: `block_begin` makes parts at most two lines longer than equal ones.
+/// The most elements in a share of any block: `block_begin` makes parts at most two lines longer than equal ones.
 constexpr std::size_t longest_share(std::size_t total, std::uint32_t blocks, std::size_t shares) {
   return divide_up(divide_up(total, blocks) + 2 * line_elements, shares) + 2 * line_elements;
 }
@@ -19,8 +19,8 @@ constexpr std::size_t longest_share(std::size_t total, std::uint32_t blocks, std
 }  // namespace
 
 std::size_t block_begin(std::size_t n, std::uint32_t blocks, std::uint32_t b, std::size_t grain) {
-  const bool lines = n >= std::size_t{64} * blocks && n % blocks != 0;
-  if (grain == 1 && lines) grain = line_elements;
+  const bool cuts_at_lines = n >= std::size_t{64} * blocks && n % blocks != 0;
+  if (grain == 1 && cuts_at_lines) grain = line_elements;
   return std::min(n, divide_up(n, grain) * b / blocks * grain);
 }
 
@@ -46,12 +46,12 @@ Slices::Slices(SliceCut cut, std::size_t elements, std::size_t element_bytes, st
                std::size_t message_bytes, bool whole, std::size_t grain)
     : cut_(cut), blocks_(blocks), total_(elements), grain_(grain), length_(elements) {
   if (whole || elements == 0) return;
-  const std::size_t message = std::max(message_bytes / element_bytes, line_elements);
+  const std::size_t message_elements = std::max(message_bytes / element_bytes, line_elements);
   if (cut == SliceCut::share_of_each_block) {
-    count_ = std::max<std::size_t>(1, divide_up(divide_up(elements, blocks), message));
+    count_ = std::max<std::size_t>(1, divide_up(divide_up(elements, blocks), message_elements));
     return;
   }
-  const std::size_t wanted = std::max<std::size_t>(1, divide_up(elements, message * blocks));
+  const std::size_t wanted = std::max<std::size_t>(1, divide_up(elements, message_elements * blocks));
   const std::size_t step = grain % line_elements == 0 ? grain : grain * line_elements;
   length_ = divide_up(divide_up(elements, wanted), step) * step;
   count_ = divide_up(elements, length_);
@@ -109,7 +109,8 @@ std::uint64_t coded_bytes_sent(const Schedule& s, std::uint32_t rank, const Slic
 
 std::vector<Turn> linearise(std::span<const SchedulePtr> schedules, std::size_t slices, std::size_t depth) {
   const auto rounds_of = [&](std::size_t slice) { return schedules[slice % schedules.size()]->rounds(); };
-  std::vector<std::size_t> first, end;  // by slice: the wave of its first round, and the one after its last
+  // A wave has one round of each slice that is under way.
+  std::vector<std::size_t> first, end;  // by slice: the wave of its first round, and the wave after its last
   std::size_t waves = 0;
   for (std::size_t i = 0; i < slices; ++i) {
     first.push_back(std::max(i / schedules.size(), i < depth ? 0 : end[i - depth]));

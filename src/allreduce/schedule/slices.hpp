@@ -28,7 +28,7 @@ inline ElementRange block_range(std::size_t n, std::uint32_t blocks, std::uint32
 }
 
 /// How a slice is cut from the buffer. run: a slice is a run of consecutive elements, which is cut into blocks of its
-/// own. share_of_each_block: a slice has a share of every block of the whole buffer, for collectives in which ranks own
+/// own. share_of_each_block: a slice is a share of every block of the whole buffer, for collectives in which ranks own
 /// blocks.
 enum class SliceCut : std::uint8_t { run, share_of_each_block };
 /// The cut for a collective kind: share_of_each_block where the kind says which rank owns which block, else run.
@@ -49,7 +49,8 @@ struct Slice {
   /// slice has the share with this index of each block.
   std::size_t number = 0, count = 1;
   std::size_t grain = 1;  ///< for run: blocks begin at multiples of this [elements]
-  /// For share_of_each_block, an extent of several blocks is allowed only where there is one slice.
+  /// The elements of these blocks that the slice has. For share_of_each_block, several blocks are allowed only where
+  /// there is one slice.
   Extent extent(Blocks) const;
 };
 
@@ -70,7 +71,7 @@ class Slices {
   SliceCut cut_ = SliceCut::run;
   std::uint32_t blocks_ = 1;
   std::size_t total_ = 0, count_ = 1, grain_ = 1;
-  std::size_t length_ = 0;  ///< for run: the elements of each slice but the last
+  std::size_t length_ = 0;  ///< for run: the elements of each slice except the last
 };
 
 /// The number of slices that are under way at once: lane i takes slices i, i + lanes, i + 2·lanes … one after the

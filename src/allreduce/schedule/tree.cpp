@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Trees: the binomial tree, and the double tree, two binary trees of which each carries half of the slices.
+// The binomial tree, and the double tree: two binary trees, each of which carries half of the slices.
 #include <algorithm>
 #include <bit>
 

@@ -14,6 +14,7 @@ std::uint64_t mix(std::uint64_t x) {  // SplitMix64's finaliser
   return x ^ (x >> 31);
 }
 
+/// True where the rank contributes a value of this block.
 bool gives(const Schedule& s, std::uint32_t rank, std::uint32_t block) {
   switch (s.collective_kind()) {
     case CollectiveKind::all_gather:
@@ -58,15 +59,15 @@ std::vector<Fingerprint> contributions(const Schedule& s) {
   for (std::uint32_t r = 0; r < s.ranks(); ++r) {
     for (std::uint32_t b = 0; b < s.blocks(); ++b) {
       if (!gives(s, r, b)) continue;
-      const std::uint64_t h = mix((std::uint64_t{r} << 32 | b) + 1);
-      values[std::size_t{r} * s.blocks() + b] = {h, h, 1, 0};
+      const std::uint64_t hash = mix((std::uint64_t{r} << 32 | b) + 1);
+      values[std::size_t{r} * s.blocks() + b] = {hash, hash, 1, 0};
     }
   }
   return values;
 }
 
-bool must_hold(CollectiveKind g, std::uint32_t rank, std::uint32_t block) {
-  return g != CollectiveKind::reduce_scatter || rank == block;
+bool must_hold(CollectiveKind kind, std::uint32_t rank, std::uint32_t block) {
+  return kind != CollectiveKind::reduce_scatter || rank == block;
 }
 
 namespace {
@@ -140,7 +141,7 @@ struct SentMessage {
   const SendStep* step;
   u32 sender, round;
   std::vector<Fingerprint> at_posting;
-  bool left = false, taken = false;
+  bool left = false, taken = false;  ///< left: it was read; taken: a receive has been matched with it
 };
 
 bool reads_in(const Plan& p) {
@@ -172,8 +173,8 @@ struct Runner {
   }
 };
 
-/// All ranks run ahead of `last`, which acts only when no other can. Messages are read only when nothing else can be
-/// done, so as late as possible.
+/// All other ranks run ahead of rank `last`, which acts only when no other can. Messages are read only when nothing
+/// else can be done, so as late as possible.
 class Simulation {
  public:
   Simulation(const Schedule& s, std::span<const Plan> plans, Reading reading, u32 last)
@@ -266,7 +267,7 @@ class Simulation {
         if (x.direct) may_arrive_now(r, x);
       }
     }
-    // A receive that is an operand is done with its reduction.
+    // A receive that is an operand is read with its reduction, so it counts as done here.
     for (std::size_t i = 0; i < receives.size(); ++i) me.received[i] = receives[i].direct ? 0 : 1;
     me.posted = true;
     return true;
@@ -337,7 +338,8 @@ class Simulation {
     return true;
   }
 
-  /// The message that receive i of this round gets: the first of that peer and round that nobody has.
+  /// The message that receive i of this round gets: the first of its peer in this round that no receive has taken;
+  /// null: it has not been sent.
   SentMessage* match(u32 r, u32 i) {
     Runner& me = runners_[r];
     if (me.incoming[i]) return me.incoming[i];
@@ -388,7 +390,8 @@ class Simulation {
       if (!must_hold(s_.collective_kind(), r, b)) continue;
       const Fingerprint& has = me.at(Place::out)[b];
       Fingerprint due = expected[std::size_t{r} * s_.blocks() + b];
-      if (coded_) due.tree = runners_[0].at(Place::out)[b].tree;  // encodings are in it: but all ranks' are the same
+      // The tree of a coded value includes encodings, which `expected` lacks; it must be the same on all ranks.
+      if (coded_) due.tree = runners_[0].at(Place::out)[b].tree;
       if (!(has == due)) fault_ = fmt::format("rank {} ends with a wrong value in block {}", r, b);
     }
     if (fault_.empty()) fault_ = algebra_.fault;

@@ -27,7 +27,8 @@ struct FingerprintAlgebra {
   std::string fault;  ///< the last meaningless operation, empty when there was none
   Fingerprint reduce(const std::vector<Operand<Fingerprint>>& operands);
   Fingerprint finish(Fingerprint v);
-  /// The value that others decode from rank `rank`'s encoding. Another rank's encoding of the same value would differ.
+  /// The value that ranks decode from rank `rank`'s encoding of v. Another rank's encoding of v would decode to another
+  /// value.
   Fingerprint encode(Fingerprint v, std::uint32_t rank);
 };
 
@@ -56,9 +57,9 @@ ScheduleVerdict verify(const Schedule&);
 /// The way by which a message's bytes reach the receiver.
 enum class Reading {
   peer_memory,  ///< the receiver reads the sender's memory, as late as it can
-  /// the transport moves the bytes, at any time after the receive is posted and at the latest when the receiver needs
-  /// them; so a receive that goes straight to its destination (ReceiveStep::direct) makes the memory there undefined
-  /// from its posting until the message is read
+  /// The transport moves the bytes, at any time after the receive is posted and at the latest when the receiver needs
+  /// them. So the destination of a direct receive (ReceiveStep::direct) is undefined from the posting until the message
+  /// is read.
   landing
 };
 

@@ -189,10 +189,10 @@ void check_same_on_all(const SizeTable& table, const runtime::Communicator& c) {
   }
 }
 
-/// The options for one candidate: its longest buffer is that of the longest call for which the table chooses it.
-ExchangeSpec options_for(const SizeTable& table, std::size_t candidate, ExchangeSpec o) {
-  o.max_bytes = static_cast<std::size_t>(std::min<std::uint64_t>(o.max_bytes, table.longest(candidate)));
-  return o;
+/// The options for one candidate, whose longest buffer is the longest call for which the table chooses it.
+ExchangeSpec options_for(const SizeTable& table, std::size_t candidate, ExchangeSpec options) {
+  options.max_bytes = static_cast<std::size_t>(std::min<std::uint64_t>(options.max_bytes, table.longest(candidate)));
+  return options;
 }
 
 std::size_t arena_bytes(const SizeTable& table, const Request& r, std::uint32_t rank, const ExchangeSpec& options) {
@@ -260,8 +260,8 @@ constinit const AlgorithmInfo auto_row{.name = "auto",
 namespace {
 
 constexpr std::size_t smallest_bytes = std::size_t{1} << 10, largest_bytes = std::size_t{64} << 20;
-/// Buffers are cut as transports inside a node cut them, but into at most so many slices, since the cost of a
-/// prediction grows with their number.
+/// A prediction cuts buffers as transports inside a node do, but into at most `most_slices` slices, since its cost
+/// grows with their number.
 constexpr std::size_t usual_slice_bytes = std::size_t{256} << 10, most_slices = 16;
 
 double predicted_s(const core::Machine& machine, const std::vector<SchedulePtr>& schedules, const Request& r,

@@ -20,7 +20,7 @@ using core::UsageError;
 constexpr std::uint64_t no_end = std::numeric_limits<std::uint64_t>::max();
 constexpr std::string_view example = "write 0-64K:recursive-doubling,64K-:ring";
 
-/// Exact, in the largest unit that divides it: 65536 is "64K".
+/// The size in the largest unit that divides it: 65536 is "64K".
 std::string size_text(std::uint64_t bytes) {
   constexpr std::string_view units = "KMG";
   std::string unit;
@@ -96,7 +96,7 @@ SizeTable::SizeTable(std::string_view text) {
   }
 }
 
-/// Joins it to the last range where both have the same algorithm.
+/// Appends the range, or extends the last one if both have the same algorithm.
 void SizeTable::add(SizeRange r) {
   const auto same = std::ranges::find(
       candidates_, r.algorithm->name, [](const AlgorithmPtr& a) -> const auto& { return a->name; });
@@ -146,12 +146,12 @@ std::vector<std::string> join_tables(std::vector<std::string> items) {
 
 namespace {
 
-/// A size above `below`, at most `above`: where one algorithm's range ends and the other's begins.
+/// The size at which one algorithm's range ends and the next one's begins: above `below`, and at most `above`.
 std::uint64_t boundary(std::uint64_t below, std::uint64_t above) {
   // A geometric mean with 0 would be 0.
   const double mean = std::sqrt(static_cast<double>(std::max<std::uint64_t>(below, 1)) * static_cast<double>(above));
   for (const std::uint64_t unit : {std::uint64_t{1} << 20, std::uint64_t{1} << 10}) {
-    // Eight units and more: rounding moves the boundary by a sixteenth at most.
+    // From eight units on, rounding moves the boundary by at most a sixteenth.
     if (mean < 8.0 * static_cast<double>(unit)) continue;
     const auto round = static_cast<std::uint64_t>(std::llround(mean / static_cast<double>(unit))) * unit;
     if (round > below && round <= above) return round;

@@ -20,7 +20,7 @@ struct SizeRange {
   std::size_t candidate = 0;  ///< the algorithm's index among the table's candidates
 };
 
-/// A table of ranges. Equal names mean equal ranges: ranks, which must all choose alike, compare names. The choices of
+/// A table of ranges. Equal names mean equal ranges: all ranks must choose alike, so they compare names. The choices of
 /// a cost model are written as such a table, too.
 class SizeTable {
  public:

@@ -16,19 +16,18 @@
 namespace gradmeter::allreduce {
 namespace {
 
-/// The elements that are summed at a time, so that a sum stays in the L1 cache until it has been copied to every rank
-/// [bytes].
+/// Bytes that are summed at a time, so few that a sum stays in the L1 cache until it has been copied to every rank.
 constexpr std::size_t piece = std::size_t{8} << 10;
-/// From this size of all ranks' buffers together on, results are written by non-temporal stores [bytes]. Measured with
-/// 2 and 4 ranks: at 128 MiB 1.6 times as fast, at 32 MiB no difference, below slower.
-constexpr std::size_t streamed = std::size_t{64} << 20;
-/// Pieces of the peers' buffers that are copied for a sum: all together should stay in the L2 cache, but each should be
-/// worth its system call [bytes].
+/// Bytes of all ranks' buffers together from which on results are written by non-temporal stores. Measured with 2 and 4
+/// ranks: at 128 MiB 1.6 times as fast, at 32 MiB no difference, below slower.
+constexpr std::size_t least_streamed = std::size_t{64} << 20;
+/// Bytes of the pieces of peers' buffers that are copied for a sum: all pieces together, which should stay in the L2
+/// cache, and the least of one piece, which should be worth its system call.
 constexpr std::size_t attached_pieces = std::size_t{512} << 10, least_attached_piece = std::size_t{16} << 10;
 
 }  // namespace
 
-std::size_t ShmDirect::arena_bytes() { return runtime::page_bytes + stage_bytes; }
+std::size_t ShmDirect::arena_bytes() { return runtime::page_bytes + scratch_bytes; }
 
 ShmDirect::Peer ShmDirect::make_region(runtime::Arena& arena) {
   std::byte* const region = arena.take(arena_bytes()).data();
@@ -44,15 +43,15 @@ ShmDirect::ShmDirect(int rank, std::vector<Peer> peers, std::vector<runtime::Pee
 
 std::vector<ShmDirect::Peer> ShmDirect::peers_of(const GroupConnection& connection) {
   const Peer mine = make_region(connection.network.arena());
-  const auto stages =
-      connection.communicator.all_gather_value(static_cast<std::size_t>(mine.stage - mine.arena.data()));
+  const auto scratch_offsets =
+      connection.communicator.all_gather_value(static_cast<std::size_t>(mine.scratch - mine.arena.data()));
   const auto arenas = connection.network.arenas_of(connection.communicator);
   connection.communicator.barrier();  // every SharedState is made before any rank reads it
   std::vector<Peer> peers;
-  for (std::size_t q = 0; q < stages.size(); ++q) {
-    std::byte* const stage = arenas[q].data() + stages[q];
-    auto* const state = std::launder(reinterpret_cast<SharedState*>(stage - runtime::page_bytes));
-    peers.push_back({arenas[q], state, stage});
+  for (std::size_t q = 0; q < scratch_offsets.size(); ++q) {
+    std::byte* const scratch = arenas[q].data() + scratch_offsets[q];
+    auto* const state = std::launder(reinterpret_cast<SharedState*>(scratch - runtime::page_bytes));
+    peers.push_back({arenas[q], state, scratch});
   }
   return peers;
 }
@@ -74,7 +73,7 @@ void ShmDirect::start(const Call& call) {
   check_supported(call.element(), call.op, call.accumulates_in());
   call_ = call;
   running_ = true;
-  stage_ = 0;
+  steps_done_ = 0;
   const std::size_t bytes = call.out.bytes();
   const Peer& own = peers_[static_cast<std::size_t>(rank_)];
   copy_path_ = path_of(call);
@@ -124,13 +123,13 @@ bool ShmDirect::all_arrived() {
 
 Waiting ShmDirect::waiting() const {
   if (!running_ || awaited_ == size_) return {};
-  return {.peer = awaited_, .round = static_cast<std::uint32_t>(stage_) + 1, .rounds = 2};
+  return {.peer = awaited_, .round = static_cast<std::uint32_t>(steps_done_) + 1, .rounds = 2};
 }
 
 bool ShmDirect::advance() {
   if (!running_) return true;
   if (!all_arrived()) return false;
-  if (copy_path_ != CopyPath::small && stage_ == 0) check_paths();
+  if (copy_path_ != CopyPath::small && steps_done_ == 0) check_paths();
   switch (copy_path_) {
     case CopyPath::small:
       sum_small();
@@ -138,9 +137,9 @@ bool ShmDirect::advance() {
     case CopyPath::in_arena:
     case CopyPath::addressed:
     case CopyPath::attached:
-      if (stage_ == 0) {
+      if (steps_done_ == 0) {
         copy_path_ == CopyPath::attached ? sum_attached() : sum_share();
-        ++stage_;
+        ++steps_done_;
         arrive();
         if (!all_arrived()) return false;
       }
@@ -170,7 +169,7 @@ static_assert(offsetof(ShmDirect::SharedState, numbers) + sizeof(ShmDirect::Shar
               "the numbers arrive with the flag");
 
 std::byte* ShmDirect::small_place(const Peer& q, std::uint64_t barrier) const {
-  return call_.out.bytes() <= tiny ? q.shared_state->numbers[barrier % 2].data() : q.stage + barrier % 2 * small;
+  return call_.out.bytes() <= tiny ? q.shared_state->numbers[barrier % 2].data() : q.scratch + barrier % 2 * small;
 }
 
 void ShmDirect::sum_small() {
@@ -190,7 +189,7 @@ void ShmDirect::sum_share() {
   const std::size_t width = core::size_of(call_.element());
   const ElementRange mine = share(call_.count(), rank_);
   const std::size_t end = mine.begin + mine.count;
-  const bool past_caches = call_.count() * width * peers_.size() >= streamed;
+  const bool past_caches = call_.count() * width * peers_.size() >= least_streamed;
   for (std::size_t at = mine.begin; at < end; at += piece / width) {
     const std::size_t n = std::min(piece / width, end - at);
     sources_.clear();
@@ -210,7 +209,7 @@ void ShmDirect::sum_share() {
   moved_.messages += 2 * static_cast<std::uint64_t>(size_ - 1);
 }
 
-// In place works: this rank alone reads and writes its share of every buffer.
+// Calls may be in place, since only this rank reads and writes its share of every buffer.
 void ShmDirect::sum_attached() {
   const std::size_t width = core::size_of(call_.element()), ranks = peers_.size();
   const std::size_t length = std::max(attached_pieces / ranks, least_attached_piece) / width;
@@ -239,50 +238,51 @@ void ShmDirect::sum_attached() {
   moved_.messages += 2 * (ranks - 1);
 }
 
-std::size_t ShmDirect::chunk_length(std::size_t number) const {
-  const std::size_t chunk_elements = chunk / core::size_of(call_.element()), first = number * chunk_elements;
+std::size_t ShmDirect::chunk_length(std::size_t chunk_index) const {
+  const std::size_t chunk_elements = chunk / core::size_of(call_.element()), first = chunk_index * chunk_elements;
   return first >= call_.count() ? 0 : std::min(chunk_elements, call_.count() - first);
 }
 
-std::byte* ShmDirect::staged(const Peer& q, std::size_t number, bool result) const {
-  return q.stage + 2 * small + (number % 2 + (result ? 2 : 0)) * chunk;
+std::byte* ShmDirect::staged(const Peer& q, std::size_t chunk_index, bool is_result) const {
+  return q.scratch + 2 * small + (chunk_index % 2 + (is_result ? 2 : 0)) * chunk;
 }
 
-void ShmDirect::copy_in(std::size_t number) {
-  const std::size_t n = chunk_length(number) * core::size_of(call_.element());
+void ShmDirect::copy_in(std::size_t chunk_index) {
+  const std::size_t n = chunk_length(chunk_index) * core::size_of(call_.element());
   if (n > 0)
-    std::memcpy(staged(peers_[static_cast<std::size_t>(rank_)], number, false), call_.in.host() + number * chunk, n);
+    std::memcpy(staged(peers_[static_cast<std::size_t>(rank_)], chunk_index, false),
+                call_.in.host() + chunk_index * chunk, n);
 }
 
-void ShmDirect::sum_stage(std::size_t number) {
+void ShmDirect::sum_chunk(std::size_t chunk_index) {
   const std::size_t width = core::size_of(call_.element());
-  const auto [begin, n] = share(chunk_length(number), rank_);
+  const auto [begin, n] = share(chunk_length(chunk_index), rank_);
   if (n == 0) return;
-  std::byte* to = staged(peers_[static_cast<std::size_t>(rank_)], number, true) + begin * width;
+  std::byte* to = staged(peers_[static_cast<std::size_t>(rank_)], chunk_index, true) + begin * width;
   sources_.clear();
-  for (const Peer& q : peers_) sources_.push_back(staged(q, number, false) + begin * width);
+  for (const Peer& q : peers_) sources_.push_back(staged(q, chunk_index, false) + begin * width);
   sum_sources(to, n);
   moved_.bytes += n * width * static_cast<std::uint64_t>(size_ - 1);
 }
 
-void ShmDirect::copy_out(std::size_t number) {
-  const std::size_t width = core::size_of(call_.element()), n = chunk_length(number);
+void ShmDirect::copy_out(std::size_t chunk_index) {
+  const std::size_t width = core::size_of(call_.element()), n = chunk_length(chunk_index);
   for (int q = 0; q < size_; ++q) {
     const auto [begin, count] = share(n, q);
     if (count == 0) continue;
-    std::memcpy(call_.out.host() + number * chunk + begin * width,
-                staged(peers_[static_cast<std::size_t>(q)], number, true) + begin * width, count * width);
+    std::memcpy(call_.out.host() + chunk_index * chunk + begin * width,
+                staged(peers_[static_cast<std::size_t>(q)], chunk_index, true) + begin * width, count * width);
     if (q != rank_) moved_.bytes += count * width;
   }
 }
 
-/// At barrier i every rank has staged chunk i and summed its share of chunk i - 1. In place works, because a chunk of
-/// the buffer is overwritten after it was staged.
+/// At barrier i every rank has staged chunk i and summed its share of chunk i - 1. Calls may be in place, since a chunk
+/// of the buffer is overwritten only after it was staged.
 bool ShmDirect::advance_staged() {
   const std::size_t chunks = (call_.out.bytes() + chunk - 1) / chunk;
   while (all_arrived()) {
-    if (stage_ > 0) copy_out(stage_ - 1);
-    if (stage_ == chunks) {
+    if (steps_done_ > 0) copy_out(steps_done_ - 1);
+    if (steps_done_ == chunks) {
       const std::size_t width = core::size_of(call_.element());
       for (std::size_t i = 0; i < chunks; ++i) {
         const std::size_t n = share(chunk_length(i), rank_).count;
@@ -290,9 +290,9 @@ bool ShmDirect::advance_staged() {
       }
       return true;
     }
-    sum_stage(stage_);
-    ++stage_;
-    if (stage_ < chunks) copy_in(stage_);
+    sum_chunk(steps_done_);
+    ++steps_done_;
+    if (steps_done_ < chunks) copy_in(steps_done_);
     arrive();
   }
   return false;

@@ -15,21 +15,26 @@
 
 namespace gradmeter::allreduce {
 
-/// Buffers in the arena are read and written where they lie, in one pass over all of them. So are other buffers where
-/// ranks are threads. Between processes, each rank copies its share of the peers' other buffers to private memory piece
-/// by piece, and copies the sums back, if the kernel lets it (runtime::PeerMemory). Else such buffers go through memory
-/// of the arena, in chunks that are short enough to stay in cache. For calls of up to `small` bytes every rank copies
-/// its buffer to shared memory, and every rank sums all of them, with one barrier instead of two.
+/// The collective of the row `shm-direct`. A call's path depends on its buffers:
+/// - Of up to `small` bytes: every rank copies its buffer to shared memory, and every rank sums all of them, with one
+///   barrier instead of two.
+/// - In the arena, or anywhere if all ranks are threads: buffers are read and written where they lie, in one pass over
+///   all of them.
+/// - Private buffers of processes: each rank copies its share of every peer's buffer to private memory, piece by piece,
+///   and copies the sums back, if the operating system lets it (runtime::PeerMemory).
+/// - All others: buffers go through memory of the arena, in chunks that are short enough to stay in cache.
 /// The owner of an element sums it in rank order (for small buffers, every rank sums in that order), so bits are equal
 /// on all ranks.
-/// Cost:   2 barriers; p·n bytes read and p·n written by all ranks together. Calls of up to `small` bytes have 1
-///         barrier, and every rank reads all p·n bytes. Buffers that go through the arena have one barrier a chunk.
-///         Buffers that are copied between processes: 2(p-1) system calls a piece, and max(512 KiB, 16p KiB) of memory.
+/// Cost: 2 barriers; p·n bytes read and p·n written by all ranks together. Calls of up to `small` bytes have 1 barrier,
+/// and every rank reads all p·n bytes. Buffers that go through the arena have one barrier a chunk. Buffers that are
+/// copied between processes: 2(p-1) system calls a piece, and max(512 KiB, 16p KiB) of memory.
 /// Errors: BackendError when a call is started before the last one is complete; when some ranks' buffers are in the
-///         arena and others' are not; when the kernel refuses a copy. The other ranks then wait for this one.
+/// arena and others' are not; when the operating system refuses a copy. In the last two cases other ranks may wait for
+/// this one.
 class ShmDirect final : public Collective {
  public:
-  static constexpr std::size_t small = 8192, tiny = 16;  ///< bytes
+  /// The longest buffers that every rank sums itself, and that travel in SharedState::numbers [bytes].
+  static constexpr std::size_t small = 8192, tiny = 16;
   /// A buffer that no peer can reach is copied to the arena in pieces of this many bytes.
   static constexpr std::size_t chunk = std::size_t{256} << 10;
 
@@ -38,23 +43,25 @@ class ShmDirect final : public Collective {
     std::atomic<std::uint64_t> arrivals{0};  ///< barriers that this rank has reached
     /// The begins of the rank's buffers: offsets in its arena, or for private buffers addresses in its process.
     std::uint64_t in = 0, out = 0;
-    std::uint8_t copy_path = 0;  ///< the copy path that the rank chose for the call by its buffers
-    /// Two places, used in turn, for buffers of up to `tiny` bytes: they arrive with the line of `arrivals`.
+    std::uint8_t copy_path = 0;  ///< the CopyPath that the rank has chosen for the call
+    /// Two places, used in turn, for buffers of up to `tiny` bytes. They are in the cache line of `arrivals`, so that a
+    /// peer reads both at once.
     alignas(tiny) std::array<std::array<std::byte, tiny>, 2> numbers = {};
   };
-  /// A peer's arena at the address where this rank maps it, and the peer's region in this arena: a page with its
-  /// SharedState, then its memory for copies (`stage`).
+  /// The arena of rank q, at the address where the rank that reads it maps it, and q's region in this arena: a page
+  /// with q's SharedState, then q's memory for copies (`scratch`).
   struct Peer {
     std::span<std::byte> arena;
     SharedState* shared_state;
-    /// Two places of `small` bytes, used in turn, then two pieces of input and two of results, also used in turn.
-    std::byte* stage;
+    /// Two places of `small` bytes, used in turn, then two chunks of input and two chunks of results, also used in
+    /// turn.
+    std::byte* scratch;
   };
   /// Takes a rank's region from its own arena and initialises it. All regions must be made before any rank makes a
   /// ShmDirect that reads them.
   static Peer make_region(runtime::Arena&);
-  /// Reads and writes the regions of all ranks, which are in rank order, and the private memory of all ranks where
-  /// `memory` is not empty.
+  /// peers: the regions of all ranks, in rank order. memory: the private memory of all ranks; empty: it cannot be
+  /// reached.
   ShmDirect(int rank, std::vector<Peer> peers, std::vector<runtime::PeerMemory> memory = {});
 
   /// A collective over the connected group's ranks, which share a node and a shared arena.
@@ -69,10 +76,10 @@ class ShmDirect final : public Collective {
   static std::size_t arena_bytes();
 
  private:
-  static constexpr std::size_t stage_bytes = 2 * small + 4 * chunk;
+  static constexpr std::size_t scratch_bytes = 2 * small + 4 * chunk;
   static std::vector<Peer> peers_of(const GroupConnection&);
-  /// in_arena: offsets in arenas that are mapped here; addressed: addresses that are valid here; attached: addresses in
-  /// other processes; staged: through the arena.
+  /// How peers reach a call's buffers. small: by `small_place`; in_arena: by offsets in arenas that are mapped here;
+  /// addressed: by addresses that are valid here; attached: by addresses in other processes; staged: through the arena.
   enum class CopyPath : std::uint8_t { small, in_arena, addressed, attached, staged };
 
   /// Says that this rank has reached the next barrier. Ranks that see this also see all that it has written before.
@@ -80,27 +87,28 @@ class ShmDirect final : public Collective {
   bool all_arrived();
   bool in_arena(const void* p, std::size_t bytes) const;
   CopyPath path_of(const Call&) const;
-  /// Errors: BackendError where another rank's buffers are of another kind.
+  /// Errors: BackendError where another rank has chosen another path.
   void check_paths();
   ElementRange share(std::size_t elements, int rank) const;
-  /// The memory into which rank q copies its buffer in the small call that ends with barrier number `barrier`. The next
-  /// call uses other memory. No rank is two calls ahead, since each waits for all others' arrival.
+  /// The memory into which rank q copies its buffer in the small call that ends with barrier number `barrier`. Calls
+  /// use two places in turn. That is enough since no rank is two calls ahead: each waits for the arrival of all others.
   std::byte* small_place(const Peer& q, std::uint64_t barrier) const;
   void sum_small();
   /// Sums this rank's share of the elements and writes the result to all ranks.
   void sum_share();
   void sum_attached();
   void sum_sources(std::byte* to, std::size_t count);
-  void sum_stage(std::size_t number);
-  void copy_in(std::size_t number);
-  void copy_out(std::size_t number);
-  std::size_t chunk_length(std::size_t number) const;
+  void sum_chunk(std::size_t chunk_index);
+  void copy_in(std::size_t chunk_index);
+  void copy_out(std::size_t chunk_index);
+  std::size_t chunk_length(std::size_t chunk_index) const;
   std::byte* input(const Peer& q) const { return address(q, q.shared_state->in); }
   std::byte* output(const Peer& q) const { return address(q, q.shared_state->out); }
   std::byte* address(const Peer& q, std::uint64_t place) const {
     return copy_path_ == CopyPath::in_arena ? q.arena.data() + place : reinterpret_cast<std::byte*>(place);
   }
-  std::byte* staged(const Peer& q, std::size_t number, bool result) const;
+  /// The memory for a chunk of q's input, or of the results of q's share.
+  std::byte* staged(const Peer& q, std::size_t chunk_index, bool is_result) const;
   bool advance_staged();
 
   const std::string name_ = "shm-direct";
@@ -113,8 +121,8 @@ class ShmDirect final : public Collective {
   CopyPath copy_path_ = CopyPath::small;
   bool running_ = false;
   std::uint64_t barrier_ = 0;
-  int awaited_ = 0;        ///< the first rank not yet seen at the barrier
-  std::size_t stage_ = 0;  ///< staged: number of chunks summed; other paths: number of barriers passed
+  int awaited_ = 0;             ///< the first rank not yet seen at the barrier
+  std::size_t steps_done_ = 0;  ///< staged: number of chunks summed; else: number of barriers passed
   std::vector<const std::byte*> sources_;
   runtime::Traffic moved_;
   std::uint64_t bytes_required_ = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The row `gloo`, and which library is behind a vendor's row.
+// The row `gloo`, and the library behind a vendor's row.
 #include "allreduce/vendor/vendor.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
@@ -16,7 +16,7 @@ runtime::GlooAlgorithm gloo_algorithm(const Request& r) {
   throw core::UsageError(fmt::format("gloo has no algorithm '{}'; it has ring and bcube", name));
 }
 
-/// `advance` blocks, as gloo does. Average: the sum, then one pass that divides.
+/// gloo's all-reduce. `advance` blocks, as gloo does. An average is a sum, then one pass that divides.
 /// Errors: BackendError for the types that gloo lacks (bf16, fp8).
 class GlooCollective final : public Collective {
  public:

@@ -45,15 +45,16 @@ runtime::Reduction mpi_reduction(core::Element e, Op op) {
   return {e, combine_of(op)};
 }
 
-// The length of a piece is below INT_MAX, and a power of two so that pieces stay aligned.
+// The most elements of a piece: below INT_MAX, and a power of two so that pieces stay aligned.
 constexpr std::size_t longest_piece = std::size_t{1} << 30;
 
 /// True where a long buffer can go in pieces, each of which is the same collective.
-bool goes_in_pieces(CollectiveKind g) {
-  return g == CollectiveKind::all_reduce || g == CollectiveKind::broadcast || g == CollectiveKind::send_receive;
+bool goes_in_pieces(CollectiveKind kind) {
+  return kind == CollectiveKind::all_reduce || kind == CollectiveKind::broadcast ||
+         kind == CollectiveKind::send_receive;
 }
-bool is_cut_into_blocks(CollectiveKind g) {
-  return g == CollectiveKind::reduce_scatter || g == CollectiveKind::all_gather;
+bool is_cut_into_blocks(CollectiveKind kind) {
+  return kind == CollectiveKind::reduce_scatter || kind == CollectiveKind::all_gather;
 }
 
 }  // namespace
@@ -192,7 +193,7 @@ void MpiCollective::complete() {
     const auto rank = static_cast<std::size_t>(communicator_.rank());
     result += static_cast<std::size_t>(block_cuts_.begins[rank]) * width;
     n = static_cast<std::size_t>(block_cuts_.counts[rank]);
-    // In place MPI leaves the block at the beginning of the buffer.
+    // In place, MPI leaves the block at the beginning of the buffer.
     if (in_place && n > 0) std::memmove(result, call_.out.host(), n * width);
   }
   finish(call_.element(), call_.op, result, result, n, communicator_.size());
@@ -233,11 +234,13 @@ ForcedAllReduce forced_algorithm(const Request& r) {
   throw std::logic_error(r.name.base + " is no forced algorithm of Open MPI");
 }
 
-/// Open MPI 4.1 divides by ranks · segment, with the segment in elements and the product in an int. The product is 0,
-/// and the division fails, if the segment is shorter than an element, or if the product wraps.
+/// The most bytes of an element. Open MPI 4.1 divides by ranks · segment, with the segment in elements and the product
+/// in an int. The product is 0, and the division fails, if the segment is shorter than an element, or if the product
+/// wraps.
 constexpr std::size_t longest_element = 8;
 
-/// 0 where the algorithm has no segments. Errors: UsageError for a segment that Open MPI would stumble over.
+/// The segment [bytes]; 0 where the algorithm has none. Errors: UsageError for a segment with which Open MPI would
+/// fail.
 int segment_of(const Request& r) {
   const auto given = r.name.parameters.find("segment");
   if (given == r.name.parameters.end()) return 0;

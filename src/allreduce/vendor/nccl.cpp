@@ -19,7 +19,7 @@
 namespace gradmeter::allreduce {
 namespace {
 
-/// An algorithm of NCCL's, and the collectives that it serves.
+/// An algorithm of NCCL, and whether it serves all-reduce, reduce-scatter and all-gather, and broadcast.
 struct NcclAlgorithm {
   std::string_view name;
   bool reduces_all, scatters_or_gathers, broadcasts;
@@ -44,6 +44,7 @@ std::string nccl_parameter(const Request& r, const char* parameter) {
   return given == r.name.parameters.end() ? std::string(nccls_choice) : given->second;
 }
 
+/// The algorithm that the request forces; null: NCCL's choice.
 const NcclAlgorithm* forced_nccl_algorithm(const Request& r) {
   const std::string name = nccl_parameter(r, "algorithm");
   if (name == nccls_choice) return nullptr;
@@ -91,7 +92,7 @@ NcclCollective::~NcclCollective() {
   wait_before_end(queue_);
 }
 
-/// Must not be called while calls are under way: an allocation may wait for the GPU's kernels, and these may wait for a
+/// Must not be called while calls are under way: an allocation may wait for the GPU's kernels, which may wait for a
 /// peer that waits for this rank.
 void NcclCollective::reserve_landing(std::size_t bytes) {
   if (bytes > landing_.buffer.bytes()) landing_ = queue_.device().allocate(core::Element::i8, bytes);
@@ -212,7 +213,7 @@ bool NcclCollective::advance() {
   return !running_;
 }
 
-/// Submits the work that is left to do behind NCCL's calls.
+/// Submits the work that follows NCCL's calls: the copy from scratch, and the division of an average.
 void NcclCollective::follow_up() {
   if (lands()) {
     const std::size_t bytes = call_.out.bytes();

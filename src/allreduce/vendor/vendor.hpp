@@ -78,19 +78,20 @@ class MpiCollective final : public Collective {
   CollectiveKind collective_kind_;
   int root_;
   std::vector<KnownReduction> reductions_;
-  /// For calls like `call_`; empty unless such calls are all-reduces that need one call of MPI and nothing after it.
+  /// Serves further calls like `call_`; empty unless these are blocking all-reduces of one MPI call, with no work after
+  /// it.
   std::optional<runtime::MpiAllReduce> repeated_call_;
   runtime::MpiCuts block_cuts_;
-  std::size_t cut_elements_ = 0;
+  std::size_t cut_elements_ = 0;    ///< number of elements that `block_cuts_` cuts
   std::vector<std::byte> landing_;  ///< scratch of a non-blocking send-receive that is in place
   runtime::MpiRequests requests_;
   Call call_{};
-  std::size_t posted_ = 0;  ///< number of elements whose MPI calls were made
-  bool running_ = false, under_way_ = false;
+  std::size_t posted_ = 0;                    ///< number of elements whose MPI calls were made
+  bool running_ = false, under_way_ = false;  ///< under_way_: MPI calls were made, and are not known to be done
 };
 
-/// Refuses the rows `mpi` and `mpi-nonblocking` where ranks are threads, which make no MPI calls. On processes they
-/// serve every collective kind on any ranks.
+/// Refuses the rows `mpi` and `mpi-nonblocking` where ranks are threads, which make no MPI calls. Where ranks are
+/// processes, these rows serve every collective kind on any number of ranks.
 std::string mpi_refusal(const Request&);
 /// Refuses the row `mpi-v`, which serves reduce-scatter and all-gather, where ranks are threads.
 std::string mpi_vector_refusal(const Request&);
@@ -117,7 +118,8 @@ std::unique_ptr<Collective> bind_ompi(const Request&, const GroupConnection&, co
 /// floats before sm_90, NCCL's asynchronous errors, and peers that do not take part in time.
 class NcclCollective final : public StreamCollective {
  public:
-  /// Collective. The queue must outlive the object. landing_bytes: scratch that is taken now, not at the first call.
+  /// To be called by all ranks together. The queue must outlive the object. landing_bytes: scratch that is taken now,
+  /// not at the first call that needs it.
   NcclCollective(std::string name, const runtime::Communicator&, runtime::NcclOptions, CollectiveKind,
                  std::uint32_t root, runtime::Queue&, std::size_t landing_bytes = 0);
   /// Aborts a call that is not complete, and waits for the queue, so that buffers may be freed.
@@ -133,7 +135,7 @@ class NcclCollective final : public StreamCollective {
   void completed() override { nccl_.completed(); }
   int late_peer() const override { return nccl_.late_peer(); }
   void abort() noexcept override { nccl_.abort(); }
-  void before_abort(const std::function<void()>& what) override { nccl_.before_abort(what); }
+  void before_abort(const std::function<void()>& destroy_graphs) override { nccl_.before_abort(destroy_graphs); }
 
  private:
   void check_call(const Call&) const;
@@ -148,6 +150,7 @@ class NcclCollective final : public StreamCollective {
   void send_receive(const runtime::NcclCalls&) const;
   ElementRange block(int rank) const;
   bool blocks_are_equal() const;
+  /// True where a call receives its messages in scratch (`landing_`), since its buffers are in place.
   bool lands() const;
   const std::byte* in(std::size_t element) const;
   std::byte* out(std::size_t element) const;

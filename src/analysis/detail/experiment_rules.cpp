@@ -34,13 +34,14 @@ std::string algorithm_of(const MergedRows& rows, const MergedRow& row) {
 
 bool has_less_time(const MergedRow* a, const MergedRow* b) { return time_of(*a).value < time_of(*b).value; }
 
+/// ", 1.20 times the limit": the time, divided by the least time that the link allows; empty if that is not known.
 std::string to_limit(const MergedRow& row) {
   const double limit = row.number(Metric::limit_s), time = time_of(row).value;
   return limit > 0 ? fmt::format(", {:.{}f} times the limit", time / limit, time < 100 * limit ? 2 : 0) : "";
 }
 
-/// Compares the vendors' algorithms with the fastest of all. One that is shown to be slower can be replaced, whatever
-/// other algorithms are as fast as the fastest.
+/// Compares each vendor's algorithm with the fastest algorithm of all. One that is shown to be slower sets the
+/// severity, since the fastest can replace it, even if others are as fast.
 std::string against_vendors(const MergedRows& rows, const Group& group, const MergedRow& best, Finding& f) {
   std::string out;
   for (const MergedRow* row : group) {
@@ -67,7 +68,7 @@ Finding fastest_of(const MergedRows& rows, const Group& group) {
     is_known = is_known && r != Relation::unknown;
     if (r != Relation::less) close.push_back(algorithm_of(rows, *row));
   }
-  const auto at = rows.where(group, algorithm_axes);
+  const auto described = rows.describe(group, algorithm_axes);
   Finding scratch;
   std::string sentence;
   if (group.size() == 1) {
@@ -85,8 +86,8 @@ Finding fastest_of(const MergedRows& rows, const Group& group) {
                     close.size() + more == 1 ? "is" : "are", is_known ? "" : " (without intervals nothing is)");
   }
   sentence += to_limit(best) + against_vendors(rows, group, best, scratch);
-  Finding f =
-      rows.finding(FindingKind::fastest_exchange, group, algorithm_axes, fmt::format("{}: {}", at.both(), sentence));
+  Finding f = rows.finding(FindingKind::fastest_exchange, group, algorithm_axes,
+                           fmt::format("{}: {}", described.both(), sentence));
   f.figures = std::move(scratch.figures);
   f.severity = scratch.severity;
   f.figures["time_s"] = time_of(best);
@@ -94,7 +95,7 @@ Finding fastest_of(const MergedRows& rows, const Group& group) {
     f.severity = std::max(f.severity, second);
     f.figures["size_bytes"].value = static_cast<double>(best.whole(Factor::size_bytes));
   } else if (group.size() > 1) {
-    f.next = rows.again(best);
+    f.next = rows.command_to_repeat(best);
   }
   return f;
 }
@@ -121,13 +122,13 @@ void find_rooflines(const MergedRows& rows, std::vector<Finding>& out) {
       return a->number(Metric::roofline) < b->number(Metric::roofline);
     });
     const bool is_one = percent((*least)->number(Metric::roofline)) == percent((*most)->number(Metric::roofline));
-    const auto at = rows.where(group, over);
+    const auto described = rows.describe(group, over);
     const std::string shares =
         group.size() == 1 ? share_of_roofline(rows, **most)
         : is_one          ? percent((*most)->number(Metric::roofline))
                  : fmt::format("from {} to {}", share_of_roofline(rows, **least), share_of_roofline(rows, **most));
     Finding f = rows.finding(FindingKind::roofline, group, over,
-                             fmt::format("{}: {} of what the roofline allows", at.both(), shares));
+                             fmt::format("{}: {} of what the roofline allows", described.both(), shares));
     f.figures["least"].value = (*least)->number(Metric::roofline);
     f.figures["most"].value = (*most)->number(Metric::roofline);
     out.push_back(std::move(f));
@@ -142,7 +143,7 @@ void find_crossovers(const MergedRows& rows, std::vector<Finding>& out) {
       return a->number(Metric::crossover_bytes_per_s) < b->number(Metric::crossover_bytes_per_s);
     });
     const double crossover = best.number(Metric::crossover_bytes_per_s);
-    const auto at = rows.where(group, over);
+    const auto described = rows.describe(group, over);
     const std::string sentence =
         crossover > 0
             ? fmt::format(
@@ -151,7 +152,7 @@ void find_crossovers(const MergedRows& rows, std::vector<Finding>& out) {
                   group.size(), group.size() == 1 ? "" : "s", rows.words(best, Factor::codec), 8e-9 * crossover,
                   best.number(Metric::wire_bits), best.number(Metric::error))
             : fmt::format("none of {} codec{} pays on any link", group.size(), group.size() == 1 ? "" : "s");
-    Finding f = rows.finding(FindingKind::crossover, group, over, fmt::format("{}: {}", at.both(), sentence));
+    Finding f = rows.finding(FindingKind::crossover, group, over, fmt::format("{}: {}", described.both(), sentence));
     f.figures["crossover_bytes_per_s"].value = crossover;
     out.push_back(std::move(f));
   }
@@ -163,10 +164,10 @@ void find_accuracy(const MergedRows& rows, std::vector<Finding>& out) {
     const MergedRow& best = **std::ranges::max_element(group, [](const MergedRow* a, const MergedRow* b) {
       return a->number(Metric::accuracy) < b->number(Metric::accuracy);
     });
-    const auto at = rows.where(group, {});
+    const auto described = rows.describe(group, {});
     Finding f = rows.finding(FindingKind::accuracy, group, {},
                              fmt::format("training {}{} reaches an accuracy of {:.1f} % after {:.3g} epoch{}",
-                                         at.subject, at.rest, 100 * best.number(Metric::accuracy),
+                                         described.subject, described.rest, 100 * best.number(Metric::accuracy),
                                          best.number(Metric::epoch), best.number(Metric::epoch) == 1 ? "" : "s"));
     f.figures["accuracy"].value = best.number(Metric::accuracy);
     f.figures["epoch"].value = best.number(Metric::epoch);
@@ -182,9 +183,9 @@ void find_replays(const MergedRows& rows, std::vector<Finding>& out) {
     const MergedRow& row = *group.front();
     const double base = row.number(Metric::baseline_time_s);
     const Estimate longer = ratio(time_of(row), {base, base, base});
-    const auto at = rows.where(group, {});
+    const auto described = rows.describe(group, {});
     Finding f = rows.finding(FindingKind::replayed, group, {},
-                             fmt::format("{}: a replayed step takes {}, the trace's {}: {}", at.both(),
+                             fmt::format("{}: a replayed step takes {}, the trace's {}: {}", described.both(),
                                          seconds(time_of(row)), core::to_text(core::Seconds{base}), times(longer)));
     f.figures["time_s"] = time_of(row);
     f.figures["time_ratio"] = longer;
@@ -201,17 +202,17 @@ using core::Factor;
 using core::Metric;
 using core::Point;
 
-/// The exchange in "fp32" on 8 ranks, from the problem "parts=4,ranks=8,baseline=fp32".
+/// The exchange without a codec with which codecs are compared, from the problem "parts=4,ranks=8,baseline=fp32".
 struct DenseExchange {
   std::string precision, ranks;
   double bits = 32;  ///< bits of an element
 };
 DenseExchange dense_exchange(const Point& p) {
-  auto said = core::parse_name("exchange:" + core::to_text(p.factors[Factor::problem])).parameters;
-  return {said["baseline"], said["ranks"], said["baseline"] == "bf16" ? 16.0 : 32.0};
+  auto parameters = core::parse_name("exchange:" + core::to_text(p.factors[Factor::problem])).parameters;
+  return {parameters["baseline"], parameters["ranks"], parameters["baseline"] == "bf16" ? 16.0 : 32.0};
 }
 
-/// The crossover, a rate made of all three times, with the interval that their intervals allow.
+/// The rate of a link below which the codec pays, with the interval that the intervals of the three times allow.
 Estimate crossover_of(const Point& p) {
   const double middle = p.metrics.number(Metric::crossover_bytes_per_s);
   Estimate out{middle, middle, middle};
@@ -253,17 +254,17 @@ std::string gains_in_words(const std::vector<CodecGain>& gains, const std::vecto
   const auto name_of = [&](const CodecGain& g) {
     return in_words(Factor::codec, g.point->factors[Factor::codec], names);
   };
-  std::vector<std::string> said;
+  std::vector<std::string> phrases;
   for (const CodecGain& g : std::span(gains).first(std::min(most_named, gains.size())))
-    said.push_back(std::isnan(g.faster.value) ? fmt::format("{} saves no bits", name_of(g))
-                                              : fmt::format("{} with {}", detail::times(g.faster), name_of(g)));
+    phrases.push_back(std::isnan(g.faster.value) ? fmt::format("{} saves no bits", name_of(g))
+                                                 : fmt::format("{} with {}", detail::times(g.faster), name_of(g)));
   const Estimate& best = gains.front().faster;
   const bool is_first = gains.size() == 1 || std::isnan(gains[1].faster.value) || best.low > gains[1].faster.high;
   const std::string answer =
       std::ranges::none_of(gains, pays) ? "none is shown to pay"
       : is_first                        ? fmt::format("most is won with {}", name_of(gains[0]))
                  : fmt::format("no difference is shown between {} and {}", name_of(gains[0]), name_of(gains[1]));
-  return fmt::format("{}: {}", fmt::join(said, ", "), answer);
+  return fmt::format("{}: {}", fmt::join(phrases, ", "), answer);
 }
 
 }  // namespace

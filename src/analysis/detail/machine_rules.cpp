@@ -29,7 +29,7 @@ std::string counted_rows(std::size_t some, std::size_t all) {
   return fmt::format("{} of {} row{}", some, all, all == 1 ? "" : "s");
 }
 
-/// " of all batches and exchanges", if the rows differ in them.
+/// " over all batches and exchanges", if the rows differ in these; else empty.
 std::string over_what(const Group& group) {
   const auto differ = [&](Factor f) {
     return std::ranges::any_of(group, [&](const MergedRow* r) { return r->text(f) != group.front()->text(f); });
@@ -48,41 +48,41 @@ std::string over_what(const Group& group) {
 
 // --- launches
 
-/// A launch's times relative to those of the others.
+/// The times of a launch, relative to those of the other launches.
 struct Launch {
   std::vector<double> log_ratios;  ///< logarithms of its times over the median of the other launches, for each point
-  std::size_t outside = 0;         ///< number of points in which it lies far beyond the others' spread
-  std::size_t shared = 0;          ///< number of points in which it alone lost cores to others, and was the slowest
+  std::size_t outside = 0;         ///< number of points in which the launch lies far beyond the spread of the others
+  std::size_t shared = 0;          ///< number of points in which it alone lost cores, and was the slowest
   double most_lost = 0;            ///< in those points, the largest share of the time without a core [0..1]
 };
 
-/// The distance of an outlier launch from the median of the others: this many times their range, or their sampling
-/// intervals.
+/// An outlier launch differs from the median of the others by more than `spreads_apart` times their range, which counts
+/// as at least `least_spread`, and by more than `least_apart`.
 constexpr double spreads_apart = 4, least_spread = 0.05, least_apart = 0.2231;  // as logarithms: 5 %, 25 %
 
-/// `launches` by the index of their run.
+/// Adds a point to what is known of each launch. `launches`: by the index of their run.
 void add_point(std::map<std::size_t, Launch>& launches, const MergedRow& row, std::span<const core::Run> runs) {
   struct Timed {
     std::size_t run;
-    double log, lost;  ///< lost: share of the time without a core; 0 where it is not noticeable, NaN where unknown
+    double log_time, lost;  ///< lost: share of the time without a core; 0 where it is not noticeable, NaN where unknown
   };
-  std::vector<Timed> logs;
+  std::vector<Timed> launch_times;
   for (const auto& source : row.sources) {
     const core::Metrics& m = runs[source.run].points[source.point].metrics;
     const bool loses = core::waits_for_cores(m) || core::loses_cores(m);
     const double lost = loses ? std::max(core::run_delay(m), core::steal(m))
                         : std::isfinite(m.number(Metric::noise_run_delay)) ? 0
                                                                            : std::nan("");
-    if (const double t = m.number(Metric::time_s); t > 0) logs.push_back({source.run, std::log(t), lost});
+    if (const double t = m.number(Metric::time_s); t > 0) launch_times.push_back({source.run, std::log(t), lost});
   }
-  if (logs.size() < 3) return;
-  for (const auto& [run, own, lost] : logs) {
+  if (launch_times.size() < 3) return;
+  for (const auto& [run, own, lost] : launch_times) {
     std::vector<double> others;
-    bool others_keep = true;  // their cores, and it is known
-    for (const Timed& other : logs) {
+    bool others_keep_cores = true;  // all other launches kept their cores, and that is known
+    for (const Timed& other : launch_times) {
       if (other.run == run) continue;
-      others.push_back(other.log);
-      others_keep &= other.lost == 0;
+      others.push_back(other.log_time);
+      others_keep_cores &= other.lost == 0;
     }
     if (others.size() < 2) continue;
     const auto [least, most] = std::ranges::minmax_element(others);
@@ -90,7 +90,7 @@ void add_point(std::map<std::size_t, Launch>& launches, const MergedRow& row, st
     Launch& launch = launches[run];
     launch.log_ratios.push_back(apart);
     if (std::fabs(apart) > std::max(spreads_apart * spread, least_apart)) ++launch.outside;
-    if (lost > 0 && others_keep && own > *most && apart > least_spread) {
+    if (lost > 0 && others_keep_cores && own > *most && apart > least_spread) {
       ++launch.shared;
       launch.most_lost = std::max(launch.most_lost, lost);
     }
@@ -108,7 +108,7 @@ void add_shared_cores(const MergedRows& rows, const Group& group, std::vector<Fi
       ++contended;
       contention = std::max(contention, row->number(Metric::contention_s) / row->number(Metric::time_s));
     }
-    // Blocks in which the machine was merely faster or slower are a caveat of each sentence.
+    // Blocks in which the machine was merely faster or slower are no finding, but a caveat in sentences.
     if (!core::waits_for_cores(row->point.metrics) && !core::loses_cores(row->point.metrics)) continue;
     ++waiting;
     if (const double d = row->number(Metric::noise_run_delay); d > most_delay) most_delay = d;
@@ -126,7 +126,7 @@ void add_shared_cores(const MergedRows& rows, const Group& group, std::vector<Fi
   if (contention > 0)
     sentence += fmt::format("; ranks cost each other up to {} of a step without any exchange", percent(contention));
   Finding f = rows.finding(FindingKind::shared_cores, group, exchange_axes, "");
-  f.sentence = as_sentence(fmt::format("{}: {}", rows.where(group, exchange_axes).both(), sentence), true);
+  f.sentence = as_sentence(fmt::format("{}: {}", rows.describe(group, exchange_axes).both(), sentence), true);
   f.figures["rows"].value = static_cast<double>(std::max({crowded, contended, waiting}));
   f.figures["rows_looked_at"].value = static_cast<double>(group.size());
   f.figures["run_delay"].value = most_delay;
@@ -140,7 +140,7 @@ void add_shared_cores(const MergedRows& rows, const Group& group, std::vector<Fi
 struct SlowRank {
   std::size_t launches = 0;
   std::string host;
-  std::vector<double> shares, spreads;
+  std::vector<double> shares, spreads;  ///< of the step that others wait for; time over that of the fastest rank
 };
 
 std::map<std::int64_t, SlowRank> slow_ranks(const MergedRows& rows, const Group& group) {
@@ -167,11 +167,11 @@ std::map<std::int64_t, SlowRank> slow_ranks(const MergedRows& rows, const Group&
 }
 
 void add_slow_ranks(const MergedRows& rows, const Group& group, std::vector<Finding>& out) {
-  constexpr double most_rows = 2.0 / 3;
+  constexpr double needed_share = 2.0 / 3;
   std::size_t launches = 0;
   for (const MergedRow* row : group) launches += row->sources.size();
   for (const auto& [rank, slow] : slow_ranks(rows, group)) {
-    if (static_cast<double>(slow.launches) < most_rows * static_cast<double>(launches)) continue;
+    if (static_cast<double>(slow.launches) < needed_share * static_cast<double>(launches)) continue;
     std::string costs;
     double severity = 0;
     if (!slow.shares.empty()) {
@@ -183,7 +183,7 @@ void add_slow_ranks(const MergedRows& rows, const Group& group, std::vector<Find
     }
     Finding f =
         rows.finding(FindingKind::slow_rank, group, exchange_axes,
-                     fmt::format("{}: rank {}{} is the slow one in {}{}{}", rows.where(group, exchange_axes).both(),
+                     fmt::format("{}: rank {}{} is the slow one in {}{}{}", rows.describe(group, exchange_axes).both(),
                                  rank, slow.host.empty() ? "" : " on " + slow.host,
                                  counted_rows(slow.launches, launches), over_what(group), costs));
     f.figures["rank"].value = static_cast<double>(rank);
@@ -201,8 +201,8 @@ void add_links(const MergedRows& rows, const Group& group, const Axes& over, std
   for (const MergedRow* row : group) points.push_back(row->point);
   for (const auto& found : link_findings(points)) {
     const auto kind = found.is_host() ? FindingKind::slow_host : FindingKind::slow_link;
-    auto at = rows.where(group, over);
-    Finding f = rows.finding(kind, group, over, fmt::format("{}{}", found.text, at.rest));
+    auto described = rows.describe(group, over);
+    Finding f = rows.finding(kind, group, over, fmt::format("{}{}", found.text, described.rest));
     f.figures["ratio"].value = found.ratio;
     f.figures["deviations"].value = found.deviations;
     f.figures["from_rank"].value = found.from;
@@ -295,10 +295,10 @@ void find_slow_links(const MergedRows& rows, std::vector<Finding>& out) {
     for (const MergedRow* row : group) {
       const std::string ranks = row->text(Metric::slow_ranks);
       if (ranks.empty()) continue;
-      const auto at = rows.where(group, {});
-      Finding f =
-          rows.finding(FindingKind::slow_rank, group, {},
-                       fmt::format("{}: slow are the ranks {} ({})", at.both(), ranks, row->text(Metric::slow_hosts)));
+      const auto described = rows.describe(group, {});
+      Finding f = rows.finding(
+          FindingKind::slow_rank, group, {},
+          fmt::format("{}: slow are the ranks {} ({})", described.both(), ranks, row->text(Metric::slow_hosts)));
       f.severity = 0.5;
       f.next = "gradmeter links";
       out.push_back(std::move(f));
@@ -321,7 +321,7 @@ void find_disturbances(const MergedRows& rows, std::vector<Finding>& out) {
     if (texts.size() > most) text += fmt::format("; and {} more", texts.size() - most);
     Finding f =
         rows.finding(FindingKind::disturbance, group, over,
-                     fmt::format("in a soak of {:.0f} s{}: {}", found.seconds, rows.where(group, over).rest, text));
+                     fmt::format("in a soak of {:.0f} s{}: {}", found.seconds, rows.describe(group, over).rest, text));
     f.figures["disturbances"].value = static_cast<double>(found.disturbances.size());
     f.figures["drifts"].value = static_cast<double>(found.drifts.size());
     f.figures["outliers"].value = static_cast<double>(found.outliers.size());

@@ -27,7 +27,7 @@ constexpr std::array first_named{Factor::model,     Factor::problem, Factor::col
                                  Factor::algorithm, Factor::codec,   Factor::interconnect, Factor::in_place,
                                  Factor::transport};
 constexpr std::array last_named{Factor::nodes, Factor::ranks_per_node, Factor::batch_global, Factor::mapping};
-/// Named even if all rows agree in it.
+/// Factors that are named even if all rows agree in them.
 constexpr std::array always_named{Factor::model, Factor::problem,        Factor::collective,  Factor::size_bytes,
                                   Factor::ranks, Factor::batch_per_rank, Factor::interconnect};
 
@@ -161,10 +161,10 @@ MergedRows::MergedRows(std::span<const core::Run> runs) : runs_(runs) {
 }
 
 void MergedRows::number_values(const std::string& experiment) {
-  std::vector<MergedRow*> of;
+  std::vector<MergedRow*> own_rows;
   for (MergedRow& row : rows_)
-    if (row.is_ok() && row.point.experiment == experiment) of.push_back(&row);
-  distinguishing_factors_[experiment] = find_distinguishing_factors({of.begin(), of.end()});
+    if (row.is_ok() && row.point.experiment == experiment) own_rows.push_back(&row);
+  distinguishing_factors_[experiment] = find_distinguishing_factors({own_rows.begin(), own_rows.end()});
   Axes& differing = differing_[experiment];
   for (const Factor f : naming_order()) {
     struct Alike {
@@ -172,16 +172,16 @@ void MergedRows::number_values(const std::string& experiment) {
       std::vector<core::Value> values = {};
     };
     auto& values = values_[{experiment, f}];
-    std::unordered_map<std::string, Alike> by_text;  // by their text
+    std::unordered_map<std::string, Alike> by_text;  // by the text of a value: values with this text
     std::vector<std::uint32_t> numbers;
-    const core::Value* before = nullptr;
-    for (const MergedRow* row : of) {
+    const core::Value* previous = nullptr;
+    for (const MergedRow* row : own_rows) {
       const core::Value& value = row->point.factors[f];
-      if (before && *before == value) {
+      if (previous && *previous == value) {
         numbers.push_back(numbers.back());
         continue;
       }
-      before = &value;
+      previous = &value;
       auto& alike =
           by_text.try_emplace(value_text(value), Alike{static_cast<std::uint32_t>(by_text.size())}).first->second;
       numbers.push_back(alike.number);
@@ -191,7 +191,7 @@ void MergedRows::number_values(const std::string& experiment) {
     }
     if (by_text.size() < 2) continue;
     differing.push_back(f);
-    for (std::size_t i = 0; i < of.size(); ++i) of[i]->values.push_back(numbers[i]);
+    for (std::size_t i = 0; i < own_rows.size(); ++i) own_rows[i]->values.push_back(numbers[i]);
   }
 }
 
@@ -200,14 +200,14 @@ void MergedRows::label_origins(const std::vector<std::string>& origins) {
   std::vector<Facts> facts(origins.size());
   for (std::size_t r = 0; r < runs_.size(); ++r) {
     const core::RunInfo& info = runs_[r].info;
-    auto& of = facts[origin_of_run_[r]];
-    if (!of.empty()) continue;
-    of = {info.hosts.empty() ? "" : info.hosts.front(), info.cpu, "machine " + info.fingerprint,
-          "version " + info.version, "commit " + info.commit};
+    auto& origin_facts = facts[origin_of_run_[r]];
+    if (!origin_facts.empty()) continue;
+    origin_facts = {info.hosts.empty() ? "" : info.hosts.front(), info.cpu, "machine " + info.fingerprint,
+                    "version " + info.version, "commit " + info.commit};
     std::string libraries;
     for (const auto& [name, version] : info.libraries)
       libraries += fmt::format("{}{} {}", libraries.empty() ? "" : " ", name, version);
-    of.push_back(libraries);
+    origin_facts.push_back(libraries);
   }
   for (const Facts& own : facts) {
     std::string label;
@@ -246,7 +246,7 @@ std::vector<Group> MergedRows::groups(std::string_view experiment, const Axes& a
   return out;
 }
 
-std::string MergedRows::again(const MergedRow& row) const {
+std::string MergedRows::command_to_repeat(const MergedRow& row) const {
   constexpr std::int64_t launches = 5;
   return repeat_command(runs_[row.sources.front().run].info, launches);
 }
@@ -259,17 +259,17 @@ std::string MergedRows::words(const MergedRow& row, Factor f) const {
   return in_words(f, row.point.factors[f], values_.at({row.point.experiment, f}));
 }
 
-MergedRows::Where MergedRows::where(const Group& group, const Axes& over) const {
+MergedRows::Description MergedRows::describe(const Group& group, const Axes& over) const {
   const MergedRow& row = *group.front();
   const Axes& distinguishing = distinguishing_factors(row.point.experiment);
-  const auto is_said = [&](Factor f) {
+  const auto is_named = [&](Factor f) {
     return (is_in(distinguishing, f) || is_in(always_named, f)) && !is_in(over, f) &&
            !core::is_null(row.point.factors[f]);
   };
-  Where out;
+  Description out;
   Axes left;
   for (const Factor f : naming_order())
-    if (is_said(f)) left.push_back(f);
+    if (is_named(f)) left.push_back(f);
   const auto take = [&](Factor f) {
     const auto at = std::ranges::find(left, f);
     if (at == left.end()) return std::string();
@@ -281,8 +281,8 @@ MergedRows::Where MergedRows::where(const Group& group, const Axes& over) const 
   const std::string compared_with = is_codec ? take(Factor::problem) : "";
   if (is_codec) out.subject = "gradients";
   for (const Factor f : {Factor::collective, Factor::model, Factor::problem}) {
-    const std::string said = take(f);
-    if (!said.empty()) out.subject += (out.subject.empty() ? "" : " ") + said;
+    const std::string named = take(f);
+    if (!named.empty()) out.subject += (out.subject.empty() ? "" : " ") + named;
   }
   if (out.subject.empty()) out.subject = row.point.experiment;
   if (const std::string size = take(Factor::size_bytes); !size.empty()) out.subject += " of " + size;
@@ -302,8 +302,8 @@ namespace {
 
 /// Causes that spoil a group's figures, as " (disturbed)"; empty: none.
 std::string caveats(const Group& group) {
-  const auto any = [&](const std::function<bool(const MergedRow&)>& is) {
-    return std::ranges::any_of(group, [&](const MergedRow* row) { return is(*row); });
+  const auto any = [&](const std::function<bool(const MergedRow&)>& test) {
+    return std::ranges::any_of(group, [&](const MergedRow* row) { return test(*row); });
   };
   std::vector<std::string> out;
   if (any([](const MergedRow& r) { return r.is_true(Metric::oversubscribed); }))

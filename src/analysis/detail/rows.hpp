@@ -14,6 +14,7 @@
 
 namespace gradmeter::analysis::detail {
 
+/// Factors in which the rows of one group may differ.
 using Axes = std::vector<core::Factor>;
 
 /// A point merged over its launches.
@@ -21,8 +22,8 @@ struct MergedRow {
   core::Point point;
   std::vector<SourceRow> sources;
   std::size_t origin = 0;  ///< index of its machine and build
-  /// A number stands for the value of each factor in which the experiment's rows differ; values with equal texts have
-  /// equal numbers, so that rows are grouped without comparing texts. Empty for a row that is not ok.
+  /// Numbers that stand for the row's values of the factors in which the experiment's rows differ. Values with equal
+  /// texts have equal numbers, so that rows are grouped without comparing texts. Empty for a row that is not ok.
   std::vector<std::uint32_t> values = {};
 
   double number(core::Metric m) const { return point.metrics.number(m); }
@@ -62,9 +63,9 @@ class MergedRows {
   const std::vector<MergedRow>& all() const { return rows_; }
   std::vector<std::string> experiments() const;
   std::size_t origins() const { return origin_labels_.size(); }
-  /// The command that measures the row in five more launches (`repeat_command`).
-  std::string again(const MergedRow&) const;
-  /// The facts by which the origin differs from the others: "node1, commit 1a2b".
+  /// The command that measures the row again, in five more launches (`analysis::repeat_command`).
+  std::string command_to_repeat(const MergedRow&) const;
+  /// The facts in which the origin (a machine and build) differs from the other origins: "node1, commit 1a2b".
   const std::string& origin_label(std::size_t origin) const { return origin_labels_[origin]; }
 
   /// The rows of an experiment that are ok and wanted, in groups. A group's rows agree in origin and in all factors but
@@ -72,13 +73,13 @@ class MergedRows {
   std::vector<Group> groups(std::string_view experiment, const Axes& axes,
                             const std::function<bool(const MergedRow&)>& wanted) const;
 
-  /// The words for a group: the subject ("resnet50", "allreduce of 25 MiB") and the rest (" at batch 4 on 2 ranks over
-  /// 1gbe, in place"). They name all factors that the group's rows share and that differ among rows of the experiment.
-  struct Where {
+  /// A group in words: the subject ("resnet50", "allreduce of 25 MiB") and the rest (" at batch 4 on 2 ranks over 1gbe,
+  /// in place"). They name all factors that the group's rows share and that differ among rows of the experiment.
+  struct Description {
     std::string subject, rest;
     std::string both() const { return subject + rest; }
   };
-  Where where(const Group&, const Axes& over) const;
+  Description describe(const Group&, const Axes& over) const;
   /// A factor's value in words, with parameters if several values of the experiment have the same words.
   std::string words(const MergedRow&, core::Factor) const;
 
@@ -98,10 +99,11 @@ class MergedRows {
   std::vector<std::string> origin_labels_;
   std::map<std::string, Axes> distinguishing_factors_;
   std::map<std::string, Axes, std::less<>> differing_;  ///< all factors in which rows of an experiment differ
+  /// By experiment and factor: all values, of which `words` tells apart those with the same words.
   std::map<std::pair<std::string, core::Factor>, std::vector<core::Value>> values_;
 };
 
-/// Adds a full stop, and a capital letter unless the text begins with the name of a model.
+/// Adds a full stop, and a capital letter unless `has_name`: the text begins with the name of a model.
 std::string as_sentence(std::string text, bool has_name);
 /// "61 %"; "61 % (60–62 %)".
 std::string percent(double share);

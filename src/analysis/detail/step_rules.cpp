@@ -49,7 +49,7 @@ std::pair<const MergedRow*, const MergedRow*> extremes(const Group& curve) {
   // batches needs no comparison of all pairs.
   struct Candidate {
     double low;
-    std::size_t best;
+    std::size_t best;  ///< index of the most efficient row up to this one
   };
   const auto value_of = [&curve](std::size_t row) { return efficiency_of(*curve[row]).value; };
   std::vector<Candidate> candidates;
@@ -74,14 +74,16 @@ std::pair<const MergedRow*, const MergedRow*> extremes(const Group& curve) {
   return out;
 }
 
-/// True if between some two rows efficiency moves that way beyond doubt as the mini-batch grows.
+/// True if efficiency rises (less: that of the smaller mini-batch is less) or falls (greater) beyond doubt between some
+/// two rows. `curve` ascends in the mini-batch.
 bool moves(const Group& curve, Relation way) {
-  Estimate before{.low = -std::numeric_limits<double>::infinity(), .high = std::numeric_limits<double>::infinity()};
+  // the largest lower end and the smallest upper end of the rows so far
+  Estimate ends{.low = -std::numeric_limits<double>::infinity(), .high = std::numeric_limits<double>::infinity()};
   for (const MergedRow* row : curve) {
     const Estimate e = efficiency_of(*row);
-    if (way == Relation::less ? before.high < e.low : before.low > e.high) return true;
-    before.low = std::max(before.low, e.low);
-    before.high = std::min(before.high, e.high);
+    if (way == Relation::less ? ends.high < e.low : ends.low > e.high) return true;
+    ends.low = std::max(ends.low, e.low);
+    ends.high = std::min(ends.high, e.high);
   }
   return false;
 }
@@ -112,27 +114,27 @@ void add_small_batch(const MergedRows& rows, const Group& curve, std::vector<Fin
   constexpr double much = 1.25;
   const MergedRow* small = curve.front();
   const Estimate low = efficiency_of(*small);
-  const MergedRow* enough = nullptr;  // the best of those that are better beyond doubt
+  const MergedRow* larger = nullptr;  // the best of those that are better beyond doubt
   for (const MergedRow* row : curve) {
     const Estimate e = efficiency_of(*row);
     if (compare(low, e) == Relation::less && e.value >= much * low.value &&
-        (!enough || e.value > efficiency_of(*enough).value))
-      enough = row;
+        (!larger || e.value > efficiency_of(*larger).value))
+      larger = row;
   }
-  if (!enough) return;
-  const Estimate high = efficiency_of(*enough);
-  const auto at = rows.where({small, enough}, batch_axes);
-  Finding f = rows.finding(FindingKind::small_batch, {small, enough}, batch_axes,
-                           fmt::format("{}: {} is small: efficiency is {}, and {} at {}", at.both(), at_batch(*small),
-                                       percent(low), percent(high), at_batch(*enough)));
+  if (!larger) return;
+  const Estimate high = efficiency_of(*larger);
+  const auto described = rows.describe({small, larger}, batch_axes);
+  Finding f = rows.finding(FindingKind::small_batch, {small, larger}, batch_axes,
+                           fmt::format("{}: {} is small: efficiency is {}, and {} at {}", described.both(),
+                                       at_batch(*small), percent(low), percent(high), at_batch(*larger)));
   f.figures["batch"].value = static_cast<double>(small->whole(Factor::batch_per_rank));
-  f.figures["batch_larger"].value = static_cast<double>(enough->whole(Factor::batch_per_rank));
+  f.figures["batch_larger"].value = static_cast<double>(larger->whole(Factor::batch_per_rank));
   f.figures["efficiency"] = low;
   f.figures["efficiency_larger"] = high;
   // A mini-batch also changes what is learnt, so another setting that wins as much comes first.
   constexpr double weight = 0.75;
   f.severity = weight * (1 - low.value / high.value);
-  f.next = model_command(*small, fmt::format("--batch {}", enough->whole(Factor::batch_per_rank)));
+  f.next = model_command(*small, fmt::format("--batch {}", larger->whole(Factor::batch_per_rank)));
   out.push_back(std::move(f));
 }
 
@@ -164,10 +166,10 @@ std::string flags_against(std::string_view cause) {
 }
 
 void add_lost(const MergedRows& rows, const MergedRow& row, std::vector<Finding>& out) {
-  constexpr double surely_lost = 0.97;
+  constexpr double lossless_efficiency = 0.97;
   const std::string bound = row.text(Metric::bound_by);
   const Estimate e = efficiency_of(row);
-  if (bound == "compute" || !(e.high < surely_lost)) return;
+  if (bound == "compute" || !(e.high < lossless_efficiency)) return;
   const Estimate lost{1 - e.value, 1 - e.high, 1 - e.low};
   const auto probability = probability_of(row);
   const std::string sure =
@@ -175,9 +177,9 @@ void add_lost(const MergedRows& rows, const MergedRow& row, std::vector<Finding>
   const std::string_view cause = cause_in_words(bound);
   const std::string why = cause.empty() ? "and what to is undecided: longer runs would decide it"
                                         : fmt::format("mostly to {}{}", cause, sure);
-  const auto at = rows.where({&row}, {});
+  const auto described = rows.describe({&row}, {});
   Finding f = rows.finding(FindingKind::lost_to, {&row}, {},
-                           fmt::format("{}: {} of the speed is lost, {}", at.both(), percent(lost), why));
+                           fmt::format("{}: {} of the speed is lost, {}", described.both(), percent(lost), why));
   f.figures["lost"] = lost;
   f.figures["efficiency"] = e;
   for (const Metric m : {Metric::contention_s, Metric::straggle_s, Metric::interference_s, Metric::wait_s,
@@ -199,7 +201,8 @@ struct Setting {
   std::string_view reference;  ///< the value that others are compared with; empty: the slowest
 };
 
-/// Factors that may differ besides: a vendor's algorithm has no transport of ours and no table.
+/// The factors in which rows of different settings may differ: a vendor's algorithm has no transport of ours and no
+/// table.
 Axes axes_of(Factor f) {
   return f == Factor::algorithm ? Axes{Factor::algorithm, Factor::transport, Factor::tuned_table} : Axes{f};
 }
@@ -212,7 +215,7 @@ std::string named(const MergedRows& rows, const MergedRow& row, Factor f) {
   return rows.words(row, f);
 }
 
-/// "because the exchange (67 ms) now is over half of the step", if the exchange grew.
+/// ", because the exchange (67 ms) now is over half of the step", if its share grew and is above 10 %; else empty.
 std::string because(const MergedRow& a, const MergedRow& b) {
   const auto share = [](const MergedRow& r) { return r.number(Metric::exposed_s) / r.number(Metric::time_s); };
   if (!(share(b) > share(a)) || !(share(b) > 0.1)) return "";
@@ -243,7 +246,7 @@ std::string accuracy_change(const MergedRow& a, const MergedRow& b, Factor f,
 Finding change(const MergedRows& rows, Factor f, const MergedRow& a, const MergedRow& b) {
   const Axes over = axes_of(f);
   const Estimate faster = ratio(time_of(a), time_of(b));
-  const auto at = rows.where({&b}, over);
+  const auto described = rows.describe({&b}, over);
   const Relation relation = compare(time_of(b), time_of(a));
   std::map<std::string, Estimate> figures{{"throughput_ratio", faster}};
   const bool is_step = b.point.experiment == "scale";
@@ -260,15 +263,15 @@ Finding change(const MergedRows& rows, Factor f, const MergedRow& a, const Merge
     if (moved == Relation::less && relation == Relation::less) sentence += because(a, b);
   }
   sentence += accuracy_change(a, b, f, figures);
-  Finding out = rows.finding(
-      FindingKind::change, {&a, &b}, over,
-      fmt::format("{}: {} instead of {}{}: {}", at.subject, named(rows, b, f), named(rows, a, f), at.rest, sentence));
+  Finding out = rows.finding(FindingKind::change, {&a, &b}, over,
+                             fmt::format("{}: {} instead of {}{}: {}", described.subject, named(rows, b, f),
+                                         named(rows, a, f), described.rest, sentence));
   out.figures = std::move(figures);
   const bool is_sure = relation == Relation::less || relation == Relation::greater;
   // A change to a slower setting is no remedy, so that it stands behind the changes that are.
   constexpr double no_remedy = 1.0 / 16;
   out.severity = is_sure ? (faster.value > 1 ? 1 - 1 / faster.value : no_remedy * (1 - faster.value)) : 0;
-  if (!is_sure) out.next = rows.again(b);
+  if (!is_sure) out.next = rows.command_to_repeat(b);
   return out;
 }
 
@@ -290,8 +293,8 @@ std::vector<std::pair<const MergedRow*, const MergedRow*>> pairs_of(const Group&
   return out;
 }
 
-/// Adds one finding for two values of the factor and each curve over the mini-batch: at the pair that differs most
-/// among those that differ beyond doubt, else among all.
+/// Adds one finding for each two values of the factor and each curve over the mini-batch: at the pair of rows that
+/// differ most beyond doubt, or at the first pair if none do.
 void add_changes(const MergedRows& rows, std::string_view experiment, const Setting& setting,
                  std::vector<Finding>& out) {
   const auto is_used = [&](const MergedRow& r) {
@@ -302,7 +305,7 @@ void add_changes(const MergedRows& rows, std::string_view experiment, const Sett
     return !core::is_null(r.point.factors[setting.factor]) && time_of(r).value > 0 && !has_doubt;
   };
   std::vector<Finding> kept;
-  std::unordered_map<std::string, std::size_t> places;  // places in `kept` of curves and values
+  std::unordered_map<std::string, std::size_t> places;  // by curve and values: the index in `kept`
   for (const Group& group : rows.groups(experiment, axes_of(setting.factor), is_used)) {
     for (const auto& [a, b] : pairs_of(group, setting)) {
       core::Factors curve = b->point.factors;
@@ -316,8 +319,8 @@ void add_changes(const MergedRows& rows, std::string_view experiment, const Sett
       const auto [place, is_new] = places.try_emplace(key, kept.size());
       if (is_new) {
         kept.push_back(std::move(found));
-      } else if (Finding& had = kept[place->second]; found.severity > had.severity) {
-        had = std::move(found);
+      } else if (Finding& kept_one = kept[place->second]; found.severity > kept_one.severity) {
+        kept_one = std::move(found);
       }
     }
   }
@@ -329,9 +332,9 @@ void add_changes(const MergedRows& rows, std::string_view experiment, const Sett
 void find_efficiency(const MergedRows& rows, std::vector<Finding>& out) {
   for (Group& curve : rows.groups("scale", batch_axes, is_exchanged)) {
     std::ranges::stable_sort(curve, has_smaller_batch);
-    const auto at = rows.where(curve, batch_axes);
+    const auto described = rows.describe(curve, batch_axes);
     Finding f = rows.finding(FindingKind::efficiency, curve, batch_axes,
-                             fmt::format("{}: {}", at.both(), how_efficient(curve)));
+                             fmt::format("{}: {}", described.both(), how_efficient(curve)));
     for (const MergedRow* row : curve) f.figures[fmt::format("efficiency at {}", at_batch(*row))] = efficiency_of(*row);
     out.push_back(std::move(f));
     if (curve.size() > 1) add_small_batch(rows, curve, out);

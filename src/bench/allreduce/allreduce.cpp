@@ -19,7 +19,7 @@ namespace {
 
 using core::Status;
 
-/// The share of the time that measuring the wire may take.
+/// The share of the time that measuring the wire (the link between nodes) may take.
 constexpr double wire_share = 0.1;
 /// The measured rate of the wire is the best of some exchanges, and may lie below what the wire can do by this share
 /// (by 3 % in one of two runs on 1 Gbit/s, results/interconnects.md). A point that is faster than its limit by less is
@@ -33,14 +33,14 @@ std::optional<int> clock_node(const Session& s, const NodeMap& map) {
 
 /// Runs one part of a benchmark. If the GPU is lost meanwhile, the error names the benchmark's point.
 template <class Result>
-Result run_part(CollectiveBenchmark& c, Result (CollectiveBenchmark::*part)()) {
-  return for_points([&c] { return c.key(); }, [&c, part] { return (c.*part)(); });
+Result run_part(CollectiveBenchmark& benchmark, Result (CollectiveBenchmark::*part)()) {
+  return for_points([&benchmark] { return benchmark.key(); }, [&benchmark, part] { return (benchmark.*part)(); });
 }
 
 constexpr core::Seconds usual_call_budget{1};
 
-/// Points of one group take turns. What all turns use (the ranks' common clock, the canary, the probe of ports, the
-/// codecs' estimator) is made once; buffers, networks and bindings once for each collective.
+/// The collective sweep; points of one group take turns. The ranks' common clock, the canary, the probe of ports and
+/// the codecs' estimator are made once for the sweep; buffers, networks and bindings once for each collective.
 class CollectiveSweep final : public Experiment {
  public:
   /// All arguments must outlive it; `ranks_listener` may be null.
@@ -90,7 +90,8 @@ class CollectiveSweep final : public Experiment {
   }
 
  private:
-  /// Limits by kind of buffers and by place: calls in place have less work, and write lines that have been read.
+  /// Limits by kind of buffers and by placement (true: in place): calls in place have less work, and write cache lines
+  /// that they have read.
   using Limits = std::map<std::pair<BufferKind, bool>, LimitBenchmark>;
 
   /// Checks, measures and fills the rows of points that are to be compared. foresee: called, before anything is
@@ -107,32 +108,32 @@ class CollectiveSweep final : public Experiment {
     Limits limits;
     // The limit is a copy in the host's memory, which says nothing of a device's.
     if (!options.rounds.exact_samples && !stage_->is_on_device()) add_limits(group, options.rounds, limits);
-    for (auto& c : benchmarks) {
-      if (!c.done()) run_part(c, &CollectiveBenchmark::warm_up);
+    for (auto& benchmark : benchmarks) {
+      if (!benchmark.done()) run_part(benchmark, &CollectiveBenchmark::warm_up);
     }
-    for (auto& [place, limit] : limits) limit.warm_up();
+    for (auto& [key, limit] : limits) limit.warm_up();
     core::Seconds rest{0};
-    for (const auto& c : benchmarks) rest.value += c.least().value;
-    for (const auto& [place, limit] : limits) rest.value += limit.least().value;
+    for (const auto& benchmark : benchmarks) rest.value += benchmark.least().value;
+    for (const auto& [key, limit] : limits) rest.value += limit.least().value;
     foresee(rest);
     std::optional<double> end;
     if (options.point_time) end = begin + options.point_time->value * static_cast<double>(group.size());
     const MachineState state = take_turns(benchmarks, limits, options.rounds, end,
                                           session_.run_seed() + (group.empty() ? 0 : group.front()->bytes()));
-    for (auto& [place, limit] : limits) limit.finish(state);
+    for (auto& [key, limit] : limits) limit.finish(state);
     for (std::size_t i = 0; i < group.size(); ++i) {
       CollectivePoint& p = *group[i];
       const auto it = limits.find({p.buffers, p.in_place});
-      const LimitBenchmark* memory = it == limits.end() ? nullptr : &it->second;
+      const LimitBenchmark* memory_limit = it == limits.end() ? nullptr : &it->second;
       if (p.row.status == Status::ok) benchmarks[i].finish(state);
-      fill_limit(p, memory);
-      name_slowest(p, benchmarks[i].by_rank(), memory);
+      fill_limit(p, memory_limit);
+      name_slowest(p, benchmarks[i].by_rank(), memory_limit);
       fill_estimate(p);
     }
     session_.stop_if_interrupted(session_.world());
   }
 
-  /// Points that cannot be bound get their reason, and leave the group.
+  /// Binds the points' algorithms. Points that cannot be bound get the reason in their rows, and leave the group.
   void bind(std::vector<CollectivePoint*>& group) {
     const auto bound = stage_->bind(group);
     for (std::size_t i = 0; i < group.size(); ++i) {
@@ -142,17 +143,17 @@ class CollectiveSweep final : public Experiment {
     std::erase_if(group, [](const auto* p) { return p->row.status != Status::ok; });
   }
 
-  /// Points that are found wrong take no more turns. end: the time at which the turns end, by host_clock() [s];
-  /// nothing: each point ends by its own budget of samples.
+  /// Points that are found wrong take no more turns. end: the time at which the turns end, by host_clock() [s]; empty:
+  /// each point ends by its own budget of samples.
   MachineState take_turns(std::deque<CollectiveBenchmark>& benchmarks, Limits& limits, const RoundOptions& o,
                           std::optional<double> end, std::uint64_t seed) {
     const double usual = o.rule.budget.value * static_cast<double>(benchmarks.size());
     MachineMonitor monitor(&canary_, session_.world(), {end ? *end - runtime::host_clock() : usual});
     PeriodicWork wire(session_.world(), wire_share);
     std::vector<Turn> turns;
-    for (auto& c : benchmarks)
-      turns.emplace_back([&c] { return c.done() || run_part(c, &CollectiveBenchmark::round); });
-    for (auto& [place, limit] : limits) turns.emplace_back([&l = limit] { return l.round(); });
+    for (auto& benchmark : benchmarks)
+      turns.emplace_back([&benchmark] { return benchmark.done() || run_part(benchmark, &CollectiveBenchmark::round); });
+    for (auto& [key, limit] : limits) turns.emplace_back([&l = limit] { return l.round(); });
     bench::take_turns(seed, turns, [&](bool enough) {
       if (port_) wire.turn([this] { port_->round(); });
       monitor.round();
@@ -170,22 +171,23 @@ class CollectiveSweep final : public Experiment {
     }
   }
 
-  /// The longer of a node's memory traffic and, over several nodes, of what it must send.
-  void fill_limit(CollectivePoint& p, const LimitBenchmark* memory) const {
+  /// Fills in the longer of two limits: that of a node's memory traffic (null: not measured), and over several nodes
+  /// the wire bound.
+  void fill_limit(CollectivePoint& p, const LimitBenchmark* memory_limit) const {
     if (p.row.status != Status::ok) return;
     core::Machine machine;
     if (port_) machine.node_port.bytes_per_s = port_->rate().value;
     const double bound = wire_bound(p, map_, machine);
     const CollectiveLimit wire{
         .seconds = bound, .low = bound * (1 - wire_doubt), .name = "wire", .link = {machine.node_port.bytes_per_s}};
-    fill_collective_limit(memory && memory->limit().seconds > bound ? memory->limit() : wire, p.row);
+    fill_collective_limit(memory_limit && memory_limit->limit().seconds > bound ? memory_limit->limit() : wire, p.row);
   }
 
   /// In a collective all ranks wait for the slowest one, so its calls may take equally long on all ranks. Then the rank
-  /// is named that is slowest at the limit's work, in which no rank waits for another.
-  void name_slowest(CollectivePoint& p, std::span<const OwnTime> calls, const LimitBenchmark* memory) const {
-    if (calls.empty()) return;  // also on ranks other than the first
-    const auto alone = memory ? memory->by_rank() : std::span<const OwnTime>{};
+  /// is named that is slowest at the work by which the limit is measured, in which no rank waits for another.
+  void name_slowest(CollectivePoint& p, std::span<const OwnTime> calls, const LimitBenchmark* memory_limit) const {
+    if (calls.empty()) return;  // the point was not timed, or this is not rank 0
+    const auto alone = memory_limit ? memory_limit->by_rank() : std::span<const OwnTime>{};
     auto slowest = straggler(calls);
     if (!slowest) slowest = straggler(alone);
     if (slowest) fill_slowest(*slowest, session_.host_of(*slowest), p.row.metrics);
@@ -194,11 +196,11 @@ class CollectiveSweep final : public Experiment {
 
   void fill_estimate(CollectivePoint& p) {
     if (p.row.status != Status::ok) return;
-    const auto o = estimator_.of(p);
-    if (!o) return;
-    p.row.metrics[core::Metric::link_bytes_per_s] = o->link.value;
-    p.row.metrics[core::Metric::crossover_bytes_per_s] = o->crossover.value;
-    p.row.metrics[core::Metric::predicted_time_s] = o->predicted_s;
+    const auto estimate = estimator_.of(p);
+    if (!estimate) return;
+    p.row.metrics[core::Metric::link_bytes_per_s] = estimate->link.value;
+    p.row.metrics[core::Metric::crossover_bytes_per_s] = estimate->crossover.value;
+    p.row.metrics[core::Metric::predicted_time_s] = estimate->predicted_s;
   }
 
   /// A lower bound of the time that later groups take, in units of the time of a point like `first`. Points of the same
@@ -223,20 +225,22 @@ class CollectiveSweep final : public Experiment {
 
   StageNeeds needs_of(std::span<const CollectivePoint> points) const {
     StageNeeds n = StageNeeds::of(points, map_, session_.world().rank());
-    // Vendors alone read no peer's memory: private memory serves them where shared memory has no room.
+    // If all algorithms are vendors', nobody reads a peer's memory, so private memory (the transport mpi) serves where
+    // shared memory has no room.
     if (std::ranges::none_of(points, [](const auto& p) { return p.transport.has_value(); }) &&
         shm_of(n) > session_.shm_per_node())
       n.transports = {runtime::TransportKind::mpi};
     return n;
   }
 
-  /// The same on all ranks, as are the needs of memory below: ranks differ in scratch, and must agree on what to skip.
+  /// The shared memory that a node needs [bytes]. The largest need of all ranks counts, also for memory below, since
+  /// ranks differ in scratch and must agree on what to skip.
   std::size_t shm_of(const StageNeeds& n) const {
     const auto windows = n.window_bytes(session_.ranks_per_node(map_.ranks()), map_.ranks());
     return runtime::shm_for(static_cast<std::size_t>(session_.world().max(static_cast<double>(windows))));
   }
 
-  /// From the largest size down, until what is left fits.
+  /// Skips the collective's points from the largest size down, until the memory of the others fits.
   void skip_what_does_not_fit(const CollectiveInfo& c) {
     const auto per_node = static_cast<std::size_t>(session_.ranks_per_node(map_.ranks()));
     const std::size_t free = session_.memory_per_node();
@@ -270,8 +274,8 @@ class CollectiveSweep final : public Experiment {
     // A fifth of the time at most goes into warm-up.
     o.rounds.warmup_budget = core::Seconds{std::clamp(budget * 0.2, 0.02, 1.0)};
     o.rounds.rule.budget = core::Seconds{std::max(0.0, budget - o.rounds.warmup_budget.value)};
-    // Samples are taken over the whole budget, and not for the usual 0.3 s only: states of the machine last longer, and
-    // the medians of launches that sampled for so little were 3 % apart.
+    // Samples are taken over the whole budget, and not only for the usual 0.3 s: states of the machine last longer, and
+    // medians of launches that sampled for 0.3 s were 3 % apart.
     o.rounds.rule.min_time = o.rounds.rule.budget;
     return o;
   }
@@ -301,10 +305,10 @@ std::size_t run_collectives(Session& s, const NodeMap& map, const CollectiveOpti
 std::vector<Estimated<CollectivePoint>> estimate_collectives(const CollectiveOptions& o, const NodeMap& map) {
   const auto points = plan_collectives(o, map);
   const double each = equal_share(o.time_budget, points.size(), usual_call_budget).value;
-  std::map<const CollectiveInfo*, std::vector<CollectivePoint>> of;
-  for (const auto& p : points) of[p.collective].push_back(p);
+  std::map<const CollectiveInfo*, std::vector<CollectivePoint>> points_of;
+  for (const auto& p : points) points_of[p.collective].push_back(p);
   std::map<const CollectiveInfo*, std::size_t> resident;
-  for (const auto& [collective, its] : of) resident[collective] = StageNeeds::of(its, map, 0).resident_bytes();
+  for (const auto& [collective, own] : points_of) resident[collective] = StageNeeds::of(own, map, 0).resident_bytes();
   std::vector<Estimated<CollectivePoint>> out;
   for (const auto& p : points) {
     const bool runs = p.unsupported.empty();

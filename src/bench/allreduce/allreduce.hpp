@@ -37,20 +37,20 @@ std::size_t run_collectives(Session&, const NodeMap&, const CollectiveOptions&, 
 /// Estimates what each point needs, for --dry-run, without any ranks.
 std::vector<Estimated<CollectivePoint>> estimate_collectives(const CollectiveOptions&, const NodeMap&);
 
-/// One table for each collective, element type, operation, kind of buffers and cadence, in the order of their first
-/// point; rows by size. A row has its times out of place and in place, where there are both. Rows that were not
-/// measured show why.
+/// One table for all points that agree in the factors without a column (collective, element type, operation, kind of
+/// buffers, cadence and others), in the order of their first point; rows by size. A row has the times out of place and
+/// in place, if both were measured. Rows that were not measured show why.
 std::string collective_tables(std::span<const core::Point>, std::size_t width = core::any_width);
-/// Explains the columns; to print below the last table.
+/// Explains the columns; to be printed below the last table.
 std::string collective_legend(report::Legend);
 
 const report::CsvColumns& collective_csv();
-/// From the findings "fastest_exchange": for each size, in and out of place, where several algorithms were measured,
-/// the fastest one and the vendor's. Empty where no size has several algorithms.
+/// A table of the fastest algorithm and the vendor's, for each size and placement at which several algorithms were
+/// measured (analysis::FindingKind::fastest_exchange). Empty where there is no such size.
 std::string collective_winners(std::span<const core::Point>, std::size_t width = core::any_width);
 
-/// Compares each point that has a codec with the point without one at otherwise equal factors; empty without such
-/// pairs.
+/// A table that compares each point with a codec to the point without one and otherwise equal factors; empty without
+/// such pairs.
 std::string codec_comparison(std::span<const core::Point>, std::size_t width = core::any_width);
 std::string codec_comparison_legend();
 

@@ -24,9 +24,9 @@ allreduce::Call call_of(const CollectivePoint& p, CollectiveBuffers b) {
 }
 
 void CollectiveCaller::wait(allreduce::Collective& collective) {
-  constexpr unsigned polls_a_note = 64;  // a note costs more than a poll
+  constexpr unsigned polls_between_notes = 64;  // telling the watchdog costs more than a poll
   for (unsigned polls = 1; !collective.advance(); ++polls) {
-    if (polls % polls_a_note == 0) {
+    if (polls % polls_between_notes == 0) {
       const auto w = collective.waiting();
       activity_.waiting({.operation = label_,
                          .peer = w.peer,
@@ -60,7 +60,7 @@ std::vector<std::vector<double>> TimeTable::reduce() const {
   return out;
 }
 
-/// Element by element over the ranks, so that no rank stores the times of all.
+/// Reduces over the ranks element by element, so that no rank stores the times of all ranks.
 std::vector<double> TimeTable::reduced_times() const {
   const std::size_t n = begin_.size();
   std::vector<double> out(n), first(n);
@@ -82,7 +82,7 @@ std::vector<double> TimeTable::reduced_times() const {
       pace_.c.max(out);
       break;
     case Reduction::span:
-      // Clock readings of different hosts may only be subtracted as far as the clocks agree.
+      // Clocks of different hosts differ, so readings are converted to the reference clock before they are compared.
       for (std::size_t i = 0; i < n; ++i) {
         out[i] = pace_.clock.model().reference(end_[i]);
         first[i] = -pace_.clock.model().reference(begin_[i]);
@@ -142,7 +142,7 @@ class CallTask final : public CollectiveTask {
   TimeTable table_;
 };
 
-/// A matrix product, repeated to take about a given time.
+/// A matrix product that is repeated so often that it takes about a given time.
 class Work {
  public:
   explicit Work(double seconds) {
@@ -150,7 +150,7 @@ class Work {
     for (const std::size_t side : sides) {
       const double kernel_s = prepare(side);
       repeats_ = std::max<std::size_t>(1, static_cast<std::size_t>(std::lround(seconds / kernel_s)));
-      if (repeats_ < 40) break;  // as long as a training step's kernel, short enough to match the time
+      if (repeats_ < 40) break;  // a product as long as a kernel of training, and short enough to match the time
     }
   }
   void run() {
@@ -219,7 +219,7 @@ class OverlapTask final : public CollectiveTask {
     std::vector<double> times;
     for (const auto& t : table_.reduce()) {
       times.push_back(t[2]);
-      if (keep) exchange_.push_back(t[0]), compute_.push_back(t[1]);
+      if (keep) exchange_times_.push_back(t[0]), compute_times_.push_back(t[1]);
     }
     return times;
   }
@@ -231,8 +231,8 @@ class OverlapTask final : public CollectiveTask {
   }
 
   std::optional<OverlapTimes> overlap() const override {
-    if (exchange_.empty()) return std::nullopt;
-    return OverlapTimes{core::median(exchange_), core::median(compute_)};
+    if (exchange_times_.empty()) return std::nullopt;
+    return OverlapTimes{core::median(exchange_times_), core::median(compute_times_)};
   }
   std::string implementation() const override { return work_->implementation(); }
 
@@ -260,8 +260,9 @@ class OverlapTask final : public CollectiveTask {
     work_->run();
   }
 
-  /// The same on all ranks, so that all compute alike. The shortest, as for the product: other processes make some
-  /// exchanges a hundred times as long, and the product must not become that long.
+  /// The time of one exchange [s], by which the length of the product is chosen; the same on all ranks, so that all
+  /// compute alike. It is the shortest of several: other processes make some exchanges a hundred times as long, and the
+  /// product must not become that long.
   double exchange_time(const runtime::Communicator& c) {
     std::vector<double> times;
     for (int i = 0; i < 7; ++i) {
@@ -278,9 +279,9 @@ class OverlapTask final : public CollectiveTask {
   TimeTable table_;
   std::vector<int> world_ranks_;
   std::unique_ptr<Work> work_;
-  std::vector<double> exchange_, compute_;
+  std::vector<double> exchange_times_, compute_times_;
   double last_s_ = 0;            ///< the time of the last part on this rank
-  dataparallel::Engine engine_;  ///< last: its thread ends before what it uses
+  dataparallel::Engine engine_;  ///< declared last, so destroyed first: its thread uses the members above
 };
 
 }  // namespace

@@ -23,12 +23,13 @@ namespace gradmeter::bench {
 /// The values that the input's first element gets before each call of an iteration except the first, so that each call
 /// has other data than the call before. Only the store of that element is within the measured time.
 struct FirstElements {
-  std::byte* at = nullptr;
-  std::size_t width = 0;
+  std::byte* at = nullptr;  ///< the input's first element
+  std::size_t width = 0;    ///< length of an element [bytes]
   /// One value for each of those calls; empty: the element stays as it is.
   std::vector<std::array<std::byte, 8>> values = {};
 };
 
+/// Makes the calls of an iteration on this rank.
 class CollectiveCaller {
  public:
   /// `call` may change between iterations. iteration: makes all calls of an iteration as one (a graph); null: the calls
@@ -65,6 +66,7 @@ class CollectiveCaller {
   /// To be called once before each block of iterations: tells the watchdog that this rank may be stuck in a vendor's
   /// call.
   void announce() { activity_.waiting({.operation = label_}); }
+  /// To be called once after each block of iterations.
   void retire() { activity_.wait_ended(); }
 
  private:
@@ -87,8 +89,8 @@ class CollectiveCaller {
 /// The call that the point makes on these buffers.
 allreduce::Call call_of(const CollectivePoint&, CollectiveBuffers);
 
-/// How the ranks of `c` begin each iteration (`cadence`, with their common `clock`), and how the ranks' times of one
-/// iteration become one time (`reduction`). Measurements with a Pace are collective over `c`.
+/// The rules by which the ranks of `c` begin each iteration (`cadence`, with their common `clock`), and by which their
+/// times of one iteration become one time (`reduction`). Measurements with a Pace are collective over `c`.
 struct Pace {
   const runtime::Communicator& c;
   runtime::SharedClock& clock;
@@ -116,7 +118,7 @@ class TimeTable {
   std::vector<double> reduced_times() const;
 
   Pace pace_;
-  std::size_t parts_;
+  std::size_t parts_;  ///< number of timed parts of an iteration
   std::vector<double> begin_, end_;
   std::vector<char> in_time_;
 };
@@ -178,8 +180,8 @@ struct OverlapSetup {
   const allreduce::Call& call;
   int threads;
 };
-/// Each iteration has three parts, in turn: the exchange alone, a matrix product alone, both at once. The product is
-/// made about as long as the exchange. Collective.
+/// Makes the task of an overlapped exchange. Each iteration has three parts, in turn: the exchange alone, a matrix
+/// product alone, both at once. The product takes about as long as the exchange. Collective.
 std::unique_ptr<CollectiveTask> make_overlap_task(const Pace&, const OverlapSetup&);
 
 }  // namespace gradmeter::bench

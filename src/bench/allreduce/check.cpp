@@ -12,8 +12,8 @@
 namespace gradmeter::bench {
 namespace {
 
-/// 1 as a float of the type; 0 as an integer.
-std::array<std::byte, 8> one_of(core::Element e) {
+/// The bytes of the number 1 in a floating-point type, or of 0 in an integer type.
+std::array<std::byte, 8> timing_value(core::Element e) {
   std::array<std::byte, 8> out{};
   constexpr double wide = 1;
   constexpr float single = 1;
@@ -66,14 +66,14 @@ CheckFinding check_known(const allreduce::KnownCollective& k, const runtime::Com
     f.same_bits = runtime::same_on_all(c, allreduce::hash_of(result));
   }
   const auto rank = static_cast<std::size_t>(c.rank());
-  const bool whole = k.collective_kind != allreduce::CollectiveKind::all_reduce;
+  const bool checks_whole_result = k.collective_kind != allreduce::CollectiveKind::all_reduce;
   // A sum over many ranks is slow to compute. Where all hold the same bits, each checks a share for all of them.
-  const auto mine = whole         ? allreduce::check(k, rank, result)
-                    : f.same_bits ? allreduce::check_share(k, rank, result)
-                                  : allreduce::check_sample(k, rank, result);
+  const auto mine = checks_whole_result ? allreduce::check(k, rank, result)
+                    : f.same_bits       ? allreduce::check_share(k, rank, result)
+                                        : allreduce::check_sample(k, rank, result);
   f.wrong = static_cast<std::uint64_t>(c.sum(static_cast<double>(mine.wrong)));
-  if (!whole && f.same_bits) f.wrong *= k.data.ranks;
-  // Exact data have one right answer, whether or not the element at which ranks differ was checked.
+  if (!checks_whole_result && f.same_bits) f.wrong *= k.data.ranks;
+  // Exact data have one right result: if ranks differ, an element is wrong, even if it was not among those checked.
   if (!f.same_bits && k.data.pattern == allreduce::Pattern::exact) f.wrong = std::max<std::uint64_t>(f.wrong, 1);
   f.error = c.max(mine.error);
   return f;
@@ -98,7 +98,7 @@ CheckFinding check_coded(const CodedTensor& t, const runtime::Communicator& c, s
 
 void fill_for_timing(const CollectivePoint& p, CollectiveBuffers b) {
   const std::size_t width = core::size_of(p.element);
-  const auto one = one_of(p.element);
+  const auto one = timing_value(p.element);
   for (const auto& buffer : {b.in, b.out}) {
     for (std::size_t i = 0; i < buffer.size(); i += width) std::memcpy(&buffer[i], one.data(), width);
   }

@@ -21,6 +21,7 @@ struct CheckFinding {
   void add(const CheckFinding&);
 };
 
+/// The point's call on known data of this pattern.
 allreduce::KnownCollective known_call(const CollectivePoint&, allreduce::Pattern, std::uint64_t seed, int ranks);
 /// Writes known data to the buffers, before the call.
 void give_known(const allreduce::KnownCollective&, int rank, CollectiveBuffers);

@@ -42,7 +42,8 @@ namespace {
 
 using core::UsageError;
 
-/// The node that each rank pretends to be on; empty: real nodes. `ranks` 0: as many as are named. Errors: UsageError.
+/// The node that each rank pretends to be on; empty: real nodes. ranks: the number of ranks that must have a node; 0:
+/// any number. Errors: UsageError.
 std::vector<int> read_fake_nodes(const Flags& f, int ranks) {
   std::vector<int> out;
   if (!f.has("fake-nodes")) return out;
@@ -70,7 +71,7 @@ GoalFile read_goal_file(const Flags& f) {
           .replaces = f.on("force")};
 }
 
-/// Ranks are only counted, so there may be more of them than threads.
+/// Carries out --goal. It starts no ranks, so --thread-ranks may be larger than the number of threads that can run.
 int export_schedule(const Flags& f, const Invocation& invocation) {
   if (invocation.rank != 0) return 0;
   int ranks = runtime::read_launcher().size;
@@ -111,13 +112,13 @@ int print_collectives_plan(const Flags& f) {
                                 core::info(p.element).name, name(p.buffers), p.in_place ? "in place" : "out of place"));
     rows.push_back(fmt::format("{} {} {}", p.collective->name, p.bytes(), names.back()));
   }
-  const auto further = report::telling_apart(factors, rows);
+  const auto extra_factors = report::telling_apart(factors, rows);
   for (std::size_t i = 0; i < plan.size(); ++i) {
     const auto& e = plan[i];
     const auto& p = e.point;
     table.add_row({std::string(p.collective->name), fmt::format("{}", p.bytes()),
-                   names[i] + report::values_text(factors[i], further), core::to_text(core::Bytes{e.bytes_per_rank}),
-                   fmt::format("{:.1f}", e.seconds_at_most)},
+                   names[i] + report::values_text(factors[i], extra_factors),
+                   core::to_text(core::Bytes{e.bytes_per_rank}), fmt::format("{:.1f}", e.seconds_at_most)},
                   p.unsupported.empty() ? "" : fmt::format("unsupported: {}", p.unsupported));
     seconds += e.seconds_at_most;
     most = std::max(most, e.bytes_per_rank);
@@ -130,9 +131,10 @@ int print_collectives_plan(const Flags& f) {
 }
 
 void print_collectives_head(const Session& s, const core::Injection& injected) {
-  const auto& i = s.run_info();
-  core::print("{}, {} cores a node  {}  {}\n{}\n", head_line(i, ""), i.cores_per_node, i.cpu,
-              i.mpi_threads.empty() ? i.mpi : fmt::format("{} ({})", i.mpi, i.mpi_threads), injection_line(injected));
+  const auto& info = s.run_info();
+  core::print("{}, {} cores a node  {}  {}\n{}\n", head_line(info, ""), info.cores_per_node, info.cpu,
+              info.mpi_threads.empty() ? info.mpi : fmt::format("{} ({})", info.mpi, info.mpi_threads),
+              injection_line(injected));
 }
 
 core::Table own_times_table() {
@@ -148,7 +150,7 @@ core::Table own_times_table() {
                       {"alone", "us", right}});
 }
 
-/// A line for each rank.
+/// Adds a line for each rank.
 void add_ranks(core::Table& table, const core::Point& p, const PointRanks& ranks, const Session& session) {
   using core::Factor;
   const auto microseconds = [](double t) { return report::digits(1e6 * t); };
@@ -163,9 +165,9 @@ void add_ranks(core::Table& table, const core::Point& p, const PointRanks& ranks
   }
 }
 
-/// Below the tables: what each rank took, the fastest of each size, what codecs gain.
+/// The text below the tables: the times of each rank (null: none), the fastest of each size, what codecs gain.
 std::string below_tables(std::span<const core::Point> points, const core::Table* ranks, std::size_t width,
-                         report::Legend how) {
+                         report::Legend legend) {
   std::string out;
   if (ranks) {
     out = fmt::format(
@@ -174,11 +176,11 @@ std::string below_tables(std::span<const core::Point> points, const core::Table*
         ranks->to_string(width));
   }
   const std::string codecs = codec_comparison(points, width);
-  return fmt::format("{}{}{}{}{}", out, collective_winners(points, width), codecs, collective_legend(how),
-                     codecs.empty() || how == report::Legend::brief ? "" : codec_comparison_legend());
+  return fmt::format("{}{}{}{}{}", out, collective_winners(points, width), codecs, collective_legend(legend),
+                     codecs.empty() || legend == report::Legend::brief ? "" : codec_comparison_legend());
 }
 
-/// Before there are other threads.
+/// Lets this rank's clock drift if --inject says so. To be called before there are other threads.
 void inject_drift(const Flags& f, const runtime::Communicator& world) {
   if (!f.has("inject")) return;
   start_drift(core::parse_injection(f.text("inject")), world);
@@ -190,7 +192,7 @@ int measure_collectives(const Flags& f, const Invocation& invocation) {
   Session& session = *opened;
   const auto& world = session.world();
   const auto map = find_nodes(session, read_fake_nodes(f, world.size()));
-  // Of a rank's cores, if it has two or more, one is left to the progress thread.
+  // If a rank has two or more cores, one of them is left to the progress thread.
   const int threads = std::max(1, session.cores_per_node() / session.ranks_per_node(world.size()) - 1);
   auto options = read_collective_options(f, world.size(), threads);
   const std::string table = f.has("write-table") ? f.text("write-table") : "";
@@ -207,12 +209,12 @@ int measure_collectives(const Flags& f, const Invocation& invocation) {
                   .head = [&] { print_collectives_head(session, options.injection); },
                   .measure =
                       [&](const auto& finished, const auto& rows) {
-                        CollectiveListener listens{.rows = rows};
+                        CollectiveListener listener{.rows = rows};
                         if (per_rank)
-                          listens.ranks = [&](auto& p, auto& times) { add_ranks(ranks, p, times, session); };
+                          listener.ranks = [&](auto& p, auto& times) { add_ranks(ranks, p, times, session); };
                         const auto tables = tuned_tables(session, f, tables_of(plan_collectives(options, map), map));
                         for (auto& a : options.algorithms) a = with_tables(a, tables);
-                        return run_collectives(session, map, options, finished, listens);
+                        return run_collectives(session, map, options, finished, listener);
                       },
                   .legend =
                       [&](auto points) {
@@ -270,17 +272,17 @@ std::string factor_text(const core::Point& p, Factor f) { return core::to_text(p
 
 }  // namespace
 
-void check_measured_table(const std::string& path, const CollectiveOptions& f) {
-  need_one("--collective", f.collectives);
-  if (f.collectives.front()->collective_kind != allreduce::CollectiveKind::all_reduce) {
-    throw core::UsageError(fmt::format("--write-table is for allreduce, not {}", f.collectives.front()->name));
+void check_measured_table(const std::string& path, const CollectiveOptions& options) {
+  need_one("--collective", options.collectives);
+  if (options.collectives.front()->collective_kind != allreduce::CollectiveKind::all_reduce) {
+    throw core::UsageError(fmt::format("--write-table is for allreduce, not {}", options.collectives.front()->name));
   }
-  need_one("--datatype", f.elements);
-  need_one("--op", f.ops);
-  need_one("--transport", f.transports);
-  need_one("--buffers", f.buffers);
-  need_one("--in-place", f.in_place);
-  need_one("--cudagraph", f.cudagraphs);
+  need_one("--datatype", options.elements);
+  need_one("--op", options.ops);
+  need_one("--transport", options.transports);
+  need_one("--buffers", options.buffers);
+  need_one("--in-place", options.in_place);
+  need_one("--cudagraph", options.cudagraphs);
   if (std::filesystem::exists(path)) {
     throw core::UsageError(fmt::format("--write-table {}: exists; remove it or give another name", path));
   }
@@ -294,13 +296,13 @@ void write_measured_table(const std::string& path, std::span<const core::Point> 
                      factor_text(p, Factor::algorithm), p.metrics.number(core::Metric::time_s)});
   }
   const allreduce::SizeTable table(allreduce::fit_table(sizes));
-  const auto& any = points.front();
+  const auto& first_point = points.front();
   const std::vector<std::string> comments{
       fmt::format("the fastest of each size, for gradmeter --algorithm auto:table={}", path),
-      fmt::format("{} {} {} over {} on {}, buffers {}, in place {}", factor_text(any, Factor::collective),
-                  factor_text(any, Factor::dtype), factor_text(any, Factor::op), report::counted(run.ranks, "rank"),
-                  report::counted(run.nodes, "node"), factor_text(any, Factor::buffers),
-                  factor_text(any, Factor::in_place)),
+      fmt::format("{} {} {} over {} on {}, buffers {}, in place {}", factor_text(first_point, Factor::collective),
+                  factor_text(first_point, Factor::dtype), factor_text(first_point, Factor::op),
+                  report::counted(run.ranks, "rank"), report::counted(run.nodes, "node"),
+                  factor_text(first_point, Factor::buffers), factor_text(first_point, Factor::in_place)),
       fmt::format("{}, {}, {}, machine {}", run.time, run.cpu, run.mpi, run.fingerprint), run.command};
   std::ofstream file(path);
   file << table_file_text(table, comments);

@@ -17,14 +17,14 @@ namespace {
 
 using core::UsageError;
 
-/// The part of a point that decides its schedule. Points in place and out of place, or over another transport, run the
-/// same.
+/// The facts of a point that decide its schedule, in words. Placement and transport do not change the schedule.
 std::string schedule_text(const CollectivePoint& p) {
   return fmt::format("{} by {}, {} elements of {}{}", p.collective->name, p.algorithm->name, p.count,
                      core::info(p.element).name,
                      p.collective->has_root ? fmt::format(", from rank {}", p.root) : std::string());
 }
 
+/// Returns a point that has the schedule of all points.
 const CollectivePoint& only_schedule(std::span<const CollectivePoint> points, allreduce::Shape shape) {
   const CollectivePoint& p = points.front();
   for (const auto& other : points) {
@@ -51,8 +51,8 @@ class NewFile {
   ~NewFile() {
     if (complete_) return;
     out_.close();
-    std::error_code none;
-    if (is_file()) std::filesystem::remove(path_, none);
+    std::error_code ignored;
+    if (is_file()) std::filesystem::remove(path_, ignored);
   }
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
@@ -72,8 +72,8 @@ class NewFile {
  private:
   /// False for a device such as /dev/stdout, or a link.
   bool is_file() const {
-    std::error_code none;
-    return std::filesystem::is_regular_file(std::filesystem::symlink_status(path_, none));
+    std::error_code ignored;
+    return std::filesystem::is_regular_file(std::filesystem::symlink_status(path_, ignored));
   }
   void check() const {
     if (!out_) throw core::BackendError("system", "write", fmt::format("{} could not be written", path_));

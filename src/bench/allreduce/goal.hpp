@@ -20,8 +20,8 @@ struct GoalFile {
 /// points' transports are. First prints an upper bound of the file's size. pending: called between pieces of the file;
 /// returns the signal that is to end the program, or 0. After a signal the unfinished file is removed.
 /// Errors: UsageError if the points differ in collective, algorithm, size or root, if their algorithm has no schedule
-/// of ours or does not serve these ranks, if they have a codec, or if the file exists and is not to be replaced;
-/// BackendError if it cannot be written; Interrupted.
+/// of gradmeter's own or does not serve these ranks, if they have a codec, or if the file exists and is not to be
+/// replaced; BackendError if it cannot be written; Interrupted.
 void write_goal_file(const GoalFile&, std::span<const CollectivePoint>, const NodeMap&,
                      const std::function<int()>& pending);
 

@@ -55,24 +55,24 @@ LeastTraffic least_traffic(CollectiveKind collective_kind, std::size_t count, st
 }
 
 void LeastWork::copy(std::byte* to, const std::byte* from, std::size_t bytes) {
-  constexpr std::size_t long_bytes = std::size_t{32} << 20;  // of shorter ones caches hold much, and memcpy is faster
+  constexpr std::size_t long_bytes = std::size_t{32} << 20;  // shorter copies: memcpy, as caches hold much of them
   if (bytes < long_bytes) {
     std::memcpy(to, from, bytes);
     return;
   }
   constexpr std::size_t tries = 8;  // the first calls also pay for pages that nobody has touched
   const std::size_t faster = fastest_s_[1] < fastest_s_[0] ? 1 : 0;
-  const std::size_t way = long_copies_ < tries ? long_copies_ % 2 : faster;
+  const std::size_t variant = long_copies_ < tries ? long_copies_ % 2 : faster;
   ++long_copies_;
   const double begin = runtime::host_clock();
-  if (way == 0) {
+  if (variant == 0) {
     std::memcpy(to, from, bytes);
   } else {
     core::copy_streaming(to, from, bytes);
     core::end_streaming();
   }
   const double took = runtime::host_clock() - begin;
-  double& fastest = fastest_s_.at(way);
+  double& fastest = fastest_s_.at(variant);
   fastest = fastest > 0 ? std::min(fastest, took) : took;
 }
 
@@ -109,7 +109,7 @@ LimitBenchmark::LimitBenchmark(Session& s, CollectiveStage& stage, runtime::Shar
                                const CollectivePoint& p, const RoundOptions& o)
     : stage_(stage),
       point_(p),
-      most_(traffic_of(p, stage.world(), false)),
+      most_traffic_(traffic_of(p, stage.world(), false)),
       work_(stage.slowed(std::make_unique<LeastWork>(traffic_of(p, stage.world(), stage.world().rank() == p.root),
                                                      static_cast<std::size_t>(stage.world().size())))),
       call_(call_of(p, stage.buffers(p))),
@@ -131,21 +131,21 @@ bool LimitBenchmark::round() {
 
 void LimitBenchmark::finish(const MachineState& state) {
   by_rank_ = own_times_by_rank(stage_.world(), own_turns_.undisturbed(own_times_, state));
-  if (rounds_.blocks().count() == 0 || most_.kind == Traffic::none) return;
+  if (rounds_.blocks().count() == 0 || most_traffic_.kind == Traffic::none) return;
   const auto time = core::summarise(turns_.undisturbed(rounds_.blocks(), state));
   limit_ = {.seconds = time.median,
             .low = std::isfinite(time.ci95_low) ? time.ci95_low : 0,
-            .name = std::string(name(most_.kind)),
+            .name = std::string(name(most_traffic_.kind)),
             .link = {}};
 }
 
 namespace {
 
-// The bytes that the executor encodes at once: a slice's block, which stays in cache.
-constexpr std::size_t chunk = std::size_t{64} << 10;
+// [elements] that are encoded at once: 256 KiB of fp32, as a slice's block, which stays in the cache.
+constexpr std::size_t chunk_elements = std::size_t{64} << 10;
 constexpr int repeats = 15;
 
-/// fp32 bytes in a second, of the slowest rank while all work.
+/// The rate of `work` on one chunk, on the slowest rank while all ranks work [bytes of fp32/s].
 template <class Work>
 double rate(const runtime::Communicator& c, const Work& work) {
   std::vector<double> times;
@@ -155,10 +155,10 @@ double rate(const runtime::Communicator& c, const Work& work) {
     work();
     times.push_back(runtime::host_clock() - begin);
   }
-  return static_cast<double>(chunk * sizeof(float)) / c.max(core::median(times));
+  return static_cast<double>(chunk_elements * sizeof(float)) / c.max(core::median(times));
 }
 
-/// The link by which a rank sends to its neighbour while all do.
+/// The link from a rank to the next rank while all ranks send: the median of the rounds.
 core::Link measure_link(Session& session, runtime::TransportKind kind) {
   const auto& c = session.world();
   constexpr std::size_t bytes = std::size_t{4} << 20;
@@ -184,7 +184,7 @@ core::Link measure_link(Session& session, runtime::TransportKind kind) {
     fabric.wait(sent);
     times.push_back(c.max(fabric.now() - begin));
   }
-  // The first touches memory and opens connections.
+  // The first round is left out, since it touches memory and opens connections.
   return {.bandwidth = {{.bytes_per_s = static_cast<double>(bytes) / core::median(std::span(times).subspan(1))}}};
 }
 
@@ -195,9 +195,9 @@ void CodecEstimator::measure(const compression::CodecChoice& choice) {
   const auto& c = session_.world();
   const runtime::Computing note(session_.activity(), "codec speed");
   const compression::Codec& codec = *choice.codec;
-  std::vector<float> x(chunk), sum(chunk);
+  std::vector<float> x(chunk_elements), sum(chunk_elements);
   draw_worker_gradient(1, c.rank(), x);
-  std::vector<std::byte> wire(codec.wire_bytes(chunk));
+  std::vector<std::byte> wire(codec.wire_bytes(chunk_elements));
   core::CodecRates& rates = machine_.codecs[choice.name];
   rates.encode = rate(c, [&] { codec.encode(x, wire.data(), {}); });
   rates.decode = rate(c, [&] { codec.decode(wire, sum); });

@@ -42,7 +42,7 @@ struct LeastTraffic {
 ///   reduce-scatter             a reduction: reads `count` elements (its block of every rank), writes a block
 ///   all-gather, broadcast      a write of the elements that the rank did not hold: out of place all elements; in place
 ///                              an all-gather leaves out the rank's own block, and a broadcast's root writes nothing
-/// One rank alone does nothing in place, and makes a copy out of place.
+/// A single rank in the world does nothing in place, and makes a copy out of place.
 LeastTraffic least_traffic(allreduce::CollectiveKind, std::size_t count, std::size_t ranks, bool in_place,
                            bool is_root);
 
@@ -61,19 +61,20 @@ class LeastWork final : public allreduce::Collective {
 
   LeastTraffic traffic_;
   std::string name_;
-  std::array<double, 2> fastest_s_{};  ///< of memcpy, and of streaming stores; 0: not tried yet
-  std::size_t long_copies_ = 0;        ///< calls that chose between the two
-  std::vector<const std::byte*> sources_;
+  std::array<double, 2> fastest_s_{};      ///< of memcpy, and of streaming stores; 0: not tried yet
+  std::size_t long_copies_ = 0;            ///< calls that chose between the two
+  std::vector<const std::byte*> sources_;  ///< the blocks that a reduction reads, one for each rank
 };
 
 // Measures the lower bound of a point's time on one node: all ranks at once do the least work on memory. The
 // measurement takes turns with the points.
 
-/// Measures the limit of one point, in as many rounds as the point has. The point must outlive this object.
+/// Measures the limit of one point: its rounds take turns with those of the points. The point must outlive this object.
 class LimitBenchmark {
  public:
   LimitBenchmark(Session&, CollectiveStage&, runtime::SharedClock&, const CollectivePoint&, const RoundOptions&);
   void warm_up();
+  /// Makes a block. Returns true if there are enough samples.
   bool round();
   core::Seconds least() const { return rounds_.least(); }
   /// Ends the measurement once all turns are over: computes the limit and the ranks' times without the blocks of
@@ -86,13 +87,13 @@ class LimitBenchmark {
  private:
   CollectiveStage& stage_;
   const CollectivePoint& point_;
-  LeastTraffic most_;  ///< traffic of the rank with the most work
+  LeastTraffic most_traffic_;  ///< traffic of the rank with the most work
   std::unique_ptr<allreduce::Collective> work_;
   allreduce::Call call_;
   std::unique_ptr<CollectiveTask> task_;
   Rounds rounds_;
-  Turns turns_, own_turns_;
-  core::Blocks own_times_;
+  Turns turns_, own_turns_;  ///< the turns of the blocks of `rounds_`, and of `own_times_`
+  core::Blocks own_times_;   ///< this rank's times, without waits for other ranks
   CollectiveLimit limit_;
   std::vector<OwnTime> by_rank_;
 };
@@ -104,8 +105,9 @@ class LimitBenchmark {
 class CodecEstimator {
  public:
   explicit CodecEstimator(Session& s) : session_(s) {}
-  /// The estimate for a point. Empty where the formula does not apply: without a codec, on one rank, or for an exchange
-  /// that does not encode exactly twice (before the reduce-scatter, and before the all-gather).
+  /// The estimate for a point. The formula is that of a reduce-scatter and an all-gather, whatever the algorithm. Empty
+  /// without a codec, for codecs that are not exchanged by a schedule (compression::Exchange), on one rank, without a
+  /// transport, and for buffers that are too short to be encoded.
   std::optional<compression::CodecEstimate> of(const CollectivePoint&);
 
  private:

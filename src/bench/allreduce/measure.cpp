@@ -20,15 +20,16 @@ runtime::SpinPolicy spin_policy_of(const Session& s, const NodeMap& map) {
   return runtime::spin_policy_for(s.ranks_per_node(map.ranks()), s.cores_per_node());
 }
 
-/// The same of ranks that are threads and of such that are processes, which must have equal results.
-std::uint64_t place_in_sweep(const CollectivePoint& p) {
+/// A hash of the factors that decide the data. It is the same for ranks that are threads as for processes, since both
+/// must have equal results.
+std::uint64_t data_hash(const CollectivePoint& p) {
   const std::string key =
       fmt::format("{} {} {} {} {} {}", p.algorithm->name, p.bytes(), p.in_place, static_cast<int>(p.cadence),
                   static_cast<int>(p.element), static_cast<int>(p.collective->collective_kind));
   return allreduce::hash_of(std::as_bytes(std::span(key)));
 }
 
-/// Points draw independently.
+/// A hash of all factors, by which points draw independently of each other.
 std::uint64_t point_hash(const core::Point& row) {
   const std::string key = row.factors.key();
   return allreduce::hash_of(std::as_bytes(std::span(key)));
@@ -49,8 +50,8 @@ CollectiveBenchmark::CollectiveBenchmark(Session& s, CollectiveStage& stage, con
       call_(call_of(p, buffers_)),
       pace_{stage.world(), clock, p.cadence, p.reduction},
       caller_(s.activity(), spin_policy_of(s, map), *bound_.collective, bound_.label.c_str(), call_,
-              p.calls_of_iteration(), bound_.iteration.get(), &firsts_),
-      data_seed_(o.seed + place_in_sweep(p)),
+              p.calls_of_iteration(), bound_.iteration.get(), &first_elements_),
+      data_seed_(o.seed + data_hash(p)),
       checked_calls_(o.run_seed, point_hash(p.row)),
       first_pages_(o.run_seed, point_hash(p.row) + 1) {}
 
@@ -68,8 +69,9 @@ void CollectiveBenchmark::call_once() {
   caller_.retire();
 }
 
-/// Algorithms on shared memory may refuse their buffers when they are called.
-bool CollectiveBenchmark::first_call() {
+/// Makes the first call and counts its bytes. Returns false after refusing the point: algorithms on shared memory may
+/// refuse their buffers only when they are called.
+bool CollectiveBenchmark::make_first_call() {
   fill();
   stage_.world().barrier();
   const auto before = bound_.collective->sent();
@@ -89,27 +91,28 @@ bool CollectiveBenchmark::first_call() {
 }
 
 /// True where calls leave their data as they are.
-bool CollectiveBenchmark::times_known_data() const {
+bool CollectiveBenchmark::timed_data_are_known() const {
   using enum allreduce::CollectiveKind;
   const auto kind = point_.collective->collective_kind;
   return !point_.codec && (!point_.in_place || kind == all_gather || kind == broadcast);
 }
 
-/// The data of the last call of an iteration, whose result is the one that stands after it.
+/// The data of the last call of an iteration, whose result is in `out` when the iteration has ended.
 allreduce::KnownCollective CollectiveBenchmark::timed_data() const {
   auto timed = known_call(point_, allreduce::Pattern::exact, data_seed_ + blocks_, stage_.world().size());
   timed.data.stamp = stamp_;
-  timed.data.first_stamp = stamp_ + firsts_.values.size();
+  timed.data.first_stamp = stamp_ + first_elements_.values.size();
   return timed;
 }
 
-/// Makes the data of short calls in advance, so that hardly any code runs between calls of 0.3 us; the data are used
-/// again after some calls. Data that calls change differ from call to call, because their first element is set anew.
+/// Makes the data of short calls in advance, so that hardly any code runs between calls of 0.3 us; after some
+/// iterations the same data come again. Where calls change their data, only first elements are made, which differ from
+/// iteration to iteration.
 void CollectiveBenchmark::prepare_stamps() {
   constexpr std::size_t in_advance = 64, short_count = 64;
-  const bool is_known_data = times_known_data();
+  const bool is_known_data = timed_data_are_known();
   stamps_.clear();
-  if (point_.codec || stage_.is_on_device() || point_.count == 0 || !firsts_.values.empty()) return;
+  if (point_.codec || stage_.is_on_device() || point_.count == 0 || !first_elements_.values.empty()) return;
   if (is_known_data && point_.count > short_count) return;
   for (std::size_t i = 0; i < in_advance; ++i) {
     auto data = timed_data();
@@ -122,38 +125,39 @@ void CollectiveBenchmark::prepare_stamps() {
     to.assign(buffers_.in.begin(), buffers_.in.end());
     allreduce::restamp(data, rank, to);
   }
-  first_in_turn_ = stamp_ + 1;
+  first_stamp_ = stamp_ + 1;
   stamp_ += in_advance;
 }
 
-/// Other data for the next iteration, and its calls. On a device that would be work in its queue: there only blocks
-/// differ.
+/// Gives the next iteration, and each of its calls, other data. On a device that would be work in its queue, so there
+/// the data change only from block to block.
 void CollectiveBenchmark::restamp() {
   if (!stamps_.empty()) {
-    const std::size_t turn = ++turn_ % stamps_.size();
+    const std::size_t turn = ++stamp_index_ % stamps_.size();
     std::memcpy(buffers_.in.data(), stamps_[turn].data(), stamps_[turn].size());
-    stamp_ = first_in_turn_ + turn;
+    stamp_ = first_stamp_ + turn;
     return;
   }
-  if (!times_known_data() || stage_.is_on_device()) return;
+  if (!timed_data_are_known() || stage_.is_on_device()) return;
   const auto rank = static_cast<std::size_t>(stage_.world().rank());
-  stamp_ += 1 + firsts_.values.size();
+  stamp_ += 1 + first_elements_.values.size();
   auto known = timed_data();
   allreduce::restamp(known, rank, buffers_.in);
-  for (std::size_t i = 0; i < firsts_.values.size(); ++i) {
+  for (std::size_t i = 0; i < first_elements_.values.size(); ++i) {
     known.data.stamp = stamp_ + 1 + i;
-    firsts_.values[i] = allreduce::first_element(known.data, rank);
+    first_elements_.values[i] = allreduce::first_element(known.data, rank);
   }
 }
 
-/// Before this rank communicates again: a library may finish in its next call what it has not done in this one.
+/// Notes the hash of the result. To be called before this rank communicates again, since a library may finish in its
+/// next call what it has left undone in this one.
 void CollectiveBenchmark::note_result() {
   stage_.download(buffers_);
   result_ = allreduce::hash_of(buffers_.out);
 }
 
 /// Judges the result of the noted call. Collective.
-void CollectiveBenchmark::judge(const allreduce::KnownCollective& known) {
+void CollectiveBenchmark::check_noted_result(const allreduce::KnownCollective& known) {
   const runtime::Computing note(session_.activity(), "check");
   auto found = check_known(known, stage_.world(), buffers_.out);
   // A vendor's ranks may round differently.
@@ -161,16 +165,18 @@ void CollectiveBenchmark::judge(const allreduce::KnownCollective& known) {
   add(found);
 }
 
+/// Adds the finding, and a fault if the result has changed since `note_result`.
 void CollectiveBenchmark::add(CheckFinding found) {
   stage_.download(buffers_);
-  const double late = allreduce::hash_of(buffers_.out) == result_ ? 0 : 1;
-  if (stage_.world().max(late) > 0) {
+  const double has_changed = allreduce::hash_of(buffers_.out) == result_ ? 0 : 1;
+  if (stage_.world().max(has_changed) > 0) {
     found.wrong = std::max<std::uint64_t>(found.wrong, 1);
     found.fault = "a result changed after its call had returned";
   }
-  found_.add(found);
+  findings_.add(found);
 }
 
+/// Makes `calls` calls on such data and checks the result of the last one.
 void CollectiveBenchmark::check(allreduce::Pattern pattern, std::uint64_t seed, std::size_t calls) {
   const auto& c = stage_.world();
   auto known = known_call(point_, pattern, seed, c.size());
@@ -184,10 +190,11 @@ void CollectiveBenchmark::check(allreduce::Pattern pattern, std::uint64_t seed, 
   for (std::size_t i = 0; i < calls; ++i) call_once();
   note_result();
   c.barrier();  // no rank refills what a peer may still read
-  judge(known);
+  check_noted_result(known);
 }
 
-/// Without state from earlier calls, since error feedback would add what it has kept to the sum.
+/// Checks one call with a codec, without the state of earlier calls, since error feedback would add what it has kept to
+/// the sum. The state is restored afterwards.
 void CollectiveBenchmark::check_codec(std::uint64_t seed, CodedData data) {
   if (data == CodedData::signs && !keeps_signs(*point_.codec)) return;
   const auto& c = stage_.world();
@@ -222,9 +229,9 @@ void CollectiveBenchmark::check_all() {
   check(allreduce::Pattern::random, data_seed_);
 }
 
-/// With other data each time, so that an earlier result would not pass; in place, where sums stay exact, the last of
-/// some calls that follow each other directly.
-void CollectiveBenchmark::check_apart() {
+/// Checks an extra call, which is no sample, with other data each time, so that an earlier result would not pass. For
+/// all-reduces in place, several calls follow each other directly, as long as sums stay exact, and the last is checked.
+void CollectiveBenchmark::check_extra_call() {
   const std::uint64_t seed = (point_.codec ? options_.seed : data_seed_) + ++blocks_;
   filled_ = false;
   if (point_.codec) {
@@ -236,21 +243,22 @@ void CollectiveBenchmark::check_apart() {
   check(allreduce::Pattern::exact, seed, repeats ? 1 + blocks_ % allreduce::most_calls_in_place(known.data) : 1);
 }
 
-/// For the next block. On a device they stay: a graph may have captured them.
+/// Moves the buffers to other pages for the next block. On a device they stay: a graph may have captured them.
 void CollectiveBenchmark::move_buffers() {
   if (stage_.is_on_device()) return;
   buffers_ = stage_.buffers(point_, first_pages_.below(turns_.count(), CollectiveStage::first_pages));
   call_ = call_of(point_, buffers_);
-  firsts_.at = buffers_.in.data();
+  first_elements_.at = buffers_.in.data();
 }
 
-/// With a codec, gradients: its encoding time may depend on the numbers.
+/// Writes the data for timed calls. With a codec these are gradients, since its encoding time may depend on the
+/// numbers.
 void CollectiveBenchmark::fill() {
   const runtime::Computing note(session_.activity(), "timed data");
   const int rank = stage_.world().rank();
   if (point_.codec) {
     give_gradient(options_.seed, rank, buffers_);
-  } else if (times_known_data()) {
+  } else if (timed_data_are_known()) {
     give_known(timed_data(), rank, buffers_);
   } else {
     fill_for_timing(point_, buffers_);
@@ -260,54 +268,56 @@ void CollectiveBenchmark::fill() {
   filled_ = true;
 }
 
-/// A codec's sums in place are drawn anew before they leave the range of fp32.
+/// Makes the function that runs blocks. Where a codec's sums in place grow, it writes the data anew before they leave
+/// the range of fp32.
 RunBlock CollectiveBenchmark::refilled_blocks() {
   RunBlock plain = blocks_of(*task_, point_.calls_of_iteration());
   const double growth = static_cast<double>(point_.calls) * std::log10(std::max(2, map_.ranks()));
   if (!point_.grows()) return plain;
-  const auto most = std::max<std::size_t>(1, static_cast<std::size_t>(most_growth / growth));
-  return [this, plain, most](std::size_t iterations, bool keep) {
+  const auto most_iterations = std::max<std::size_t>(1, static_cast<std::size_t>(most_growth / growth));
+  return [this, plain, most_iterations](std::size_t iterations, bool keep) {
     std::vector<double> times;
     for (std::size_t left = iterations; left > 0;) {
-      const std::size_t now = std::min(left, most);
+      const std::size_t piece = std::min(left, most_iterations);
       fill();
-      const auto part = plain(now, keep);
+      const auto part = plain(piece, keep);
       times.insert(times.end(), part.begin(), part.end());
-      left -= now;
+      left -= piece;
     }
     return times;
   };
 }
 
-/// The call that is checked ends the first part of a block. The calls after it come when the check has had the caches.
-RunBlock CollectiveBenchmark::blocks() {
+/// Makes the function that runs blocks with a checked call at a random place: the last call of a block's first part, or
+/// an extra call after that part. The check uses the caches, so some iterations are discarded before the second part.
+RunBlock CollectiveBenchmark::checked_blocks() {
   return [this, plain = refilled_blocks()](std::size_t iterations, bool keep) {
     const auto run = [&](std::size_t n, bool counts) {
       if (!filled_) fill();
       return plain(n, counts);
     };
     if (!keep || !options_.check) return run(iterations, keep);
-    const bool timed = times_known_data();
-    const auto before =
+    const bool timed = timed_data_are_known();
+    const auto first_part =
         static_cast<std::size_t>(checked_calls_.below(blocks_, timed ? iterations : iterations + 1)) + (timed ? 1 : 0);
     std::vector<double> times;
-    notes_result_ = timed;
-    if (before > 0) times = run(before, keep);
-    notes_result_ = false;
-    timed ? judge(timed_data()) : check_apart();
+    notes_results_ = timed;
+    if (first_part > 0) times = run(first_part, keep);
+    notes_results_ = false;
+    timed ? check_noted_result(timed_data()) : check_extra_call();
     if (options_.rounds.discarded > 0) (void)run(options_.rounds.discarded, false);
-    if (before == iterations) return times;
-    const auto rest = run(iterations - before, keep);
+    if (first_part == iterations) return times;
+    const auto rest = run(iterations - first_part, keep);
     times.insert(times.end(), rest.begin(), rest.end());
     return times;
   };
 }
 
 void CollectiveBenchmark::prepare() {
-  if (!first_call()) return;
+  if (!make_first_call()) return;
   if (options_.check) check_all();
   session_.stop_if_interrupted(stage_.world());
-  if (!found_.is_right()) {
+  if (!findings_.is_right()) {
     done_ = true;
     return finish({});
   }
@@ -318,16 +328,16 @@ void CollectiveBenchmark::prepare() {
   } else {
     task_ = make_call_task(pace_, caller_);
   }
-  if (times_known_data() && point_.overlap == OverlapLoad::none && !bound_.iteration && !stage_.is_on_device()) {
-    firsts_ = {.at = buffers_.in.data(), .width = core::size_of(point_.element), .values = {}};
-    if (point_.count > 0) firsts_.values.resize(caller_.calls() - 1);
+  if (timed_data_are_known() && point_.overlap == OverlapLoad::none && !bound_.iteration && !stage_.is_on_device()) {
+    first_elements_ = {.at = buffers_.in.data(), .width = core::size_of(point_.element), .values = {}};
+    if (point_.count > 0) first_elements_.values.resize(caller_.calls() - 1);
   }
   task_->set_between({.before = [this] { restamp(); },
                       .after_last =
                           [this] {
-                            if (notes_result_) note_result();
+                            if (notes_results_) note_result();
                           }});
-  rounds_.emplace(session_, stage_.world(), options_.rounds, blocks());
+  rounds_.emplace(session_, stage_.world(), options_.rounds, checked_blocks());
 }
 
 void CollectiveBenchmark::warm_up() {
@@ -336,22 +346,22 @@ void CollectiveBenchmark::warm_up() {
 }
 
 bool CollectiveBenchmark::round() {
-  const bool exactly = options_.rounds.exact_samples > 0;
-  if (exactly && rounds_->stop() == core::Stop::samples) return true;
-  if (times_known_data()) ++blocks_;
+  const bool is_exact = options_.rounds.exact_samples > 0;
+  if (is_exact && rounds_->stop() == core::Stop::samples) return true;
+  if (timed_data_are_known()) ++blocks_;
   move_buffers();
-  filled_ = false;  // others have had the buffers
+  filled_ = false;  // other points have used the buffers
   noise_.begin();
   const auto stop = rounds_->round();
   noise_.end();
   turns_.note(rounds_->blocks().count());
   own_times_.add(task_->take_own_times());
   own_turns_.note(own_times_.count());
-  done_ = !found_.is_right();
+  done_ = !findings_.is_right();
   return done_ || stop != core::Stop::none;
 }
 
-/// Counts the bytes that one of the calls made by `call_once` has sent, over all ranks.
+/// Sets the bytes of one call over all ranks, from what `call_once` has sent since the counters were `before`.
 void CollectiveBenchmark::count_bytes(const std::optional<runtime::Traffic>& before, std::uint64_t due_before) {
   const auto now = bound_.collective->sent();
   if (!now || !before) return;
@@ -363,22 +373,22 @@ void CollectiveBenchmark::count_bytes(const std::optional<runtime::Traffic>& bef
   // Exact up to 8 PiB over all ranks.
   std::array sums{static_cast<double>(sent), static_cast<double>(between), static_cast<double>(due)};
   c.sum(sums);
-  one_call_ = SentBytes{.most = static_cast<std::uint64_t>(c.max(static_cast<double>(sent))),
-                        .total = static_cast<std::uint64_t>(sums[0]),
-                        .between_nodes = static_cast<std::uint64_t>(sums[1]),
-                        .due = static_cast<std::uint64_t>(sums[2]),
-                        .right = c.all(sent == due)};
+  bytes_of_a_call_ = SentBytes{.most = static_cast<std::uint64_t>(c.max(static_cast<double>(sent))),
+                               .total = static_cast<std::uint64_t>(sums[0]),
+                               .between_nodes = static_cast<std::uint64_t>(sums[1]),
+                               .due = static_cast<std::uint64_t>(sums[2]),
+                               .right = c.all(sent == due)};
 }
 
-/// The bytes of one call; right only if those of all calls are.
+/// The bytes of one call; they count as right only if the bytes of all calls are right.
 std::optional<SentBytes> CollectiveBenchmark::sent_bytes() const {
-  if (!one_call_) return std::nullopt;
-  SentBytes s = *one_call_;
+  if (!bytes_of_a_call_) return std::nullopt;
+  SentBytes s = *bytes_of_a_call_;
   s.right &= stage_.world().all(bound_.collective->sent()->bytes == bound_.collective->bytes_required());
   return s;
 }
 
-/// The mean over the timed calls, of the slowest rank.
+/// The mean times over the timed calls, each on the rank where it is longest.
 std::optional<allreduce::CodingTime> CollectiveBenchmark::coding_of_a_call() const {
   const auto now = bound_.collective->coding();
   if (!now || now->calls == coding_before_.calls) return std::nullopt;
@@ -387,20 +397,20 @@ std::optional<allreduce::CodingTime> CollectiveBenchmark::coding_of_a_call() con
                                .decode_s = stage_.world().max((now->decode_s - coding_before_.decode_s) / calls)};
 }
 
-bool CollectiveBenchmark::crowded() const {
+bool CollectiveBenchmark::is_oversubscribed() const {
   const int each = point_.overlap == OverlapLoad::gemm ? point_.threads + 1 : 1;
   return session_.ranks_per_node(map_.ranks()) * each > session_.cores_per_node();
 }
 
-/// The way of a device's memory through the host; empty: it does not pass there.
-std::string CollectiveBenchmark::way_through_the_host() const {
+/// Says how a device's memory passes through the host; empty: it does not.
+std::string CollectiveBenchmark::path_through_the_host() const {
   if (point_.algorithm->info().on_device) return {};
   if (!bound_.works_on_device_memory) return ", staged through the host";
   const bool cuda_mpi = point_.transport == runtime::TransportKind::cuda_mpi;
   return cuda_mpi ? ", messages of the GPU's memory" : ", messages staged through the host";
 }
 
-/// While the task is there.
+/// The text of the metric `implementation`. To be called while the task exists.
 std::string CollectiveBenchmark::implementation(bool overlaps) const {
   std::string out = allreduce::library_of(point_.algorithm->info());
   if (out.empty()) {
@@ -408,7 +418,7 @@ std::string CollectiveBenchmark::implementation(bool overlaps) const {
                                         : fmt::format("gradmeter {}", session_.run_info().version);
   }
   const auto& serving = bound_.collective->serves(point_.bytes());
-  if (stage_.is_on_device()) out += way_through_the_host();
+  if (stage_.is_on_device()) out += path_through_the_host();
   if (serving != point_.algorithm->name) out += fmt::format(", by {}", serving);
   if (overlaps) out += fmt::format(", {}", task_->implementation());
   return out;
@@ -416,7 +426,7 @@ std::string CollectiveBenchmark::implementation(bool overlaps) const {
 
 void CollectiveBenchmark::finish(const MachineState& state) {
   const bool timed = rounds_.has_value();
-  const bool exactly = options_.rounds.exact_samples > 0;
+  const bool is_exact = options_.rounds.exact_samples > 0;
   const auto overlap = timed ? task_->overlap() : std::nullopt;
   std::string by = implementation(overlap.has_value());
   task_.reset();  // a progress thread must be gone before this thread calls MPI again
@@ -425,19 +435,19 @@ void CollectiveBenchmark::finish(const MachineState& state) {
   if (timed && options_.check) point_.codec ? check_all() : check(allreduce::Pattern::exact, data_seed_);
   const auto stop = timed ? rounds_->stop() : core::Stop::none;
   const core::Blocks timed_blocks = timed ? rounds_->blocks() : core::Blocks{};
-  const core::Blocks used = exactly ? timed_blocks : turns_.undisturbed(timed_blocks, state);
+  const core::Blocks used = is_exact ? timed_blocks : turns_.undisturbed(timed_blocks, state);
   const CollectiveFindings f{.point = point_,
                              .times = used,
                              .blocks = UsedBlocks::of(state, turns_.count(), timed_blocks.count(), used.count()),
                              .stop = timed && stop == core::Stop::none ? core::Stop::budget : stop,
                              .warmup_s = timed ? rounds_->warmup_s() : 0,
                              .warmup_iterations = timed ? rounds_->warmup_iterations() : 0,
-                             .check = options_.check ? std::optional(found_) : std::nullopt,
+                             .check = options_.check ? std::optional(findings_) : std::nullopt,
                              .sent = sent_bytes(),
                              .overlap = overlap,
                              .coding = coding,
                              .noise = timed ? noise_.over(stage_.world()) : Noise{},
-                             .oversubscribed = crowded(),
+                             .oversubscribed = is_oversubscribed(),
                              .implementation = std::move(by)};
   fill_collective_row(f, map_.ranks(), row_);
 }

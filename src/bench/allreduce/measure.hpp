@@ -14,9 +14,9 @@ namespace gradmeter::bench {
 
 struct BenchmarkOptions {
   RoundOptions rounds;
-  std::optional<core::Seconds> point_time =
-      {};  ///< limit of a point's whole time, not only of its samples; empty: no limit
-  bool check = true;
+  /// The longest time that a point may take in all, not only for its samples; empty: there is no limit.
+  std::optional<core::Seconds> point_time = {};
+  bool check = true;           ///< results are checked before, during and after timing
   std::uint64_t seed = 1;      ///< seed of the data that is checked
   std::uint64_t run_seed = 0;  ///< selects the calls that are checked while timing; the same on every rank
 };
@@ -52,28 +52,28 @@ class CollectiveBenchmark {
   std::span<const OwnTime> by_rank() const { return by_rank_; }
 
  private:
-  bool first_call();
-  bool times_known_data() const;
+  bool make_first_call();
+  bool timed_data_are_known() const;
   allreduce::KnownCollective timed_data() const;
   void move_buffers();
   void fill();
   void prepare_stamps();
   void restamp();
   void note_result();
-  void judge(const allreduce::KnownCollective&);
+  void check_noted_result(const allreduce::KnownCollective&);
   void add(CheckFinding);
   void check(allreduce::Pattern, std::uint64_t seed, std::size_t calls = 1);
   void check_codec(std::uint64_t seed, CodedData);
   void check_all();
-  void check_apart();
+  void check_extra_call();
   RunBlock refilled_blocks();
-  RunBlock blocks();
+  RunBlock checked_blocks();
   void call_once();
   void count_bytes(const std::optional<runtime::Traffic>& before, std::uint64_t due_before);
   std::optional<SentBytes> sent_bytes() const;
   std::optional<allreduce::CodingTime> coding_of_a_call() const;
-  bool crowded() const;
-  std::string way_through_the_host() const;
+  bool is_oversubscribed() const;
+  std::string path_through_the_host() const;
   std::string implementation(bool overlaps) const;
   void end(core::Status, std::string reason);
 
@@ -87,31 +87,31 @@ class CollectiveBenchmark {
   CollectiveBuffers buffers_;
   allreduce::Call call_;  ///< the call on `buffers_`
   Pace pace_;
-  FirstElements firsts_;
+  FirstElements first_elements_;
   CollectiveCaller caller_;
   std::unique_ptr<CollectiveTask> task_;
   std::optional<Rounds> rounds_;
-  Turns turns_, own_turns_;
-  core::Blocks own_times_;
+  Turns turns_, own_turns_;  ///< the turns of the blocks of `rounds_`, and of `own_times_`
+  core::Blocks own_times_;   ///< this rank's times
   NoiseSampler noise_{session_.gpu_gauge()};
-  CheckFinding found_;
+  CheckFinding findings_;  ///< the worst of all checks so far
   std::vector<OwnTime> by_rank_;
   /// Seed of the data. No earlier point has the same seed, so data that an earlier point has left cannot pass a check.
   std::uint64_t data_seed_;
-  core::Random checked_calls_, first_pages_;
+  core::Random checked_calls_, first_pages_;  ///< draw a block's checked call, and the pages where its buffers begin
   std::uint64_t blocks_ = 0;  ///< number of blocks so far, by which a block's data and its checked call are drawn
   std::uint64_t stamp_ = 0;   ///< stamp (KnownData) of the last iteration's data; each iteration has another stamp
   /// Inputs made in advance. Each iteration copies the next one, cyclically, over the start of its input: a first
   /// element, or for short known data the whole input. Empty: data are not made in advance.
   std::vector<std::vector<std::byte>> stamps_;
-  std::uint64_t first_in_turn_ = 0;  ///< the stamp of the data in `stamps_[0]`
-  std::size_t turn_ = 0;
-  bool filled_ = false;  ///< true: the buffers hold this block's data
-  bool notes_result_ = false;
-  std::uint64_t result_ = 0;  ///< hash of a call's result, taken when the call returned
-  /// The bytes that the point's first call has sent; empty: not known, as for a vendor's algorithm.
-  std::optional<SentBytes> one_call_;
-  allreduce::CodingTime coding_before_;
+  std::uint64_t first_stamp_ = 0;  ///< the stamp of the data in `stamps_[0]`
+  std::size_t stamp_index_ = 0;    ///< number of times that data were taken from `stamps_`
+  bool filled_ = false;            ///< true: the buffers hold this block's data
+  bool notes_results_ = false;     ///< true: after a block's last call `note_result` is called
+  std::uint64_t result_ = 0;       ///< hash of a call's result, taken when the call returned
+  /// The bytes that one call sends, counted in the point's first call; empty: not known, as for a vendor's algorithm.
+  std::optional<SentBytes> bytes_of_a_call_;
+  allreduce::CodingTime coding_before_;  ///< times of encoding and decoding before the timed calls
   bool done_ = false;
 };
 

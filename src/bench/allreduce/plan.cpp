@@ -39,7 +39,8 @@ constexpr std::array collective_table{
 
 constexpr std::size_t most_sizes = 10000;
 
-/// The elements of a point of each size, each number once: whole elements, and for all-to-all whole blocks.
+/// The number of elements for each size, each number once: sizes are rounded down to whole elements, for all-to-all to
+/// whole blocks.
 std::vector<std::size_t> counts_of(const CollectivePoint& p, const CollectiveOptions& o, const NodeMap& map) {
   std::vector<std::size_t> out;
   for (const std::size_t bytes : o.sizes) {
@@ -51,8 +52,8 @@ std::vector<std::size_t> counts_of(const CollectivePoint& p, const CollectiveOpt
   return out;
 }
 
-/// True if the algorithm sends the point's buffers as messages although peers cannot map them. A codec copies them, and
-/// so does own code on shared memory, which `auto` takes for all-reduces on one node.
+/// True if the algorithm sends messages from buffers outside the arena, which peers cannot map. Exchanges with a codec
+/// copy the data first. So do gradmeter's algorithms on shared memory, which `auto` takes for all-reduces on one node.
 bool sends_private_buffers(const CollectivePoint& p, const NodeMap& map) {
   if (p.buffers == BufferKind::arena || p.codec) return false;
   const allreduce::AlgorithmChoice& a = *p.algorithm;
@@ -65,7 +66,7 @@ bool sends_private_buffers(const CollectivePoint& p, const NodeMap& map) {
          (request.table && std::ranges::any_of(request.table->candidates(), sends));
 }
 
-/// Automatic is resolved; each once. Empty: the algorithm uses no transport.
+/// The transports of a point, each once, with `automatic` resolved; one empty value if the algorithm uses no transport.
 std::vector<std::optional<TransportKind>> transports_of(const CollectivePoint& p, const CollectiveOptions& o,
                                                         const NodeMap& map) {
   if (!p.algorithm->uses_transport()) return {std::nullopt};
@@ -81,7 +82,7 @@ std::vector<std::optional<TransportKind>> transports_of(const CollectivePoint& p
   return out;
 }
 
-/// Are sums kept in fp32? fp32 is its own accumulation type: one point.
+/// The values of `accumulate_wide` for a point: only false where nothing is summed, and for fp32, whose sums are fp32.
 std::vector<bool> accumulations_of(const CollectivePoint& p, const CollectiveOptions& o) {
   if (!p.collective->reduces || p.element == core::Element::f32) return {false};
   return o.accumulate_wide;
@@ -123,7 +124,7 @@ std::string why_unsupported(const CollectivePoint& p, const CollectiveOptions& o
   if (p.transport && !shares && p.algorithm->info().backend == Backend::shared) {
     return fmt::format("{} works on memory that all ranks share: it needs transport shm", p.algorithm->info().name);
   }
-  // `auto` takes MPI's there, which ranks that are threads do not have.
+  // For such buffers `auto` takes MPI's collective, which ranks that are threads do not have.
   const bool takes_vendor = p.algorithm->is_plain_auto() && map.ranks_as == runtime::RanksAs::processes;
   if (shares && sends_private_buffers(p, map) && !takes_vendor) {
     return fmt::format("peers cannot read {} buffers over {}; use transport mpi or buffers arena", name(p.buffers),
@@ -133,7 +134,8 @@ std::string why_unsupported(const CollectivePoint& p, const CollectiveOptions& o
   return {};
 }
 
-/// Each point once for each of its values, in their order.
+/// Replaces each point by one point for each value of a factor. values_of: returns the values for a point, in order.
+/// set: sets a point's factor to a value.
 template <class ValuesOf, class Set>
 void cross(std::vector<CollectivePoint>& points, const ValuesOf& values_of, const Set& set) {
   std::vector<CollectivePoint> out;
@@ -173,7 +175,7 @@ std::span<const BufferKind> buffer_kinds() {
   static constexpr std::array table{BufferKind::arena, BufferKind::plain, BufferKind::malloc, BufferKind::registered};
   return table;
 }
-std::string_view name(OverlapLoad u) { return u == OverlapLoad::none ? "none" : "gemm"; }
+std::string_view name(OverlapLoad load) { return load == OverlapLoad::none ? "none" : "gemm"; }
 std::span<const CollectiveInfo> collectives() { return collective_table; }
 
 allreduce::ExchangeSpec exchange_of(const CollectivePoint& p, allreduce::Shape shape, std::size_t max_bytes) {
@@ -258,10 +260,10 @@ std::vector<std::size_t> deepbench_sizes() {
 
 namespace {
 
-/// The table of `auto` for this point, which has a transport.
+/// The use for which `auto` chooses at this point. The point must have a transport.
 allreduce::TableUse use_of(const CollectivePoint& p, const NodeMap& map) {
   auto spec = exchange_of(p, allreduce::shape_of(map.node_of), p.bytes());
-  // A codec's inner calls, and its dense tensors.
+  // A codec's inner calls, and its tensors that are not encoded, are exchanged in place in the arena.
   if (p.codec) spec.placement = allreduce::Placement::in_place, spec.private_buffers = false;
   return {.shape = spec.shape,
           .transport = *p.transport,
@@ -290,17 +292,17 @@ std::vector<WantedTable> tables_of(std::span<const CollectivePoint> points, cons
   return out;
 }
 
-core::Factors to_factors(const CollectivePoint& p, const NodeMap& map, const CollectiveOptions& all) {
+core::Factors to_factors(const CollectivePoint& p, const NodeMap& map, const CollectiveOptions& options) {
   using core::Factor;
   core::Factors f;
   fill_ranks(map, f);
-  if (!all.interconnect.empty()) f[Factor::interconnect] = all.interconnect;
-  if (all.injection.any()) f[Factor::inject] = all.injection.text();
+  if (!options.interconnect.empty()) f[Factor::interconnect] = options.interconnect;
+  if (options.injection.any()) f[Factor::inject] = options.injection.text();
   f[Factor::collective] = std::string(p.collective->name);
   f[Factor::algorithm] = p.algorithm->name;
   f[Factor::codec] = p.codec ? p.codec->name : "none";
   if (p.transport) f[Factor::transport] = std::string(runtime::name(*p.transport));
-  f[Factor::device] = all.device;
+  f[Factor::device] = options.device;
   f[Factor::size_bytes] = static_cast<std::int64_t>(p.bytes());
   f[Factor::dtype] = std::string(core::info(p.element).name);
   if (p.op) {
@@ -416,9 +418,9 @@ std::vector<bool> read_placements(const Flags& f) {
     if (item != "out" && item != "in" && item != "both" && item != "all") {
       core::refuse_unknown("in-place", item, std::vector<std::string>{"both", "in", "out"});
     }
-    for (const bool in : {false, true}) {
-      const bool wanted = item == "both" || item == "all" || (item == "in") == in;
-      if (wanted && std::find(out.begin(), out.end(), in) == out.end()) out.push_back(in);
+    for (const bool in_place : {false, true}) {
+      const bool wanted = item == "both" || item == "all" || (item == "in") == in_place;
+      if (wanted && std::find(out.begin(), out.end(), in_place) == out.end()) out.push_back(in_place);
     }
   }
   return out;
@@ -461,7 +463,7 @@ void refuse_overlap_on_a_device(const Flags& f) {
         "--overlap: the product beside an exchange runs on the host; take --overlap none with --device cuda");
 }
 
-/// `all` are those of the device.
+/// The kinds of buffers; "all" stands for those that the device can have.
 std::vector<BufferKind> read_buffers(const Flags& f) {
   const auto is_of_gpus = [](BufferKind b) { return b == BufferKind::registered; };
   std::vector<BufferKind> choices(buffer_kinds().begin(), buffer_kinds().end());
@@ -472,7 +474,7 @@ std::vector<BufferKind> read_buffers(const Flags& f) {
   return chosen;
 }
 
-/// 0: not captured.
+/// The numbers of launches of a graph; 0: calls are not captured.
 std::vector<std::size_t> read_cudagraphs(const Flags& f) {
   std::vector<std::size_t> out;
   for (const auto& item : split_list("--cudagraph", f.text("cudagraph"))) {
@@ -500,7 +502,7 @@ CollectiveOptions read_factors(const Flags& f, int ranks, int threads) {
   o.cadences = parse_cadences(f.text("cadence"));
   o.reductions = read_reductions(f);
   o.overlaps = choose("--overlap", "overlap", f.text("overlap"), std::vector{OverlapLoad::none, OverlapLoad::gemm},
-                      [](auto u) { return std::string(name(u)); });
+                      [](auto load) { return std::string(name(load)); });
   o.roots = read_roots(f, ranks);
   o.cudagraphs = read_cudagraphs(f);
   o.repeats = read_repeats(f);
@@ -514,70 +516,71 @@ CollectiveOptions read_factors(const Flags& f, int ranks, int threads) {
 }  // namespace
 
 FlagList describe_allreduce() {
-  FlagList d(heading_of_factors, 110);
-  add_switch(d, "help,h", "this text");
-  add_text(d, "minbytes,b", "8", "smallest buffer of a rank, in bytes");
-  add_text(d, "maxbytes,e", "64M", "largest buffer");
-  add_text(d, "stepbytes,i", "", "step between sizes, in bytes, instead of a factor");
-  add_text(d, "stepfactor,f", "4", "factor between sizes");
-  add_text(d, "sizes", "", "sizes of your own: 1M,3M");
-  add_text(d, "set", "", "deepbench: the sizes of its all-reduce");
-  add_text(d, "iters,n", "", "timed iterations; default: until --precision-goal is reached");
-  add_text(d, "warmup_iters,w", "", "warm-up iterations; default: until times settle");
-  add_text(d, "agg_iters,m", "1", "back-to-back calls in one timed iteration");
-  add_text(d, "check,c", "1", "check results before, during and after timing; 0: never");
-  add_text(d, "op,o", "sum", "sum, prod, min, max, avg");
-  add_text(d, "datatype,d", "fp32", "element types: gradmeter's names or nccl-tests'");
-  add_text(d, "root,r", "0", "root rank of broadcast");
-  add_text(d, "average,a", "",
+  FlagList list(heading_of_factors, 110);
+  add_switch(list, "help,h", "this text");
+  add_text(list, "minbytes,b", "8", "smallest buffer of a rank, in bytes");
+  add_text(list, "maxbytes,e", "64M", "largest buffer");
+  add_text(list, "stepbytes,i", "", "step between sizes, in bytes, instead of a factor");
+  add_text(list, "stepfactor,f", "4", "factor between sizes");
+  add_text(list, "sizes", "", "sizes of your own: 1M,3M");
+  add_text(list, "set", "", "deepbench: the sizes of its all-reduce");
+  add_text(list, "iters,n", "", "timed iterations; default: until --precision-goal is reached");
+  add_text(list, "warmup_iters,w", "", "warm-up iterations; default: until times settle");
+  add_text(list, "agg_iters,m", "1", "back-to-back calls in one timed iteration");
+  add_text(list, "check,c", "1", "check results before, during and after timing; 0: never");
+  add_text(list, "op,o", "sum", "sum, prod, min, max, avg");
+  add_text(list, "datatype,d", "fp32", "element types: gradmeter's names or nccl-tests'");
+  add_text(list, "root,r", "0", "root rank of broadcast");
+  add_text(list, "average,a", "",
            "which of the ranks' times counts: 0 rank 0's, 1 their average, 2 min, 3 max (the default)");
-  add_text(d, "reduction", "", "-a by name: rank0, avg, min, max; also span: last end - first start");
-  add_text(d, "cudagraph,G", "none",
+  add_text(list, "reduction", "", "-a by name: rank0, avg, min, max; also span: last end - first start");
+  add_text(list, "cudagraph,G", "none",
            "none, or N: capture an iteration's calls as a CUDA graph and launch that N times; needs --device cuda");
-  add_repeats_flag(d);
-  add_text(d, "collective", "allreduce", "allreduce, reduce_scatter, all_gather, broadcast, all_to_all, sendrecv");
-  add_text(d, "algorithm", "mpi,auto,ring,direct", "see gradmeter list algorithms");
-  add_text(d, "tune-auto", "", tune_help);
-  add_text(d, "transport", "auto",
+  add_repeats_flag(list);
+  add_text(list, "collective", "allreduce", "allreduce, reduce_scatter, all_gather, broadcast, all_to_all, sendrecv");
+  add_text(list, "algorithm", "mpi,auto,ring,direct", "see gradmeter list algorithms");
+  add_text(list, "tune-auto", "", tune_help);
+  add_text(list, "transport", "auto",
            "what moves the bytes of gradmeter's own algorithms: mpi, shm, hybrid (shm inside a node, mpi between), "
            "cuda-mpi; auto: shm or hybrid, but mpi for messages from buffers outside the arena");
   add_text(
-      d, "buffers", "arena",
+      list, "buffers", "arena",
       "memory of the buffers: arena (in shared memory if the transport uses it), plain (private, on huge pages if the "
       "kernel grants them), malloc (private), registered (with nccl; needs --device cuda)");
-  add_text(d, "in-place", "both", "out, in, both");
-  add_text(d, "accum-dtype", "same", "type in which 16-bit and 8-bit floats are summed: same, fp32");
-  add_text(d, "cadence", "barrier",
+  add_text(list, "in-place", "both", "out, in, both");
+  add_text(list, "accum-dtype", "same", "type in which 16-bit and 8-bit floats are summed: same, fp32");
+  add_text(list, "cadence", "barrier",
            "how ranks are synchronised between calls: barrier; none; window: all begin at an agreed time");
-  add_text(d, "overlap", "none", "none; gemm: communicate beside a matrix product, by a progress thread");
-  add_text(d, "codec", "none",
+  add_text(list, "overlap", "none", "none; gemm: communicate beside a matrix product, by a progress thread");
+  add_text(list, "codec", "none",
            "how the data are compressed: none, bf16, qsgd4:bucket=512, topk …; see gradmeter list codecs");
-  add_text(d, "device", "cpu", "whose memory holds the buffers: cpu, cuda");
-  add_text(d, "fake-nodes", "", "0,0,1,1: treat one host as several nodes, given by rank; the result records it");
-  add_text(d, "interconnect", "", "your label for the network between the ranks, stored with every point");
-  add_text(d, "seed", "1", "random seed of the data");
-  add_stopping_flags(d, {.budget = "for all points together: 90s, 10m; default: at most 1 s a point",
-                         .samples = "minimum number of iterations for each point"});
-  add_rank_flags(d);
-  add_text(d, "write-table", "",
+  add_text(list, "device", "cpu", "whose memory holds the buffers: cpu, cuda");
+  add_text(list, "fake-nodes", "", "0,0,1,1: treat one host as several nodes, given by rank; the result records it");
+  add_text(list, "interconnect", "", "your label for the network between the ranks, stored with every point");
+  add_text(list, "seed", "1", "random seed of the data");
+  add_stopping_flags(list, {.budget = "for all points together: 90s, 10m; default: at most 1 s a point",
+                            .samples = "minimum number of iterations for each point"});
+  add_rank_flags(list);
+  add_text(list, "write-table", "",
            "write the fastest algorithm of each size to this file, for --algorithm auto:table=FILE");
   add_text(
-      d, "inject", "",
+      list, "inject", "",
       "faults to inject: slow:rank=1,factor=2 (its calls take twice as long), flip:call=40,rank=0 (from that call on "
       "one element of its results is wrong), omit:call=40,rank=0 (from that call on it contributes zeros), "
       "drop:p=0.01,timeout=200ms (messages are lost and resent), delay:time=1ms,jitter=200us (messages are late), "
       "cut:rank=1,at=5s,for=2s (its link is down), drift:ppm=20 (the last rank's clock is fast; with "
       "--reduction span or --cadence window)");
-  add_switch(d, "per-rank", "add a table of ranks: the time of each one's calls, and of its own work without waiting");
-  add_switch(d, "dry-run", "only list the points, with their time and memory; measure nothing");
-  add_text(d, "goal", "",
+  add_switch(list, "per-rank",
+             "add a table of ranks: the time of each one's calls, and of its own work without waiting");
+  add_switch(list, "dry-run", "only list the points, with their time and memory; measure nothing");
+  add_text(list, "goal", "",
            "with --dry-run: write the schedule of one collective to this file, in GOAL, for network simulators; here "
            "--thread-ranks may be up to 65536");
-  add_text(d, "goal-sums", "10GB/s",
+  add_text(list, "goal-sums", "10GB/s",
            "rate at which a rank adds up received bytes, for the computing times in --goal; 0: sums take no time");
-  add_format_flags(d);
-  add_output_flags(d);
-  return d;
+  add_format_flags(list);
+  add_output_flags(list);
+  return list;
 }
 
 CollectiveOptions read_collective_options(const Flags& f, int ranks, int threads) {

@@ -35,7 +35,7 @@ enum class BufferKind : std::uint8_t { arena, plain, malloc, registered };
 std::span<const BufferKind> buffer_kinds();
 std::string_view name(BufferKind);
 
-/// The load during the exchange. gemm: a progress thread moves the exchange during a matrix product.
+/// What the rank computes during the exchange. gemm: a matrix product, while a progress thread moves the exchange.
 enum class OverlapLoad : std::uint8_t { none, gemm };
 std::string_view name(OverlapLoad);
 
@@ -107,13 +107,14 @@ struct CollectivePoint : SweepPoint {
   std::size_t cudagraph = 0;
   std::size_t repeat = 0;        ///< the number, from 1, of this measurement of the same work; 0: it is the only one
   int threads = 0;               ///< threads of the matrix product that overlaps; 0: there is none
-  std::string unsupported = {};  ///< why the point cannot be measured: its row has the status `unsupported`
+  std::string unsupported = {};  ///< why the point cannot be measured; empty: it can be
   std::size_t bytes() const { return count * core::size_of(element); }
   std::size_t calls_of_iteration() const { return calls * std::max<std::size_t>(1, cudagraph); }
   /// The operation that a call is made with; a collective that reduces nothing is given the sum.
   allreduce::Op call_op() const { return op.value_or(allreduce::Op::sum); }
-  /// True where the data must be drawn anew after some calls: a sum in place makes its result the next call's data, so
-  /// the data grow out of the range of fp32. False without a codec, where growth does no harm (`fill_for_timing`).
+  /// True where the data must be written anew after some calls: with a codec, a sum in place makes its result the next
+  /// call's data, so the data would grow out of the range of fp32. Without a codec, growth does no harm
+  /// (`fill_for_timing`).
   bool grows() const { return codec && in_place && op == allreduce::Op::sum; }
 };
 

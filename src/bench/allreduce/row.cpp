@@ -13,19 +13,19 @@ using core::Metric;
 using core::Point;
 
 /// Clocks go in steps (of 10 ns on some virtual machines), so that most samples of a short call are equal. Their median
-/// is known to a step and no better: the interval has the nearest other samples, and what their readings are rounded
-/// by.
+/// is then known to one step only. So the interval is widened to the nearest samples that differ from the median, and
+/// by the rounding of clock readings.
 void widen_to_clock_steps(std::span<const double> samples, std::size_t calls, core::Summary& time) {
-  const double equal = 1.5e-9 / static_cast<double>(calls);  // readings are rounded to 1 ns
+  const double resolution = 1.5e-9 / static_cast<double>(calls);  // readings are rounded to 1 ns
   for (const bool is_above : {false, true}) {
     double nearest = is_above ? HUGE_VAL : -HUGE_VAL;
     for (const double s : samples) {
-      if (is_above && s > time.median + equal) nearest = std::min(nearest, s);
-      if (!is_above && s < time.median - equal) nearest = std::max(nearest, s);
+      if (is_above && s > time.median + resolution) nearest = std::min(nearest, s);
+      if (!is_above && s < time.median - resolution) nearest = std::max(nearest, s);
     }
     if (!std::isfinite(nearest)) continue;
-    double& end = is_above ? time.ci95_high : time.ci95_low;
-    end = is_above ? std::max(end, nearest + equal) : std::min(end, nearest - equal);
+    double& bound = is_above ? time.ci95_high : time.ci95_low;
+    bound = is_above ? std::max(bound, nearest + resolution) : std::min(bound, nearest - resolution);
   }
 }
 

@@ -40,7 +40,7 @@ struct CollectiveFindings {
   std::optional<CheckFinding> check;  ///< empty: no check was asked for
   std::optional<SentBytes> sent;      ///< empty: the algorithm is a vendor's
   std::optional<OverlapTimes> overlap;
-  std::optional<allreduce::CodingTime> coding = {};  ///< times of one call; empty: no codec
+  std::optional<allreduce::CodingTime> coding = {};  ///< times of one call's encoding and decoding; empty: no codec
   Noise noise;
   bool oversubscribed;
   std::string implementation;
@@ -48,7 +48,7 @@ struct CollectiveFindings {
 
 /// Fills in the row. The status is `wrong` if elements, bits or numbers of bytes are not right.
 void fill_collective_row(const CollectiveFindings&, int ranks, core::Point&);
-/// Fills in the limit of the group, once it is known. A row is mistrusted if its whole 95 % interval is below
+/// Fills in the limit of the point, once it is known. A row is mistrusted if its whole 95 % interval is below
 /// CollectiveLimit::low.
 void fill_collective_limit(const CollectiveLimit&, core::Point&);
 

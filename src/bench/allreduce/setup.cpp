@@ -109,28 +109,29 @@ std::size_t arena_bytes(const CollectivePoint& p, allreduce::Shape shape, int ra
 }  // namespace
 
 StageNeeds StageNeeds::of(std::span<const CollectivePoint> points, const NodeMap& map, int rank) {
-  StageNeeds n;
+  StageNeeds needs;
   for (const auto& p : points) {
     if (!p.unsupported.empty()) continue;
-    n.max_bytes = std::max(n.max_bytes, p.bytes());
-    if (!n.has(p.buffers)) n.buffers.push_back(p.buffers);
-    n.out_of_place |= !p.in_place;
-    if (p.transport && std::find(n.transports.begin(), n.transports.end(), *p.transport) == n.transports.end()) {
-      n.transports.push_back(*p.transport);
+    needs.max_bytes = std::max(needs.max_bytes, p.bytes());
+    if (!needs.has(p.buffers)) needs.buffers.push_back(p.buffers);
+    needs.out_of_place |= !p.in_place;
+    if (p.transport &&
+        std::find(needs.transports.begin(), needs.transports.end(), *p.transport) == needs.transports.end()) {
+      needs.transports.push_back(*p.transport);
     }
   }
-  if (n.transports.empty()) {
-    n.transports = {map.nodes() == 1 ? runtime::TransportKind::shm : runtime::TransportKind::hybrid};
+  if (needs.transports.empty()) {
+    needs.transports = {map.nodes() == 1 ? runtime::TransportKind::shm : runtime::TransportKind::hybrid};
   }
   std::map<runtime::TransportKind, std::size_t> scratch;
-  std::set<BindingKey> had;
+  std::set<BindingKey> seen;
   for (const auto& p : points) {
-    if (!p.unsupported.empty() || !had.insert(key_of(p)).second) continue;
-    scratch[p.transport.value_or(n.transports.front())] +=
-        page_bytes + arena_bytes(p, allreduce::shape_of(map.node_of), rank, n.max_bytes);
+    if (!p.unsupported.empty() || !seen.insert(key_of(p)).second) continue;
+    scratch[p.transport.value_or(needs.transports.front())] +=
+        page_bytes + arena_bytes(p, allreduce::shape_of(map.node_of), rank, needs.max_bytes);
   }
-  for (const auto& [kind, bytes] : scratch) n.scratch_bytes = std::max(n.scratch_bytes, bytes);
-  return n;
+  for (const auto& [kind, bytes] : scratch) needs.scratch_bytes = std::max(needs.scratch_bytes, bytes);
+  return needs;
 }
 
 bool StageNeeds::has(BufferKind b) const { return std::count(buffers.begin(), buffers.end(), b) > 0; }
@@ -142,8 +143,8 @@ std::size_t StageNeeds::buffer_bytes() const {
 
 std::size_t StageNeeds::resident_bytes() const {
   const bool arena = has(BufferKind::arena);
-  const std::size_t net = (arena ? buffer_bytes() : 0) + scratch_bytes;
-  return transports.size() * net + (buffers.size() - (arena ? 1 : 0)) * buffer_bytes();
+  const std::size_t network_bytes = (arena ? buffer_bytes() : 0) + scratch_bytes;
+  return transports.size() * network_bytes + (buffers.size() - (arena ? 1 : 0)) * buffer_bytes();
 }
 
 std::size_t StageNeeds::window_bytes(int ranks_per_node, int ranks) const {
@@ -163,37 +164,37 @@ struct CollectiveStage::ConnectedNetwork {
   CollectiveBuffers buffers;
 };
 
-CollectiveStage::CollectiveStage(Session& s, const NodeMap& map, const StageNeeds& n, InjectedFaults& faults)
-    : session_(s), needs_(n), faults_(faults), only_slow_(faults), shape_(allreduce::shape_of(map.node_of)) {
-  only_slow_.injection.flip.reset();
+CollectiveStage::CollectiveStage(Session& s, const NodeMap& map, const StageNeeds& needs, InjectedFaults& faults)
+    : session_(s), needs_(needs), faults_(faults), limit_faults_(faults), shape_(allreduce::shape_of(map.node_of)) {
+  limit_faults_.injection.flip.reset();
   if (&s.device() != &runtime::host_device()) queue_ = s.device().make_queue();
-  std::string short_of;  // the other ranks may have theirs, and wait for this one in what follows
-  const auto note = [&](const std::string& why) { short_of = short_of.empty() ? why : short_of; };
-  for (const auto kind : n.buffers) {
+  std::string refusal;  // thrown only at the end: until then, other ranks wait for this one in collective calls
+  const auto note = [&](const std::string& why) { refusal = refusal.empty() ? why : refusal; };
+  for (const auto kind : needs.buffers) {
     if (kind == BufferKind::arena) continue;
     const auto pages = kind == BufferKind::plain ? runtime::Pages::advised : runtime::Pages::ordinary;
-    private_[kind] = std::make_unique<Private>(n.buffer_bytes(), pages);
-    if (queue_) pinned_.push_back(s.device().pin(private_[kind]->arena.memory()));
-    note(refusal_of([&] { private_[kind]->buffers = take(private_[kind]->arena, kind); }));
+    private_buffers_[kind] = std::make_unique<PrivateBuffers>(needs.buffer_bytes(), pages);
+    if (queue_) pinned_.push_back(s.device().pin(private_buffers_[kind]->arena.memory()));
+    note(refusal_of([&] { private_buffers_[kind]->buffers = take(private_buffers_[kind]->arena, kind); }));
   }
-  const bool arena = n.has(BufferKind::arena);
-  for (const auto kind : n.transports) {
-    auto net = std::make_unique<ConnectedNetwork>(
+  const bool arena = needs.has(BufferKind::arena);
+  for (const auto kind : needs.transports) {
+    auto network = std::make_unique<ConnectedNetwork>(
         world(), runtime::NetworkOptions{.transport = kind,
-                                         .memory_bytes = (arena ? n.buffer_bytes() : 0) + n.scratch_bytes,
+                                         .memory_bytes = (arena ? needs.buffer_bytes() : 0) + needs.scratch_bytes,
                                          .fake_nodes = map.fake ? map.node_of : std::vector<int>{},
                                          .faults = faults.injection.messages,
                                          .world_rank = faults.rank});
-    if (queue_) std::ranges::move(net->network.pin(s.device()), std::back_inserter(pinned_));
-    if (arena) note(refusal_of([&] { net->buffers = take(net->network.arena(), BufferKind::arena); }));
-    nets_[kind] = std::move(net);
+    if (queue_) std::ranges::move(network->network.pin(s.device()), std::back_inserter(pinned_));
+    if (arena) note(refusal_of([&] { network->buffers = take(network->network.arena(), BufferKind::arena); }));
+    networks_[kind] = std::move(network);
   }
-  if (const auto why = refused_anywhere(world(), short_of); !why.empty()) throw core::Unavailable(why);
+  if (const auto why = refused_anywhere(world(), refusal); !why.empty()) throw core::Unavailable(why);
 }
 
 CollectiveStage::~CollectiveStage() = default;
 
-/// A set of buffers, the largest.
+/// Takes one set of buffers, for the largest point.
 CollectiveBuffers CollectiveStage::take(runtime::Arena& arena, BufferKind kind) {
   CollectiveBuffers b;
   const std::size_t bytes = needs_.max_bytes + (queue_ ? 0 : first_pages * page_bytes);
@@ -202,9 +203,10 @@ CollectiveBuffers CollectiveStage::take(runtime::Arena& arena, BufferKind kind) 
   if (!queue_) return b;
   const auto map = [&](std::span<std::byte> memory) {
     runtime::Device& device = session_.device();
-    mapped_.push_back(kind == BufferKind::registered ? runtime::map_registrable(device, core::Element::i8, memory)
-                                                     : device.map(core::Element::i8, memory));
-    return mapped_.back().buffer;
+    device_buffers_.push_back(kind == BufferKind::registered
+                                  ? runtime::map_registrable(device, core::Element::i8, memory)
+                                  : device.map(core::Element::i8, memory));
+    return device_buffers_.back().buffer;
   };
   b.device_in = map(b.in);
   b.device_out = needs_.out_of_place ? map(b.out) : b.device_in;
@@ -239,43 +241,45 @@ std::unique_ptr<allreduce::Collective> CollectiveStage::on_device(std::unique_pt
   return std::make_unique<allreduce::StagedCollective>(std::move(c), *queue_);
 }
 
-CollectiveStage::ConnectedNetwork& CollectiveStage::net(const CollectivePoint& p) {
-  return *nets_.at(p.transport.value_or(needs_.transports.front()));
+CollectiveStage::ConnectedNetwork& CollectiveStage::network_of(const CollectivePoint& p) {
+  return *networks_.at(p.transport.value_or(needs_.transports.front()));
 }
 
 CollectiveBuffers CollectiveStage::all_buffers(BufferKind kind) {
-  return kind == BufferKind::arena ? nets_.at(needs_.transports.front())->buffers : private_.at(kind)->buffers;
+  return kind == BufferKind::arena ? networks_.at(needs_.transports.front())->buffers
+                                   : private_buffers_.at(kind)->buffers;
 }
 
 CollectiveBuffers CollectiveStage::buffers(const CollectivePoint& p, std::size_t first_page) {
-  const auto& buffers = p.buffers == BufferKind::arena ? net(p).buffers : private_.at(p.buffers)->buffers;
+  const auto& buffers =
+      p.buffers == BufferKind::arena ? network_of(p).buffers : private_buffers_.at(p.buffers)->buffers;
   return buffers.part(first_page, p.bytes(), p.in_place);
 }
 
 std::unique_ptr<allreduce::Collective> CollectiveStage::slowed(std::unique_ptr<allreduce::Collective> work) {
-  if (!only_slow_.concerns_calls()) return work;
-  return std::make_unique<InjectedCollective>(std::move(work), allreduce::CollectiveKind::all_reduce, only_slow_);
+  if (!limit_faults_.concerns_calls()) return work;
+  return std::make_unique<InjectedCollective>(std::move(work), allreduce::CollectiveKind::all_reduce, limit_faults_);
 }
 
 BoundCollective& CollectiveStage::bound(const CollectivePoint& p) { return bound_.at(key_of(p)); }
 
-CollectiveStage::Bound CollectiveStage::bind_one(const CollectivePoint& p) {
+CollectiveStage::BindOutcome CollectiveStage::bind_one(const CollectivePoint& p) {
   if (bound_.contains(key_of(p))) return {};
   if (p.cudagraph > 0) {
     if (auto why = allreduce::graph_refusal(world(), *queue_); !why.empty())
       return {core::Status::unsupported, std::move(why)};
   }
-  auto& n = net(p);
+  auto& network = network_of(p);
   BoundCollective b{
       .collective = nullptr,
-      .link = p.algorithm->uses_transport() ? &*n.link : nullptr,
+      .link = p.algorithm->uses_transport() ? &*network.link : nullptr,
       .label = fmt::format("{} {}{}", p.collective->name, p.algorithm->name, p.codec ? " " + p.codec->label : "")};
   std::string mine;
   bool has_failed = false;
   try {
-    const allreduce::GroupConnection connection{world(), n.network, *n.link};
+    const allreduce::GroupConnection connection{world(), network.network, *network.link};
     allreduce::ExchangeSpec spec = exchange_of(p, shape_, needs_.max_bytes);
-    // Others move memory of the host, which `on_device` brings there and back.
+    // Other algorithms move the host's memory; `on_device` copies the device's memory there and back.
     if (p.algorithm->works_on_devices()) spec.queue = queue_.get();
     b.collective = p.codec ? allreduce::bind_coded(spec, connection)
                            : p.algorithm->bind(connection, spec, p.collective->collective_kind,
@@ -304,15 +308,15 @@ CollectiveStage::Bound CollectiveStage::bind_one(const CollectivePoint& p) {
     mine = e.what();
     has_failed = true;
   }
-  // Scratch may differ between ranks: a tree's leaf needs none.
+  // All ranks must agree, and some may have succeeded: scratch differs between ranks (a tree's leaf needs none).
   if (auto why = runtime::first_report(world(), mine).text; !why.empty())
     return {world().any(has_failed) ? core::Status::failed : core::Status::unsupported, std::move(why)};
   bound_.emplace(key_of(p), std::move(b));
   return {};
 }
 
-std::vector<CollectiveStage::Bound> CollectiveStage::bind(std::span<CollectivePoint* const> points) {
-  std::vector<Bound> bound;
+std::vector<CollectiveStage::BindOutcome> CollectiveStage::bind(std::span<CollectivePoint* const> points) {
+  std::vector<BindOutcome> bound;
   for (const auto* p : points) bound.push_back(bind_one(*p));
   return bound;
 }

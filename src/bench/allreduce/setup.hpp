@@ -32,8 +32,8 @@ struct InjectedFaults {
 
 /// flip: from the call of the given number on (the first is 0), one element of this rank's result is wrong. omit: from
 /// that call on, the rank contributes zeros to all-reduces and reduce-scatters, and its input is overwritten. slow:
-/// before each call the rank computes for factor - 1 times the duration of its last call of the same length, so that to
-/// its peers the call takes `factor` times as long; the first call of each length is not slowed.
+/// before each call the rank computes for factor - 1 times the duration of the call before it, so that to its peers the
+/// call takes `factor` times as long; a call of another length than the one before it is not slowed.
 /// All other functions are those of the inner collective.
 class InjectedCollective final : public allreduce::Collective {
  public:
@@ -66,7 +66,7 @@ class InjectedCollective final : public allreduce::Collective {
   allreduce::Call call_{};
   bool running_ = false;
   double begin_ = 0, last_s_ = 0;
-  std::size_t last_bytes_ = 0;
+  std::size_t last_bytes_ = 0;  ///< length of the last call
 };
 
 // The resources that the points of a collective sweep share: buffers, networks and bound algorithms.
@@ -103,8 +103,8 @@ struct StageNeeds {
 
   static StageNeeds of(std::span<const CollectivePoint>, const NodeMap&, int rank);
   bool has(BufferKind) const;
-  std::size_t buffer_bytes() const;  ///< bytes of one set of buffers
-  std::size_t resident_bytes() const;
+  std::size_t buffer_bytes() const;    ///< bytes of one set of buffers
+  std::size_t resident_bytes() const;  ///< bytes of all buffers and arenas
   /// The bytes of shared memory that all transports together take on a node that holds `ranks_per_node` of the `ranks`
   /// ranks.
   std::size_t window_bytes(int ranks_per_node, int ranks) const;
@@ -132,22 +132,23 @@ class CollectiveStage {
   /// interval covers this difference.
   static constexpr std::size_t first_pages = 16;
   CollectiveBuffers buffers(const CollectivePoint&, std::size_t first_page = 0);
-  /// Copies the host's data to the device, after the host has written its memory; `download` copies back before the
-  /// host reads it. Both do nothing where calls are made on the host's memory.
+  /// Copies the buffers' data to the device, after the host has written them. `download` copies the result back, before
+  /// the host reads it. Both do nothing where calls are made on the host's memory.
   void upload(const CollectiveBuffers&);
   void download(const CollectiveBuffers&);
   bool is_on_device() const { return queue_ != nullptr; }
   /// The whole buffers of this kind, to register them with NCCL.
   CollectiveBuffers all_buffers(BufferKind);
-  struct Bound {
+  struct BindOutcome {
     core::Status status = core::Status::ok;
     std::string reason;
   };
   /// Binds every point's algorithm. Returns for each point whether it is bound, and if not, why: its status is
   /// `unsupported` if this machine lacks what the point needs, and `failed` if binding should have worked. The result
-  /// is the same on all ranks. Bindings are kept for later groups. When scratch runs out, the bindings of earlier
-  /// groups are released; if that is not enough, the scratch grows.
-  std::vector<Bound> bind(std::span<CollectivePoint* const>);
+  /// is the same on all ranks. Bindings are kept for later groups; the arenas have scratch for the bindings of all
+  /// points from which the needs were computed.
+  std::vector<BindOutcome> bind(std::span<CollectivePoint* const>);
+  /// The binding of a point that `bind` has bound.
   BoundCollective& bound(const CollectivePoint&);
   /// Wraps the work by which a limit is measured: if a fault slows this rank, that work is slowed too.
   std::unique_ptr<allreduce::Collective> slowed(std::unique_ptr<allreduce::Collective>);
@@ -156,28 +157,28 @@ class CollectiveStage {
 
  private:
   struct ConnectedNetwork;
-  ConnectedNetwork& net(const CollectivePoint&);
-  Bound bind_one(const CollectivePoint&);
+  ConnectedNetwork& network_of(const CollectivePoint&);
+  BindOutcome bind_one(const CollectivePoint&);
 
   Session& session_;
   StageNeeds needs_;
   InjectedFaults& faults_;
-  InjectedFaults only_slow_;
+  InjectedFaults limit_faults_;  ///< the faults for `slowed`: `faults_` without wrong elements
   allreduce::Shape shape_;
-  struct Private {
-    Private(std::size_t bytes, runtime::Pages pages) : arena(bytes, pages) {}
+  struct PrivateBuffers {
+    PrivateBuffers(std::size_t bytes, runtime::Pages pages) : arena(bytes, pages) {}
     runtime::PrivateArena arena;
     CollectiveBuffers buffers;
   };
-  std::map<BufferKind, std::unique_ptr<Private>> private_;
-  /// The queue of the device that calls use; null: calls are made on the host. With a queue, `mapped_` holds the
-  /// device's memory of each buffer, and `pinned_` keeps the host's memory pinned.
+  std::map<BufferKind, std::unique_ptr<PrivateBuffers>> private_buffers_;
+  /// The queue of the device that calls use; null: calls are made on the host. With a queue, `device_buffers_` holds
+  /// the device's memory of each buffer, and `pinned_` keeps the host's memory pinned.
   std::unique_ptr<runtime::Queue> queue_;
-  std::vector<runtime::OwnedBuffer> mapped_;
+  std::vector<runtime::OwnedBuffer> device_buffers_;
   std::vector<std::shared_ptr<void>> pinned_;
   CollectiveBuffers take(runtime::Arena&, BufferKind);
   std::unique_ptr<allreduce::Collective> on_device(std::unique_ptr<allreduce::Collective>);
-  std::map<runtime::TransportKind, std::unique_ptr<ConnectedNetwork>> nets_;
+  std::map<runtime::TransportKind, std::unique_ptr<ConnectedNetwork>> networks_;
   std::map<BindingKey, BoundCollective> bound_;
 };
 

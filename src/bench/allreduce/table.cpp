@@ -72,7 +72,7 @@ std::string wrong_cell(const Point& p) {
   return core::is_null(p.metrics[Metric::wrong]) ? "N/A" : text(p.metrics[Metric::wrong]);
 }
 
-std::string distance(const Point* p) {
+std::string time_over_limit(const Point* p) {
   return p ? digits(p->metrics.number(Metric::time_s) / p->metrics.number(Metric::limit_s)) : "-";
 }
 
@@ -97,7 +97,7 @@ std::string remark(const PlacementPair& pair) {
     if (!what.empty() && out.find(what) == std::string::npos) out += fmt::format("{}{}", out.empty() ? "" : "; ", what);
   };
   const auto slow = [](const Point* p) { return p ? slow_and_busy(*p) : ""; };
-  // Two ranks may each be the slow one, which looks impossible unless the line says where.
+  // The slow rank may differ between out of place and in place; the remark then says which is which.
   const bool differ = !slow(pair.out).empty() && !slow(pair.in).empty() && slow(pair.out) != slow(pair.in);
   for (const Point* p : {pair.out, pair.in}) {
     if (!p) continue;
@@ -118,34 +118,34 @@ std::int64_t width_of(const Point& p) {
   return 1;
 }
 
-using Half = const Point* PlacementPair::*;
+using PlacementMember = const Point* PlacementPair::*;
 
-/// A cell of one half; "-" where that was not measured.
-Columns<PlacementPair>::Cell timed(Half half, std::function<std::string(const Point&)> cell) {
-  return [half, cell = std::move(cell)](const PlacementPair& pair) {
-    const Point* p = pair.*half;
+/// A cell of one placement; "-" where that was not timed.
+Columns<PlacementPair>::Cell timed(PlacementMember member, std::function<std::string(const Point&)> cell) {
+  return [member, cell = std::move(cell)](const PlacementPair& pair) {
+    const Point* p = pair.*member;
     return p && time_of(*p) ? cell(*p) : "-";
   };
 }
 
-void add_half(Columns<PlacementPair>& c, Half half, const char* name) {
+void add_time_columns(Columns<PlacementPair>& c, PlacementMember member, const char* name) {
   using enum core::Align;
-  const auto tail = [half](double core::Summary::*part) {
-    return timed(half, [part](const Point& p) { return microseconds(time_of(p)->*part); });
+  const auto tail = [member](double core::Summary::*part) {
+    return timed(member, [part](const Point& p) { return microseconds(time_of(p)->*part); });
   };
-  const auto rate = [half](Metric m) {
-    return timed(half, [m](const Point& p) { return gigabytes(p.metrics.number(m)); });
+  const auto rate = [member](Metric m) {
+    return timed(member, [m](const Point& p) { return gigabytes(p.metrics.number(m)); });
   };
   c.add({name, "time, us", right},
-        timed(half, [](const Point& p) { return microseconds(time_of(p)->median) + collective_marks(p); }));
-  c.add({"95 %", "us", right}, timed(half, [](const Point& p) { return interval(p.metrics[Metric::time_s], 1e6); }));
+        timed(member, [](const Point& p) { return microseconds(time_of(p)->median) + collective_marks(p); }));
+  c.add({"95 %", "us", right}, timed(member, [](const Point& p) { return interval(p.metrics[Metric::time_s], 1e6); }));
   c.add({"p95", "us", right, 8}, tail(&core::Summary::p95));
   c.add({"p99", "us", right, 8}, tail(&core::Summary::p99));
   c.add({"max", "us", right, 8}, tail(&core::Summary::max));
   c.add({"algbw", "GB/s", right, 6}, rate(Metric::algbw_bytes_per_s));
   c.add({"busbw", "GB/s", right, 1}, rate(Metric::busbw_bytes_per_s));
-  c.add({"#wrong", "", right, 2}, [half](const PlacementPair& pair) -> std::string {
-    const Point* p = pair.*half;
+  c.add({"#wrong", "", right, 2}, [member](const PlacementPair& pair) -> std::string {
+    const Point* p = pair.*member;
     return p && (time_of(*p) || p->status == core::Status::wrong) ? wrong_cell(*p) : "-";
   });
 }
@@ -165,29 +165,31 @@ void add_overlap(Columns<PlacementPair>& c) {
   });
 }
 
-/// The columns that a table has.
-struct Parts {
+/// The groups of columns that a table has.
+struct ColumnGroups {
   bool out = false, in = false, overlap = false;
 };
 
-Columns<PlacementPair> columns_of(const Parts& parts, const Labels& codecs) {
+Columns<PlacementPair> columns_of(const ColumnGroups& groups, const Labels& codecs) {
   using enum core::Align;
   Columns<PlacementPair> c;
   c.add({"size", "B", right}, [](const PlacementPair& pair) { return text(pair.any().factors[Factor::size_bytes]); });
   c.add({"count", "elements", right, 7},
         [](const PlacementPair& pair) { return fmt::format("{}", count_of(pair.any(), width_of(pair.any()))); });
   c.add({"algorithm", "", left}, [&codecs](const PlacementPair& pair) { return algorithm_cell(pair.any(), codecs); });
-  if (parts.out) add_half(c, &PlacementPair::out, "out of place");
-  if (parts.in) add_half(c, &PlacementPair::in, "in place");
-  if (parts.overlap) add_overlap(c);
+  if (groups.out) add_time_columns(c, &PlacementPair::out, "out of place");
+  if (groups.in) add_time_columns(c, &PlacementPair::in, "in place");
+  if (groups.overlap) add_overlap(c);
   c.add({"limit", "us", right, 3}, [](const PlacementPair& pair) {
     const auto limit = [](const Point* p) { return p ? p->metrics.number(Metric::limit_s) : std::nan(""); };
     return microseconds(std::fmax(limit(pair.out), limit(pair.in)));
   });
-  if (parts.out)
-    c.add({parts.in ? "out" : "time", "x limit", right, 3}, [](const PlacementPair& p) { return distance(p.out); });
-  if (parts.in)
-    c.add({parts.out ? "in" : "time", "x limit", right, 3}, [](const PlacementPair& p) { return distance(p.in); });
+  if (groups.out)
+    c.add({groups.in ? "out" : "time", "x limit", right, 3},
+          [](const PlacementPair& p) { return time_over_limit(p.out); });
+  if (groups.in)
+    c.add({groups.out ? "in" : "time", "x limit", right, 3},
+          [](const PlacementPair& p) { return time_over_limit(p.in); });
   c.add({"error", "", right, 5}, error_cell);
   return c;
 }
@@ -200,7 +202,7 @@ double shorter_time(const PlacementPair& pair) {
   return least;
 }
 
-/// Sorted by size, and within one by time.
+/// Pairs the points that differ only in placement; sorted by size, and within a size by time.
 std::vector<PlacementPair> pairs(const std::vector<const Point*>& points, const Labels& codecs) {
   std::vector<std::pair<std::tuple<std::int64_t, std::string>, PlacementPair>> found;
   for (const Point* p : points) {
@@ -216,8 +218,8 @@ std::vector<PlacementPair> pairs(const std::vector<const Point*>& points, const 
   return out;
 }
 
-/// Takes away the rows of what is unsupported at every size, where something else is not, and tells these: how many,
-/// and why, those with one reason together.
+/// Removes the rows of algorithms that are unsupported at every size, unless all are. Returns text that says how many
+/// were removed, and why; algorithms with the same reason stand together.
 std::string take_unsupported(std::vector<PlacementPair>& rows, const Labels& codecs, std::size_t width) {
   std::set<std::string> supported;
   for (const auto& pair : rows) {
@@ -226,17 +228,17 @@ std::string take_unsupported(std::vector<PlacementPair>& rows, const Labels& cod
   }
   if (supported.empty()) return {};
   std::map<std::string, std::set<std::string>> by_reason;
-  std::set<std::string> gone;
+  std::set<std::string> removed;
   std::erase_if(rows, [&](const PlacementPair& pair) {
     const std::string name = algorithm_cell(pair.any(), codecs);
     if (supported.contains(name)) return false;
     by_reason[pair.any().reason].insert(name);
-    gone.insert(name);
+    removed.insert(name);
     return true;
   });
-  if (gone.empty()) return {};
-  const bool is_one = gone.size() == 1;
-  std::string out = fmt::format("{} algorithm{} not apply:\n", gone.size(), is_one ? " does" : "s do");
+  if (removed.empty()) return {};
+  const bool is_one = removed.size() == 1;
+  std::string out = fmt::format("{} algorithm{} not apply:\n", removed.size(), is_one ? " does" : "s do");
   for (const auto& [reason, names] : by_reason) {
     constexpr std::size_t indent = 4, least = 24;
     for (const auto& line : core::wrap(fmt::format("{}: {}", fmt::join(names, ", "), core::printable(reason)),
@@ -247,19 +249,19 @@ std::string take_unsupported(std::vector<PlacementPair>& rows, const Labels& cod
 }
 
 std::string table(const std::vector<const Point*>& points, const Labels& codecs, std::size_t width) {
-  Parts parts;
+  ColumnGroups groups;
   for (const Point* p : points) {
-    (is_true(p->factors[Factor::in_place]) ? parts.in : parts.out) = true;
-    parts.overlap |= text(p->factors[Factor::overlap]) == "gemm";
+    (is_true(p->factors[Factor::in_place]) ? groups.in : groups.out) = true;
+    groups.overlap |= text(p->factors[Factor::overlap]) == "gemm";
   }
-  const auto columns = columns_of(parts, codecs);
+  const auto columns = columns_of(groups, codecs);
   auto out = columns.table();
   auto rows = pairs(points, codecs);
   const std::string unsupported = take_unsupported(rows, codecs, width);
   for (const auto& pair : rows) {
-    if (parts.overlap && pair.out && pair.in) {  // their parts differ: a row each
-      for (const PlacementPair& half : {PlacementPair{pair.out, nullptr}, PlacementPair{nullptr, pair.in}}) {
-        out.add_row(columns.cells(half), remark(half));
+    if (groups.overlap && pair.out && pair.in) {  // the columns of overlap differ, so each placement has a row
+      for (const PlacementPair& single : {PlacementPair{pair.out, nullptr}, PlacementPair{nullptr, pair.in}}) {
+        out.add_row(columns.cells(single), remark(single));
       }
     } else {
       out.add_row(columns.cells(pair), remark(pair));
@@ -279,20 +281,20 @@ std::string collective_tables(std::span<const Point> points, std::size_t width) 
     rows.push_back(fmt::format("{} {} {} {}", collective_heading(p), text(p.factors[Factor::size_bytes]),
                                algorithm_cell(p, codecs), text(p.factors[Factor::in_place])));
   }
-  // Points that differ in a factor without a column have tables of their own, or one would take the other's row.
+  // Points that differ in a factor without a column have tables of their own, or they would share a row.
   const auto further = telling_apart(factors, rows);
   const auto heading = [&](const Point& p) {
     const std::string values = values_text(p.factors, further);
     return fmt::format("{}{}{}", collective_heading(p), values.empty() ? "" : " ·", values);
   };
   std::string out;
-  for (const auto& [name, of] : by_name(points, heading))
-    out += fmt::format("{}\n{}{}\n", name, machine_line(of), table(of, codecs, width));
+  for (const auto& [name, group] : by_name(points, heading))
+    out += fmt::format("{}\n{}{}\n", name, machine_line(group), table(group, codecs, width));
   return out;
 }
 
-std::string collective_legend(Legend how) {
-  if (how == Legend::brief) {
+std::string collective_legend(Legend legend) {
+  if (legend == Legend::brief) {
     return fmt::format(
         "busbw: bandwidth that a link must carry; #wrong: elements outside the tolerance\n"
         "~ disturbed: measure again; * oversubscribed: more busy threads than cores\n{}",
@@ -381,8 +383,8 @@ using core::Point;
 struct Winner {
   const Finding* finding;
   const Point* best;
-  const Point* vendor = nullptr;   ///< null: none was measured, or it is the fastest
-  analysis::Estimate faster = {};  ///< how many times as fast as the vendor's
+  const Point* vendor = nullptr;    ///< null: none was measured, or it is the fastest
+  analysis::Estimate speedup = {};  ///< how many times as fast as the vendor's
 };
 
 Winner winner_of(const Finding& f, std::span<const Point> points) {
@@ -393,13 +395,13 @@ Winner winner_of(const Finding& f, std::span<const Point> points) {
     const auto figure = f.figures.find("speed_against_" + text(p.factors[Factor::algorithm]));
     if (figure == f.figures.end()) continue;
     w.vendor = &p;
-    w.faster = figure->second;
+    w.speedup = figure->second;
   }
   return w;
 }
 
 /// Factors in which the findings differ, so that no row stands for two of them.
-std::vector<Factor> telling(const std::vector<Winner>& winners) {
+std::vector<Factor> differing_factors(const std::vector<Winner>& winners) {
   std::vector<Factor> out;
   for (std::size_t i = 0; i < core::factor_count; ++i) {
     const auto factor = static_cast<Factor>(i);
@@ -416,7 +418,7 @@ std::string time_text(const Point* p) { return p ? digits(1e6 * p->metrics.numbe
 Columns<Winner> winner_columns(const std::vector<Winner>& winners) {
   using enum core::Align;
   Columns<Winner> c;
-  for (const Factor factor : telling(winners)) {
+  for (const Factor factor : differing_factors(winners)) {
     c.add({std::string(core::name(factor)), "", left},
           [factor](const Winner& w) { return text(w.finding->factors[factor]); });
   }
@@ -429,9 +431,9 @@ Columns<Winner> winner_columns(const std::vector<Winner>& winners) {
   c.add({"time", "us", right, 2}, [](const Winner& w) { return time_text(w.vendor); });
   c.add({"x vendor", "", right, 1}, [](const Winner& w) {
     if (!w.vendor) return std::string("-");
-    return std::isfinite(w.faster.low)
-               ? fmt::format("{} ({}–{})", digits(w.faster.value), digits(w.faster.low), digits(w.faster.high))
-               : digits(w.faster.value);
+    return std::isfinite(w.speedup.low)
+               ? fmt::format("{} ({}–{})", digits(w.speedup.value), digits(w.speedup.low), digits(w.speedup.high))
+               : digits(w.speedup.value);
   });
   return c;
 }
@@ -467,7 +469,7 @@ using core::Factor;
 using core::Metric;
 using core::Point;
 
-/// Wholly faster, wholly slower, or neither, by the medians' intervals.
+/// "wins" or "loses" if the intervals of the two medians do not overlap, else "even".
 std::string verdict(const CodecPair& pair) {
   const auto* coded = pair.coded->metrics[Metric::time_s].as<core::Summary>();
   const auto* plain = pair.plain->metrics[Metric::time_s].as<core::Summary>();
@@ -483,15 +485,17 @@ std::string percent_of_time(const Point& p, Metric part) {
 
 std::string gigabytes(const Point& p, Metric m) { return digits(p.metrics.number(m) * 1e-9); }
 
-double real(const core::Value& v) {
+/// An integer as a floating-point number; NaN for other values.
+double to_double(const core::Value& v) {
   const auto* i = v.as<std::int64_t>();
   return i ? static_cast<double>(*i) : std::nan("");
 }
 
-/// The call without a codec by the same formula: its bytes at the link's rate and nothing else [s].
+/// The predicted time of the call without a codec [s]: its bytes at the link's rate.
 double plain_by_the_link(const Point& p) {
-  const double ranks = real(p.factors[Factor::ranks]);
-  return 2 * (ranks - 1) / ranks * real(p.factors[Factor::size_bytes]) / p.metrics.number(Metric::link_bytes_per_s);
+  const double ranks = to_double(p.factors[Factor::ranks]);
+  return 2 * (ranks - 1) / ranks * to_double(p.factors[Factor::size_bytes]) /
+         p.metrics.number(Metric::link_bytes_per_s);
 }
 
 std::vector<std::string> row(const CodecPair& pair, const Labels& codecs) {

@@ -62,7 +62,8 @@ std::vector<std::size_t> usual_codec_sizes(std::size_t last_cache_bytes) {
 }
 
 std::size_t codec_memory(const CodecPoint& p, std::size_t parts) {
-  // A codec of whole tensors adds up in memory of its own; one with steps keeps up to two gradients and makes a third.
+  // Beside input and output, a sum of encoded gradients needs a gradient in fp32; a codec with steps keeps up to two
+  // gradients as its state and computes a third.
   const std::size_t wire = p.codec->codec ? p.codec->codec->wire_bytes(p.elements()) : p.size_bytes;
   return (p.codec->codec ? 3 : 5) * p.size_bytes + (parts + 1) * wire;
 }
@@ -78,17 +79,17 @@ class CodecSweep final : public Experiment {
 
   std::vector<SweepPoint*> plan(const SweepRows& rows) override {
     for (const CodecPoint& p : points_) {
-      auto& row = planned_.emplace_back(rows.point("codecs", p.factors, planned_.size())).row;
+      auto& row = rows_.emplace_back(rows.point("codecs", p.factors, rows_.size())).row;
       row.metrics[core::Metric::implementation] = p.codec->label;
       const std::string why = p.unsupported.empty() ? device_calls_refusal(*p.codec, device()) : p.unsupported;
       refuse_alone(why, codec_memory(p, options_.factors.parts), options_.memory_bytes, row);
     }
-    return pointers_to(planned_);
+    return pointers_to(rows_);
   }
 
   void measure(std::size_t group, SweepRows& rows) override {
     const CodecPoint& p = points_[group];
-    core::Point& row = planned_[group].row;
+    core::Point& row = rows_[group].row;
     rows.progress(
         fmt::format("{} {} {}", p.codec->label, core::to_text(core::Bytes{p.size_bytes}), p.distribution->name()));
     draw(p);
@@ -97,7 +98,7 @@ class CodecSweep final : public Experiment {
   }
 
  private:
-  /// Points of one gradient stand together.
+  /// Draws the point's gradient, unless the last point had the same; points with one gradient stand together.
   void draw(const CodecPoint& p) {
     if (drawn_ == p.distribution.get() && gradient_.size() == p.elements()) return;
     gradient_.resize(p.elements());
@@ -118,7 +119,7 @@ class CodecSweep final : public Experiment {
   const CodecOptions& options_;
   const RoundPeers& peers_;
   std::vector<CodecPoint> points_;
-  std::vector<SweepPoint> planned_;  ///< as many
+  std::vector<SweepPoint> rows_;  ///< the rows of `points_`, in the same order
   std::vector<float> gradient_;
   const compression::TestGradient* drawn_ = nullptr;
 };
@@ -126,10 +127,10 @@ class CodecSweep final : public Experiment {
 }  // namespace
 
 std::size_t run_codecs(const CodecOptions& o, const FinishedRows& finished, const runtime::SignalWatch& signals,
-                       const RowListener& l) {
+                       const RowListener& listener) {
   const auto alone = no_peers(signals);
   CodecSweep sweep(o, alone);
-  return run_sweep(sweep, alone, finished, l, o.time_budget);
+  return run_sweep(sweep, alone, finished, listener, o.time_budget);
 }
 
 }  // namespace gradmeter::bench

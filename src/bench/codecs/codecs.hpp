@@ -24,13 +24,13 @@ using TestGradientPtr = std::shared_ptr<const compression::TestGradient>;
 /// The dense exchange that a codec is compared with: fp32 as it is, or cast to bf16, which costs next to nothing.
 enum class WireBaseline : std::uint8_t { fp32, bf16 };
 std::string_view name(WireBaseline);
-double wire_bits(WireBaseline);
+double wire_bits(WireBaseline);  ///< bits of an element as sent
 
 struct CodecFactors {
   std::vector<compression::CodecChoicePtr> codecs;  ///< none of them is null
   std::vector<std::size_t> sizes;                   ///< [bytes of fp32]
   std::vector<TestGradientPtr> distributions;
-  std::size_t parts = 4;  ///< number of encoded gradients that are added up and encoded again
+  std::size_t parts = 4;  ///< number of encoded gradients that CodecCall::reduce_encode adds up and encodes again
   int ranks = 8;          ///< ranks of the exchange for which the codec's break-even rate is computed
   WireBaseline baseline = WireBaseline::fp32;
   std::string device = "cpu";  ///< device that encodes and decodes
@@ -74,8 +74,8 @@ struct CodecOptions {
 std::size_t run_codecs(const CodecOptions&, const FinishedRows& finished, const runtime::SignalWatch&,
                        const RowListener&);
 
-// How the error of an encoded sum grows with the number of ranks, for each exchange; measured with the real executor on
-// threads.
+// Measures how the error of an encoded sum grows with the number of ranks, for each algorithm, with the real executor
+// on threads.
 
 struct ExchangeErrorOptions {
   std::vector<compression::CodecChoicePtr> codecs;
@@ -108,7 +108,7 @@ std::size_t run_exchange_errors(const ExchangeErrorOptions&, const FinishedRows&
 /// One table for each size and distribution of gradients, in the order of their first point. Rows that were not
 /// measured show why.
 std::string codec_tables(std::span<const core::Point>, std::size_t width = core::any_width);
-/// Explains the columns; to print below the last table.
+/// Explains the columns; to be printed below the last table.
 std::string codec_legend(report::Legend);
 
 const report::CsvColumns& codec_csv();

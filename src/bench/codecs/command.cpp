@@ -24,9 +24,9 @@ namespace gradmeter::bench {
 FlagList describe_codecs();
 /// Errors: UsageError of one line.
 CodecOptions read_codec_options(const Flags&, const runtime::HostFacts&);
-/// --link. Errors: UsageError of one line.
+/// Reads --link. Errors: UsageError of one line.
 std::optional<core::BytesPerSecond> read_link(const Flags&);
-/// For --exchange. `cores`: shared by the threads that are its ranks.
+/// Reads the options of --exchange.
 ExchangeErrorOptions read_exchange_options(const Flags&, const runtime::HostFacts&);
 
 namespace {
@@ -70,7 +70,7 @@ WireBaseline read_baseline(const Flags& f) {
   return chosen.front();
 }
 
-/// Each must encode; `all` includes every codec that does.
+/// The codecs to measure. Each must encode; "all" stands for every codec that does.
 std::vector<compression::CodecChoicePtr> read_codecs(const Flags& f) {
   auto out = compression::as_timed(naming_flag("--codec", [&] { return compression::find_codecs(f.text("codec")); }));
   for (const auto& item : split_list("--codec", f.text("codec"))) {
@@ -95,7 +95,7 @@ std::vector<allreduce::AlgorithmPtr> read_exchanges(const Flags& f) {
   return parse_algorithms(names);
 }
 
-/// Refuses flags of how speeds are measured, which would have no effect.
+/// Refuses flags that have no effect with --exchange, since they say how speeds are measured.
 void refuse_beside_exchange(const Flags& f) {
   if (f.has("time-budget")) throw UsageError("--time-budget has no meaning with --exchange: nothing is timed");
   if (f.has("link")) throw UsageError("--link has no meaning with --exchange: nothing is timed");
@@ -109,32 +109,33 @@ void refuse_beside_exchange(const Flags& f) {
 }  // namespace
 
 FlagList describe_codecs() {
-  FlagList d(heading_of_factors, 110);
-  add_switch(d, "help,h", "this text");
-  add_text(d, "codec", "all", "codecs, with parameters: qsgd4:bucket=128; see gradmeter list codecs");
-  add_text(d, "size", "",
+  FlagList list(heading_of_factors, 110);
+  add_switch(list, "help,h", "this text");
+  add_text(list, "codec", "all", "codecs, with parameters: qsgd4:bucket=128; see gradmeter list codecs");
+  add_text(list, "size", "",
            "bytes of a gradient in fp32: 64K,1M; default: one size that fits into the caches and one that does not");
-  add_text(d, "distribution", "gaussian",
+  add_text(list, "distribution", "gaussian",
            "gaussian, laplace, sparse:density=0.05, file:PATH (recorded by train --dump-gradients)");
-  add_text(d, "parts", "4", "number of encoded gradients that are summed and encoded again for the column \"reduce\"");
-  add_text(d, "ranks", "",
+  add_text(list, "parts", "4",
+           "number of encoded gradients that are summed and encoded again for the column \"reduce\"");
+  add_text(list, "ranks", "",
            "number of ranks that the column \"pays below\" assumes (default: 8); with --exchange, a list of them to "
            "measure");
-  add_text(d, "exchange", "",
+  add_text(list, "exchange", "",
            "instead of speeds, measure the error of an all-reduce over --ranks by this algorithm (list algorithms); "
            "all-gather stands for one-shot, sra for direct");
-  add_text(d, "baseline", "fp32", "number format that is sent without a codec, to compare with: fp32, bf16");
-  add_text(d, "link", "",
+  add_text(list, "baseline", "fp32", "number format that is sent without a codec, to compare with: fp32, bf16");
+  add_text(list, "link", "",
            "also say how much faster each codec makes communication on a link of this rate: 1Gbit, 100Mbit");
-  add_text(d, "device", "cpu", "what encodes and decodes: cpu, cuda");
-  add_text(d, "seed", "1", "random seed of gradients and of stochastic rounding");
+  add_text(list, "device", "cpu", "what encodes and decodes: cpu, cuda");
+  add_text(list, "seed", "1", "random seed of gradients and of stochastic rounding");
   add_stopping_flags(
-      d, {.budget = "for all points together: 90s, 10m; default: at most 3 s a point",
-          .samples = "minimum number of iterations of each call",
-          .goal = "a call is done when its 95 % interval is within this share of the median: 0.025 is ± 2.5 %"});
-  add_format_flags(d);
-  add_output_flags(d);
-  return d;
+      list, {.budget = "for all points together: 90s, 10m; default: at most 3 s a point",
+             .samples = "minimum number of iterations of each call",
+             .goal = "a call is done when its 95 % interval is within this share of the median: 0.025 is ± 2.5 %"});
+  add_format_flags(list);
+  add_output_flags(list);
+  return list;
 }
 
 CodecOptions read_codec_options(const Flags& f, const runtime::HostFacts& host) {
@@ -186,20 +187,20 @@ ExchangeErrorOptions read_exchange_options(const Flags& f, const runtime::HostFa
 
 namespace {
 
-void print_codecs_head(const core::RunInfo& i) {
-  core::print("gradmeter {} ({})  codecs  {}\n\n", i.version, i.commit, i.cpu);
+void print_codecs_head(const core::RunInfo& info) {
+  core::print("gradmeter {} ({})  codecs  {}\n\n", info.version, info.commit, info.cpu);
 }
 
-/// Speeds, or the error of exchanges: the two sweeps share everything but the sweep itself.
-struct Experiment {
+/// What differs between the two sweeps: that of speeds, and that of the errors of exchanges.
+struct ChosenSweep {
   std::size_t total = 0;
   RowPrinters printers;
   std::string legend;
   std::function<std::size_t(const FinishedRows& finished, const RowListener&)> run;
 };
 
-Experiment speeds(const Flags& f, const runtime::HostFacts& host, const runtime::SignalWatch& signals,
-                  const OpenedDevice& device) {
+ChosenSweep speeds(const Flags& f, const runtime::HostFacts& host, const runtime::SignalWatch& signals,
+                   const OpenedDevice& device) {
   auto options = read_codec_options(f, host);
   options.device = device.device.get();
   options.gauge = device.gauge.get();
@@ -211,7 +212,7 @@ Experiment speeds(const Flags& f, const runtime::HostFacts& host, const runtime:
           }};
 }
 
-Experiment exchange_errors(const Flags& f, const runtime::HostFacts& host, const runtime::SignalWatch& signals) {
+ChosenSweep exchange_errors(const Flags& f, const runtime::HostFacts& host, const runtime::SignalWatch& signals) {
   const auto options = read_exchange_options(f, host);
   return {.total = plan_exchange_errors(options).size(),
           .printers = {exchange_error_tables, codec_csv()},
@@ -225,18 +226,18 @@ int measure_codecs(const Flags& f, const Invocation& invocation) {
   const auto host = runtime::read_host();
   check_only("--device", f.text("device"), device_names);
   const OpenedDevice device = open_device(f.text("device"));
-  const Experiment experiment = f.has("exchange") ? exchange_errors(f, host, invocation.process.signals)
-                                                  : speeds(f, host, invocation.process.signals, device);
+  const ChosenSweep sweep = f.has("exchange") ? exchange_errors(f, host, invocation.process.signals)
+                                              : speeds(f, host, invocation.process.signals, device);
   const auto link = read_link(f);
   const core::RunInfo info = describe_process(host, invocation.command_line);
   const Measurer alone{.info = info, .device = device.device ? *device.device : runtime::host_device()};
   return measure(alone, f, invocation,
                  {.experiment = "codecs",
-                  .points = experiment.total,
-                  .printers = experiment.printers,
+                  .points = sweep.total,
+                  .printers = sweep.printers,
                   .head = [&] { print_codecs_head(info); },
-                  .measure = experiment.run,
-                  .legend = [&](auto) { return experiment.legend; },
+                  .measure = sweep.run,
+                  .legend = [&](auto) { return sweep.legend; },
                   .answer = [&](auto points) { return link ? analysis::codecs_on_link(points, *link) : std::nullopt; },
                   .of_wrong = "gave wrong results: their codecs are broken"});
 }

@@ -26,7 +26,7 @@ DeviceSpan<float> floats_of(const runtime::OwnedBuffer& b) {
 }
 DeviceSpan<std::byte> bytes_of(const runtime::OwnedBuffer& b) { return b.buffer.device(); }
 
-/// Memory of whole elements: bytes have no type of their own.
+/// Takes memory for `bytes` bytes; it is typed as int8, since buffers have no element type for bytes.
 runtime::OwnedBuffer take(runtime::Device& device, std::size_t bytes) {
   return device.allocate(core::Element::i8, bytes);
 }
@@ -48,13 +48,13 @@ class DeviceCalls final : public CodecCalls {
         codec_->encode(floats_of(x_), bytes_of(parts_.back()), task_.draw(p), bytes_of(workspace_), gpu::stream());
       });
     }
-    for (const auto& p : parts_) wires_.emplace_back(bytes_of(p));
+    for (const auto& p : parts_) part_bytes_.emplace_back(bytes_of(p));
     queue_->synchronise();
   }
 
   bool has(CodecCall) const override { return true; }
 
-  /// The host's bytes, and its numbers, to the bit.
+  /// The device must encode to the host's bytes, and decode to the host's numbers, bit by bit.
   std::string fault() override {
     const compression::Codec& host = task_.codec;
     std::vector<std::byte> wire(host.wire_bytes(n())), encoded(wire.size());
@@ -73,13 +73,13 @@ class DeviceCalls final : public CodecCalls {
     return same ? "" : "the device decodes other numbers than the host";
   }
 
-  std::vector<double> time(CodecCall what, std::size_t iterations) override {
+  std::vector<double> time(CodecCall codec_call, std::size_t iterations) override {
     std::vector<std::pair<runtime::EventPtr, runtime::EventPtr>> marks(iterations);
     queue_->submit("clear", {}, [&] { kernels::loops().clear(y_.buffer); });
     for (auto& [begin, end] : marks) {
       queue_->submit("codec", {}, [&, this] {
         begin = runtime::device_access->mark();
-        call(what);
+        call(codec_call);
         end = runtime::device_access->mark();
       });
     }
@@ -91,16 +91,16 @@ class DeviceCalls final : public CodecCalls {
 
  private:
   std::size_t n() const { return task_.gradient.size(); }
-  void run(CodecCall what) {
-    queue_->submit("codec", {}, [&, this] { call(what); });
+  void run(CodecCall codec_call) {
+    queue_->submit("codec", {}, [&, this] { call(codec_call); });
   }
 
-  /// Within work of the queue.
-  void call(CodecCall what) {
+  /// Makes one call. To be called from within work of the queue.
+  void call(CodecCall codec_call) {
     const DeviceSpan<const float> x = floats_of(x_);
     const DeviceSpan<float> y = floats_of(y_);
     const DeviceSpan<std::byte> workspace = bytes_of(workspace_), wire = bytes_of(wire_);
-    switch (what) {
+    switch (codec_call) {
       case CodecCall::copy:
         runtime::device_access->copy(y_.buffer.address(), x_.buffer.address(), x_.buffer.bytes());
         break;
@@ -111,13 +111,13 @@ class DeviceCalls final : public CodecCalls {
         codec_->encode(x, wire, task_.draw(), workspace, gpu::stream());
         break;
       case CodecCall::decode:
-        codec_->decode(wires_.front(), {}, y, workspace, gpu::stream());
+        codec_->decode(part_bytes_.front(), {}, y, workspace, gpu::stream());
         break;
       case CodecCall::decode_add:
-        codec_->decode(wires_.front(), y, y, workspace, gpu::stream());
+        codec_->decode(part_bytes_.front(), y, y, workspace, gpu::stream());
         break;
       case CodecCall::reduce_encode:
-        codec_->reduce(wires_, n(), wire, task_.draw(), workspace, gpu::stream());
+        codec_->reduce(part_bytes_, n(), wire, task_.draw(), workspace, gpu::stream());
         break;
     }
   }
@@ -125,9 +125,9 @@ class DeviceCalls final : public CodecCalls {
   const CodecTask task_;
   DeviceCodecPtr codec_;
   std::unique_ptr<runtime::Queue> queue_;
-  runtime::OwnedBuffer x_, y_, wire_, workspace_;
+  runtime::OwnedBuffer x_, y_, wire_, workspace_;  ///< x_: the gradient; y_: what calls decode, copy or add up
   std::vector<runtime::OwnedBuffer> parts_;
-  std::vector<DeviceSpan<const std::byte>> wires_;  ///< the encodings of `parts_`
+  std::vector<DeviceSpan<const std::byte>> part_bytes_;  ///< `parts_` as bytes
 };
 
 }  // namespace

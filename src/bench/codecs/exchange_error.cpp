@@ -51,10 +51,11 @@ std::string refusal(const ExchangeErrorPoint& p) {
   return {};
 }
 
-/// Few, since up to 256 ranks have cells for each pair of them here: the order of sums is the same with any number.
+/// Few, since each pair of up to 256 ranks has cells for every channel. The order of sums is the same with any number.
 constexpr int channels = 4;
 
-/// Every rank is a thread and ends with the sum in place of its input.
+/// Exchanges the vectors of all ranks, where every rank is a thread. values: by rank; each vector is replaced by the
+/// sum.
 void exchange_on_threads(const ExchangeErrorPoint& p, int cores, std::uint64_t seed,
                          std::vector<std::vector<float>>& values) {
   std::vector<runtime::SharedMemoryCell> cells(runtime::shared_memory_cell_count(p.ranks, channels));
@@ -82,18 +83,18 @@ class ExchangeErrorSweep final : public Experiment {
 
   std::vector<SweepPoint*> plan(const SweepRows& rows) override {
     for (const auto& p : points_) {
-      auto& row = planned_.emplace_back(rows.point("codecs", p.factors, planned_.size())).row;
+      auto& row = rows_.emplace_back(rows.point("codecs", p.factors, rows_.size())).row;
       row.metrics[Metric::implementation] = p.codec->label;
       // All ranks' gradients, kept for the exact sum, and all ranks' buffers, which become the sum.
       const std::size_t needs = 2 * static_cast<std::size_t>(p.ranks) * options_.size_bytes;
       refuse_alone(p.unsupported, needs, options_.memory_bytes, row);
     }
-    return pointers_to(planned_);
+    return pointers_to(rows_);
   }
 
   void measure(std::size_t group, SweepRows& rows) override {
     const auto& p = points_[group];
-    Point& row = planned_[group].row;
+    Point& row = rows_[group].row;
     rows.progress(fmt::format("{} {} {} ranks", p.codec->label, p.algorithm->name, p.ranks));
     const auto ranks = static_cast<std::size_t>(p.ranks);
     const std::size_t n = options_.size_bytes / sizeof(float);
@@ -108,7 +109,7 @@ class ExchangeErrorSweep final : public Experiment {
   }
 
  private:
-  /// Against the exact sum, in double.
+  /// The relative squared error of `sum` against the exact sum in double.
   double error_of(const std::vector<float>& sum, std::size_t ranks) const {
     double lost = 0, norm = 0;
     for (std::size_t i = 0; i < sum.size(); ++i) {
@@ -123,7 +124,7 @@ class ExchangeErrorSweep final : public Experiment {
 
   const ExchangeErrorOptions& options_;
   std::vector<ExchangeErrorPoint> points_;
-  std::vector<SweepPoint> planned_;  ///< as many
+  std::vector<SweepPoint> rows_;  ///< the rows of `points_`, in the same order
   std::vector<std::vector<float>> gradients_;
 };
 

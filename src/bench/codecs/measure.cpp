@@ -45,7 +45,7 @@ std::string codec_steps_refusal(const compression::CodecChoice& c, std::size_t n
 
 namespace {
 
-/// Sums as a reduction does; the compiler's own loop is as fast as memory.
+/// y += x, as in a reduction; the loop that the compiler makes is as fast as memory.
 void add(std::span<const float> x, std::span<float> y) {
   for (std::size_t i = 0; i < x.size(); ++i) y[i] += x[i];
 }
@@ -73,13 +73,14 @@ class HostCalls final : public CodecCalls {
     return !has(CodecCall::decode_add) || sums_like_decode() ? "" : "decode_add is not decode and a sum";
   }
 
-  std::vector<double> time(CodecCall what, std::size_t iterations) override {
+  std::vector<double> time(CodecCall codec_call, std::size_t iterations) override {
     std::vector<double> times(iterations);
-    // Sums of thousands of calls grow, but not to where arithmetic is slow; each block starts anew.
-    if (what == CodecCall::decode_add || what == CodecCall::add) std::memset(y_.data(), 0, y_.size_bytes());
+    // `y_` grows with each of thousands of calls, but not to numbers with slow arithmetic, since each block starts at
+    // 0.
+    if (codec_call == CodecCall::decode_add || codec_call == CodecCall::add) std::memset(y_.data(), 0, y_.size_bytes());
     for (double& t : times) {
       const double begin = runtime::host_clock();
-      call(what);
+      call(codec_call);
       t = runtime::host_clock() - begin;
     }
     return times;
@@ -102,9 +103,9 @@ class HostCalls final : public CodecCalls {
     return std::memcmp(sum.data(), y_.data(), n * sizeof(float)) == 0;
   }
 
-  void call(CodecCall what) {
+  void call(CodecCall codec_call) {
     const std::span<const float> x = task_.gradient;
-    switch (what) {
+    switch (codec_call) {
       case CodecCall::copy:
         std::memcpy(y_.data(), x.data(), x.size_bytes());
         break;
@@ -128,9 +129,9 @@ class HostCalls final : public CodecCalls {
 
   const CodecTask task_;
   runtime::PrivateArena memory_;
-  std::span<float> y_;
+  std::span<float> y_;  ///< what calls decode, copy or add up
   std::span<std::byte> wire_;
-  std::vector<std::span<const std::byte>> parts_;  ///< with their actual lengths
+  std::vector<std::span<const std::byte>> parts_;  ///< encoded gradients, with their actual lengths
   compression::Reducer reducer_;
 };
 
@@ -153,7 +154,7 @@ CodecBenchmark::CodecBenchmark(const CodecPoint& point, const CodecFactors& fact
       factors_(factors),
       steps_(steps_of(point, factors.ranks)),
       codec_(steps_ ? *steps_ : *point.codec->codec),
-      x_(gradient),
+      gradient_(gradient),
       task_{*point.codec, codec_, gradient, factors.parts, seed},
       gauge_(gauge),
       calls_(&device == &runtime::host_device() ? make_host_calls(task_) : make_device_calls(task_, device)),
@@ -161,20 +162,20 @@ CodecBenchmark::CodecBenchmark(const CodecPoint& point, const CodecFactors& fact
 
 void CodecBenchmark::measure_error() {
   CodecError& e = findings_.error;
-  // A million elements make random errors small; a large gradient has as many in one encoding.
+  // Over a million elements the random part of the mean error is small; a large gradient has as many in one encoding.
   constexpr std::size_t enough = std::size_t{1} << 20, most = 16;
-  e.draws = std::clamp<std::size_t>(enough / x_.size(), 1, most);
+  e.draws = std::clamp<std::size_t>(enough / gradient_.size(), 1, most);
   e.squared_error = 0;
-  std::vector<std::byte> wire(codec_.wire_bytes(x_.size()));
-  std::vector<float> decoded(x_.size());
+  std::vector<std::byte> wire(codec_.wire_bytes(gradient_.size()));
+  std::vector<float> decoded(gradient_.size());
   for (std::size_t i = 0; i < e.draws; ++i) {
     if (steps_) steps_->forget();  // measures one encoding, without state kept for the next
-    findings_.wire_bytes = codec_.encode(x_, wire.data(), {.seed = task_.seed, .step = i});
+    findings_.wire_bytes = codec_.encode(gradient_, wire.data(), {.seed = task_.seed, .step = i});
     codec_.decode(std::span(wire).first(findings_.wire_bytes), decoded);
-    e.squared_error += compression::squared_error(decoded, x_) / static_cast<double>(e.draws);
+    e.squared_error += compression::squared_error(decoded, gradient_) / static_cast<double>(e.draws);
   }
-  e.squared_norm = compression::squared_norm(x_);
-  e.expected = compression::expected_error(point_.codec->parsed, x_);
+  e.squared_norm = compression::squared_norm(gradient_);
+  e.expected = compression::expected_error(point_.codec->parsed, gradient_);
 }
 
 bool CodecBenchmark::check(core::Point& row) {
@@ -187,24 +188,25 @@ bool CodecBenchmark::check(core::Point& row) {
 void CodecBenchmark::measure(const RoundPeers& peers, const RoundOptions& options, core::Point& row) {
   std::deque<Rounds> calls;
   for (std::size_t i = 0; i < codec_call_count; ++i) {
-    const auto what = static_cast<CodecCall>(i);
-    calls.emplace_back(peers, options,
-                       [this, what](std::size_t iterations, bool) { return calls_->time(what, iterations); });
+    const auto codec_call = static_cast<CodecCall>(i);
+    calls.emplace_back(peers, options, [this, codec_call](std::size_t iterations, bool) {
+      return calls_->time(codec_call, iterations);
+    });
   }
-  const auto mine = [this](std::size_t call) { return calls_->has(static_cast<CodecCall>(call)); };
+  const auto has_call = [this](std::size_t call) { return calls_->has(static_cast<CodecCall>(call)); };
   std::vector<Turn> turns;
   for (std::size_t i = 0; i < codec_call_count; ++i) {
-    if (!mine(i)) continue;
+    if (!has_call(i)) continue;
     calls[i].warm_up();
     turns.emplace_back([&c = calls[i]] { return c.round() != core::Stop::none; });
   }
   NoiseSampler noise(gauge_);
   noise.begin();
-  take_turns(core::unpredictable_seed(), turns);  // no other rank takes part
+  take_turns(core::unpredictable_seed(), turns);  // no other rank must draw the same order
   noise.end();
   findings_.noise = noise.alone();
   for (std::size_t i = 0; i < codec_call_count; ++i) {
-    if (!mine(i)) continue;
+    if (!has_call(i)) continue;
     findings_.times[i] = core::summarise(calls[i].blocks());
     findings_.times[i].stop = calls[i].stop();
   }
@@ -217,7 +219,7 @@ namespace {
 using core::Metric;
 using core::Point;
 
-/// fp32 bytes in a second; 0: not measured.
+/// The rate of a call [bytes of fp32/s]; 0: not measured.
 double rate(const CodecFindings& f, CodecCall call) {
   const double seconds = f.times[static_cast<std::size_t>(call)].median;
   return seconds > 0 ? static_cast<double>(f.point.size_bytes) / seconds : 0;
@@ -231,11 +233,12 @@ double bits_of(const CodecFindings& f) {
   return 8 * static_cast<double>(f.wire_bytes) / static_cast<double>(f.point.elements());
 }
 
-/// Is the exchange scatter-reduce and all-gather? As the row says, or as its name asks.
+/// True if the codec is exchanged by a reduce-scatter and an all-gather: by its entry in the registry, or because its
+/// name has exchange=sra.
 bool travels_in_chunks(const compression::CodecChoice& c) {
-  const auto asked = c.parsed.parameters.find("exchange");
+  const auto exchange = c.parsed.parameters.find("exchange");
   return c.info->exchange == compression::Exchange::schedule ||
-         (asked != c.parsed.parameters.end() && asked->second == "sra");
+         (exchange != c.parsed.parameters.end() && exchange->second == "sra");
 }
 
 }  // namespace
@@ -274,7 +277,7 @@ void fill_codec_times(const CodecFindings& f, const CodecFactors& factors, Point
   }
   row.raw_times_s.assign(f.encode_times.begin(), f.encode_times.end());
   fill_noise(f.noise, row);
-  if (!travels_in_chunks(*f.point.codec)) return;  // the formula is of another exchange
+  if (!travels_in_chunks(*f.point.codec)) return;  // the formula holds for no other exchange
   const core::CodecRates rates{.encode = rate(f, CodecCall::encode),
                                .decode = rate(f, CodecCall::decode),
                                .add = rate(f, CodecCall::decode_add)};

@@ -67,10 +67,12 @@ struct CodecTask {
   const compression::CodecChoice& choice;
   const compression::Codec& codec;  ///< the codec of the choice, or its CodecSteps
   std::span<const float> gradient;
-  std::size_t parts = 4;  ///< encoded gradients that are added up and encoded again
+  std::size_t parts = 4;  ///< number of encoded gradients that are added up and encoded again
   std::uint64_t seed = 1;
 
+  /// True for a codec that consists of collectives.
   bool has_steps() const { return choice.codec == nullptr; }
+  /// The random draw for encoding one of the parts; each part has another.
   compression::RandomDraw draw(std::size_t part = 0) const {
     return {.seed = seed, .rank = static_cast<std::uint32_t>(part)};
   }
@@ -85,10 +87,10 @@ std::string device_calls_refusal(const compression::CodecChoice&, const runtime:
 // A codec that consists of collectives (dgc, powersgd, randomk) is measured by the steps that one rank makes for it.
 // These steps are timed as its encode and decode.
 
-/// The steps of such a codec, in the form of a Codec for one tensor of n elements. It encodes and decodes as a worker
-/// does for messages to a parameter server (dataparallel/server/chunk_codec.hpp), with the worker's state (a residual,
-/// momentum, a basis). The state changes from call to call as in training, so unlike other codecs this one is not
-/// immutable. `decode` takes an encoding that was made with the draw of the last `encode`.
+/// The steps of a codec that consists of collectives, in the form of a Codec for one tensor of n elements. It encodes
+/// and decodes as a worker does for messages to a parameter server (dataparallel/server/chunk_codec.hpp), with the
+/// worker's state (a residual, momentum, a basis). The state changes from call to call as in training, so unlike other
+/// codecs this one is not immutable. `decode` takes an encoding that was made with the draw of the last `encode`.
 class CodecSteps final : public compression::Codec {
  public:
   /// senders: the number of ranks that a training with this codec would have.
@@ -106,7 +108,7 @@ class CodecSteps final : public compression::Codec {
   dataparallel::ChunkCodecPtr steps_;
   std::size_t n_;
   dataparallel::ChunkEncoder encoder_;
-  mutable compression::RandomDraw draw_;
+  mutable compression::RandomDraw draw_;  ///< draw of the last `encode`
 };
 
 /// The reason why a tensor of n elements cannot be measured by steps; empty: it can be.
@@ -133,7 +135,7 @@ class CodecBenchmark {
   const CodecFactors& factors_;
   std::unique_ptr<CodecSteps> steps_;  ///< for a codec that consists of collectives; null for others
   const compression::Codec& codec_;
-  std::span<const float> x_;
+  std::span<const float> gradient_;
   CodecTask task_;
   const runtime::GpuGauge* gauge_;
   std::unique_ptr<CodecCalls> calls_;

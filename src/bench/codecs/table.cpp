@@ -25,11 +25,11 @@ double bytes_of(const Point& p) { return static_cast<double>(integer(p.factors[F
 
 /// "4 parts · pays below: against the dense exchange in fp32 between 8 ranks" of "parts=4,ranks=8,baseline=fp32".
 std::string exchange_words(const Point& p) {
-  const auto& said = core::parse_name("exchange:" + text(p.factors[Factor::problem])).parameters;
-  std::string out = said.contains("parts") ? fmt::format(" · {} parts", said.at("parts")) : "";
-  if (!said.contains("baseline") || !said.contains("ranks")) return out;
-  return fmt::format("{} · pays below: against the dense exchange in {} between {} ranks", out, said.at("baseline"),
-                     said.at("ranks"));
+  const auto& parameters = core::parse_name("exchange:" + text(p.factors[Factor::problem])).parameters;
+  std::string out = parameters.contains("parts") ? fmt::format(" · {} parts", parameters.at("parts")) : "";
+  if (!parameters.contains("baseline") || !parameters.contains("ranks")) return out;
+  return fmt::format("{} · pays below: against the dense exchange in {} between {} ranks", out,
+                     parameters.at("baseline"), parameters.at("ranks"));
 }
 
 std::string speed_heading(const Point& p) {
@@ -54,7 +54,7 @@ std::string expected_text(const Point& p) {
                               : error_text(p.metrics.number(Metric::error_expected));
 }
 
-/// Gbit/s, as links are sold.
+/// The break-even rate in Gbit/s, the unit in which links are sold.
 std::string link_text(const Point& p) {
   const double link = p.metrics.number(Metric::crossover_bytes_per_s);
   return link == 0 ? "never" : digits(link * 8e-9);
@@ -91,16 +91,16 @@ Columns<Point> columns_of_codecs() {
 std::string codec_tables(std::span<const Point> points, std::size_t width) {
   const auto columns = columns_of_codecs();
   std::string out;
-  for (const auto& [name, of] : by_name(points, speed_heading)) {
+  for (const auto& [name, group] : by_name(points, speed_heading)) {
     auto table = columns.table();
-    for (const Point* p : of) table.add_row(columns.cells(*p), why_not(*p));
+    for (const Point* p : group) table.add_row(columns.cells(*p), why_not(*p));
     out += fmt::format("{}\n{}\n", name, table.to_string(width));
   }
   return out;
 }
 
-std::string codec_legend(Legend how) {
-  if (how == Legend::brief) {
+std::string codec_legend(Legend legend) {
+  if (legend == Legend::brief) {
     return fmt::format(
         "GB/s: of fp32, by one thread; pays below: on slower links the codec saves time\n"
         "~ disturbed: measure again\n{}",
@@ -167,12 +167,12 @@ std::string remark(const std::vector<const Point*>& points) {
 
 std::string table(const std::vector<const Point*>& points, std::size_t width) {
   std::set<std::int64_t> ranks;
-  std::vector<Point> of;
-  for (const Point* p : points) ranks.insert(integer(p->factors[Factor::ranks])), of.push_back(*p);
+  std::vector<Point> copies;
+  for (const Point* p : points) ranks.insert(integer(p->factors[Factor::ranks])), copies.push_back(*p);
   std::vector<core::Column> columns{{"codec", "", core::Align::left}, {"exchange", "", core::Align::left}};
   for (const auto p : ranks) columns.push_back({fmt::format("P={}", p), "", core::Align::right});
   core::Table out(columns);
-  for (const auto& [name, row] : by_name(of, row_name)) {
+  for (const auto& [name, row] : by_name(copies, row_name)) {
     std::vector<std::string> cells{text(codec_label(*row.front())), text(row.front()->factors[Factor::algorithm])};
     cells.resize(columns.size(), "-");
     for (const Point* p : row) {
@@ -188,7 +188,8 @@ std::string table(const std::vector<const Point*>& points, std::size_t width) {
 
 std::string exchange_error_tables(std::span<const Point> points, std::size_t width) {
   std::string out;
-  for (const auto& [name, of] : by_name(points, error_heading)) out += fmt::format("{}\n{}\n", name, table(of, width));
+  for (const auto& [name, group] : by_name(points, error_heading))
+    out += fmt::format("{}\n{}\n", name, table(group, width));
   return out;
 }
 

@@ -19,26 +19,28 @@
 namespace gradmeter::bench {
 namespace {
 
-constexpr core::Seconds each{0.25};
+constexpr core::Seconds time_of_each{0.25};  ///< time for each measurement of a rate
 
-/// The CPUs of all ranks of this node: a launcher may bind each to a few, and workers there would share these.
+/// The CPUs of all ranks of this node. Workers are spread over them, since a launcher may have bound this rank to a
+/// few.
 cpu_set_t cpus_of_the_job(const runtime::Communicator& world) {
   cpu_set_t mine, node_cpus;
   CPU_ZERO(&mine);
   CPU_ZERO(&node_cpus);
-  ::sched_getaffinity(0, sizeof mine, &mine);  // fails beyond 1024 CPUs: then none are named, and workers stay
+  ::sched_getaffinity(0, sizeof mine, &mine);  // fails beyond 1024 CPUs: then no CPU is in the set, and workers stay
   for (const cpu_set_t& rank_cpus : world.split_by_node().all_gather_value(mine))
     CPU_OR(&node_cpus, &node_cpus, &rank_cpus);
   return node_cpus;
 }
 
+/// Measures the rate of each of `workers` threads while all compute; the share of one alone is still missing.
 Crowding crowd(int workers, const cpu_set_t& cpus) {
   std::vector<std::future<double>> running;
   for (int i = 0; i < workers; ++i) {
     running.push_back(std::async(std::launch::async, [&cpus] {
       ::sched_setaffinity(0, sizeof cpus, &cpus);
       kernels::set_compute_threads(1);
-      return kernels::measure_gemm_throughput(each).value;
+      return kernels::measure_gemm_throughput(time_of_each).value;
     }));
   }
   std::vector<double> rates;
@@ -65,6 +67,7 @@ Steadiness measure_steadiness(Session& s) {
   return out;
 }
 
+/// The median time of a call [s], begun after a barrier and timed on the slowest rank.
 double median_time(const runtime::Communicator& c, const std::function<void()>& call) {
   constexpr int warm = 20, repeats = 200;
   std::vector<double> times;
@@ -78,9 +81,10 @@ double median_time(const runtime::Communicator& c, const std::function<void()>& 
   return core::median(times);
 }
 
+/// Finds problems from measurements and settings. Collective over the session's world.
 class Findings {
  public:
-  Findings(Session& s, const Checkup& c) : s_(s), c_(c) {}
+  Findings(Session& s, const Checkup& c) : session_(s), checkup_(c) {}
 
   std::vector<CheckupProblem> all() {
     libraries();
@@ -88,8 +92,8 @@ class Findings {
     binding();
     host();
     gpu();
-    for (auto& f : crowding_findings(c_.crowding, s_.cores_per_node())) out_.push_back(std::move(f));
-    for (auto& f : steadiness_findings(c_.steadiness)) out_.push_back(std::move(f));
+    for (auto& f : crowding_findings(checkup_.crowding, session_.cores_per_node())) out_.push_back(std::move(f));
+    for (auto& f : steadiness_findings(checkup_.steadiness)) out_.push_back(std::move(f));
     return std::move(out_);
   }
 
@@ -112,34 +116,35 @@ class Findings {
   }
 
   void oversubscription() {
-    const int ranks = s_.ranks_per_node(s_.world().size()), cores = s_.cores_per_node();
+    const int ranks = session_.ranks_per_node(session_.world().size()), cores = session_.cores_per_node();
     if (ranks <= cores) return;
     add(fmt::format("{} ranks share {} cores on a node", ranks, cores),
         fmt::format("a rank gets about {:.0f} % of a core's rate; step times, efficiencies and skew then say how the "
                     "cores are shared, not how training scales",
-                    100 * c_.crowding.back().share_of_alone),
+                    100 * checkup_.crowding.back().share_of_alone),
         fmt::format("use mpirun -np {} for times; more ranks are for tests", cores));
     const bool yields = is_set("OMPI_MCA_mpi_yield_when_idle", '1') || is_set("OMPI_MCA_mpi_yield_when_idle", 't');
-    const bool processes = s_.world().ranks_as() == runtime::RanksAs::processes;
-    if (processes && s_.run_info().mpi.rfind("Open MPI", 0) == 0 && !yields && c_.small_all_reduce_s > 1e-3) {
-      add(fmt::format("a small MPI_Allreduce takes {}", core::to_text(core::Seconds{c_.small_all_reduce_s})),
+    const bool processes = session_.world().ranks_as() == runtime::RanksAs::processes;
+    if (processes && session_.run_info().mpi.rfind("Open MPI", 0) == 0 && !yields &&
+        checkup_.small_all_reduce_s > 1e-3) {
+      add(fmt::format("a small MPI_Allreduce takes {}", core::to_text(core::Seconds{checkup_.small_all_reduce_s})),
           "waiting ranks keep the core from those they wait for", "export OMPI_MCA_mpi_yield_when_idle=1");
     }
   }
 
   void binding() {
-    // Ranks that share cores share a node.
-    const auto bindings = s_.world().split_by_node().all_gather_text(s_.host().binding);
+    // Only ranks of the same node can share cores.
+    const auto bindings = session_.world().split_by_node().all_gather_text(session_.host().binding);
     const std::set<std::string> distinct(bindings.begin(), bindings.end());
-    const bool narrow = static_cast<int>(s_.host().available_units) < s_.cores_per_node();
-    if (s_.world().any(narrow && distinct.size() < bindings.size())) {
+    const bool narrow = static_cast<int>(session_.host().available_units) < session_.cores_per_node();
+    if (session_.world().any(narrow && distinct.size() < bindings.size())) {
       add("several ranks are bound to the same cores", "they take turns while other cores idle",
           "mpirun --bind-to core --map-by core, or --bind-to none");
     }
   }
 
   void host() {
-    const auto& h = s_.host();
+    const auto& h = session_.host();
     if (h.governor == "powersave" || h.governor == "ondemand") {
       add(fmt::format("the frequency governor is {}", h.governor), "short points run at a lower clock than long ones",
           "cpupower frequency-set -g performance");
@@ -166,8 +171,8 @@ class Findings {
     if (cuda.built && !cuda.problem.empty()) add("no GPU can be used", cuda.problem, "--device cpu works without");
   }
 
-  Session& s_;
-  const Checkup& c_;
+  Session& session_;
+  const Checkup& checkup_;
   std::vector<CheckupProblem> out_;
 };
 
@@ -207,7 +212,7 @@ Checkup check_up(Session& s) {
   const cpu_set_t cpus = cpus_of_the_job(s.world());
   if (s.is_root()) {
     c.crowding = measure_crowding(s.cores_per_node(), cpus);
-    c.copy_bytes_per_s = kernels::measure_copy_bandwidth(std::size_t{256} << 20, each).value;
+    c.copy_bytes_per_s = kernels::measure_copy_bandwidth(std::size_t{256} << 20, time_of_each).value;
   }
   s.world().sleeping_barrier();
   c.steadiness = measure_steadiness(s);
@@ -215,7 +220,8 @@ Checkup check_up(Session& s) {
     c.small_all_reduce_s = median_time(s.world(), [&] { s.world().sum(1.0); });
     c.barrier_s = median_time(s.world(), [&] { s.world().barrier(); });
   }
-  // Findings need communication: all ranks make them, the first one's are shown.
+  // Finding problems takes communication, so all ranks do it; only rank 0's findings are shown. The other ranks have
+  // measured no crowding.
   if (!s.is_root()) c.crowding = {{1, 0, 1}};
   c.findings = Findings(s, c).all();
   return c;

@@ -9,6 +9,7 @@
 
 namespace gradmeter::bench {
 
+/// Something that is wrong or slow: what it is, why it matters, and what to do against it.
 struct CheckupProblem {
   std::string what, why, remedy;
 };
@@ -22,10 +23,11 @@ struct Crowding {
 /// How steadily a small fixed workload (the canary, bench/engine/machine_state.hpp) runs when it is repeated for one
 /// second.
 struct Steadiness {
-  double value = 1;  ///< the best time divided by the median time (CanaryTimes::steadiness)
-  std::size_t rounds = 0, disturbed = 0;
+  double value = 1;                       ///< the best time divided by the median time (CanaryTimes::steadiness)
+  std::size_t rounds = 0, disturbed = 0;  ///< number of all rounds, and of disturbed ones
 };
 
+/// What `check_up` has measured and found. `crowding` and `copy_bytes_per_s` are measured on rank 0 only.
 struct Checkup {
   std::vector<Crowding> crowding;  ///< with one worker, with one for each core, with two for each core
   double copy_bytes_per_s = 0;
@@ -33,7 +35,7 @@ struct Checkup {
   /// The time of an all-reduce of 8 bytes over the world (by MPI_Allreduce, or between threads); 0 if there is one
   /// rank.
   double small_all_reduce_s = 0;
-  double barrier_s = 0;
+  double barrier_s = 0;                  ///< time of a barrier; 0 if there is one rank
   std::vector<CheckupProblem> findings;  ///< empty: nothing stands out
 };
 

@@ -26,7 +26,7 @@ void print_gpus(const runtime::CudaFacts& cuda) {
 
 void print_machine(const Session& s) {
   const auto& h = s.host();
-  const auto& i = s.run_info();
+  const auto& info = s.run_info();
   core::print("host        {}  ({})\n", h.hostname, h.virtualisation.empty() ? "unknown" : h.virtualisation);
   core::print("processor   {}\n", h.cpu_model);
   core::print("cores       {} in {} package(s), {} usable by this job, binding {}\n", h.cores, h.packages,
@@ -35,17 +35,17 @@ void print_machine(const Session& s) {
               report::counted(h.numa_nodes, "NUMA node"));
   core::print("memory      {} ({} free), /dev/shm {} free, huge pages {}\n", bytes(h.memory_bytes),
               bytes(h.available_memory_bytes), bytes(h.shm_free_bytes), h.transparent_hugepages);
-  core::print("MPI         {}, {} on {}, mapping {}\n", i.mpi, report::counted(i.ranks, "rank"),
-              report::counted(i.nodes, "node"), i.mapping);
-  if (i.mpi == "none") core::print("            {}\n", runtime::mpi_refusal());
+  core::print("MPI         {}, {} on {}, mapping {}\n", info.mpi, report::counted(info.ranks, "rank"),
+              report::counted(info.nodes, "node"), info.mapping);
+  if (info.mpi == "none") core::print("            {}\n", runtime::mpi_refusal());
   const auto gpu_libraries = runtime::gpu_libraries();
-  for (const auto& [name, version] : i.libraries) {
+  for (const auto& [name, version] : info.libraries) {
     if (std::ranges::find(gpu_libraries, name, &runtime::GpuLibrary::name) != gpu_libraries.end()) continue;
     core::print("{:11} {}\n", name, version);
   }
   for (const auto& library : gpu_libraries) core::print("{:11} {}\n", library.name, runtime::availability(library));
   print_gpus(runtime::read_cuda());
-  core::print("fingerprint {}\n\n", i.fingerprint);
+  core::print("fingerprint {}\n\n", info.fingerprint);
 }
 
 void print_speed(const Session& s, const Checkup& c) {
@@ -91,10 +91,10 @@ void print_findings(const std::vector<CheckupProblem>& findings) {
 }
 
 Usage doctor_usage() {
-  FlagList d("Flags");
-  add_switch(d, "help,h", "this text");
-  add_text(d, "thread-ranks", "", thread_ranks_help);
-  return {.flags = d,
+  FlagList list("Flags");
+  add_switch(list, "help,h", "this text");
+  add_text(list, "thread-ranks", "", thread_ranks_help);
+  return {.flags = list,
           .about = "gradmeter doctor: what is wrong or slow with this machine\n\n[mpirun -np N] gradmeter doctor"};
 }
 

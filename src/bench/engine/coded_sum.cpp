@@ -21,9 +21,10 @@
 namespace gradmeter::bench {
 namespace {
 
+/// Numbers of random streams; the numbers that only rank r has come from stream r + 1.
 constexpr std::uint64_t common_stream = 0, signs_stream = 0x7369676e73;
 
-/// The test gradient with normally distributed numbers, whose table is made once.
+/// The source of normally distributed numbers, whose table is made once.
 const compression::TestGradient& gaussian() {
   static const compression::TestGradient g("gaussian");
   return g;
@@ -56,7 +57,7 @@ void draw_worker_gradient(std::uint64_t seed, int rank, std::span<float> out) {
 
 bool keeps_signs(const compression::CodecChoice& codec) {
   if (codec.parsed.parameters.contains("density")) return false;  // elements that are not chosen are lost
-  // Neither a power of two nor the largest number of a format.
+  // 3 is neither a power of two nor the largest number of a format, which some codecs encode without loss by chance.
   constexpr std::array<float, 4> probe{3, -3, -3, 3};
   const auto e = compression::expected_error(codec.parsed, probe);
   return e && !e->is_bound && e->mean == 0;
@@ -99,7 +100,7 @@ void ProjectedSum::add(std::size_t first, std::span<const double> exact) {
 std::string ProjectedSum::fault() const {
   constexpr double allowed = 1e-3;
   double square = square_;
-  if (last_row_square_ > 0) {  // else nothing of that row is in the space
+  if (last_row_square_ > 0) {  // 0: X is 0 in that row, also where its elements are missing
     for (const double m : missing_) square += std::pow(m / last_row_square_, 2);
   }
   if (square_ > 0 && std::fabs(product_ - square) <= allowed * square_) return {};
@@ -110,16 +111,16 @@ namespace {
 
 using compression::Arrives;
 
-constexpr std::size_t piece = std::size_t{1} << 16;
-/// The loss of fp32 in a sum of magnitude 1, for each summand; four times that, since averages and scales are rounded
-/// too.
+constexpr std::size_t piece = std::size_t{1} << 16;  ///< [elements] that are summed over the ranks at once
+/// The error of fp32 for each summand, relative to the sum: half a unit in the last place, times four, since averages
+/// and scales are rounded too.
 constexpr double rounding = 4 * 0x1p-24;
-constexpr double deviations = 6;
+constexpr double deviations = 6;  ///< the number of standard deviations by which a random error may exceed its mean
 
 double as_double(float x) { return static_cast<double>(x); }
 double squared(double x) { return x * x; }
 
-/// Encodes and decodes x once, as a rank without kept state.
+/// Returns x encoded and decoded once, without the state of earlier calls (residuals, momentum).
 std::vector<float> decoded(const compression::CodecChoice& codec, std::span<const float> x, std::size_t ranks) {
   std::vector<float> out(x.size());
   std::vector<std::byte> wire;
@@ -137,9 +138,12 @@ std::vector<float> decoded(const compression::CodecChoice& codec, std::span<cons
   return out;
 }
 
-/// For one rank's contribution, then summed over ranks.
+/// The expected squared error of one encoding of each rank's contribution.
 struct Expected {
-  double mean = 0, variance = 0, root = 0, norm = 0;
+  /// Sums over ranks: of the expected squared error, its variance, its square root, and the contribution's squared
+  /// norm.
+  double mean = 0, variance = 0, sum_of_roots = 0, squared_norm = 0;
+  /// known: the codec has a formula. worst_case: the errors are not random, so they may all point the same way.
   bool known = false, worst_case = false;
 };
 
@@ -151,19 +155,21 @@ Expected expected_of(const runtime::Communicator& c, const CodedTensor& t, std::
   const bool drawn = compression::arrives(t.codec.parsed) == Arrives::all;
   return {.mean = sums[0],
           .variance = sums[1],
-          .root = sums[2],
-          .norm = sums[3],
+          .sum_of_roots = sums[2],
+          .squared_norm = sums[3],
           .known = e.has_value(),
           .worst_case = !drawn || (e && e->is_bound)};
 }
 
-/// The most that the sum may be off, squared. Every encoding on the way loses the same share of its input as the first
-/// does of the contributions. What is encoded in one round is at most the longer of the sum and the contributions, plus
-/// what was lost before. Random errors add up as variances, others at worst as lengths.
+/// An upper bound of the sum's squared error (CodedSum::lost). Every encoding on the way is taken to lose the same
+/// share of its input as the first one loses of the contributions. The input of an encoding is at most as long as the
+/// sum or all contributions, whichever is longer, plus what was lost before. Random errors add up as variances, others
+/// at worst as lengths. n: number of elements.
 double most_error(const Expected& e, std::uint32_t encodings, double sum_norm, double n) {
   constexpr double margin = 1.25, kurtosis = 8;
-  const double share = e.norm > 0 ? e.mean / e.norm : 0, encoded_norm = std::max(sum_norm, e.norm);
-  double off = e.worst_case ? squared(e.root) : e.mean;
+  const double share = e.squared_norm > 0 ? e.mean / e.squared_norm : 0,
+               encoded_norm = std::max(sum_norm, e.squared_norm);
+  double off = e.worst_case ? squared(e.sum_of_roots) : e.mean;
   for (std::uint32_t i = 1; i < encodings; ++i) {
     off = e.worst_case ? squared(std::sqrt(off) + std::sqrt(share) * (std::sqrt(encoded_norm) + std::sqrt(off)))
                        : off + share * (encoded_norm + off);
@@ -172,13 +178,14 @@ double most_error(const Expected& e, std::uint32_t encodings, double sum_norm, d
   return margin * off + deviations * std::sqrt(variance);
 }
 
-/// Sums over the elements; where the result is an average, it is scaled to a sum.
+/// Sums over the elements. An average is scaled to a sum first. "Expected" is what arrives if nothing is
+/// wrong; "own" are the numbers that only this rank has contributed.
 struct SumProducts {
-  double lost = 0, exact = 0;                ///< (result - exact)^2, exact^2
-  double rest = 0;                           ///< (result - what must arrive)^2
-  double rest_own = 0, rest_own_square = 0;  ///< (result - what must arrive) · the rank's own numbers; squared each
-  double arrives_own = 0;                    ///< what must arrive of this rank · its own numbers
-  std::size_t there = 0;                     ///< elements of the result that are not 0
+  double lost = 0, exact = 0;              ///< (result - exact)^2, exact^2
+  double off_square = 0;                   ///< (result - expected)^2
+  double off_own = 0, off_own_square = 0;  ///< (result - expected) · own; the squares of these products
+  double contribution_own = 0;             ///< this rank's contribution · own
+  std::size_t nonzero = 0;                 ///< number of elements of the result that are not 0
 };
 
 class SumCheck {
@@ -223,30 +230,30 @@ class SumCheck {
       c_.sum(arriving_);
     }
     for (std::size_t i = 0; i < n; ++i) {
-      const double is = scale_ * as_double(result_[at + i]), exact = exact_[i], own = as_double(own_[at + i]);
+      const double actual = scale_ * as_double(result_[at + i]), exact = exact_[i], own = as_double(own_[at + i]);
       const bool is_nonzero = result_[at + i] != 0;
-      const double right = arrives_ == Arrives::encoded  ? arriving_[i]
-                           : arrives_ == Arrives::chosen ? (is_nonzero ? factor_ * exact : 0)
-                                                         : exact;
-      sums_.lost += squared(is - exact);
+      const double expected = arrives_ == Arrives::encoded  ? arriving_[i]
+                              : arrives_ == Arrives::chosen ? (is_nonzero ? factor_ * exact : 0)
+                                                            : exact;
+      sums_.lost += squared(actual - exact);
       sums_.exact += squared(exact);
-      sums_.rest += squared(is - right);
-      sums_.rest_own += (is - right) * own;
-      sums_.rest_own_square += squared((is - right) * own);
-      sums_.arrives_own += as_double(mine_[at + i]) * own;
-      sums_.there += is_nonzero ? 1 : 0;
+      sums_.off_square += squared(actual - expected);
+      sums_.off_own += (actual - expected) * own;
+      sums_.off_own_square += squared((actual - expected) * own);
+      sums_.contribution_own += as_double(mine_[at + i]) * own;
+      sums_.nonzero += is_nonzero ? 1 : 0;
     }
   }
 
   std::string fault() {
     const Expected e = expected_of(c_, tensor_, mine_);
-    // In fp32 each of the ranks' summands is rounded, relative to what has been summed.
-    const double in_fp32 = squared(rounding * factor_ * c_.size()) * std::max(e.norm * c_.size(), sums_.exact);
+    // fp32 rounds once for each rank's summand, relative to the sum so far.
+    const double in_fp32 = squared(rounding * factor_ * c_.size()) * std::max(e.squared_norm * c_.size(), sums_.exact);
     if (tensor_.encodings == 0) return exact_fault(in_fp32);
     switch (arrives_) {
       case Arrives::chosen:
-        if (sums_.there < kept_ - kept_ / 10 || sums_.there > kept_) {
-          return fmt::format("{} elements arrived, {} were to", sums_.there, kept_);
+        if (sums_.nonzero < kept_ - kept_ / 10 || sums_.nonzero > kept_) {
+          return fmt::format("{} elements arrived, {} were to", sums_.nonzero, kept_);
         }
         return exact_fault(in_fp32);
       case Arrives::projected:
@@ -261,9 +268,9 @@ class SumCheck {
   }
 
   std::string exact_fault(double in_fp32) const {
-    if (sums_.rest <= in_fp32) return {};
+    if (sums_.off_square <= in_fp32) return {};
     return fmt::format("the sum is off by {:.2g} of its length where only fp32 may round",
-                       std::sqrt(sums_.rest / sums_.exact));
+                       std::sqrt(sums_.off_square / sums_.exact));
   }
 
   std::string error_fault(const Expected& e, double in_fp32) const {
@@ -275,8 +282,8 @@ class SumCheck {
 
   std::string share_fault() const {
     constexpr double allowed = 0.25;
-    const double off = sums_.rest_own / sums_.arrives_own;
-    const double deviation = std::sqrt(sums_.rest_own_square) / sums_.arrives_own;
+    const double off = sums_.off_own / sums_.contribution_own;
+    const double deviation = std::sqrt(sums_.off_own_square) / sums_.contribution_own;
     if (std::fabs(off) <= allowed + deviations * deviation) return {};
     return fmt::format("{:.0f} % of rank {}'s contribution is in the sum", 100 * (1 + off), c_.rank());
   }
@@ -285,43 +292,47 @@ class SumCheck {
   const CodedTensor& tensor_;
   std::span<const float> result_;
   Arrives arrives_;
-  std::vector<float> mine_, own_, encoded_;  ///< the rank's contribution; of it, what nobody else has; what arrives
-  double scale_;                             ///< makes a sum of the result
+  /// mine_: this rank's contribution. own_: the part of it that only this rank has. encoded_: `mine_` after encoding
+  /// and decoding.
+  std::vector<float> mine_, own_, encoded_;
+  double scale_;  ///< factor from the result to a sum: the number of ranks for an average
+  /// For `Arrives::chosen`: the number of elements that the codec sends, and the factor that it multiplies them by.
   std::size_t kept_ = 0;
   double factor_ = 1;
   std::optional<ProjectedSum> projected_;
   SumProducts sums_;
-  std::vector<double> exact_, arriving_;  ///< sums over ranks, of one piece: the exact numbers, and those that arrive
+  std::vector<double> exact_, arriving_;  ///< sums over ranks for one piece: of contributions, and of `encoded_`
 };
 
 CodedSum check_signs(const runtime::Communicator& c, const CodedTensor& t, std::span<const float> result) {
   const double sum = magnitude_of_sum(t, c.size()), scale = t.op == allreduce::Op::average ? c.size() : 1;
   const auto n = static_cast<double>(result.size());
-  std::vector<float> own_numbers(result.size());
-  draw_coded(t, 0, c.size(), own_numbers);
+  std::vector<float> rank0_contribution(result.size());  // all ranks' contributions have the same signs
+  draw_coded(t, 0, c.size(), rank0_contribution);
   CodedSum out;
   out.exact = n * squared(sum);
-  double aligned = 0;
+  double aligned_sum = 0;
   for (std::size_t i = 0; i < result.size(); ++i) {
-    const double is = (own_numbers[i] < 0 ? -scale : scale) * as_double(result[i]);
-    out.lost += squared(is - sum);
-    aligned += is;
+    const double actual = (rank0_contribution[i] < 0 ? -scale : scale) * as_double(result[i]);
+    out.lost += squared(actual - sum);
+    aligned_sum += actual;
   }
-  // A magnitude that is a rounding below its level falls to the next one with the probability of that rounding.
-  constexpr double elements_between_levels = 3, unlucky = 0x1p-20;
+  // If rounding puts a magnitude just below its level, stochastic rounding takes it to the next lower level with a
+  // small probability (`wrong_level_probability`).
+  constexpr double elements_between_levels = 3, wrong_level_probability = 0x1p-20;
   const double encodings = t.encodings, in_fp32 = rounding * c.size() * (encodings + 1);
-  const double elements = t.encodings > 0 ? elements_between_levels + unlucky * encodings * n : 0;
-  const double off = std::fabs(aligned - n * sum) / sum, lost = out.lost / squared(sum);
+  const double elements = t.encodings > 0 ? elements_between_levels + wrong_level_probability * encodings * n : 0;
+  const double off = std::fabs(aligned_sum - n * sum) / sum, lost = out.lost / squared(sum);
   const bool right = off <= elements + in_fp32 * n && lost <= elements + squared(in_fp32) * n;
   if (!right) {
     out.fault = fmt::format("{:.3g} % of the sum of equal magnitudes is there, of which the codec loses nothing",
-                            100 * aligned / (n * sum));
+                            100 * aligned_sum / (n * sum));
   }
   out.fault = runtime::first_report(c, out.fault).text;
   return out;
 }
 
-/// Elements that are not what rank 0 holds, over all ranks.
+/// The number of elements whose bits differ from rank 0's, over all ranks.
 std::uint64_t count_differing(const runtime::Communicator& c, std::span<const float> result) {
   std::vector<float> of_root;
   double differing = 0;

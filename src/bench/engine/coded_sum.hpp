@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Known data for checks of exchanges with a codec.
+// Test data for exchanges with a codec, and checks of the sums that such exchanges return.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -22,34 +22,39 @@ void draw_worker_gradient(std::uint64_t seed, int rank, std::span<float> out);
 void draw_own_gradient(std::uint64_t seed, int rank, std::span<float> out);
 
 /// The kind of data that workers contribute. gradient: `draw_worker_gradient`. signs: random signs that all ranks
-/// share, times a magnitude, which is P + r for rank r of P ranks. If contributions are encoded only once, the
-/// magnitude is P on every rank: the codec may then use one scale for all ranks (terngrad with exchange=sum), with
-/// which only equal magnitudes are free of loss. Codecs that represent a bucket by its largest or mean magnitude encode
-/// such data without loss, however often sums are encoded again.
+/// share, times a magnitude. The magnitude is P + r for rank r of P ranks if contributions are encoded several times on
+/// the way. Otherwise it is P on every rank, since a codec may then use one scale for all ranks (terngrad with
+/// exchange=sum), which represents only equal magnitudes without loss. Codecs that represent a bucket by its largest or
+/// mean magnitude encode such data without loss, however often sums are encoded again.
 enum class CodedData : std::uint8_t { gradient, signs };
 
-/// One tensor that was summed.
+/// A tensor that an exchange has summed, with the known data that the ranks contributed.
 struct CodedTensor {
   const compression::CodecChoice& codec;
-  std::uint32_t encodings;  ///< result of `encodings_on_the_way`; 0: the tensor went without the codec
-  std::uint64_t seed;
-  allreduce::Op op;  ///< sum or average
+  /// The most times that a contribution is encoded on its way into the sum (allreduce::encodings_on_the_way); 0: the
+  /// tensor was exchanged without the codec.
+  std::uint32_t encodings;
+  std::uint64_t seed;  ///< seed of the data
+  allreduce::Op op;    ///< sum or average
   CodedData data = CodedData::gradient;
   std::size_t columns = 0;  ///< columns of a matrix; 0: a tensor without a shape
 };
 
 /// True where this codec by its definition loses nothing of `CodedData::signs`, and where there is no codec.
 bool keeps_signs(const compression::CodecChoice&);
-/// Draws this rank's contribution.
+/// Draws what rank `rank` of `ranks` ranks contributes.
 void draw_coded(const CodedTensor&, int rank, int ranks, std::span<float> out);
-/// The magnitude of the sum of all ranks' numbers, for signs.
+/// The magnitude of every element of the ranks' sum, for `CodedData::signs`.
 double magnitude_of_sum(const CodedTensor&, int ranks);
 
 // Finds how much an exchange of encoded gradients has lost: its result is compared with the exact sum, and the loss
 // with the greatest loss that its codec may cause.
 
+/// The finding of `check_coded_sum`.
 struct CodedSum {
-  double lost = 0, exact = 0;   ///< sums of (result - exact)^2 and of exact^2; an average is scaled to a sum
+  /// Sums over the elements of (result - exact)^2 and of exact^2. Where the result is an average, it is scaled to a
+  /// sum.
+  double lost = 0, exact = 0;
   double error = 0;             ///< relative and squared: lost / exact
   bool same_bits = true;        ///< all ranks hold the same bits
   std::uint64_t differing = 0;  ///< number of elements that differ from rank 0's, over all ranks
@@ -57,9 +62,9 @@ struct CodedSum {
   std::string fault;
 };
 
-/// Collective; the result is the same on every rank. The call must have begun without residuals of earlier calls. How
-/// the sum is checked depends on what the codec's decoder gets of a contribution (compression::Arrives); n is the
-/// number of elements:
+/// Checks a sum. Collective. If all ranks hold the same bits, all get the same finding; otherwise `lost` and `error`
+/// are those of this rank's result. The call must have begun without residuals of earlier calls. The check depends on
+/// what the codec's decoder gets of a contribution (compression::Arrives); n is the number of elements:
 ///   all         The error may be at most the expected error of all encodings on the way, plus a quarter of it and six
 ///               standard deviations. For every rank, 3/4 to 5/4 of its own numbers (`draw_own_gradient`) must be found
 ///               in the sum, with a further tolerance of six standard deviations of this share; one standard deviation
@@ -73,19 +78,21 @@ struct CodedSum {
 ///   projected   The result's product with the exact sum must be the result's own square, within 1e-3, since it is a
 ///               projection of the sum (`ProjectedSum`).
 /// For signs and a codec that keeps them, the result must be the known sum within fp32 rounding, whatever `Arrives` is.
-/// The differences of all elements together may be as large as three elements, plus one for each element that rounding
-/// may put on a wrong level. So a dropped contribution is found if it makes up more than 3/n of the sum. With 1024
-/// elements, the fewest that a codec encodes, it does so on up to some 200 ranks.
+/// Beyond that, the differences of all elements may add up to the magnitude of three elements, and of a few more for
+/// rare roundings to a wrong level of the codec (n/2^20 for each encoding). So a dropped contribution is found if it
+/// makes up more than 3/n of the sum. With 1024 elements, the fewest that a codec encodes, it does so on up to some 200
+/// ranks.
 /// Cost: drawing the gradient, and 8 bytes an element over MPI, in pieces (for `encoded` 16 bytes, for signs none).
 CodedSum check_coded_sum(const runtime::Communicator&, const CodedTensor&, std::span<const float> result);
 
 // Checks that PowerSGD's result is the projection of the exact sum.
 
-/// With orthonormal columns of P, the codec's X = P·Pᵀ·M of the sum M has <X, M> = <X, X>. Where the last row of the
-/// matrix is short, the result lacks the other elements of that row, which are 0 in M, but not in X. These missing
-/// elements are computed from the known ones and included. For any combination y of the columns of X, and any column d,
-/// <y, M_d> = <y, X_d>. Take y = Σ x_c·X_c over the elements x_c that the last row has: y's last element is Σ x_c², so
-/// the missing element of column d is <y, M_d - X_d> over the other rows, divided by Σ x_c².
+/// The codec turns the sum, as a matrix M, into X = P·Pᵀ·M, where the columns of P are orthonormal. So <X, M> = <X, X>.
+/// If the last row of the matrix is short, the result lacks the elements of X that would complete the row; there M is
+/// 0, but X need not be. These missing elements are computed from the known ones and counted in <X, X>. For any
+/// combination y of the columns of X, and any column d, <y, M_d> = <y, X_d>. Take y = Σ x_c·X_c over the elements x_c
+/// that the last row has: y's last element is Σ x_c², so the missing element of column d is <y, M_d - X_d> over the
+/// other rows, divided by Σ x_c².
 class ProjectedSum {
  public:
   /// result [n]: a view; times `scale` it is the sum. columns: number of columns of the matrix, which is stored by
@@ -100,9 +107,9 @@ class ProjectedSum {
   double at(std::size_t i) const { return scale_ * static_cast<double>(result_[i]); }
 
   std::span<const float> result_;
-  std::size_t columns_, in_last_row_;  ///< elements of the last row; 0: it is not short
+  std::size_t columns_, in_last_row_;  ///< elements in the last row if it is short; 0: it is full
   double scale_, product_ = 0, square_ = 0, last_row_square_ = 0;
-  std::vector<double> combination_, missing_;  ///< y; then the missing elements multiplied by Σ x_c²
+  std::vector<double> combination_, missing_;  ///< y without its last element; missing elements × Σ x_c²
 };
 
 }  // namespace gradmeter::bench

@@ -46,7 +46,7 @@ struct Command {
   std::optional<std::string_view> progress_flag = "";
 };
 
-/// Runs `check` on rank 0; when it throws a UsageError, all ranks throw one with its text.
+/// Runs `check` on rank 0. If it throws a UsageError there, all ranks throw one with the same text.
 template <class Check>
 void agree(const runtime::Communicator& world, Check check) {
   std::string refusal;

@@ -18,7 +18,7 @@ namespace gradmeter::bench {
 namespace {
 
 #ifdef GRADMETER_HAS_CUDA
-/// The devices that each rank of the node sees.
+/// The devices that each rank of the node sees, by their UUIDs.
 std::vector<runtime::VisibleDevices> seen_on_node(const runtime::Communicator& node, const runtime::CudaFacts& cuda) {
   std::vector<std::string> uuids;
   for (const runtime::GpuFacts& gpu : cuda.gpus) uuids.push_back(gpu.uuid);

@@ -12,7 +12,7 @@
 
 namespace gradmeter::bench {
 
-/// The values that the flag may have.
+/// The values of --device.
 inline const std::vector<std::string> device_names{"cpu", "cuda"};
 
 struct OpenedDevice {
@@ -21,13 +21,14 @@ struct OpenedDevice {
   std::string note;
   std::shared_ptr<const runtime::GpuGauge> gauge;  ///< gauge of its clock and power; null for the host, which has none
 };
-/// Opens a device for each rank, one that the rank sees on its node. Collective over the world.
-/// Errors: core::Unavailable in one line when a rank sees none, or the program was built without CUDA.
+/// Opens a device for this rank: one of those that the rank sees on its node. name: the value of --device. Collective
+/// over the world. Errors: core::Unavailable of one line if some rank sees no device, or without CUDA in the build.
 OpenedDevice open_device(const std::string& name, const runtime::Communicator& world);
 /// Opens the first device that this process sees, for a process that measures alone.
 OpenedDevice open_device(const std::string& name);
-/// Returns a listener that passes rows on, and changes new rows with status ok: on an emulated device their status
-/// becomes mistrusted; on other devices the note, if there is one, is added to their reason.
+/// Returns a listener that passes rows on to the given one. New rows with status ok are changed on the way: on an
+/// emulated device their status becomes mistrusted; on other devices the note, if there is one, is added to their
+/// reason.
 RowListener checking(RowListener, const runtime::Device&, const std::string& note = {});
 
 }  // namespace gradmeter::bench

@@ -50,15 +50,15 @@ void add_switch(FlagList& list, std::string_view name, const char* help) { add_f
 
 std::string read_label(const Flags& f, const std::string& name) { return core::printable(f.text(name)); }
 
-void add_stopping_flags(FlagList& d, const StoppingHelp& help) {
-  add_text(d, "time-budget", "", help.budget);
-  add_text(d, "min-samples", help.least_samples, help.samples);
-  add_text(d, "precision-goal", "0.025", help.goal);
-  add_switch(d, "strict", help.strict);
+void add_stopping_flags(FlagList& list, const StoppingHelp& help) {
+  add_text(list, "time-budget", "", help.budget);
+  add_text(list, "min-samples", help.least_samples, help.samples);
+  add_text(list, "precision-goal", "0.025", help.goal);
+  add_switch(list, "strict", help.strict);
 }
 
-void add_repeats_flag(FlagList& d) {
-  add_text(d, "repeats", "1",
+void add_repeats_flag(FlagList& list) {
+  add_text(list, "repeats", "1",
            "measurements of each point in this launch, with a row for each: believe a difference between two settings "
            "only if it exceeds the differences between rows of one setting");
 }
@@ -78,10 +78,10 @@ void read_stopping(const Flags& f, core::StoppingRule& rule, std::optional<TimeB
   rule.relative_half_width = parse_number("--precision-goal", f.text("precision-goal"), 1e-4, 1);
 }
 
-void add_rank_flags(FlagList& d) {
-  add_text(d, "timeout", "5m",
+void add_rank_flags(FlagList& list) {
+  add_text(list, "timeout", "5m",
            "time without progress after which a rank says which rank it waits for, and ends the job");
-  add_text(d, "thread-ranks", "", thread_ranks_help);
+  add_text(list, "thread-ranks", "", thread_ranks_help);
 }
 
 ThreadRanks parse_thread_ranks(const std::string& text) {
@@ -97,9 +97,9 @@ runtime::Launcher planned_launcher(const Flags& f) {
   return {.name = "--thread-ranks", .rank = 0, .size = parse_thread_ranks(f.text("thread-ranks")).ranks};
 }
 
-void add_injection(FlagList& d) {
+void add_injection(FlagList& list) {
   add_text(
-      d, "inject", "",
+      list, "inject", "",
       "faults to inject, to see whether they are found; several are joined by commas and act together, as "
       "slow:rank=1,factor=2,drift:ppm=20. They are: slow:rank=1,factor=2 | flip:call=40,rank=0 (results are wrong from "
       "that call on) | omit:call=40,rank=0 (sums lack the rank's contribution from that call on) | "
@@ -115,16 +115,16 @@ core::Injection read_injection(const Flags& f, int ranks) {
   return injection;
 }
 
-std::string injection_line(const core::Injection& i) {
-  return i.any() ? fmt::format("injected on purpose: {}\n", i.text()) : "";
+std::string injection_line(const core::Injection& injection) {
+  return injection.any() ? fmt::format("injected on purpose: {}\n", injection.text()) : "";
 }
 
-void start_drift(const core::Injection& i, const runtime::Communicator& world) {
-  if (!i.drift) return;
+void start_drift(const core::Injection& injection, const runtime::Communicator& world) {
+  if (!injection.drift) return;
   if (world.ranks_as() == runtime::RanksAs::threads) {
     throw UsageError("--inject drift gives a rank a clock of its own, and threads have one; use mpirun");
   }
-  if (i.drift->rank_of(world.size()) == world.rank()) runtime::inject_clock_drift(i.drift->ppm);
+  if (injection.drift->rank_of(world.size()) == world.rank()) runtime::inject_clock_drift(injection.drift->ppm);
 }
 
 std::vector<std::string> split_list(const std::string& flag, const std::string& text) {
@@ -176,8 +176,8 @@ std::vector<allreduce::AlgorithmPtr> parse_algorithms(const std::string& text,
   std::vector<allreduce::AlgorithmPtr> out;
   auto add = [&](std::string_view name) {
     auto a = naming_flag("--algorithm", [&] { return allreduce::find_algorithm(name); });
-    const bool had = std::any_of(out.begin(), out.end(), [&](const auto& b) { return a->name == b->name; });
-    if (!had) out.push_back(std::move(a));
+    const bool is_listed = std::any_of(out.begin(), out.end(), [&](const auto& b) { return a->name == b->name; });
+    if (!is_listed) out.push_back(std::move(a));
   };
   for (const auto& item : allreduce::join_tables(split_list("--algorithm", text))) {
     if (item != "all") {
@@ -186,8 +186,9 @@ std::vector<allreduce::AlgorithmPtr> parse_algorithms(const std::string& text,
     }
     for (const auto& a : allreduce::algorithms()) {
       if (a.backend == allreduce::Backend::selection) continue;
-      constexpr allreduce::Shape any{.ranks = 4, .ranks_per_node = 4};  // no algorithm refuses so plain a shape
-      if (!collective_kind || allreduce::find_algorithm(a.name)->refusal(any, *collective_kind).empty()) add(a.name);
+      constexpr allreduce::Shape plain_shape{.ranks = 4, .ranks_per_node = 4};  // no algorithm refuses so plain a shape
+      if (!collective_kind || allreduce::find_algorithm(a.name)->refusal(plain_shape, *collective_kind).empty())
+        add(a.name);
     }
   }
   return out;
@@ -195,7 +196,7 @@ std::vector<allreduce::AlgorithmPtr> parse_algorithms(const std::string& text,
 
 std::vector<dataparallel::TransportKind> parse_transports(const std::string& text) {
   using enum dataparallel::TransportKind;
-  if (text == "all") return {mpi, shm};  // automatic and hybrid are made of these
+  if (text == "all") return {mpi, shm};  // automatic and hybrid only choose between these two
   std::vector<runtime::TransportKind> choices;
   for (const auto& t : runtime::transport_table()) choices.push_back(t.kind);
   return choose("--transport", "transport", text, choices, [](auto t) { return std::string(runtime::name(t)); });
@@ -215,12 +216,12 @@ void check_only(const std::string& flag, const std::string& text, const std::vec
   }
 }
 
-void add_wide_flag(FlagList& d) {
-  add_switch(d, "wide", "show all columns, even if the tables are wider than the terminal");
+void add_wide_flag(FlagList& list) {
+  add_switch(list, "wide", "show all columns, even if the tables are wider than the terminal");
 }
 
-void add_legend_flag(FlagList& d) {
-  add_switch(d, "legend", "below the tables, explain every column and mark; without it, only those easily misread");
+void add_legend_flag(FlagList& list) {
+  add_switch(list, "legend", "below the tables, explain every column and mark; without it, only those easily misread");
 }
 
 report::Legend read_legend(const Flags& f) { return f.on("legend") ? report::Legend::whole : report::Legend::brief; }

@@ -45,7 +45,7 @@ struct FlagList {
 inline constexpr const char* heading_of_factors =
     "Flags (where flags have comma lists, all combinations are measured; \"all\" stands for every named value)";
 
-/// How a subcommand is called.
+/// The way a subcommand is called: its flags and words.
 struct Usage {
   FlagList flags;
   std::string about;       ///< "gradmeter NAME WORDS: what it does"; after an empty line more text and examples
@@ -66,7 +66,9 @@ class Flags {
       : values_(std::move(values)), words_(std::move(words)), resumes_any_(resumes_any) {}
   /// True where the flag was given, or has a value by default.
   bool has(const std::string& name) const { return values_.contains(name); }
+  /// True where the command line has the flag.
   bool given(const std::string& name) const { return has(name) && !values_.at(name).is_fallback; }
+  /// For a switch: true where it was given.
   bool on(const std::string& name) const { return has(name); }
   /// True for --resume=any.
   bool resumes_any() const { return resumes_any_; }
@@ -102,7 +104,8 @@ struct StoppingHelp {
   const char* strict = "refuse a --time-budget that cannot be kept, instead of saying so and taking longer";
 };
 void add_stopping_flags(FlagList&, const StoppingHelp&);
-/// Reads these flags into a command's rule and budget; the budget stays empty if none is given. Errors: UsageError.
+/// Reads the flags of `add_stopping_flags` into a command's rule and budget; without --time-budget, the budget stays as
+/// it is. Errors: UsageError.
 void read_stopping(const Flags&, core::StoppingRule&, std::optional<TimeBudget>& budget);
 
 /// Adds --repeats, for commands whose points can be measured several times in one launch.
@@ -134,7 +137,7 @@ void add_injection(FlagList&);
 core::Injection read_injection(const Flags&, int ranks);
 /// The line about injected faults in the head of an output; empty where nothing is injected.
 std::string injection_line(const core::Injection&);
-/// Lets this rank's clock drift if such a fault is injected. Call it before anything is measured.
+/// Lets this rank's clock drift if the injected faults say so. To be called before anything is measured.
 void start_drift(const core::Injection&, const runtime::Communicator& world);
 
 /// Splits a list such as "16,64,256". Errors: UsageError naming the flag and the item.
@@ -148,7 +151,8 @@ std::size_t parse_size(const std::string& flag, const std::string& text);
 core::Seconds parse_time(const std::string& flag, const std::string& text);
 double parse_number(const std::string& flag, const std::string& text, double least, double most);
 
-/// The values that a comma list names; "all" stands for every value, and a value given twice counts once.
+/// The values that the comma list `text` names; "all" stands for every known value, and a value given twice counts
+/// once. what: the kind of value, for the error of an unknown name. name_of: returns the name of a value.
 template <class T, class NameOf>
 std::vector<T> choose(const std::string& flag, std::string_view what, const std::string& text,
                       const std::vector<T>& known, NameOf name_of) {
@@ -168,8 +172,8 @@ std::vector<T> choose(const std::string& flag, std::string_view what, const std:
   return out;
 }
 
-/// Returns the result of `parse()`. If it throws a UsageError, puts the flag's name before the text, since parsers of
-/// units and names do not know the flag.
+/// Returns the result of `parse()`. Puts the flag's name before the text of a UsageError, since parsers of units and
+/// names do not know the flag.
 template <class Parse>
 auto naming_flag(const std::string& flag, Parse parse) {
   try {

@@ -14,14 +14,14 @@
 namespace gradmeter::bench {
 namespace {
 
-/// Read one after another, each once after it was written [bytes].
+/// The lengths of the pieces that a rank reads one after another, each once after it was written [bytes].
 constexpr std::array<std::size_t, 4> read_sizes{32 << 10, 256 << 10, 1 << 20, 4 << 20};
 constexpr std::size_t read_bytes = std::accumulate(read_sizes.begin(), read_sizes.end(), std::size_t{0});
 constexpr std::size_t shortest_message = 64, first_message = 64 << 10, longest_message = 16 << 20;
-// Then the start of an exchange hardly counts: a message of 9 ms on a link of 1 Gbit/s showed 4 to 9 % too little
-// (results/interconnects.md).
+// A message is long enough if it takes 20 ms and ten times as long as a short one, so that the start of an exchange
+// hardly counts: messages of 9 ms on a link of 1 Gbit/s showed rates 4 to 9 % too low (results/interconnects.md).
 constexpr double long_enough_s = 20e-3, long_enough_starts = 10;
-constexpr double in_memory_s = 2.5e-3;  // the longest message takes less: no link, but memory with caches
+constexpr double in_memory_s = 2.5e-3;  // if the longest message takes less, it crossed no link, but memory
 constexpr std::size_t page = 4096;
 
 std::span<const float> const_floats_of(std::span<std::byte> memory) {
@@ -45,17 +45,17 @@ double link_rate(const core::Machine& m) {
 
 std::vector<int> partners_on_next_node(std::span<const int> node_of) {
   std::map<int, std::vector<int>> ranks_of;
-  std::vector<std::size_t> place;
+  std::vector<std::size_t> index_on_node;
   for (std::size_t r = 0; r < node_of.size(); ++r) {
-    auto& mates = ranks_of[node_of[r]];
-    place.push_back(mates.size());
-    mates.push_back(static_cast<int>(r));
+    auto& node_ranks = ranks_of[node_of[r]];
+    index_on_node.push_back(node_ranks.size());
+    node_ranks.push_back(static_cast<int>(r));
   }
   std::vector<int> partners;
   for (std::size_t r = 0; r < node_of.size(); ++r) {
     auto next = ranks_of.upper_bound(node_of[r]);
     if (next == ranks_of.end()) next = ranks_of.begin();
-    partners.push_back(next->second[place[r] % next->second.size()]);
+    partners.push_back(next->second[index_on_node[r] % next->second.size()]);
   }
   return partners;
 }
@@ -63,15 +63,15 @@ std::vector<int> partners_on_next_node(std::span<const int> node_of) {
 PortProbe::PortProbe(Session& session, const runtime::Communicator& c, std::span<const int> node_of)
     : session_(session),
       c_(c),
-      most_mates_(NodeMap{.node_of = {node_of.begin(), node_of.end()}}.ranks_per_node()),
+      fullest_node_ranks_(NodeMap{.node_of = {node_of.begin(), node_of.end()}}.ranks_per_node()),
       network_(c, {.transport = runtime::TransportKind::mpi, .memory_bytes = page}),
       link_(network_.connect(c, 1)),
-      leaving_(longest_message),
+      outgoing_(longest_message),
       message_bytes_(first_message) {
   const auto partners = partners_on_next_node(node_of);
-  to_ = partners[static_cast<std::size_t>(c.rank())];
+  partner_ = partners[static_cast<std::size_t>(c.rank())];
   for (std::size_t r = 0; r < partners.size(); ++r) {
-    if (partners[r] == c.rank()) arriving_.emplace_back(static_cast<int>(r), std::vector<std::byte>(longest_message));
+    if (partners[r] == c.rank()) incoming_.emplace_back(static_cast<int>(r), std::vector<std::byte>(longest_message));
   }
 }
 
@@ -79,37 +79,38 @@ void PortProbe::round() {
   const runtime::Computing note(session_.activity(), "link");
   shortest_ = std::min(shortest_, exchange(shortest_message));
   const double long_enough = std::max(long_enough_s, long_enough_starts * shortest_);
-  double took = 0, best_shorter = 0;
+  double exchange_s = 0, best_shorter = 0;
   for (std::size_t bytes = first_message;; bytes *= 4) {
-    took = exchange(bytes);
-    if (bytes < longest_message && bytes == message_bytes_ && took < long_enough) message_bytes_ *= 4;
+    exchange_s = exchange(bytes);
+    if (bytes < longest_message && bytes == message_bytes_ && exchange_s < long_enough) message_bytes_ *= 4;
     if (bytes == message_bytes_) break;
-    best_shorter = std::max(best_shorter, most_mates_ * static_cast<double>(bytes) / took);
+    best_shorter = std::max(best_shorter, fullest_node_ranks_ * static_cast<double>(bytes) / exchange_s);
   }
-  // Shorter messages count where they are faster because they stay in caches: on fake nodes. A link that shapes its
-  // traffic lets them pass in a burst: 64 KiB at 6 Gbit/s where 1 Gbit/s is its rate.
-  if (took < in_memory_s) best_ = std::max(best_, best_shorter);
-  const double moved = most_mates_ * static_cast<double>(message_bytes_);
-  best_ = std::max(best_, moved / std::max(took - shortest_, took / 2));
+  // The rates of shorter messages count only on fake nodes, where short messages are faster because they stay in
+  // caches. On a link with traffic shaping they would pass in a burst: 64 KiB at 6 Gbit/s where the link's rate is 1
+  // Gbit/s.
+  if (exchange_s < in_memory_s) best_rate_ = std::max(best_rate_, best_shorter);
+  const double moved = fullest_node_ranks_ * static_cast<double>(message_bytes_);
+  best_rate_ = std::max(best_rate_, moved / std::max(exchange_s - shortest_, exchange_s / 2));
 }
 
-/// All ranks at once; the longest time of all.
+/// Every rank sends `bytes` bytes to its partner at once. Returns the longest time of all ranks [s].
 double PortProbe::exchange(std::size_t bytes) {
-  runtime::Backoff backoff(runtime::spin_policy_for(most_mates_, session_.cores_per_node()));
+  runtime::Backoff backoff(runtime::spin_policy_for(fullest_node_ranks_, session_.cores_per_node()));
   c_.barrier();
   const double begin = runtime::host_clock();
-  std::vector<runtime::MessageHandle> arriving;
-  for (auto& [from, landing] : arriving_) arriving.push_back(link_->receive(from, 0, std::span(landing).first(bytes)));
-  auto sent = link_->send(to_, 0, std::span(leaving_).first(bytes));
+  std::vector<runtime::MessageHandle> receives;
+  for (auto& [from, landing] : incoming_) receives.push_back(link_->receive(from, 0, std::span(landing).first(bytes)));
+  auto sent = link_->send(partner_, 0, std::span(outgoing_).first(bytes));
   const auto is_done = [&] {
     link_->progress();
     bool done = link_->send_done(sent);
-    for (auto& t : arriving) done &= link_->try_receive(t) != nullptr;
+    for (auto& t : receives) done &= link_->try_receive(t) != nullptr;
     return done;
   };
   while (!is_done()) backoff.wait();
   const double took = runtime::host_clock() - begin;
-  for (auto& t : arriving) link_->release(t);
+  for (auto& t : receives) link_->release(t);
   return c_.max(took);
 }
 
@@ -125,13 +126,13 @@ LinkProbe::LinkProbe(Session& session, const runtime::Communicator& c, int threa
     ranks_per_node_ = map.ranks_per_node();
     port_.emplace(session, c, node_of);
   }
-  // Arenas are alike, so a peer's values lie as far from its begin as ours.
+  // All ranks' arenas have the same layout, so a peer's `own_` is as far from the begin of its arena as ours.
   const auto arenas = network_.arenas_of(c);
   const auto me = static_cast<std::size_t>(c.rank());
-  const auto at = static_cast<std::size_t>(reinterpret_cast<const std::byte*>(own_.data()) - arenas[me].data());
+  const auto own_offset = static_cast<std::size_t>(reinterpret_cast<const std::byte*>(own_.data()) - arenas[me].data());
   for (std::size_t hop = 1; hop < node_of.size() && neighbours_.empty(); ++hop) {
     const std::size_t peer = (me + hop) % node_of.size();
-    if (node_of[peer] == node_of[me]) neighbours_ = const_floats_of(arenas[peer].subspan(at, read_bytes));
+    if (node_of[peer] == node_of[me]) neighbours_ = const_floats_of(arenas[peer].subspan(own_offset, read_bytes));
   }
 }
 

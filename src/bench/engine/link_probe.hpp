@@ -21,8 +21,9 @@ struct LeastSent {
   double rank = 0, node = 0;
 };
 
-/// A lower bound for the time of any exchange. All that a node sends to other nodes goes through its port. A rank sends
-/// at best over two links at once: to ranks of its own node, if others are on it, and to other nodes, if there are any.
+/// A lower bound for the time of any exchange that sends these bytes. All that a node sends to other nodes goes through
+/// its port. A rank sends at best over two links at once: to ranks of its own node, if others are on it, and to other
+/// nodes, if there are any.
 core::Seconds least_exchange_time(LeastSent, const core::Machine&);
 /// The rate that bounds an exchange [bytes/s]: with several nodes the rate of a node's port, else the rate between
 /// ranks of the node.
@@ -43,21 +44,21 @@ class PortProbe {
   /// Measures one round, which takes up to some tens of milliseconds. No other data may be moved meanwhile.
   void round();
   /// The rate of all ranks of a node together, the same on all ranks; 0 before the first round.
-  core::BytesPerSecond rate() const { return {best_}; }
+  core::BytesPerSecond rate() const { return {best_rate_}; }
 
  private:
   double exchange(std::size_t bytes);
 
   Session& session_;
   const runtime::Communicator& c_;
-  int most_mates_;  ///< ranks on the fullest node
-  int to_;
+  int fullest_node_ranks_;  ///< number of ranks on the fullest node
+  int partner_;
   runtime::Network network_;
   std::unique_ptr<runtime::Transport> link_;
-  std::vector<std::byte> leaving_;
-  std::vector<std::pair<int, std::vector<std::byte>>> arriving_;  ///< the rank that sends, and the buffer
-  std::size_t message_bytes_;
-  double best_ = 0;                                            ///< [bytes/s]
+  std::vector<std::byte> outgoing_;
+  std::vector<std::pair<int, std::vector<std::byte>>> incoming_;  ///< the rank that sends, and its buffer here
+  std::size_t message_bytes_;  ///< length of the long messages; it grows until they take long enough
+  double best_rate_ = 0;       ///< [bytes/s]
   double shortest_ = std::numeric_limits<double>::infinity();  ///< time of the exchange of a short message [s]
 };
 

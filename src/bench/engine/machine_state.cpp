@@ -18,19 +18,20 @@
 namespace gradmeter::bench {
 namespace {
 
-constexpr std::size_t side = 128, copied = std::size_t{256} << 10;
+constexpr std::size_t side = 128, copied_bytes = std::size_t{256} << 10;
 constexpr std::size_t repetitions = 5;
 
-/// One thread of this rank computes, however many threads the run's points use: the same work in all of them.
+/// While this object lives, one thread of this rank computes, so that the canary's work does not depend on the number
+/// of threads that the points use.
 class OneThread {
  public:
   OneThread() { kernels::set_compute_threads(1); }
-  ~OneThread() { kernels::set_compute_threads(before_); }
+  ~OneThread() { kernels::set_compute_threads(threads_before_); }
   OneThread(const OneThread&) = delete;
   OneThread& operator=(const OneThread&) = delete;
 
  private:
-  int before_ = kernels::compute_threads();
+  int threads_before_ = kernels::compute_threads();
 };
 
 void flush(std::span<const std::byte> memory) {
@@ -56,9 +57,9 @@ Canary::Canary(Session& s, const runtime::Communicator& c)
       c_(c),
       a_(side * side, 0.5f),
       b_(side * side, 0.25f),
-      sum_(side * side),
-      from_(copied, std::byte{1}),
-      to_(copied) {
+      result_(side * side),
+      from_(copied_bytes, std::byte{1}),
+      to_(copied_bytes) {
   const OneThread one;
   product_ = kernels::make_gemm({.m = side, .n = side, .k = side});
   slowest_median();  // touches memory for the first time
@@ -68,8 +69,8 @@ double Canary::run_once() {
   flush(from_);
   c_.barrier();
   const double begin = runtime::host_clock();
-  product_->run(a_, b_, {}, sum_);
-  std::memcpy(to_.data(), from_.data(), copied);
+  product_->run(a_, b_, {}, result_);
+  std::memcpy(to_.data(), from_.data(), copied_bytes);
   return runtime::host_clock() - begin;
 }
 
@@ -133,7 +134,7 @@ PeriodicWork::PeriodicWork(const runtime::Communicator& world, double share)
 
 bool PeriodicWork::turn(const std::function<void()>& work) {
   const double begin = runtime::host_clock();
-  // Rank 0 decides: clocks differ.
+  // Rank 0 decides, since the ranks' clocks differ.
   if (!world_.broadcast_value(!begun_ || spent_s_ <= share_ * (begin - begin_))) return false;
   begun_ = true;
   work();
@@ -144,19 +145,19 @@ bool PeriodicWork::turn(const std::function<void()>& work) {
 MachineMonitor::MachineMonitor(Canary* canary, const runtime::Communicator& world, core::Seconds budget)
     : canary_(canary),
       world_(world),
-      side_(world, 0.05),
+      canary_work_(world, 0.05),
       end_(runtime::host_clock() + budget.value),
-      first_(canary == nullptr ? 0 : canary->times().rounds()) {}
+      first_round_(canary == nullptr ? 0 : canary->times().rounds()) {}
 
 void MachineMonitor::round() {
-  side_.turn([this] {
+  canary_work_.turn([this] {
     if (canary_ != nullptr) canary_->round();
   });
   if (canary_ != nullptr) round_of_.push_back(canary_->times().rounds() - 1);
 }
 
 MachineState MachineMonitor::state() const {
-  return canary_ == nullptr ? MachineState{} : state_of(canary_->times(), first_, round_of_);
+  return canary_ == nullptr ? MachineState{} : state_of(canary_->times(), first_round_, round_of_);
 }
 
 bool MachineMonitor::is_over(std::size_t least_turns) const {
@@ -166,7 +167,7 @@ bool MachineMonitor::is_over(std::size_t least_turns) const {
 
 bool MachineMonitor::has_enough(std::size_t blocks) const {
   const auto s = state();
-  constexpr std::size_t most_turns = 3;  // for each block that is wanted
+  constexpr std::size_t most_turns = 3;  // turns for each wanted block
   const bool over = s.turns >= most_turns * blocks || runtime::host_clock() > end_;
   const bool enough = s.turns - s.disturbed.size() >= blocks || over;
   return world_.broadcast_value(enough);
@@ -174,7 +175,7 @@ bool MachineMonitor::has_enough(std::size_t blocks) const {
 
 namespace {
 
-constexpr double least_known_s = 0.1;
+constexpr double least_known_s = 0.1;  // shares of shorter times are not known
 constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
 constexpr double none =
     -std::numeric_limits<double>::infinity();  ///< the value of a rank that does not know; a maximum ignores it
@@ -194,7 +195,8 @@ void combine_delays(const runtime::Communicator& c, Noise& n) {
   if (c.size() > 1 && std::isfinite(n.run_delay_share)) n.busy_host = c.broadcast_text(runtime::host_name(), worst);
 }
 
-/// The least clock, the most power and all events of the ranks, by one maximum. What one rank knows counts.
+/// Takes the lowest clock, the highest power and the union of the events of all ranks, by one maximum. Ranks that know
+/// nothing are ignored.
 void combine_gpus(const runtime::Communicator& c, Noise& n) {
   std::vector<double> maxima(2 + event_bits, none);
   if (n.gpu_clock_hz) maxima[0] = -*n.gpu_clock_hz;

@@ -64,14 +64,14 @@ class Canary {
   Session& session_;
   const runtime::Communicator& c_;
   std::unique_ptr<kernels::Gemm> product_;
-  kernels::AlignedVector<float> a_, b_, sum_;
+  kernels::AlignedVector<float> a_, b_, result_;
   kernels::AlignedVector<std::byte> from_, to_;
   CanaryTimes times_;
 };
 
 // The code below finds how steady the machine was while points took turns; here a turn is one block of every point. The
-// canary runs between turns. The latest round when a turn has ended decides whether that turn counts as disturbed, for
-// the blocks of all points in it.
+// canary runs between turns. After each turn, the latest canary round decides whether the turn counts as disturbed,
+// with the blocks of all points in it.
 
 struct MachineState {
   std::vector<std::size_t> disturbed = {};  ///< indices of disturbed turns, ascending
@@ -127,14 +127,14 @@ class PeriodicWork {
 };
 
 /// Runs canary rounds between the turns of some points. A round is run only if all rounds so far have taken at most a
-/// twentieth of the elapsed time, so several short turns may share the round before them.
+/// twentieth of the elapsed time, so one round may decide for several short turns.
 class MachineMonitor {
  public:
   /// Collective over the world, as are all calls but `state`. canary: null on ranks that take no part. budget: the time
   /// for all points; after it, disturbed turns are no reason to continue.
   MachineMonitor(Canary* canary, const runtime::Communicator& world, core::Seconds budget);
 
-  /// To be called once a turn.
+  /// To be called after each turn: runs a canary round if one is due.
   void round();
   MachineState state() const;
   /// True once the budget has passed and at least `least_turns` turns were taken.
@@ -145,10 +145,10 @@ class MachineMonitor {
  private:
   Canary* canary_;
   const runtime::Communicator& world_;
-  PeriodicWork side_;
-  double end_;
-  std::size_t first_;
-  std::vector<std::size_t> round_of_;
+  PeriodicWork canary_work_;
+  double end_;                         ///< end of the budget by the host clock [s]
+  std::size_t first_round_;            ///< number of canary rounds before the first turn
+  std::vector<std::size_t> round_of_;  ///< for each turn, the canary round that decides its state
 };
 
 // The noise while a point was measured, over its rounds: other processes' use of the machine, and limits on its GPU's
@@ -163,7 +163,7 @@ struct Noise {
   double run_delay_share = 0;
   std::string busy_host = {};  ///< host of the rank with that delay; empty: not known, or there is only one rank
   std::int64_t involuntary_switches = 0;
-  double frequency_hz = 0;
+  double frequency_hz = 0;  ///< the processor's clock at the end of the last round; 0: not known
   /// The GPU's values are read when a round has ended, so that reading them lengthens no measured time. Empty: there is
   /// no GPU, or NVML does not tell. Clock and power are means over rounds: the clock of the rank where it is lowest,
   /// the power of the rank where it is highest.
@@ -177,6 +177,7 @@ class NoiseSampler {
  public:
   /// gpu: the gauge of this rank's GPU, which outlives the sampler. Null: there is none.
   explicit NoiseSampler(const runtime::GpuGauge* gpu = nullptr) : gpu_(gpu) {}
+  /// `begin` and `end` are to be called around each round.
   void begin() { gauge_.emplace(); }
   void end();
   /// The noise of a process that measures alone.

@@ -42,15 +42,16 @@ std::string interrupted_line(std::size_t shown, const Measuring& m, const core::
 
 }  // namespace
 
-std::string head_line(const core::RunInfo& i, std::string_view what) {
-  return fmt::format("gradmeter {} ({})  {}{}{} rank{} on {} node{}", i.version, i.commit, what,
-                     what.empty() ? "" : "  ", i.ranks, i.ranks == 1 ? "" : "s", i.nodes, i.nodes == 1 ? "" : "s");
+std::string head_line(const core::RunInfo& info, std::string_view what) {
+  return fmt::format("gradmeter {} ({})  {}{}{} rank{} on {} node{}", info.version, info.commit, what,
+                     what.empty() ? "" : "  ", info.ranks, info.ranks == 1 ? "" : "s", info.nodes,
+                     info.nodes == 1 ? "" : "s");
 }
 
 std::unique_ptr<Session> open_session(const Flags& f, const Invocation& invocation) {
   auto session = std::make_unique<Session>(*invocation.world, invocation.process,
                                            parse_time("--timeout", f.text("timeout")), invocation.command_line);
-  // Runs whose head line nobody keeps start without that wait.
+  // Reading it takes a while, so it is only read for runs whose head line is written.
   if (f.has("out") || f.on("json")) session->read_mpi_single_copy();
   if (!f.has("device")) return session;
   check_only("--device", f.text("device"), device_names);
@@ -64,33 +65,34 @@ Measurer measurer(const Session& s, const runtime::Communicator* ranks) {
   return {s.run_info(), ranks ? ranks : &s.world(), s.device(), s.device_note()};
 }
 
-int measure(const Measurer& by, const Flags& f, const Invocation& invocation, const Measuring& m) {
-  const bool root = by.is_root();
+int measure(const Measurer& measured_by, const Flags& f, const Invocation& invocation, const Measuring& m) {
+  const bool root = measured_by.is_root();
   const Format format = read_format(f);
   const OutputFlags output = read_output_flags(f);
   EarlierResults earlier;
   core::ResultWriter* writer = nullptr;
   const auto open = [&] {
     if (m.check) m.check();
-    earlier = check_output(output, by.info, m.experiment);
-    writer = invocation.output->open(output, by.info);
+    earlier = check_output(output, measured_by.info, m.experiment);
+    writer = invocation.output->open(output, measured_by.info);
   };
-  if (by.ranks) {
-    agree(*by.ranks, open);
-    earlier.finished = share_finished(*by.ranks, std::move(earlier.finished));
+  if (measured_by.ranks) {
+    agree(*measured_by.ranks, open);
+    earlier.finished = share_finished(*measured_by.ranks, std::move(earlier.finished));
   } else {
     open();
   }
   runtime::Progress progress("points", m.points, root);
-  RowOutput out(format, m.printers, table_width(f), by.info.run_id, writer, progress);
+  RowOutput out(format, m.printers, table_width(f), measured_by.info.run_id, writer, progress);
   if (root) {
     if (!earlier.note.empty()) core::print(stderr, "{}\n", earlier.note);
-    out.head(by.info);
+    out.head(measured_by.info);
     if (format == Format::table && m.head) m.head();
     std::fflush(stdout);
   }
   try {
-    const std::size_t wrong = m.measure(earlier.finished, checking(out.listener(), by.device, by.device_note));
+    const std::size_t wrong =
+        m.measure(earlier.finished, checking(out.listener(), measured_by.device, measured_by.device_note));
     int code = 0;
     if (root) {
       out.finish();
@@ -98,7 +100,7 @@ int measure(const Measurer& by, const Flags& f, const Invocation& invocation, co
       out.close(invocation, m.answer ? m.answer(out.points()) : std::nullopt);
       code = code_of(m, out.points(), wrong);
     }
-    return by.ranks ? by.ranks->broadcast_value(code) : code;
+    return measured_by.ranks ? measured_by.ranks->broadcast_value(code) : code;
   } catch (const core::Interrupted&) {
     if (root) {
       out.finish();
@@ -108,11 +110,11 @@ int measure(const Measurer& by, const Flags& f, const Invocation& invocation, co
   }
 }
 
-void add_format_flags(FlagList& d) {
-  add_switch(d, "csv", "one line of CSV for each point, instead of the tables");
-  add_switch(d, "json", "one line of JSON a point as in the result file, instead of the tables");
-  add_wide_flag(d);
-  add_legend_flag(d);
+void add_format_flags(FlagList& list) {
+  add_switch(list, "csv", "one line of CSV for each point, instead of the tables");
+  add_switch(list, "json", "one line of JSON a point as in the result file, instead of the tables");
+  add_wide_flag(list);
+  add_legend_flag(list);
 }
 
 Format read_format(const Flags& f) {
@@ -159,7 +161,7 @@ RowListener RowOutput::listener() {
           .progress =
               [this](const std::string& now) {
                 progress_.update(points_.size(), time_left(), now);
-                // A line says what is measured now, but only where rows are slow to come: else the rows say it.
+                // The line is printed only where rows come slowly; otherwise the rows show how far the run is.
                 constexpr double slow = 2, silence = 10;  // [s]
                 const double at = runtime::host_clock(), last = std::exchange(progress_at_, at);
                 if (at - last >= slow || at - said_at_ >= silence) say(now);
@@ -179,7 +181,7 @@ void RowOutput::say(const std::string& text) {
               core::printable(text), left ? fmt::format(" · {} left", rough_text(*left)) : "");
 }
 
-/// The rest takes as long a point as the groups that this run has measured; before the first nothing is known.
+/// Assumes that a point takes as long as the mean point measured so far; empty before the first group.
 std::optional<core::Seconds> RowOutput::time_left() const {
   if (measured_ == 0 || rest_ == 0) return {};
   const double each = (measured_at_ - begin_) / static_cast<double>(measured_);
@@ -216,7 +218,7 @@ namespace {
 using analysis::Finding;
 using analysis::FindingKind;
 
-/// The kinds that answer one question of an experiment: the first finding of them is printed.
+/// The kinds of findings that answer one question of an experiment; the first such finding is printed.
 struct Question {
   std::string_view experiment;
   std::vector<FindingKind> answers;
@@ -236,14 +238,15 @@ const std::vector<Question>& questions() {
   return questions;
 }
 
+/// True for kinds that make the figures doubtful; these come first in the enumeration.
 bool is_spoiler(const Finding& f) { return f.kind <= FindingKind::disturbance; }
 
-/// Nothing is shown to be faster than something else: more launches would decide it.
+/// True for a comparison that shows nothing to be faster; more launches would decide it.
 bool is_open(const Finding& f) {
   return (f.kind == FindingKind::change || f.kind == FindingKind::fastest_exchange) && !(f.severity > 0);
 }
 
-/// In a sweep over sizes, only the finding for the largest size is added, for each placement.
+/// Adds the findings about the fastest exchange for the largest size only, at most one for each placement.
 void add_exchanges(const std::vector<Finding>& found, std::vector<const Finding*>& out) {
   const auto size = [](const Finding& f) {
     const auto* bytes = f.factors[core::Factor::size_bytes].as<std::int64_t>();
@@ -269,23 +272,26 @@ std::vector<const Finding*> answers(const std::vector<Finding>& found) {
   return out;
 }
 
-const Command* command_of(const std::string& line, const Invocation& i) {
+const Command* command_of(const std::string& line, const Invocation& invocation) {
   constexpr std::string_view program = "gradmeter ";
   if (!line.starts_with(program)) return nullptr;
   const std::string name = line.substr(program.size(), line.find(' ', program.size()) - program.size());
-  const auto found = std::find_if(i.commands.begin(), i.commands.end(), [&](auto* c) { return c->name == name; });
-  return found == i.commands.end() ? nullptr : *found;
+  const auto found =
+      std::find_if(invocation.commands.begin(), invocation.commands.end(), [&](auto* c) { return c->name == name; });
+  return found == invocation.commands.end() ? nullptr : *found;
 }
 
-bool says(const std::string& line, std::string_view words) { return line.find(words) != std::string::npos; }
+bool contains_words(const std::string& line, std::string_view words) { return line.find(words) != std::string::npos; }
 
-/// Without a better idea: other launches, where something is open; else a page, or the rows kept for one.
-std::string usual_next(const Invocation& i, const std::string& file, bool is_undecided) {
-  const std::string again = with_ranks(i.command_line, i);
-  const bool repeats = !says(again, " --force") && !says(again, " --resume") && !says(again, " --solo");
-  const std::string kept = file.empty() ? again + " --out results.jsonl" : again;
-  if (is_undecided && repeats) return fmt::format("scripts/launches.sh 5 -- {}", kept);
-  return file.empty() ? kept + (says(again, " --append") ? "" : " --append")
+/// The next command if no finding names one: more launches if something is undecided; otherwise an HTML report of the
+/// result file, or the same run with a result file.
+std::string usual_next(const Invocation& invocation, const std::string& file, bool is_undecided) {
+  const std::string same_run = with_ranks(invocation.command_line, invocation);
+  const bool repeats = !contains_words(same_run, " --force") && !contains_words(same_run, " --resume") &&
+                       !contains_words(same_run, " --solo");
+  const std::string same_run_with_file = file.empty() ? same_run + " --out results.jsonl" : same_run;
+  if (is_undecided && repeats) return fmt::format("scripts/launches.sh 5 -- {}", same_run_with_file);
+  return file.empty() ? same_run_with_file + (contains_words(same_run, " --append") ? "" : " --append")
                       : fmt::format("gradmeter report {} -o report.html", core::shell_word(file));
 }
 
@@ -299,35 +305,38 @@ std::string PointCounts::text() const {
   return out;
 }
 
-std::string with_ranks(const std::string& command, const Invocation& i) {
-  const Command* const c = command_of(command, i);
-  if (!i.world || i.world->size() < 2 || !c || !c->with_ranks || says(command, "--thread-ranks")) return command;
-  return i.world->ranks_as() == runtime::RanksAs::threads
-             ? fmt::format("{} --thread-ranks {}", command, i.world->size())
-             : fmt::format("mpirun -np {} {}", i.world->size(), command);
+std::string with_ranks(const std::string& command, const Invocation& invocation) {
+  const Command* const c = command_of(command, invocation);
+  if (!invocation.world || invocation.world->size() < 2 || !c || !c->with_ranks ||
+      contains_words(command, "--thread-ranks"))
+    return command;
+  return invocation.world->ranks_as() == runtime::RanksAs::threads
+             ? fmt::format("{} --thread-ranks {}", command, invocation.world->size())
+             : fmt::format("mpirun -np {} {}", invocation.world->size(), command);
 }
 
 std::string closing(std::span<const core::Point> points, const Invocation& invocation, const std::string& file,
                     std::optional<Finding> answer) {
   const core::Run run{.info = {}, .points = {points.begin(), points.end()}};
   const auto found = analysis::findings({&run, 1});
-  std::vector<const Finding*> said;
+  std::vector<const Finding*> shown;
   if (answer) {
-    said.push_back(&*answer);
+    shown.push_back(&*answer);
   } else {
-    said = answers(found);
+    shown = answers(found);
   }
   const auto spoiler = std::find_if(found.begin(), found.end(), is_spoiler);
-  if (spoiler != found.end() && std::find(said.begin(), said.end(), &*spoiler) == said.end()) said.push_back(&*spoiler);
-  if (said.empty() && !found.empty()) said.push_back(&found.front());
+  if (spoiler != found.end() && std::find(shown.begin(), shown.end(), &*spoiler) == shown.end())
+    shown.push_back(&*spoiler);
+  if (shown.empty() && !found.empty()) shown.push_back(&found.front());
   if (points.empty()) return "";
-  std::string out = said.empty() ? "No difference is shown: nothing is concluded from these points.\n" : "", next;
-  for (const Finding* f : said) {
+  std::string out = shown.empty() ? "No difference is shown: nothing is concluded from these points.\n" : "", next;
+  for (const Finding* f : shown) {
     out += f->sentence + "\n";
     if (next.empty() && !is_open(*f) && command_of(f->next, invocation)) next = with_ranks(f->next, invocation);
   }
   if (next.empty())
-    next = usual_next(invocation, file, std::any_of(said.begin(), said.end(), [](auto* f) { return is_open(*f); }));
+    next = usual_next(invocation, file, std::any_of(shown.begin(), shown.end(), [](auto* f) { return is_open(*f); }));
   return fmt::format("\n{}next: {}\n", out, next);
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts that all commands that measure share: their course, the output of rows, and the lines below their tables.
+// The parts that all commands that measure share: the steps of a run, the output of rows, and the lines below their
+// tables.
 #pragma once
 #include <functional>
 #include <limits>
@@ -80,6 +81,7 @@ class RowOutput {
   void head(const core::RunInfo&) const;
   /// The listener that shows a sweep's rows as they come, and writes the new ones.
   RowListener listener();
+  /// Ends the progress line and prints the tables.
   void finish();
   /// Prints the last lines of a run with tables: those of `closing`, and if there is a result file, its name and the
   /// numbers of points.
@@ -105,14 +107,14 @@ class RowOutput {
   std::vector<core::Point> points_;
   PointCounts counts_;
   std::size_t planned_ = 0;  ///< [points]; 0: unknown
-  /// When `progress` was called last, and when a line was printed for it or for a row, by the host clock [s].
+  /// When RowListener::progress was called last, and when `say` printed a line last, by the host clock [s].
   double progress_at_ = -std::numeric_limits<double>::infinity(), said_at_ = 0;
   double begin_ = runtime::host_clock();
-  std::size_t measured_ = 0, rest_ = 0;  ///< [points] measured, though perhaps not shown yet; still to be measured
-  double measured_at_ = 0;               ///< when the last of these was measured, by the host clock [s]
+  std::size_t measured_ = 0, rest_ = 0;  ///< [points] measured so far (shown or not); still to measure
+  double measured_at_ = 0;               ///< when the last group was measured, by the host clock [s]
 };
 
-// The course of every command that measures: device, result file, rows as they come, tables, conclusions, exit code.
+// The steps of every command that measures: device, result file, rows as they come, tables, conclusions, exit code.
 // `Measuring` has the parts in which commands differ.
 
 /// Makes this rank's session. It computes on the device that the flag --device names, if the command has that flag.
@@ -142,6 +144,7 @@ struct Measuring {
   std::function<std::string(std::span<const core::Point>)> legend = {};         ///< text below the tables
   /// The command's own finding, in place of those of analysis::findings.
   std::function<std::optional<analysis::Finding>(std::span<const core::Point>)> answer = {};
+  /// What the message after a run with wrong points says of them: "3 of 8 points gave …".
   std::string_view of_wrong = "gave wrong results: their times mean nothing";
   /// Called last in a run without wrong points; returns the exit code.
   std::function<core::ExitCode(std::span<const core::Point>)> end = {};

@@ -10,19 +10,20 @@
 namespace gradmeter::bench {
 namespace {
 
-/// Ranks by node, nodes in the order in which ranks name them first.
+/// The ranks of each node; nodes in the order of their lowest ranks.
 std::vector<std::vector<int>> members_of(std::span<const int> node_of) {
-  std::map<int, std::size_t> places;
+  std::map<int, std::size_t> node_indices;
   std::vector<std::vector<int>> members;
-  for (std::size_t r = 0, place = 0; r < node_of.size(); ++r) {
-    if (r == 0 || node_of[r] != node_of[r - 1]) place = places.try_emplace(node_of[r], members.size()).first->second;
-    if (place == members.size()) members.emplace_back();
-    members[place].push_back(static_cast<int>(r));
+  for (std::size_t r = 0, node_index = 0; r < node_of.size(); ++r) {
+    if (r == 0 || node_of[r] != node_of[r - 1])
+      node_index = node_indices.try_emplace(node_of[r], members.size()).first->second;
+    if (node_index == members.size()) members.emplace_back();
+    members[node_index].push_back(static_cast<int>(r));
   }
   return members;
 }
 
-/// The number of ranks that each node gives.
+/// The number of ranks that each node gives to a point of `ranks` ranks.
 std::vector<std::size_t> shares(const std::vector<std::vector<int>>& members, std::size_t ranks, Placement p) {
   std::vector<std::size_t> share(members.size(), 0);
   for (std::size_t left = ranks; left > 0;) {
@@ -32,7 +33,7 @@ std::vector<std::size_t> shares(const std::vector<std::vector<int>>& members, st
       share[n] += more;
       left -= more;
     }
-    if (left == before) break;  // there are no more
+    if (left == before) break;  // all nodes are used up
   }
   return share;
 }

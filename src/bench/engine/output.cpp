@@ -18,20 +18,20 @@ namespace gradmeter::bench {
 using core::UsageError;
 namespace fs = std::filesystem;
 
-void add_output_flags(FlagList& d) {
-  add_text(d, "out", "",
+void add_output_flags(FlagList& list) {
+  add_text(list, "out", "",
            "result file (JSON Lines); points are appended once those that they are compared with are measured too");
-  add_switch(d, "force", "replace an existing result file");
-  add_switch(d, "resume",
+  add_switch(list, "force", "replace an existing result file");
+  add_switch(list, "resume",
              "continue an existing file: keep points of the same machine, build, libraries, environment and binding, "
              "measure the rest; --resume=any keeps all points of this machine");
-  add_switch(d, "append", "add another run to an existing file, and measure everything again");
+  add_switch(list, "append", "add another run to an existing file, and measure everything again");
 }
 
-void add_result_file_flags(FlagList& d) {
-  add_text(d, "out", "", "result file (JSON Lines) for the rows");
-  add_switch(d, "force", "replace an existing result file");
-  add_switch(d, "append", "add the rows to an existing file, as another run");
+void add_result_file_flags(FlagList& list) {
+  add_text(list, "out", "", "result file (JSON Lines) for the rows");
+  add_switch(list, "force", "replace an existing result file");
+  add_switch(list, "append", "add the rows to an existing file, as another run");
 }
 
 OutputFlags read_output_flags(const Flags& f) {
@@ -42,7 +42,7 @@ OutputFlags read_output_flags(const Flags& f) {
                 .resume_any = f.resumes_any()};
   if (o.force + o.resume + o.append > 1) throw UsageError("give one of --force, --resume and --append");
   const bool other_file =
-      f.has("dump-gradients") || f.has("dump-weights") || f.has("output");  // --force may be meant for it
+      f.has("dump-gradients") || f.has("dump-weights") || f.has("output");  // --force may be meant for that file
   if (o.path.empty() && (o.force && !other_file) + o.resume + o.append > 0) {
     throw UsageError("--force, --resume and --append need the result file's name in --out");
   }
@@ -83,14 +83,14 @@ EarlierResults check_output(const OutputFlags& o, const core::RunInfo& now, cons
   const core::ResultFile file = core::read_results(o.path);
   if (!file.note.empty()) earlier.note = file.note;
   if (o.resume) {
-    auto [finished, differently] = core::finished_points(file, now, experiment, o.resume_any);
+    auto [finished, measured_anew] = core::finished_points(file, now, experiment, o.resume_any);
     earlier.finished = std::move(finished);
     std::size_t earlier_points = 0;
     for (const auto& run : file.runs) earlier_points += run.points.size();
     if (!earlier.note.empty()) earlier.note += "\n";
     earlier.note += fmt::format("{}: {} of {} earlier points are finished ones of this machine and are kept", o.path,
                                 earlier.finished.size(), earlier_points);
-    for (const auto& [condition, points] : differently) {
+    for (const auto& [condition, points] : measured_anew) {
       earlier.note +=
           fmt::format("\n{} of them {} measured with {}: measured anew{}", points, points == 1 ? "was" : "were",
                       condition, condition.starts_with("machine") ? "" : ", where --resume=any keeps what it finds");

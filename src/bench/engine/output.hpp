@@ -32,8 +32,8 @@ struct EarlierResults {
   std::map<std::string, core::Point> finished;  ///< by Factors::key()
   std::string note;                             ///< text to tell the user
 };
-/// Checks that the file may be written, and reads the rows that --resume keeps. It writes nothing. Rank 0 only.
-/// Errors: UsageError of one line.
+/// Checks that the file may be written, and reads the rows that --resume keeps. It writes nothing. now: the head line
+/// of this run. Rank 0 only. Errors: UsageError of one line.
 EarlierResults check_output(const OutputFlags&, const core::RunInfo& now, const std::string& experiment);
 
 /// Gives every rank the finished points that rank 0 has read. Collective.

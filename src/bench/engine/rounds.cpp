@@ -51,8 +51,8 @@ void Rounds::warm_up() {
 
 core::Stop Rounds::round() {
   const double begin = peers_.clock();
-  // How small messages are aligned to cache lines depends on all messages before them: with Open MPI 4.1 an 8-byte
-  // all-reduce takes 0.62 or 0.70 us. One message more before every other block puts both into the samples.
+  // The alignment of small messages to cache lines depends on all messages before them: with Open MPI 4.1 an 8-byte
+  // all-reduce takes 0.62 or 0.70 us. One more message before every other block puts both cases into the samples.
   if (++rounds_ == 1) first_begin_ = begin;
   if (rounds_ % 2 == 0) (void)peers_.agree(0);
   if (const auto n = peers_.agree(discarded()); n > 0) run_(n, false);
@@ -63,7 +63,7 @@ core::Stop Rounds::round() {
   blocks_.add(times);
   measured_s_ += peers_.clock() - begin;
   if (!times.empty()) last_median_ = core::median(times);  // the median of all times would need a sort in every round
-  // One rank decides for all, since clocks may differ in the last digit.
+  // Rank 0 decides for all, since the ranks' clocks differ.
   stop_ = static_cast<core::Stop>(peers_.agree(static_cast<std::size_t>(decide())));
   peers_.stop_if_interrupted();
   return stop_;
@@ -110,7 +110,7 @@ std::size_t Rounds::block_length() const {
 
 namespace {
 
-constexpr double share_of_all = 0.2;  ///< the share of all points' time that may go into building
+constexpr double build_share = 0.2;  ///< share of the time that all points together may spend on building
 
 }  // namespace
 
@@ -122,7 +122,7 @@ void Rebuilder::build(const std::function<void()>& make) {
 }
 
 void Rebuilder::start(std::size_t points) {
-  share_ = share_of_all / static_cast<double>(points);
+  share_ = build_share / static_cast<double>(points);
   begin_ = runtime::host_clock();
   spent_s_ = 0;
 }

@@ -24,7 +24,7 @@ struct RoundOptions {
   std::size_t warmup_min = 5;  ///< [iterations], never zero
   core::Seconds warmup_budget{1};
   std::size_t exact_samples = 0;                 ///< not 0: the exact number of samples, whatever rule and budget say
-  std::optional<std::size_t> exact_warmup = {};  ///< the exact number of iterations of warm-up
+  std::optional<std::size_t> exact_warmup = {};  ///< exact number of iterations of warm-up; empty: as `warm_up` says
   /// The least number of iterations that are discarded at the start of a block, since other points have used the caches
   /// in between. If an iteration takes over 50 ms, a single iteration refills the caches, so only one is discarded; if
   /// it takes over 1 s, none is discarded.
@@ -69,7 +69,8 @@ class Rounds {
   Rounds(Session& session, const runtime::Communicator& c, const RoundOptions& o, RunBlock run)
       : Rounds(peers_of(session, c), o, std::move(run)) {}
 
-  /// Warms up until two groups of iterations in a row have medians within 5 %, or the warm-up's budget ends.
+  /// Warms up until at least `warmup_min` iterations were made and two groups of iterations in a row have medians
+  /// within 5 %, or until the warm-up's budget ends; with `exact_warmup`, for that number of iterations.
   void warm_up();
   /// Makes the discarded iterations and then a block. Returns Stop::none if the measurement needs another round, else
   /// the reason why it needs none. After such a reason, round() may still be called while other measurements need
@@ -91,11 +92,11 @@ class Rounds {
 
  private:
   static core::Seconds fitting_block(const RoundOptions&);
-  std::size_t block_length() const;
-  /// The time of one iteration [s], including the time between samples. That can be long: where ranks have fewer free
+  std::size_t block_length() const;  ///< [iterations] of the next block, the same on all peers
+  /// The time of one iteration [s], including the time between samples, which can be long: where ranks have fewer free
   /// cores than they need, each barrier before a call of 1 us takes some milliseconds.
   double iteration_s() const { return std::max(last_median_, paced_s_); }
-  std::size_t discarded() const;
+  std::size_t discarded() const;  ///< [iterations] to discard at the start of the next block
   core::Stop decide() const;
 
   RoundPeers peers_;
@@ -103,7 +104,7 @@ class Rounds {
   RunBlock run_;
   core::Blocks blocks_;
   core::Stop stop_ = core::Stop::none;
-  double last_median_ = 0, measured_s_ = 0, warmup_s_ = 0;
+  double last_median_ = 0, measured_s_ = 0, warmup_s_ = 0;  ///< measured_s_: time of all rounds so far
   double paced_s_ = 0;      ///< time of one iteration in the last block, including the time between its samples
   double first_begin_ = 0;  ///< begin of the first round, by this host's clock
   std::size_t warmup_iterations_ = 0, rounds_ = 0;
@@ -123,11 +124,12 @@ class Rebuilder {
   /// Says that the blocks begin; the time spent on building is counted from now on. points: the number of points that
   /// take turns. Each may spend a fifth of the time, divided by `points`, on building.
   void start(std::size_t points = 1);
-  /// True where there is time to build the point again. Collective, as `build` is; rank 0 decides, since the ranks'
-  /// clocks differ.
+  /// True where there is time to build the point again. Collective; rank 0 decides, since the ranks' clocks differ.
   bool has_time(const runtime::Communicator&) const;
 
  private:
+  /// begin_: when the blocks began, by the host clock. last_s_, spent_s_: the time of the last build, and of all builds
+  /// since then. share_: the share of the time since then that building may take.
   double begin_ = 0, last_s_ = 0, spent_s_ = 0, share_ = 0;
 };
 
@@ -149,7 +151,7 @@ core::Blocks slowest_blocks(const runtime::Communicator& c, const core::Blocks& 
 /// The rank with the longest median, if that is more than 10 % longer than the median of all ranks' medians (the lower
 /// one of the middle two).
 std::optional<int> straggler(std::span<const double> medians);
-/// As the other `straggler`, but the interval of the slowest rank must also lie above that of the median rank.
+/// As the other `straggler`, but the slowest rank's interval must also lie above that of the rank with the median.
 std::optional<int> straggler(std::span<const OwnTime>);
 /// Fills in how the ranks' medians differ: their spread, and a rank that stands out. Fills in nothing without medians.
 void fill_medians(std::span<const double> medians, const std::function<std::string(int rank)>& host_of, core::Metrics&);

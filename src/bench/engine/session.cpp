@@ -82,16 +82,16 @@ Session::~Session() {
 }
 
 void Session::describe(std::string command, const runtime::Communicator& node) {
-  auto& i = run_info_;
-  i = describe_process(host_, std::move(command));
-  i.run_id = world_.broadcast_text(i.run_id);
-  i.time = world_.broadcast_text(i.time);
-  i.fingerprint = world_.broadcast_text(i.fingerprint);
-  i.ranks = world_.size();
-  i.nodes = map_.nodes();
-  i.hosts = hosts_of_nodes(world_, node, host_.hostname);
-  i.mapping = mapping_text(map_.node_of);
-  i.cores_per_node = cores_per_node_;
+  auto& info = run_info_;
+  info = describe_process(host_, std::move(command));
+  info.run_id = world_.broadcast_text(info.run_id);
+  info.time = world_.broadcast_text(info.time);
+  info.fingerprint = world_.broadcast_text(info.fingerprint);
+  info.ranks = world_.size();
+  info.nodes = map_.nodes();
+  info.hosts = hosts_of_nodes(world_, node, host_.hostname);
+  info.mapping = mapping_text(map_.node_of);
+  info.cores_per_node = cores_per_node_;
 }
 
 void Session::read_mpi_single_copy() {
@@ -147,29 +147,29 @@ std::string new_run_id() {
 
 core::RunInfo describe_process(const runtime::HostFacts& host, std::string command) {
   const auto cuda = runtime::read_cuda();
-  core::RunInfo i;
-  i.run_id = new_run_id();
-  i.time = utc_now();
+  core::RunInfo info;
+  info.run_id = new_run_id();
+  info.time = utc_now();
   command = core::printable(command);
-  i.command = std::move(command);
-  i.version = version();
-  i.commit = commit();
-  i.hosts = {host.hostname};
-  i.mapping = std::string("0");
-  i.mpi = runtime::MpiSession::library_version();
-  i.mpi_threads = runtime::MpiSession::thread_level();
-  i.cpu = core::printable(host.cpu_model);
-  i.binding = host.binding;
-  i.cores_per_node = static_cast<std::int64_t>(std::max<std::size_t>(1, host.available_units));
-  i.memory_bytes_per_node = static_cast<std::int64_t>(host.memory_bytes);
-  i.libraries = runtime::library_versions();
-  i.libraries.merge(kernels::library_versions());
-  i.libraries.merge(runtime::gpu_library_versions());
+  info.command = std::move(command);
+  info.version = version();
+  info.commit = commit();
+  info.hosts = {host.hostname};
+  info.mapping = std::string("0");
+  info.mpi = runtime::MpiSession::library_version();
+  info.mpi_threads = runtime::MpiSession::thread_level();
+  info.cpu = core::printable(host.cpu_model);
+  info.binding = host.binding;
+  info.cores_per_node = static_cast<std::int64_t>(std::max<std::size_t>(1, host.available_units));
+  info.memory_bytes_per_node = static_cast<std::int64_t>(host.memory_bytes);
+  info.libraries = runtime::library_versions();
+  info.libraries.merge(kernels::library_versions());
+  info.libraries.merge(runtime::gpu_library_versions());
   for (const auto& [name, value] : runtime::named_environment())
-    i.environment[core::printable(name)] = core::printable(value);
-  for (const auto& g : cuda.gpus) i.gpus.push_back(core::printable(g.name));
-  i.fingerprint = runtime::machine_fingerprint(host, i.mpi, runtime::accelerator_names(cuda));
-  return i;
+    info.environment[core::printable(name)] = core::printable(value);
+  for (const auto& g : cuda.gpus) info.gpus.push_back(core::printable(g.name));
+  info.fingerprint = runtime::machine_fingerprint(host, info.mpi, runtime::accelerator_names(cuda));
+  return info;
 }
 
 }  // namespace gradmeter::bench

@@ -53,7 +53,8 @@ class Session {
   const runtime::GpuGauge* gpu_gauge() const { return gpu_gauge_.get(); }
   const std::string& device_note() const { return device_note_; }
   const runtime::HostFacts& host() const { return host_; }
-  /// The head line of this run in the result file. It is the same on every rank except for the host.
+  /// The head line of this run in the result file. It is the same on every rank, except for the facts of the rank's
+  /// host and for what `read_mpi_single_copy` adds.
   const core::RunInfo& run_info() const { return run_info_; }
   /// Adds `MpiSession::single_copy` to the head line of rank 0. Reading it takes a while, so this is only called where
   /// the head line is written.
@@ -75,9 +76,10 @@ class Session {
   int nodes(int ranks, Placement p = Placement::packed) const { return map_for(ranks, p).nodes(); }
   /// The host of a rank of the world. Cost: O(log nodes).
   const std::string& host_of(int rank) const;
+  /// The free memory of a node [bytes]; the least of all nodes.
   std::size_t memory_per_node() const { return memory_per_node_; }
-  /// The shared memory that is free for the arenas of a node's ranks, beside MPI's own segments [bytes]. Unlimited
-  /// where ranks are threads.
+  /// The shared memory that is free for the arenas of a node's ranks, beside MPI's own segments [bytes]; the least of
+  /// all nodes. Unlimited (SIZE_MAX) where ranks are threads, or where a host does not tell.
   std::size_t shm_per_node() const { return shm_per_node_; }
 
   /// Collective over `c`: throws Interrupted on all of its ranks when any of them has seen a signal.

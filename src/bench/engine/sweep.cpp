@@ -30,10 +30,10 @@ void SweepRows::show(const core::Point& row) const {
 
 void SweepRows::emit(core::Point row) {
   wrong_ += row.status == core::Status::wrong;
-  left_ -= left_ > 0;
+  points_left_ -= points_left_ > 0;
   if (peers_.is_first) listener_.measured(row);
   auto key = row.factors.key();
-  row.raw_times_s = {};  // written by now; those of a long sweep would fill the memory of every rank
+  row.raw_times_s = {};  // already written; those of a long sweep would fill every rank's memory
   finished_.insert_or_assign(std::move(key), std::move(row));
 }
 
@@ -48,23 +48,23 @@ core::Seconds SweepRows::left() const {
 
 core::Seconds SweepRows::share(core::Seconds usual) const {
   if (!budget_) return usual;
-  const auto mine = std::bit_cast<std::size_t>(equal_share(TimeBudget{left()}, left_, usual).value);
+  const auto mine = std::bit_cast<std::size_t>(equal_share(TimeBudget{left()}, points_left_, usual).value);
   return core::Seconds{std::bit_cast<double>(peers_.agree(mine))};
 }
 
-core::Seconds SweepRows::whole(core::Seconds needs) const {
+core::Seconds SweepRows::predicted_launch_time(core::Seconds needs) const {
   return {runtime::host_clock() - budget_->begin + needs.value};
 }
 
 void SweepRows::foresee(core::Seconds needs, const std::string& why) {
   if (!budget_) return;
-  const auto needed = whole(needs);
-  if (peers_.agree(is_news(needed) ? 1 : 0) != 0) refuse_budget(needed, why);
+  const auto needed = predicted_launch_time(needs);
+  if (peers_.agree(needs_warning(needed) ? 1 : 0) != 0) refuse_budget(needed, why);
 }
 
 void SweepRows::foresee_here(core::Seconds needs, const std::string& why) {
   if (!budget_) return;
-  if (const auto needed = whole(needs); is_news(needed)) refuse_budget(needed, why);
+  if (const auto needed = predicted_launch_time(needs); needs_warning(needed)) refuse_budget(needed, why);
 }
 
 void SweepRows::group_measured(std::size_t points, std::size_t rest) {
@@ -73,23 +73,23 @@ void SweepRows::group_measured(std::size_t points, std::size_t rest) {
   if (listener_.group_measured) listener_.group_measured(points, rest);
   if (!budget_ || rest == 0 || left().value > 0) return;
   const double each = (runtime::host_clock() - begin_) / static_cast<double>(measured_);
-  const core::Seconds expected = whole({each * static_cast<double>(rest)});
-  if (!is_news(expected)) return;
+  const core::Seconds expected = predicted_launch_time({each * static_cast<double>(rest)});
+  if (!needs_warning(expected)) return;
   warn(expected, fmt::format("the time budget of {} is used up, and {} of {} points are still to be measured; if they "
                              "take as long as those before, the run takes {}",
                              core::to_text(budget_->all), rest, measured_ + rest, core::to_text(expected)));
 }
 
-void SweepRows::warn(core::Seconds whole, const std::string& line) {
-  said_ = whole;
+void SweepRows::warn(core::Seconds launch_time, const std::string& line) {
+  announced_ = launch_time;
   if (peers_.is_first && listener_.warning) listener_.warning(line);
 }
 
-void SweepRows::refuse_budget(core::Seconds whole, const std::string& why) {
+void SweepRows::refuse_budget(core::Seconds launch_time, const std::string& why) {
   const auto line = fmt::format("a time budget of {} cannot be kept: it needs at least {} ({})",
-                                core::to_text(budget_->all), core::to_text(whole), why);
+                                core::to_text(budget_->all), core::to_text(launch_time), why);
   if (budget_->must_be_kept) throw core::UsageError(line);
-  warn(whole, line);
+  warn(launch_time, line);
 }
 
 void take_turns(std::uint64_t seed, std::span<const Turn> turns, const std::function<bool(bool enough)>& is_over) {
@@ -110,7 +110,7 @@ void stop_between_points(const RoundPeers& peers) {
   peers.stop_between_points ? peers.stop_between_points() : peers.stop_if_interrupted();
 }
 
-/// The points of a group that are due, for an error.
+/// Names the group's points that are due, for an error.
 std::string text_of(std::span<SweepPoint* const> group) {
   std::string text;
   std::size_t more = 0;

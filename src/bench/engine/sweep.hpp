@@ -78,9 +78,10 @@ class SweepRows {
             std::optional<TimeBudget> budget)
       : finished_(finished), listener_(listener), peers_(peers), budget_(budget) {}
 
+  /// A point of the sweep; it is marked as kept if an earlier run has its row.
   SweepPoint point(std::string experiment, core::Factors, std::size_t group) const;
   /// points: the number of points that have no row yet and share the budget.
-  void start(std::size_t points) { left_ = points, begin_ = runtime::host_clock(); }
+  void start(std::size_t points) { points_left_ = points, begin_ = runtime::host_clock(); }
   /// To be called when a group has been measured, with the numbers that RowListener::group_measured gets. Warns if the
   /// budget is used up before the last group, and says how long the run will take.
   void group_measured(std::size_t points, std::size_t rest);
@@ -88,9 +89,11 @@ class SweepRows {
   const core::Point* finished(const core::Factors&) const;
   /// Shows an earlier row without counting it.
   void show(const core::Point&) const;
+  /// Passes a new row on to the listener, and keeps it for `finished`.
   void emit(core::Point);
+  /// Tells the listener what is measured now.
   void progress(const std::string& now) const;
-  /// The time for a point: an equal part of the rest of the budget, or `usual` without a budget. All peers take the
+  /// The time for a point: an equal part of what is left of the budget; without a budget `usual`. All peers take the
   /// first peer's value, since clocks differ.
   core::Seconds share(core::Seconds usual) const;
   /// The rest of the budget by this rank's clock; there must be a budget.
@@ -105,22 +108,22 @@ class SweepRows {
   std::size_t wrong() const { return wrong_; }
 
  private:
-  /// The time of the whole launch if the rest takes `needs`.
-  core::Seconds whole(core::Seconds needs) const;
-  bool is_news(core::Seconds whole) const {
-    return said_ ? whole.value > 1.5 * said_->value : whole.value > budget_->all.value;
+  /// The time of the whole launch if the rest of the sweep takes `needs`.
+  core::Seconds predicted_launch_time(core::Seconds needs) const;
+  bool needs_warning(core::Seconds launch_time) const {
+    return announced_ ? launch_time.value > 1.5 * announced_->value : launch_time.value > budget_->all.value;
   }
-  void refuse_budget(core::Seconds whole, const std::string& why);
-  void warn(core::Seconds whole, const std::string& line);
+  void refuse_budget(core::Seconds launch_time, const std::string& why);
+  void warn(core::Seconds launch_time, const std::string& line);
 
   FinishedRows finished_;
   const RowListener& listener_;
   const RoundPeers& peers_;
   std::optional<TimeBudget> budget_;
-  std::optional<core::Seconds> said_;  ///< how long the last warning said that the run takes; valid on the first peer
-  std::size_t left_ = 0, wrong_ = 0;   ///< [points]
-  double begin_ = 0;                   ///< begin of the first group by the host clock [s]
-  std::size_t measured_ = 0;           ///< [points] since then
+  std::optional<core::Seconds> announced_;   ///< the launch's time as the last warning gave it; valid on the first peer
+  std::size_t points_left_ = 0, wrong_ = 0;  ///< [points]
+  double begin_ = 0;                         ///< begin of the first group by the host clock [s]
+  std::size_t measured_ = 0;                 ///< [points] measured since `begin_`
 };
 
 /// The base of everything that is measured by a sweep. All calls are collective over the sweep's peers, which take the
@@ -142,10 +145,10 @@ class Experiment {
 /// samples.
 using Turn = std::function<bool()>;
 /// Calls all turns in rotations until all have enough samples, so that a quiet or a noisy spell of the machine affects
-/// all of them alike. The order is drawn for each rotation: in a fixed one, a turn would always find the caches as the
-/// same other turn has left them. seed: the same on all ranks (Session::run_seed). is_over: called after each rotation,
-/// with whether all have enough samples; the turns end when it returns true. If is_over is empty, the turns end when
-/// all have enough samples.
+/// all of them alike. The order is drawn for each rotation: in a fixed order, a turn would always find the caches as
+/// one and the same other turn has left them. seed: the same on all ranks (Session::run_seed). is_over: called after
+/// each rotation, with whether all have enough samples; the turns end when it returns true. If is_over is empty, the
+/// turns end when all have enough samples.
 void take_turns(std::uint64_t seed, std::span<const Turn>, const std::function<bool(bool enough)>& is_over = {});
 
 /// Measures and shows all points of the experiment. Returns the number of wrong points. Errors: Interrupted.

@@ -63,7 +63,8 @@ std::filesystem::path cache_folder() {
   return home.is_absolute() ? home / ".cache" / "gradmeter" : std::filesystem::path();
 }
 
-/// The tables of the same ranks over one transport, which are kept in one file.
+/// Names the machine, the settings, the ranks and the transport that a table is made for. Tables with equal text are
+/// kept in one file.
 std::string made_for(const core::RunInfo& run, const WantedTable& w) {
   std::string settings = run.mpi_single_copy.empty() ? "" : "; single copy " + run.mpi_single_copy;
   for (const auto& [name, value] : run.environment)
@@ -88,12 +89,13 @@ std::string text_of(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-/// Rank 0 only. A file that cannot be used is the same as none, apart from a warning.
+/// The text of the file of kept tables; empty: there is none. A file that cannot be used counts as none, after a
+/// warning. Rank 0 only.
 std::string kept_text(const std::filesystem::path& path, const std::string& made_for) {
   std::string text = path.empty() ? "" : text_of(path);
   if (text.empty()) return text;
   try {
-    // Names are hashes, and users may copy files.
+    // The file's name is only a hash of `made_for`, and users may copy files.
     if (allreduce::read_tuned_tables(text).made_for != made_for)
       throw UsageError("it is of another machine or setting");
   } catch (const UsageError& e) {
@@ -105,23 +107,25 @@ std::string kept_text(const std::filesystem::path& path, const std::string& made
   return text;
 }
 
-/// Returns why it could not be written; empty: it was. Other runs see the whole file or the one before.
+/// Writes a file such that other runs see either all of it or the file before. Returns the reason of a failure; empty:
+/// it was written.
 std::string write_whole(const std::filesystem::path& path, const std::string& text) {
   std::error_code error;
   std::filesystem::create_directories(path.parent_path(), error);
   if (error) return fmt::format("{}: {}", path.parent_path().string(), error.message());
-  const std::filesystem::path part = fmt::format("{}.{}", path.string(), getpid());
-  std::ofstream out(part, std::ios::binary);
+  const std::filesystem::path temporary = fmt::format("{}.{}", path.string(), getpid());
+  std::ofstream out(temporary, std::ios::binary);
   out << text;
   out.close();
   if (!out) error = std::make_error_code(std::errc::io_error);
-  if (!error) std::filesystem::rename(part, path, error);
+  if (!error) std::filesystem::rename(temporary, path, error);
   if (!error) return {};
   std::error_code ignored;
-  std::filesystem::remove(part, ignored);
+  std::filesystem::remove(temporary, ignored);
   return fmt::format("{}: {}", path.string(), error.message());
 }
 
+/// Writes the tables to the user's cache; warns if that fails.
 void keep(const std::filesystem::path& path, const TunedTables& tables) {
   const std::string why =
       path.empty() ? "neither XDG_CACHE_HOME nor HOME names a folder" : write_whole(path, allreduce::to_text(tables));
@@ -143,7 +147,8 @@ class TableTuner {
         wanted_(w),
         backoff_(runtime::spin_policy_for(s.ranks_per_node(c.size()), s.cores_per_node())) {}
 
-  /// Takes about `seconds`. `missed`: the sizes at which the time was too short to compare, or memory to measure.
+  /// Takes about `seconds`. missed: gets the sizes at which the time was too short to compare algorithms, or at which
+  /// memory was too small.
   TunedTable measure(double seconds, std::vector<std::uint64_t>& missed) {
     const double until = now() + seconds;
     const std::string shipped =
@@ -160,15 +165,16 @@ class TableTuner {
       bind(bytes_at(sizes.back()));
       const allreduce::SizeTable table(shipped);
       for (std::size_t i = 0; i < sizes.size(); ++i) {
-        const std::string& usual = table.candidates()[table.choose(sizes[i])]->name;
-        // Small sizes leave time over, which the large ones get.
+        const std::string& shipped_choice = table.candidates()[table.choose(sizes[i])]->name;
+        // Small sizes take less than their share of the time; larger ones get the rest.
         const double begin = now(), share = std::max(0.0, until - begin) / static_cast<double>(sizes.size() - i);
-        const auto times = measure_size(bytes_at(sizes[i]), usual, begin + share, until);
+        const auto times = measure_size(bytes_at(sizes[i]), shipped_choice, begin + share, until);
         if (!times) {
           missed.push_back(sizes[i]);
           continue;
         }
-        if (const auto chosen = allreduce::faster_choice(*times, usual); chosen != usual) choices[sizes[i]] = chosen;
+        if (const auto chosen = allreduce::faster_choice(*times, shipped_choice); chosen != shipped_choice)
+          choices[sizes[i]] = chosen;
         session_.stop_if_interrupted(c_);
       }
     }
@@ -180,13 +186,17 @@ class TableTuner {
     AlgorithmPtr algorithm;
     std::unique_ptr<allreduce::Collective> bound;
   };
+  /// most_in_turn: number of candidates that take turns. first_bytes: size of the call that tries a binding.
   static constexpr std::size_t most_rounds = 51, most_in_turn = 8, first_bytes = 256;
-  static constexpr double hopeless = 3, slow = 1.25;  ///< times as long as the fastest, at first and later
+  /// A candidate is left out if its time is more than this many times the fastest one's: `hopeless` for its first
+  /// sample, `slow` for its median after half of the fewest rounds.
+  static constexpr double hopeless = 3, slow = 1.25;
 
-  /// The time [s], which all ranks see alike, since they must agree on when to end.
+  /// The latest of the ranks' clocks [s]: all ranks get the same time, since they must agree on when to end.
   double now() const { return c_.max(host_clock()); }
 
-  /// No longer than the calls that will be made, in whole blocks.
+  /// The length of the calls that are measured for a size: a multiple of one float for each rank, and not longer than
+  /// the calls that the table serves.
   std::size_t bytes_at(std::uint64_t size) const {
     const std::size_t unit = sizeof(float) * static_cast<std::size_t>(c_.size());
     const std::size_t bytes = std::min<std::size_t>(size, std::max(wanted_.most_bytes, unit));
@@ -210,14 +220,15 @@ class TableTuner {
     return {.placement = wanted_.use.placement, .max_bytes = bytes, .private_buffers = wanted_.use.private_buffers};
   }
 
-  /// Schedules share their scratch, as those of `auto` do.
+  /// The bytes of the network's arena. Candidates with schedules use the same scratch, as they do under `auto`; each
+  /// other candidate has its own.
   std::size_t arena_bytes(std::size_t bytes) const {
     std::size_t shared = 0, sum = wanted_.use.private_buffers ? 0 : buffer_bytes(bytes);
-    for (const Candidate& k : candidates_) {
-      const auto own =
-          runtime::page_bytes + k.algorithm->arena_bytes(wanted_.use.shape, static_cast<std::uint32_t>(c_.rank()),
-                                                         spec(bytes), wanted_.use.collective_kind);
-      if (k.algorithm->has_schedule()) {
+    for (const Candidate& candidate : candidates_) {
+      const auto own = runtime::page_bytes + candidate.algorithm->arena_bytes(wanted_.use.shape,
+                                                                              static_cast<std::uint32_t>(c_.rank()),
+                                                                              spec(bytes), wanted_.use.collective_kind);
+      if (candidate.algorithm->has_schedule()) {
         shared = std::max(shared, own);
       } else {
         sum += own;
@@ -238,7 +249,7 @@ class TableTuner {
            (!shares || runtime::shm_for(per_node * arena + cells) <= session_.shm_per_node());
   }
 
-  /// Candidates that cannot be bound on some rank leave.
+  /// Binds all candidates for calls of up to `bytes` bytes, and drops those that cannot be bound on some rank.
   void bind(std::size_t bytes) {
     network_.emplace(
         c_, runtime::NetworkOptions{.transport = wanted_.use.transport,
@@ -250,34 +261,34 @@ class TableTuner {
     runtime::Arena& of_buffers = private_ ? static_cast<runtime::Arena&>(*private_) : arena;
     in_ = of_buffers.take(bytes);
     out_ = wanted_.use.placement == allreduce::Placement::in_place ? in_ : of_buffers.take(bytes);
-    // Sums of zeros stay zeros, however often they are made; writing them makes the pages.
+    // Sums of zeros stay zeros, however often they are made. Writing the zeros also touches the pages before calls do.
     for (const auto memory : {in_, out_}) std::memset(memory.data(), 0, memory.size());
-    const auto bind_one = [&](Candidate& k) {
+    const auto bind_one = [&](Candidate& candidate) {
       std::string refusal;
       try {
-        k.bound = k.algorithm->bind({c_, *network_, *link_}, spec(bytes), wanted_.use.collective_kind);
-        // Some refuse their buffers only when they are called.
+        candidate.bound = candidate.algorithm->bind({c_, *network_, *link_}, spec(bytes), wanted_.use.collective_kind);
+        // Some algorithms refuse their buffers only when they are called.
         c_.barrier();
-        call(*k.bound, bytes_at(first_bytes));
+        call(*candidate.bound, bytes_at(first_bytes));
       } catch (const core::Unavailable& e) {
         refusal = e.what();
       } catch (const core::BackendError& e) {
         refusal = e.what();
       }
-      if (!runtime::first_report(c_, refusal).text.empty()) k.bound.reset();
+      if (!runtime::first_report(c_, refusal).text.empty()) candidate.bound.reset();
     };
-    for (Candidate& k : candidates_)
-      if (!k.algorithm->has_schedule()) bind_one(k);
+    for (Candidate& candidate : candidates_)
+      if (!candidate.algorithm->has_schedule()) bind_one(candidate);
     const auto begin = arena.mark();
-    for (Candidate& k : candidates_) {
-      if (!k.algorithm->has_schedule()) continue;
+    for (Candidate& candidate : candidates_) {
+      if (!candidate.algorithm->has_schedule()) continue;
       arena.rewind(begin);
-      bind_one(k);
+      bind_one(candidate);
     }
-    std::erase_if(candidates_, [](const Candidate& k) { return !k.bound; });
+    std::erase_if(candidates_, [](const Candidate& candidate) { return !candidate.bound; });
   }
 
-  /// Returns its time.
+  /// Makes one call and returns its time on this rank [s].
   double call(allreduce::Collective& collective, std::size_t bytes) {
     const auto typed = [bytes](std::span<std::byte> memory) {
       return runtime::Buffer(core::Element::f32, memory.first(bytes));
@@ -293,57 +304,60 @@ class TableTuner {
     return time;
   }
 
-  /// The median of so many calls, each after a barrier, and of each the slowest rank's; the same on all ranks.
-  double sample(Candidate& k, std::size_t bytes, std::size_t calls) {
+  /// The median time of `calls` calls [s], each made after a barrier and timed on the slowest rank; the same on all
+  /// ranks.
+  double sample(Candidate& candidate, std::size_t bytes, std::size_t calls) {
     std::vector<double> times(calls);
     for (double& t : times) {
       c_.barrier();
-      t = call(*k.bound, bytes);
+      t = call(*candidate.bound, bytes);
     }
     c_.max(times);
     return core::median(times);
   }
 
-  /// Interleaved rounds of all that have a chance: until `share`, or as many as an interval needs. Nothing where
-  /// `until` came before.
-  std::optional<allreduce::RoundTimes> measure_size(std::size_t bytes, const std::string& usual, double share,
-                                                    double until) {
+  /// Measures the candidates that have a chance, in rounds in which they take turns: until the time `share_end`, or
+  /// longer until there are enough rounds for an interval, but not beyond the time `until`. Empty if there were too few
+  /// rounds.
+  std::optional<allreduce::RoundTimes> measure_size(std::size_t bytes, const std::string& shipped_choice,
+                                                    double share_end, double until) {
     std::vector<std::pair<double, Candidate*>> order;
-    for (Candidate& k : candidates_) {
+    for (Candidate& candidate : candidates_) {
       constexpr std::size_t quick = std::size_t{1} << 20;
       if (now() >= until) return std::nullopt;
-      if (bytes <= quick) sample(k, bytes, 1);  // the first call of a size touches memory that later ones find
-      order.emplace_back(sample(k, bytes, bytes <= quick ? 3 : 1), &k);
+      if (bytes <= quick) sample(candidate, bytes, 1);  // the first call of a size touches memory for the later ones
+      order.emplace_back(sample(candidate, bytes, bytes <= quick ? 3 : 1), &candidate);
     }
     std::ranges::sort(order, {}, [](const auto& o) { return o.first; });
     const double best = order.front().first;
     std::vector<Candidate*> turns;
-    for (const auto& [time, k] : order) {
+    for (const auto& [time, candidate] : order) {
       const bool has_chance = time <= hopeless * best && turns.size() < most_in_turn;
-      if (has_chance || k->algorithm->name == usual) turns.push_back(k);
+      if (has_chance || candidate->algorithm->name == shipped_choice) turns.push_back(candidate);
     }
-    // A short call is made several times, so that a round is not one hiccup.
+    // Short calls are made several times in a round, so that no single interruption decides the round.
     const auto calls = static_cast<std::size_t>(std::clamp(200e-6 / std::max(best, 1e-6), 1.0, 21.0));
     allreduce::RoundTimes times;
     std::mt19937_64 draw(session_.run_seed() + bytes);  // no candidate always follows the same other one
     std::size_t rounds = 0;
     for (; rounds < most_rounds; ++rounds) {
       const double time = now();
-      if (time >= until || (time >= share && rounds >= core::fewest_blocks)) break;
+      if (time >= until || (time >= share_end && rounds >= core::fewest_blocks)) break;
       std::ranges::shuffle(turns, draw);
-      for (Candidate* k : turns) times[k->algorithm->name].push_back(sample(*k, bytes, calls));
-      if (rounds + 1 == core::fewest_blocks / 2) drop_slow(turns, times, usual);
+      for (Candidate* candidate : turns) times[candidate->algorithm->name].push_back(sample(*candidate, bytes, calls));
+      if (rounds + 1 == core::fewest_blocks / 2) drop_slow(turns, times, shipped_choice);
     }
-    if (rounds < core::fewest_blocks || !times.contains(usual)) return std::nullopt;
+    if (rounds < core::fewest_blocks || !times.contains(shipped_choice)) return std::nullopt;
     return times;
   }
 
-  static void drop_slow(std::vector<Candidate*>& turns, const allreduce::RoundTimes& times, const std::string& usual) {
+  static void drop_slow(std::vector<Candidate*>& turns, const allreduce::RoundTimes& times,
+                        const std::string& shipped_choice) {
     double best = core::median(times.begin()->second);
     for (const auto& [name, own] : times) best = std::min(best, core::median(own));
-    std::erase_if(turns, [&](const Candidate* k) {
-      const std::string& name = k->algorithm->name;
-      return name != usual && core::median(times.at(name)) > slow * best;
+    std::erase_if(turns, [&](const Candidate* candidate) {
+      const std::string& name = candidate->algorithm->name;
+      return name != shipped_choice && core::median(times.at(name)) > slow * best;
     });
   }
 
@@ -355,16 +369,17 @@ class TableTuner {
   std::unique_ptr<runtime::Transport> link_;
   std::optional<runtime::PrivateArena> private_;
   std::span<std::byte> in_, out_;
-  std::vector<Candidate> candidates_;  ///< last: they use what stands above
+  std::vector<Candidate> candidates_;  ///< declared last, so destroyed first: they use the members above
 };
 
-/// The result of one measurement.
+/// A measured table, and the sizes that were not measured for it.
 struct Tuned {
   TunedTable table;
   std::vector<std::uint64_t> missed;
 };
 
-/// The other ranks of the world sleep.
+/// Measures a table on its ranks, while the other ranks of the world sleep. The table is the same on all ranks,
+/// `missed` only on its ranks. Collective over the world.
 Tuned measure_on_ranks(Session& s, const WantedTable& w, double seconds) {
   const auto& world = s.world();
   const auto place = std::ranges::find(w.ranks, world.rank());
@@ -377,7 +392,7 @@ Tuned measure_on_ranks(Session& s, const WantedTable& w, double seconds) {
     } else {
       try {
         out.table = TableTuner(s, c, w).measure(seconds, out.missed);
-      } catch (const core::Interrupted&) {  // the others would wait for ever: all throw together, below
+      } catch (const core::Interrupted&) {  // others would wait for this rank: all throw together, below
       }
     }
   }
@@ -391,8 +406,8 @@ Tuned measure_on_ranks(Session& s, const WantedTable& w, double seconds) {
   return out;
 }
 
-bool serves(const TunedTable& t, const WantedTable& w, core::Seconds asked) {
-  return t.least_bytes <= w.least_bytes && w.most_bytes <= t.most_bytes && asked.value <= t.seconds;
+bool serves(const TunedTable& t, const WantedTable& w, core::Seconds tune_time) {
+  return t.least_bytes <= w.least_bytes && w.most_bytes <= t.most_bytes && tune_time.value <= t.seconds;
 }
 
 void say(const TunedTable& t) {
@@ -404,8 +419,8 @@ struct TableFile {
   std::string made_for;
   std::filesystem::path path;
   TunedTables kept;
-  std::vector<const WantedTable*> due;
-  bool told = false;  ///< the user knows that tables of this file are taken
+  std::vector<const WantedTable*> due;  ///< tables that have to be measured
+  bool told = false;                    ///< the user was told that tables are taken from this file
 };
 
 }  // namespace
@@ -432,24 +447,24 @@ void want(std::vector<WantedTable>& tables, WantedTable w) {
 
 TablesPtr tuned_tables(Session& s, const Flags& f, const std::vector<WantedTable>& wanted) {
   if (!f.has("tune-auto")) return nullptr;
-  const core::Seconds asked = read_tune(f);
+  const core::Seconds tune_time = read_tune(f);
   const auto& world = s.world();
   auto out = std::make_shared<TunedTables>();
   std::map<std::string, TableFile> files;
   std::size_t due = 0, missed = 0;
   s.read_mpi_single_copy();
   for (const WantedTable& w : wanted) {
-    const std::string of = world.broadcast_text(made_for(s.run_info(), w));
-    auto [at, is_new] = files.try_emplace(of);
-    TableFile& file = at->second;
+    const std::string purpose = world.broadcast_text(made_for(s.run_info(), w));
+    auto [entry, is_new] = files.try_emplace(purpose);
+    TableFile& file = entry->second;
     if (is_new) {
-      file.path = file_for(of, w);
-      const std::string text = world.broadcast_text(s.is_root() ? kept_text(file.path, of) : "");
+      file.path = file_for(purpose, w);
+      const std::string text = world.broadcast_text(s.is_root() ? kept_text(file.path, purpose) : "");
       if (!text.empty()) file.kept = allreduce::read_tuned_tables(text);
-      file.kept.made_for = of;
+      file.kept.made_for = purpose;
     }
     const TunedTable* kept = file.kept.find(w.use);
-    if (kept && serves(*kept, w, asked)) {
+    if (kept && serves(*kept, w, tune_time)) {
       if (s.is_root()) {
         if (!std::exchange(file.told, true))
           core::print(stderr, "gradmeter: auto has its tables of {}, which fit; delete that file to measure again\n",
@@ -467,12 +482,12 @@ TablesPtr tuned_tables(Session& s, const Flags& f, const std::vector<WantedTable
     core::print(
         stderr,
         "gradmeter: note: --tune-auto changes nothing, since no point takes its algorithm from auto's tables\n");
-  const double until = host_clock() + asked.value;
-  for (auto& [of, file] : files) {
+  const double until = host_clock() + tune_time.value;
+  for (auto& [purpose, file] : files) {
     for (const WantedTable* w : file.due) {
       const double rest = world.broadcast_value(until - host_clock());
       auto tuned = measure_on_ranks(s, *w, std::max(0.0, rest) / static_cast<double>(due--));
-      tuned.table.seconds = asked.value;
+      tuned.table.seconds = tune_time.value;
       tuned.table.missed = tuned.missed.size();
       if (s.is_root()) {
         say(tuned.table);

@@ -22,31 +22,33 @@ inline constexpr const char* tune_help =
     "5s: for so long, on top of any budget, measure which algorithm is fastest here at which size; auto then chooses "
     "by that. The tables are kept in the user's cache, and a later run takes them from there if it has --tune-auto too";
 
-/// Checks --tune-auto where it is given. Errors: UsageError for a time that is none, where the algorithms lack `auto`,
-/// and for a GPU's memory.
+/// Checks --tune-auto if it is given. Errors: UsageError if its value is no time from 0.1 s to 24 h, if none of the
+/// algorithms is plain `auto`, and if --device is not cpu.
 void check_tune(const Flags&, std::span<const allreduce::AlgorithmPtr>);
 
-/// A table that `auto` would use, on these ranks of the session's world, in the order of their communicator.
+/// A table by which `auto` is to choose algorithms.
 struct WantedTable {
   allreduce::TableUse use;
-  std::vector<int> ranks;
+  std::vector<int> ranks;                          ///< ranks of the session's world, in their communicator's order
   NodeMap map;                                     ///< the nodes of these ranks
   std::size_t least_bytes = 0, most_bytes = 0;     ///< the sizes of the calls that the table serves
   runtime::Pages pages = runtime::Pages::advised;  ///< the pages of private buffers
 };
-/// Adds it; where a table of the same use is wanted already, adds its sizes to that one.
+/// Adds a table to the list. If the list has one of the same use already, that one's range of sizes is widened instead.
 void want(std::vector<WantedTable>&, WantedTable);
 
 using TablesPtr = std::shared_ptr<const allreduce::TunedTables>;
-/// The wanted tables, the same on all ranks: those kept in the user's cache that fit, the others measured in the time
-/// of --tune-auto, by rank 0's choice, and kept. Says on standard error what it did. Null without --tune-auto.
+/// Returns the wanted tables, the same on all ranks; null without --tune-auto. A table that the user's cache holds, and
+/// that fits, is taken from there. The others are measured in the time of --tune-auto and put into the cache; rank 0's
+/// results count. Says on standard error what was done.
 /// Collective over the session's world. Errors: Interrupted.
 TablesPtr tuned_tables(Session&, const Flags&, const std::vector<WantedTable>&);
 
-/// Sets the factor `tuned_table` where a tuned table of the algorithm serves this use.
+/// If the algorithm chooses by a tuned table for this use, sets the factor `tuned_table` to that table's hash.
 void fill_tuned(const allreduce::AlgorithmChoice&, const allreduce::TableUse&, core::Factors&);
 
-/// `auto` with these tables; any other algorithm, and every one without tables, as it is.
+/// Returns plain `auto` with these tables, and any other algorithm as it is. Without tables (null), every algorithm is
+/// returned as it is.
 allreduce::AlgorithmPtr with_tables(const allreduce::AlgorithmPtr&, const TablesPtr&);
 
 }  // namespace gradmeter::bench

@@ -21,7 +21,7 @@ namespace gradmeter::bench {
 
 FlagList describe_infer();
 
-/// Models and batches must fit the data. Errors: UsageError of one line.
+/// Reads the options. Errors: UsageError of one line, also if models or batches do not fit the data.
 InferOptions read_infer_options(const Flags&, const DataShape&, int default_threads);
 
 namespace {
@@ -36,7 +36,7 @@ InferFactors read_infer_factors(const Flags& f, const DataShape& data) {
   return out;
 }
 
-/// The training of one rank, which exchanges nothing.
+/// Reads the options of the training, which runs on one rank and exchanges nothing.
 TrainOnce read_training(const Flags& f, const DataShape& data, int threads) {
   TrainOnce o;
   auto& c = o.config;
@@ -62,37 +62,37 @@ TrainOnce read_training(const Flags& f, const DataShape& data, int threads) {
 }  // namespace
 
 FlagList describe_infer() {
-  FlagList d(heading_of_factors, 110);
-  add_switch(d, "help,h", "this text");
-  add_text(d, "model", "mlp",
+  FlagList list(heading_of_factors, 110);
+  add_switch(list, "help,h", "this text");
+  add_text(list, "model", "mlp",
            "mlp, cnn, lstm, gru … as in train; layer tables, of which only latency is measured: resnet50, FILE.csv; "
            "see list models");
-  add_text(d, "shrink", "1", "divide the widths of layer tables by this");
-  add_text(d, "batch", "1,2,4,16", "samples in one forward pass");
-  add_text(d, "precision", "fp32,bf16,int8",
+  add_text(list, "shrink", "1", "divide the widths of layer tables by this");
+  add_text(list, "batch", "1,2,4,16", "samples in one forward pass");
+  add_text(list, "precision", "fp32,bf16,int8",
            "fp32, bf16, int8; only accuracy, no times: int4, and on the CPU fp16, fp8-e4m3 …; see list precisions");
-  add_text(d, "epochs", "2", "epochs of the training");
-  add_text(d, "train-batch", "64", "mini-batch of the training");
-  add_text(d, "train-samples", "10000", "training samples: built-in digits, or the first ones of the files");
-  add_text(d, "optimizer", "adam", "optimizer of the training: sgd, momentum:mu=0.9, adamw …");
-  add_text(d, "lr", "0.001", "step size of the training");
-  add_text(d, "validation-samples", "5000", "samples on which precisions are compared with fp32");
-  add_text(d, "calibration-samples", "512", "training samples that give int8 the ranges of activations");
-  add_text(d, "threads", "", "compute threads of a rank; default: cores of a node / ranks of a node");
-  add_text(d, "device", "cpu", "cpu, or cuda: the ranks of a node are dealt out over its GPUs");
+  add_text(list, "epochs", "2", "epochs of the training");
+  add_text(list, "train-batch", "64", "mini-batch of the training");
+  add_text(list, "train-samples", "10000", "training samples: built-in digits, or the first ones of the files");
+  add_text(list, "optimizer", "adam", "optimizer of the training: sgd, momentum:mu=0.9, adamw …");
+  add_text(list, "lr", "0.001", "step size of the training");
+  add_text(list, "validation-samples", "5000", "samples on which precisions are compared with fp32");
+  add_text(list, "calibration-samples", "512", "training samples that give int8 the ranges of activations");
+  add_text(list, "threads", "", "compute threads of a rank; default: cores of a node / ranks of a node");
+  add_text(list, "device", "cpu", "cpu, or cuda: the ranks of a node are dealt out over its GPUs");
   add_text(
-      d, "data", "",
+      list, "data", "",
       "directory of MNIST's IDX files; for language models: language (built in) or FILE; default: built-in digits");
-  add_text(d, "seed", "1", "random seed of data, order and initial weights");
+  add_text(list, "seed", "1", "random seed of data, order and initial weights");
   add_stopping_flags(
-      d, {.budget = "for all points and trainings together: 90s, 10m; default: 1 s a point, beside the trainings",
-          .samples = "minimum number of passes for each point, if --time-budget allows",
-          .least_samples = "200"});
-  add_rank_flags(d);
-  add_switch(d, "dry-run", "only list the points; train and measure nothing");
-  add_format_flags(d);
-  add_output_flags(d);
-  return d;
+      list, {.budget = "for all points and trainings together: 90s, 10m; default: 1 s a point, beside the trainings",
+             .samples = "minimum number of passes for each point, if --time-budget allows",
+             .least_samples = "200"});
+  add_rank_flags(list);
+  add_switch(list, "dry-run", "only list the points; train and measure nothing");
+  add_format_flags(list);
+  add_output_flags(list);
+  return list;
 }
 
 InferOptions read_infer_options(const Flags& f, const DataShape& data, int default_threads) {
@@ -137,11 +137,11 @@ int print_infer_plan(const Flags& f) {
 }
 
 void print_infer_head(const Session& s, const TrainOnce& t, std::size_t train_samples) {
-  const auto& i = s.run_info();
+  const auto& info = s.run_info();
   core::print(
       "{}, {} thread{} each  {}\n"
       "trained in fp32 by rank 0: {} epoch{} of {} samples, batch {}, {}, step size {}; int8 calibrated on {}\n\n",
-      head_line(i, "infer"), t.config.threads, t.config.threads == 1 ? "" : "s", i.cpu, t.epochs,
+      head_line(info, "infer"), t.config.threads, t.config.threads == 1 ? "" : "s", info.cpu, t.epochs,
       t.epochs == 1 ? "" : "s", train_samples, t.config.batch_per_rank, t.config.optimizer, t.config.step_size,
       t.calibration_samples);
 }

@@ -59,6 +59,7 @@ core::Factors to_factors(const InferPoint& p, const NodeMap& map, int threads, c
 
 namespace {
 
+/// Trains `m` on this rank alone.
 void train_alone(Session& session, const runtime::Communicator& alone, const model::DataSplit& data, const TrainOnce& o,
                  const TrainingProgress& progress, TrainedModel& m) {
   constexpr std::size_t steps_between_reports = 16, steps_between_verified = 64;
@@ -73,7 +74,7 @@ void train_alone(Session& session, const runtime::Communicator& alone, const mod
     const bool is_verified = step % steps_between_verified == 0 || step + 1 == steps;
     if (is_verified) training.verify_next();
     const double loss = training.step(step).get().mean_loss();
-    training.take_records();  // nobody looks at their times
+    training.take_records();  // drops the records, which nobody reads
     if (is_verified)
       if (const auto fault = training.verdict(); !fault.empty()) throw core::WrongResult(fault);
     if (!std::isfinite(loss))
@@ -160,7 +161,7 @@ std::unique_ptr<model::Network> network_of(const std::string& name, const DataFa
   return model::make_model(name, {.features = d.features, .classes = d.classes, .labels = d.labels});
 }
 
-/// The problems of a layer table.
+/// The kernel problems of one pass of a layer table.
 std::vector<model::RepeatedProblem> table_problems(const InferPoint& p, const model::Network& table,
                                                    const runtime::Device& device) {
   return model::inference_problems(table.forward_problems(p.batch), p.precision, device);
@@ -211,13 +212,13 @@ class InferSweep final : public Experiment {
   struct Reference {
     kernels::AlignedVector<float> inputs, logits;
     core::Random draws{core::unpredictable_seed(), 0};
-    std::uint64_t drawn = 0;
-    std::size_t first = 0;  ///< the first sample of the batch that the passes get now
-    runtime::ConstBuffer result = runtime::no_floats;
+    std::uint64_t drawn = 0;                           ///< number of draws so far
+    std::size_t first = 0;                             ///< the first sample of the batch that the passes get now
+    runtime::ConstBuffer result = runtime::no_floats;  ///< the logits of the last pass, on the device
     std::string fault = {};  ///< the fault of an operation of training's forward pass; empty: none
   };
   /// The number of samples kept beyond one batch, so that batches can begin at different samples.
-  static constexpr std::size_t more_samples = 64;
+  static constexpr std::size_t extra_samples = 64;
   struct Timed {
     InferEntry* entry;
     std::unique_ptr<LatencyBenchmark> benchmark;
@@ -233,14 +234,14 @@ class InferSweep final : public Experiment {
     if (!network_of(name, facts_of(data_))->learns()) return;
     TrainOnce o = options_.training;
     o.config.model = name;
-    std::size_t last = 0;
-    // fastest: the shortest mean time of a step between two reports, which others disturbed least
-    double last_s = 0, fastest = std::numeric_limits<double>::infinity();
+    std::size_t last_step = 0;
+    // fastest: the shortest mean time of a step between two reports, which other programs disturbed least
+    double last_report_s = 0, fastest = std::numeric_limits<double>::infinity();
     trained_ = train_once(session_, c_, data_, o, [&](std::size_t step, std::size_t steps, double loss) {
       rows.progress(fmt::format("{} trains: step {} of {}, loss {:.2f}", name, step, steps, loss));
       const double now = runtime::host_clock();
-      if (step > last) fastest = std::min(fastest, (now - last_s) / static_cast<double>(step - last));
-      last = step, last_s = now;
+      if (step > last_step) fastest = std::min(fastest, (now - last_report_s) / static_cast<double>(step - last_step));
+      last_step = step, last_report_s = now;
       if (step == 0) return;
       rows.foresee_here({fastest * static_cast<double>(steps - step)},
                         fmt::format("{} trains {} steps before it is measured", name, steps));
@@ -311,12 +312,12 @@ class InferSweep final : public Experiment {
   }
 
   TimedPass network_pass(const InferPoint& p, const std::shared_ptr<model::Inference>& inference) {
-    auto reference = std::make_shared<Reference>(reference_logits(p.batch + more_samples));
+    auto reference = std::make_shared<Reference>(reference_logits(p.batch + extra_samples));
     const std::size_t features = data_.validation->features();
-    const std::size_t outputs = reference->logits.size() / (p.batch + more_samples);
+    const std::size_t outputs = reference->logits.size() / (p.batch + extra_samples);
     const runtime::OwnedBuffer inputs = session_.device().allocate(core::Element::f32, p.batch * features);
     const auto renew = [this, reference, inputs, features, batch = p.batch] {
-      reference->first = static_cast<std::size_t>(reference->draws.below(reference->drawn++, more_samples + 1));
+      reference->first = static_cast<std::size_t>(reference->draws.below(reference->drawn++, extra_samples + 1));
       queue_->copy("upload", std::span(reference->inputs).subspan(reference->first * features, batch * features),
                    inputs.buffer);
       queue_->synchronise();
@@ -398,7 +399,7 @@ class InferSweep final : public Experiment {
   model::DataSplit data_;
   std::vector<InferEntry> entries_;
   std::unique_ptr<runtime::Queue> queue_;
-  std::string current_;
+  std::string current_;           ///< name of the model whose points are measured
   TrainedModel trained_;          ///< the trained model `current_`; its network is null for a layer table
   runtime::OwnedBuffer weights_;  ///< the weights of `trained_` on the device
   std::map<Precision, PrecisionAccuracy> accuracies_;  ///< the accuracy of `current_` in each precision
@@ -417,9 +418,9 @@ std::string infer_refusal(const InferPoint& p, const DataFacts& d, const runtime
   return {};
 }
 
-std::size_t run_infer(Session& s, const InferOptions& o, const FinishedRows& finished, const RowListener& l) {
+std::size_t run_infer(Session& s, const InferOptions& o, const FinishedRows& finished, const RowListener& listener) {
   InferSweep sweep(s, o);
-  return run_sweep(sweep, peers_of(s, s.world()), finished, l, o.time_budget);
+  return run_sweep(sweep, peers_of(s, s.world()), finished, listener, o.time_budget);
 }
 
 }  // namespace gradmeter::bench

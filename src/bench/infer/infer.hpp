@@ -25,7 +25,7 @@ struct InferFactors {
   std::vector<std::string> models;  ///< canonical names
   std::vector<std::size_t> batches;
   std::vector<kernels::Precision> precisions;
-  bool on_host = true;
+  bool on_host = true;  ///< passes run on the host, where software emulates more precisions than on a GPU
 };
 
 struct InferPoint {
@@ -36,8 +36,8 @@ struct InferPoint {
   bool is_timed() const { return batch > 0; }
 };
 
-/// The points by model, batch, precision, in the order given. Emulated precisions, to which only software rounds, have
-/// no times, so they have one point for each model, without a batch.
+/// The points by model, batch, precision, in the order given. Emulated precisions (operands are rounded by software)
+/// have no times, so they have one point for each model, without a batch.
 std::vector<InferPoint> plan_infer(const InferFactors&);
 core::Factors to_factors(const InferPoint&, const NodeMap&, int threads, const std::string& device);
 
@@ -51,6 +51,7 @@ struct TrainedModel {
   model::Buffers buffers() { return {.parameters = weights, .gradients = runtime::no_floats}; }
 };
 
+/// How a model is trained in fp32 before it is quantized.
 struct TrainOnce {
   TrainingConfig config;  ///< configuration of one rank
   std::size_t epochs = 2;
@@ -60,8 +61,9 @@ struct TrainOnce {
 /// Receives the progress of training on rank 0, now and then.
 using TrainingProgress = std::function<void(std::size_t step, std::size_t steps, double loss)>;
 
-/// Collective over `c`. Rank 0 trains while the others sleep, so the weights are the same for any number of ranks. Each
-/// rank calibrates its own copy. Errors: WrongResult for a loss that is not finite; Interrupted.
+/// Trains a model and calibrates it. Rank 0 trains while the others sleep, so the weights are the same for any number
+/// of ranks; each rank calibrates its own copy. Collective over `c`. Errors: WrongResult for a loss that is not finite;
+/// Interrupted.
 TrainedModel train_once(Session&, const runtime::Communicator& c, const model::DataSplit&, const TrainOnce&,
                         const TrainingProgress&);
 
@@ -75,11 +77,11 @@ struct InferOptions {
   std::optional<TimeBudget> time_budget;  ///< for all points together, trainings too
 };
 
-/// Collective over the session's world. A trainable model is trained just before its first point is measured. Before
-/// anything is timed, each precision's logits, computed on the session's device, are compared with the host's logits in
-/// fp32. A point is refused if the device leaves a layer to the host. The points of one model and batch take turns.
-/// Layer tables cannot be trained: for them only the operations of one pass are timed, on random numbers. Returns the
-/// number of wrong points.
+/// Runs the sweep. Collective over the session's world. A trainable model is trained just before its first point is
+/// measured. Before anything is timed, each precision's logits, computed on the session's device, are compared with the
+/// host's logits in fp32. A point is refused if the device leaves a layer to the host. The points of one model and
+/// batch take turns. Layer tables cannot be trained: for them only the operations of one pass are timed, on random
+/// numbers. Returns the number of wrong points.
 /// Cost: the trainings; the validation set twice for each model and precision; 1 s a point, or the time budget.
 /// Errors: those of train_once; UsageError for data that do not fit; Interrupted.
 std::size_t run_infer(Session&, const InferOptions&, const FinishedRows& finished, const RowListener&);

@@ -20,9 +20,10 @@ namespace {
 
 /// Sums over a rank's samples.
 struct Comparison {
-  double labels = 0, samples = 0, right = 0;  ///< right: in the precision
-  double lost = 0, lost_squares = 0;          ///< of a sample: share of its labels that only fp32 has right, less the
-                                              ///< share that only the precision has
+  double labels = 0, samples = 0, right = 0;  ///< right: number of labels that are right in the precision
+  /// The loss of a sample is the share of its labels that only fp32 has right, minus the share that only the precision
+  /// has right.
+  double lost = 0, lost_squares = 0;
   double error_square = 0, reference_square = 0;
 
   void add(std::span<const float> logits, std::span<const float> reference, std::span<const std::int32_t> labels_of) {
@@ -54,29 +55,30 @@ struct Comparison {
   }
 };
 
-/// The validation samples of a rank, piece by piece.
-class PieceByPiece {
+/// Compares the logits in a precision with those of training's forward pass, for one piece of the validation set at a
+/// time.
+class PieceComparison {
  public:
-  PieceByPiece(TrainedModel& m, const runtime::ConstBuffer& weights, kernels::Precision p, const model::Dataset& set,
-               runtime::Device& device)
+  PieceComparison(TrainedModel& m, const runtime::ConstBuffer& weights, kernels::Precision p, const model::Dataset& set,
+                  runtime::Device& device)
       : m_(m), weights_(weights), precision_(p), set_(set), queue_(device.make_queue()) {}
 
   void compare(std::size_t first, std::size_t n, Comparison& sums) {
     const std::size_t labels_each = set_.labels();
     if (n != indices_.size()) {
       inference_.emplace(*m_.network, weights_, n, precision_, m_.ranges, *queue_);
-      on_device_ = queue_->device().allocate(core::Element::f32, n * set_.features());
+      device_inputs_ = queue_->device().allocate(core::Element::f32, n * set_.features());
     }
     indices_.resize(n), inputs_.resize(n * set_.features()), labels_.resize(n * labels_each);
     std::iota(indices_.begin(), indices_.end(), first);
     model::gather(set_, indices_, inputs_, labels_);
-    queue_->copy("upload", inputs_, on_device_.buffer);
-    const runtime::ConstBuffer found = inference_->run(*queue_, on_device_.buffer);
+    queue_->copy("upload", inputs_, device_inputs_.buffer);
+    const runtime::ConstBuffer found = inference_->run(*queue_, device_inputs_.buffer);
     logits_.resize(found.count());
     queue_->copy("download", found, logits_);
     queue_->synchronise();
     const std::span<const float> logits = logits_;
-    const auto trained = m_.network->layer_outputs(host_, m_.buffers(), {inputs_, labels_, labels_each});
+    const auto trained = m_.network->layer_outputs(host_queue_, m_.buffers(), {inputs_, labels_, labels_each});
     const auto reference = trained.back().values<float>();
     const std::size_t outputs = logits.size() / n;
     for (std::size_t k = 0; k < n; ++k)
@@ -90,9 +92,9 @@ class PieceByPiece {
   kernels::Precision precision_;
   const model::Dataset& set_;
   std::unique_ptr<runtime::Queue> queue_;
-  runtime::HostQueue host_;
-  runtime::OwnedBuffer on_device_;
-  std::optional<model::Inference> inference_;  ///< for a piece of so many samples as the last one
+  runtime::HostQueue host_queue_;
+  runtime::OwnedBuffer device_inputs_;
+  std::optional<model::Inference> inference_;  ///< for pieces with as many samples as the last one
   std::vector<std::uint64_t> indices_;
   std::vector<float> inputs_, logits_;
   std::vector<std::int32_t> labels_;
@@ -102,6 +104,7 @@ class PieceByPiece {
 
 PairedMean paired_mean(double n, double sum, double sum_of_squares) {
   constexpr double normal_975 = 1.959964;
+  // m: n and half a pair in each of the four outcomes
   const double m = n + 2, mean = sum / m, variance = (sum_of_squares + 1) / m - mean * mean;
   const double half = normal_975 * std::sqrt(variance / m);
   return {.value = sum / n, .low = mean - half, .high = mean + half};
@@ -109,8 +112,9 @@ PairedMean paired_mean(double n, double sum, double sum_of_squares) {
 
 namespace {
 
-/// Several times what a product of Gaussian numbers loses (8-bit integers 0.015, bf16 0.0023 of its norm), since layers
-/// add up. Of formats that software rounds to, any that leaves something of the logits.
+/// The error that logits may have, relative to their norm: several times that of a product of Gaussian numbers (0.015
+/// with 8-bit integers, 0.0023 with bf16), since the errors of layers add up. In other precisions an error of 1, at
+/// which nothing is left of the logits.
 double most_error(kernels::Precision p) {
   switch (p) {
     case kernels::Precision::fp32:
@@ -149,7 +153,7 @@ PrecisionAccuracy measure_accuracy(Session& session, const runtime::Communicator
                                    const model::Dataset& set) {
   const auto ranks = static_cast<std::size_t>(c.size()), rank = static_cast<std::size_t>(c.rank());
   Comparison sums;
-  PieceByPiece pieces(m, weights, precision, set, session.device());
+  PieceComparison pieces(m, weights, precision, set, session.device());
   const kernels::CallCheck calls(core::unpredictable_seed());
   const auto why = refused_anywhere(c, refusal_of([&] {
                                       const std::size_t last = set.size() * (rank + 1) / ranks;
@@ -168,7 +172,7 @@ PrecisionAccuracy measure_accuracy(Session& session, const runtime::Communicator
 
 namespace {
 
-/// A fifth of the time at most goes into warm-up. What other points left in the caches is gone after `settling`.
+/// A fifth of the time at most goes into warm-up. After `settling`, nothing of other points is left in the caches.
 RoundOptions latency_rounds(core::StoppingRule rule) {
   const double warmup = std::clamp(0.2 * rule.budget.value, 0.0, 0.5);
   rule.budget = core::Seconds{rule.budget.value - warmup};
@@ -184,20 +188,21 @@ RoundOptions latency_rounds(core::StoppingRule rule) {
 }  // namespace
 
 LatencyBenchmark::LatencyBenchmark(Session& s, const runtime::Communicator& c, TimedPass pass,
-                                   std::function<TimedPass()> anew, Rebuilder rebuilder, const core::StoppingRule& rule)
+                                   std::function<TimedPass()> build_pass, Rebuilder rebuilder,
+                                   const core::StoppingRule& rule)
     : session_(s),
       c_(c),
       pass_(std::move(pass)),
-      anew_(std::move(anew)),
+      build_pass_(std::move(build_pass)),
       rebuilder_(rebuilder),
-      places_(core::unpredictable_seed(), 0),
+      judged_passes_(core::unpredictable_seed(), 0),
       rounds_(s, c, latency_rounds(rule), [this](std::size_t n, bool keep) { return run_block(n, keep); }) {}
 
 void LatencyBenchmark::build_anew() {
   const auto why = refused_anywhere(c_, refusal_of([this] {
                                       rebuilder_.build([this] {
                                         pass_ = {};
-                                        pass_ = anew_();
+                                        pass_ = build_pass_();
                                       });
                                     }));
   if (!why.empty()) throw core::BackendError("inference", "anew", why);
@@ -221,7 +226,7 @@ void LatencyBenchmark::warm_up() {
 std::vector<double> LatencyBenchmark::run_block(std::size_t passes, bool keep) {
   const runtime::Computing note(session_.activity(), "forward pass");
   std::vector<double> mine(passes);
-  const std::size_t judged = keep ? places_.below(blocks_++, passes) : passes;
+  const std::size_t judged = keep ? judged_passes_.below(blocks_++, passes) : passes;
   const auto note_fault = [this](std::string fault) {
     if (fault_.empty()) fault_ = std::move(fault);
   };

@@ -22,6 +22,7 @@ struct PairedMean {
 /// no pair differs. Source: Agresti & Min, Statistics in Medicine 2005, on matched proportions.
 PairedMean paired_mean(double n, double sum, double sum_of_squares);
 
+/// The accuracy of a trained network in a precision, on the validation set.
 struct PrecisionAccuracy {
   double accuracy = 0;  ///< accuracy in the precision
   PairedMean lost;      ///< loss of accuracy against fp32, in which the network was trained
@@ -74,8 +75,8 @@ struct LatencyFindings {
 /// BackendError on all ranks if a pass cannot be built again.
 class LatencyBenchmark {
  public:
-  /// building: the object that built the pass. anew: builds another pass like it, for later blocks.
-  LatencyBenchmark(Session&, const runtime::Communicator& c, TimedPass, std::function<TimedPass()> anew,
+  /// rebuilder: the object that built the pass. build_pass: builds another pass like it, for later blocks.
+  LatencyBenchmark(Session&, const runtime::Communicator& c, TimedPass, std::function<TimedPass()> build_pass,
                    Rebuilder rebuilder, const core::StoppingRule&);
 
   void warm_up();
@@ -91,13 +92,13 @@ class LatencyBenchmark {
   Session& session_;
   const runtime::Communicator& c_;
   TimedPass pass_;
-  std::function<TimedPass()> anew_;
+  std::function<TimedPass()> build_pass_;
   Rebuilder rebuilder_;
-  core::Random places_;       ///< draws the passes that are judged
-  std::uint64_t blocks_ = 0;  ///< number of blocks that count
-  std::string fault_;         ///< the first fault of this rank
-  core::Blocks times_;        ///< this rank's times
-  double begin_ = 0, checks_s_ = 0;
+  core::Random judged_passes_;       ///< draws for each block the pass that is judged
+  std::uint64_t blocks_ = 0;         ///< number of blocks that count
+  std::string fault_;                ///< the first fault of this rank
+  core::Blocks times_;               ///< this rank's times
+  double begin_ = 0, checks_s_ = 0;  ///< begin of the warm-up by the host clock; time of all extra checks [s]
   NoiseSampler noise_{session_.gpu_gauge()};
   Rounds rounds_;
 };

@@ -29,7 +29,7 @@ std::string infer_note(const Point& p) {
   return is_true(p.metrics[Metric::emulated]) ? "emulated: its accuracy, without a time" : p.reason;
 }
 
-/// A number of the time's summary.
+/// A number of the time's summary, in microseconds.
 std::string in_us(const Point& p, double core::Summary::*number) {
   const auto* const time = p.metrics[Metric::time_s].as<core::Summary>();
   return time ? digits(1e6 * time->*number) : "-";
@@ -71,16 +71,16 @@ Columns<Point> infer_columns() {
 std::string infer_tables(std::span<const Point> points, std::size_t width) {
   const auto columns = infer_columns();
   std::string out;
-  for (const auto& [name, of] : by_name(points, infer_heading)) {
+  for (const auto& [name, group] : by_name(points, infer_heading)) {
     auto table = columns.table();
-    for (const Point* p : of) table.add_row(columns.cells(*p), infer_note(*p));
+    for (const Point* p : group) table.add_row(columns.cells(*p), infer_note(*p));
     out += fmt::format("{}\n{}\n", name, table.to_string(width));
   }
   return out;
 }
 
-std::string infer_legend(Legend how) {
-  if (how == Legend::brief) {
+std::string infer_legend(Legend legend) {
+  if (legend == Legend::brief) {
     return fmt::format(
         "p50, p95, p99: latency of a forward pass; lost: accuracy below that of fp32\n"
         "~ disturbed: measure again; * oversubscribed: more busy threads than cores\n{}",

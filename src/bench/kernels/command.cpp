@@ -24,15 +24,16 @@ namespace gradmeter::bench {
 
 FlagList describe_kernels();
 
-/// The text of --problems FILE; empty without the flag. On rank 0: its node has the file.
-/// Errors: UsageError when it cannot be read.
+/// The text of --problems FILE; empty without the flag. Called on rank 0, whose node has the file.
+/// Errors: UsageError when the file cannot be read.
 std::string read_problems_file(const Flags&);
 
 struct KernelRequest {
   KernelOptions options;
   std::vector<std::string> faults;  ///< rows of the file that are left out: "problems.csv:3:7: what is wrong"
 };
-/// `problems`: what read_problems_file gave. `ranks`: that will measure. Errors: UsageError of one line.
+/// problems: the text that read_problems_file returned. ranks: the number of ranks that will measure. Errors:
+/// UsageError of one line.
 KernelRequest read_kernel_request(const Flags&, const std::string& problems, int ranks, int default_threads);
 
 namespace {
@@ -63,7 +64,7 @@ std::vector<std::string_view> read_sets(const Flags& f) {
                 [](std::string_view s) { return std::string(s); });
 }
 
-/// The shapes, each in the passes that are asked for; forward unless some are.
+/// The problems of --shape: each shape in each of `passes`; if these are empty, forward.
 std::vector<ChosenProblem> read_shape(const Flags& f, const std::vector<Pass>& passes) {
   for (const char* other : {"set", "problems", "filter"}) {
     if (f.has(other)) throw UsageError(fmt::format("--shape gives the problems: leave out --{}", other));
@@ -259,13 +260,13 @@ int print_kernels_plan(const Flags& f) {
 }
 
 void print_kernels_head(const Session& s, const KernelPlacement& at) {
-  const auto& i = s.run_info();
-  core::print("gradmeter {} ({})  kernels  {} rank{} on {} node{}, {} thread{} each  {}{}\n", i.version, i.commit,
+  const auto& info = s.run_info();
+  core::print("gradmeter {} ({})  kernels  {} rank{} on {} node{}, {} thread{} each  {}{}\n", info.version, info.commit,
               at.ranks, at.ranks == 1 ? "" : "s", at.nodes, at.nodes == 1 ? "" : "s", at.threads,
-              at.threads == 1 ? "" : "s", i.cpu, at.device == "cpu" ? "" : ", computing on " + at.device);
+              at.threads == 1 ? "" : "s", info.cpu, at.device == "cpu" ? "" : ", computing on " + at.device);
 }
 
-/// The line of limits: "roofline of the slowest rank: fp32 151 GFLOP/s, …".
+/// Prints the line of limits: "roofline of the slowest rank: fp32 151 GFLOP/s, …".
 void print_limits(KernelLimits& limits, const std::vector<kernels::Precision>& precisions) {
   std::string text;
   for (const auto p : precisions) {
@@ -280,7 +281,7 @@ void print_limits(KernelLimits& limits, const std::vector<kernels::Precision>& p
   std::fflush(stdout);
 }
 
-/// Rows that were left out of --problems are an error, after all others were measured.
+/// Called after the measurement. Rows of --problems that were left out are then reported as a usage error.
 core::ExitCode end_with(const std::vector<std::string>& faults) {
   if (faults.empty()) return core::ExitCode::done;
   core::print(stderr, "gradmeter: {} row{} of --problems left out: see above\n", faults.size(),
@@ -288,8 +289,9 @@ core::ExitCode end_with(const std::vector<std::string>& faults) {
   return core::ExitCode::usage;
 }
 
-/// Ranks that take no part sleep until rank 0 is done, and end as it does.
-int among(Session& session, bool solo, const std::function<int(const runtime::Communicator&)>& work) {
+/// Runs `work` on all ranks. If solo, only rank 0 runs it; the others sleep meanwhile, and then return its exit code or
+/// throw its error.
+int run_on_ranks(Session& session, bool solo, const std::function<int(const runtime::Communicator&)>& work) {
   const auto& world = session.world();
   if (!solo || world.size() == 1) return work(world);
   const auto alone = world.split(world.rank() == 0 ? 0 : -1, 0);
@@ -325,7 +327,7 @@ int measure_kernels(const Flags& f, const Invocation& invocation) {
   const auto& options = request.options;
   const std::size_t points = plan_kernels(options.factors).size();  // refuses a plan without points
   const bool prints_limits = read_format(f) == Format::table && !session->device().is_emulated();
-  return among(*session, f.on("solo"), [&](const runtime::Communicator& c) {
+  return run_on_ranks(*session, f.on("solo"), [&](const runtime::Communicator& c) {
     if (session->is_root()) complain(request.faults);
     return measure(measurer(*session, &c), f, invocation,
                    {.experiment = "kernels",

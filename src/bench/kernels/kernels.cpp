@@ -22,15 +22,15 @@ using core::Status;
 using kernels::Precision;
 
 constexpr core::Seconds usual_kernel_budget{1};
-/// The reference's work for one check: 0.2 s of it, at 1 GFLOP/s.
+/// The time that the float64 reference may take for one check [s], and the rate that it is assumed to have.
 constexpr double usual_check_s = 0.2, reference_flops_per_s = 1e9;
 
-/// The facts that are known of a point before it is measured.
+/// A point, and what is predicted of it before it is measured.
 struct Entry : SweepPoint {
   Entry(SweepPoint planned, KernelPoint p) : SweepPoint(std::move(planned)), point(std::move(p)) {}
   KernelPoint point;
-  double call_s = 0, setup_s = 0;  ///< call_s follows from the roofline, setup_s from the bytes to be filled
-  std::size_t node_bytes = 0;      ///< the bytes of the host's memory that it takes on a node
+  double call_s = 0, setup_s = 0;  ///< of a call, by the roofline; of the preparation, by the bytes to fill
+  std::size_t node_bytes = 0;      ///< host memory that the point takes on a node
 };
 
 bool are_of_one_problem(const Entry& a, const Entry& b) {
@@ -45,20 +45,20 @@ std::string kind_of(const KernelPoint& p) {
 class KernelSweep final : public Experiment {
  public:
   KernelSweep(Session& s, const runtime::Communicator& c, const KernelOptions& o, const KernelListener& l)
-      : session_(s), c_(c), options_(o), listener_(l), at_(placement_of(s, c, o.threads)) {}
+      : session_(s), c_(c), options_(o), listener_(l), placement_(placement_of(s, c, o.threads)) {}
 
   std::vector<SweepPoint*> plan(const SweepRows& rows) override {
     if (!on_host()) device_free_ = least_free();
     const auto points = plan_kernels(options_.factors);
     const auto refusals = refusals_of(points);
     for (std::size_t i = 0; i < points.size(); ++i) {
-      Entry& e = entries_.emplace_back(rows.point("kernels", to_factors(points[i], at_), i), points[i]);
+      Entry& e = entries_.emplace_back(rows.point("kernels", to_factors(points[i], placement_), i), points[i]);
       if (!refusals[i].empty()) refuse(e.row, Status::unsupported, refusals[i]);
     }
-    // Seconds, which rows that need no measurement do not pay for.
+    // The roofline takes seconds, so it is measured only if a point is.
     if (std::ranges::any_of(entries_, &Entry::is_due)) {
       rows.progress("roofline: the peaks of arithmetic and of memory");
-      limits_ = std::make_unique<KernelLimits>(session_, c_, options_.threads, at_.ranks_per_node);
+      limits_ = std::make_unique<KernelLimits>(session_, c_, options_.threads, placement_.ranks_per_node);
       foresee_all();
       form_groups();
       report_limits();
@@ -98,20 +98,20 @@ class KernelSweep final : public Experiment {
     Entry& entry;
     KernelBenchmark benchmark;
     KernelFindings found;
-    double seconds = 0;  ///< for its samples
+    double seconds = 0;  ///< time for its samples
   };
 
-  /// Makes and checks the kernel, and adds it to those that take turns. promised: the time that these have been given,
-  /// in all.
-  void prepare(std::size_t number, SweepRows& rows, core::Seconds& promised, std::deque<Running>& running) {
-    Entry& e = entries_[number];
-    const TimeShare time = share(number, rows, promised);
+  /// Makes and checks the kernel, and adds it to `running`, the points that take turns. promised: the time that all of
+  /// these have been given.
+  void prepare(std::size_t index, SweepRows& rows, core::Seconds& promised, std::deque<Running>& running) {
+    Entry& e = entries_[index];
+    const TimeShare time = share(index, rows, promised);
     if (time.skip) {
       const std::string limit_fault = limits_->fault(e.point.problem.precision);
       if (!limit_fault.empty()) return refuse(e.row, Status::wrong, limit_fault);
       return refuse(e.row, Status::skipped,
                     fmt::format("the time budget has no room: a call takes about {}, with its check {}",
-                                core::to_text(core::Seconds{slow_.of(kind_of(e.point)) * e.call_s}),
+                                core::to_text(core::Seconds{call_slowness_.of(kind_of(e.point)) * e.call_s}),
                                 core::to_text(core::Seconds{least_of(e)})));
     }
     rows.progress(fmt::format("{} {} {}", kernels::problem_text(e.point.problem.shape), name(e.point.problem.pass),
@@ -129,13 +129,13 @@ class KernelSweep final : public Experiment {
     promised.value += r.seconds;
   }
 
-  /// False: it cannot be made, or is wrong, which its row says.
+  /// Returns false if the kernel cannot be made or is wrong; the row then has the reason.
   bool make(Running& r) {
     Entry& e = r.entry;
     if (const auto why = r.benchmark.prepare(); !why.empty()) return refuse(e.row, Status::failed, why), false;
     r.found.bound = bound(e);
     r.found.on_host = on_host();
-    r.found.oversubscribed = on_host() && at_.ranks_per_node * options_.threads > session_.cores_per_node();
+    r.found.oversubscribed = on_host() && placement_.ranks_per_node * options_.threads > session_.cores_per_node();
     return !options_.check || check(r.benchmark, e, r.found);
   }
 
@@ -161,7 +161,7 @@ class KernelSweep final : public Experiment {
     for (const KernelPoint& p : points) out.push_back(kernels::kernel_case_refusal(p.problem, session_.device()));
     const std::string mine = fmt::format("{}", fmt::join(out, "\n"));
     if (runtime::same_on_all(c_, allreduce::hash_of(std::as_bytes(std::span(mine))))) return out;
-    std::vector<double> first;  // the largest of these is the lowest rank's
+    std::vector<double> first;  // minus the rank that refuses, so that the largest is the lowest rank's
     for (const auto& why : out) first.push_back(why.empty() ? -c_.size() : -c_.rank());
     c_.max(first);
     for (std::size_t i = 0; i < out.size(); ++i) {
@@ -195,10 +195,10 @@ class KernelSweep final : public Experiment {
     }
   }
 
-  /// Memory and time, as far as they can be predicted.
+  /// Predicts the point's memory and time; refuses the point if memory is short.
   void foresee(Entry& e) {
     const KernelMemory memory = kernel_memory(e.point, limits_->last_cache_bytes(), session_.device());
-    const std::size_t needs = memory.host * static_cast<std::size_t>(at_.ranks_per_node);
+    const std::size_t needs = memory.host * static_cast<std::size_t>(placement_.ranks_per_node);
     if (const std::size_t free = session_.memory_per_node(); needs > free) {
       return refuse(e.row, Status::skipped, short_of_memory(needs, free));
     }
@@ -208,13 +208,13 @@ class KernelSweep final : public Experiment {
     e.node_bytes = needs;
     e.call_s = bound(e).seconds;
     constexpr double filled_per_s = 4e8;
-    const std::size_t of_rank = needs / static_cast<std::size_t>(at_.ranks_per_node) + memory.device;
-    e.setup_s = static_cast<double>(of_rank) / filled_per_s;
+    const std::size_t rank_bytes = needs / static_cast<std::size_t>(placement_.ranks_per_node) + memory.device;
+    e.setup_s = static_cast<double>(rank_bytes) / filled_per_s;
   }
 
-  /// Ranks that share a device share its memory.
+  /// The free device memory for a rank [bytes], on the rank that has least. Ranks that share a device share its memory.
   std::size_t least_free() const {
-    const double mine = static_cast<double>(session_.device().free_bytes()) / at_.ranks_per_node;
+    const double mine = static_cast<double>(session_.device().free_bytes()) / placement_.ranks_per_node;
     return mine > 0 ? static_cast<std::size_t>(-c_.max(-mine)) : SIZE_MAX;
   }
   std::string short_of_device_memory(std::size_t needs) const {
@@ -229,7 +229,7 @@ class KernelSweep final : public Experiment {
     KernelBound b =
         kernel_bound(full_flops(p), on_host() ? bytes(p) : native_bytes(p), limits_->peak(p.precision), level);
     const bool beyond_caches = resident > limits_->last_cache_bytes();
-    // DeepBench's count has products with padding, which a library need not compute.
+    // DeepBench's count includes products with padding, which a library need not compute.
     const auto* conv = std::get_if<kernels::ConvShape>(&p.shape);
     const bool padded = conv && conv->pad_width + conv->pad_height > 0;
     b.certain = limits_->are_certain() && ((b.name == "compute" && !padded) || (b.name == "memory" && beyond_caches));
@@ -245,27 +245,30 @@ class KernelSweep final : public Experiment {
     listener_.limits(*limits_, {used.begin(), used.end()});
   }
 
+  /// The least time that the point takes: preparation, check and two calls [s]; 0 if it is not to be measured.
   double least_of(const Entry& e) const {
     if (!e.is_due()) return 0;
     const std::string kind = kind_of(e.point);
     constexpr double calls = 2;
-    return setup_.of(kind) * (e.setup_s + check_s()) + calls * slow_.of(kind) * e.call_s;
+    return setup_slowness_.of(kind) * (e.setup_s + check_s()) + calls * call_slowness_.of(kind) * e.call_s;
   }
 
+  /// The time that the check of a point may take [s].
   double check_s() const {
     if (!options_.check) return 0;
     const auto each = equal_share(options_.time_budget, to_measure_, usual_kernel_budget);
     return std::clamp(0.2 * each.value, 0.001, usual_check_s);
   }
 
-  /// promised: the time that others of the point's group will take. Rank 0 decides: clocks differ.
+  /// The time for point `next`. promised: the time that other points of its group will take. Rank 0 decides, since
+  /// clocks differ.
   TimeShare share(std::size_t next, const SweepRows& rows, core::Seconds promised) const {
     if (!options_.time_budget) return {.seconds = usual_kernel_budget.value};
     std::vector<double> least;
     for (std::size_t i = next; i < entries_.size(); ++i) {
       if (const double s = least_of(entries_[i]); s > 0) least.push_back(s);
     }
-    // A roofline that takes all of a small budget leaves half of it to the points: without any it would be for nothing.
+    // The points get at least half of the budget, even if the roofline has taken more than the other half.
     const double half = limits_done_ + options_.time_budget->all.value / 2 - runtime::host_clock();
     return c_.broadcast_value(share_out({std::max(rows.left().value, half) - promised.value}, least));
   }
@@ -278,22 +281,23 @@ class KernelSweep final : public Experiment {
     return e.row.status == Status::ok;
   }
 
-  /// Improves predictions for the next points of this kind.
+  /// Improves predictions for the next points of this kind. setup: time of preparation, check and probe, whose calls
+  /// are taken off.
   void learn(const Entry& e, double call, double setup) {
-    if (e.call_s > 0) slow_.learn(kind_of(e.point), call / e.call_s);
+    if (e.call_s > 0) call_slowness_.learn(kind_of(e.point), call / e.call_s);
     const double foreseen = e.setup_s + check_s();
-    const double own = setup - (options_.check ? 2 : 3) * call;
-    if (foreseen > 0) setup_.learn(kind_of(e.point), std::max(0.0, own) / foreseen);
+    const double setup_alone = setup - (options_.check ? 2 : 3) * call;
+    if (foreseen > 0) setup_slowness_.learn(kind_of(e.point), std::max(0.0, setup_alone) / foreseen);
   }
 
   Session& session_;
   const runtime::Communicator& c_;
   const KernelOptions& options_;
   const KernelListener& listener_;
-  KernelPlacement at_;
+  KernelPlacement placement_;
   std::unique_ptr<KernelLimits> limits_;
   std::vector<Entry> entries_;
-  Slowness slow_{1.5}, setup_{1};
+  Slowness call_slowness_{1.5}, setup_slowness_{1};
   std::size_t to_measure_ = 0;
   double limits_done_ = 0;  ///< when the roofline was done [s]
   bool begun_ = false;

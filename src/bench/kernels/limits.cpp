@@ -29,7 +29,7 @@ runtime::EventPtr mark(runtime::Queue& queue) {
   return at;
 }
 
-/// The marks around `work`, all of which has been done.
+/// The device's time from before `work` until all that it submits is done [s]. Waits for that.
 double seconds_of(runtime::Queue& queue, const std::function<void()>& work) {
   const auto begin = mark(queue);
   work();
@@ -38,14 +38,15 @@ double seconds_of(runtime::Queue& queue, const std::function<void()>& work) {
   return begin->until(*end);
 }
 
-/// A limit that a library reaches by not computing would make every honest kernel look slow. Calls on new inputs, as a
-/// library may be wrong in some calls only; on the host each row of a result is checked, of a device's some elements.
+/// Throws WrongResult unless the product is right: a library that skips work would set a limit that no correct kernel
+/// reaches. Checks some elements of three calls on new inputs, since a library may be wrong in some calls only; on the
+/// host, CallCheck also checks all rows of products with small operands.
 void require_right(kernels::KernelCase& product, const kernels::Problem& p) {
   constexpr double flops_at_most = 1e6;
   for (const std::uint64_t inputs : {2, 3, 4}) {
     product.redraw(0, inputs);
-    const kernels::CallCheck every_row(inputs);
-    if (!product.check(flops_at_most, false).right() || !every_row.fault().empty())
+    const kernels::CallCheck call_check(inputs);
+    if (!product.check(flops_at_most, false).right() || !call_check.fault().empty())
       throw core::WrongResult(fmt::format("its limit rests on a product that is wrong: {} of {} in {}",
                                           kernels::text(p.shape), product.implementation(), name(p.precision)));
   }
@@ -63,8 +64,8 @@ double rate_of(runtime::Device& device, const kernels::Problem& p, core::Seconds
   return flops(p) / std::max(1e-9, *std::ranges::min_element(times));
 }
 
-/// An emulated device's marks are of a model, in which calls are far shorter than they are: whoever chooses how many to
-/// make would never end.
+/// Times samples of an emulated device by the host's clock. The device's own marks give modelled times, far shorter
+/// than the real ones, so a number of calls chosen by them would take too long.
 void time_by_host(runtime::Queue& queue, const std::function<void()>& sample, std::span<double> times) {
   for (double& t : times) {
     const double begin = runtime::host_clock();
@@ -74,9 +75,10 @@ void time_by_host(runtime::Queue& queue, const std::function<void()>& sample, st
   }
 }
 
-/// A device takes about 1,024 submissions before the host must wait for one of them to end: then it is no longer ahead.
+/// The most submissions that may be pending. From about 1,024 on, the host must wait for one of them to end, and is no
+/// longer ahead of the device.
 constexpr std::size_t most_pending = 1000;
-/// One clearing takes the device about as long as the host needs for so many submissions.
+/// The number of submissions that the host makes while the device does one clearing.
 constexpr std::size_t submissions_of_clearing = 8;
 
 /// The number of samples, each of `submissions` submissions, that may be pending, with the clearings before them.
@@ -102,7 +104,8 @@ std::vector<double> DeviceClock::time(runtime::Queue& queue, std::size_t samples
     for (std::size_t i = 0; i < calls; ++i) call();
   };
   before();
-  // Cold samples are one call each, of another set of operands every time, and behind a clearing of its own.
+  // A cold sample is one call, after a clearing of its own, on other operands than the last: a graph would repeat
+  // those.
   const auto captured = captures_ && !cold ? queue.capture(all_calls) : nullptr;
   captures_ &= cold || captured != nullptr;
   const std::function<void()> sample = captured ? [&] { captured->submit(); } : all_calls;
@@ -144,7 +147,7 @@ core::BytesPerSecond device_traffic(runtime::Device& device, std::size_t bytes, 
   const auto copy = [&] { queue->copy("copy", from.buffer, to.buffer); };
   copy();
   const double copy_s = std::max(1e-7, seconds_of(*queue, copy));
-  // Ten of a small copy make a sample, so that marks do not count.
+  // Ten copies make a sample, so that the time of its marks is negligible.
   constexpr std::size_t calls = 10;
   const double samples = std::clamp(budget.value / (calls * copy_s), 3.0, 100.0);
   DeviceClock clock(device);
@@ -155,7 +158,7 @@ core::BytesPerSecond device_traffic(runtime::Device& device, std::size_t bytes, 
 
 core::FlopsPerSecond best_device_product(runtime::Device& device, kernels::Precision precision, core::Seconds budget) {
   double best = 0;
-  // An emulated device's rates mean nothing.
+  // An emulated device's rates mean nothing, so one small product is enough.
   const auto sides =
       device.is_emulated() ? std::vector<std::size_t>{32} : std::vector<std::size_t>{1024, 2048, 4096, 8192};
   for (const std::size_t side : sides) {
@@ -174,7 +177,8 @@ using kernels::Problem;
 
 constexpr core::Seconds budget{0.15};
 
-/// The best rate of one square product, run until the budget ends, at least twice, as the first call costs more.
+/// The best rate of a product [FLOP/s]. It is run for a quarter of the budget, and at least twice, as the first call
+/// costs more.
 double best_rate(const Problem& p) {
   const auto kernel_case = kernels::make_kernel_case(p, {});
   double best = 0;
@@ -188,7 +192,8 @@ double best_rate(const Problem& p) {
   return best;
 }
 
-/// Over sizes that suit one core and many; larger ones only while a call is short.
+/// The best rate of square products [FLOP/s], over sides that suit one core and sides that suit many, as long as a call
+/// fits into the budget.
 double best_product(Precision precision) {
   double best = 0;
   for (const bool packed : {false, true}) {
@@ -203,7 +208,7 @@ double best_product(Precision precision) {
   return best;
 }
 
-/// A copy reads and writes.
+/// Bytes read and written a second by a copy; measure_copy_bandwidth counts each byte once.
 double traffic(std::size_t bytes) { return 2 * kernels::measure_copy_bandwidth(bytes, budget).value; }
 
 }  // namespace
@@ -211,9 +216,9 @@ double traffic(std::size_t bytes) { return 2 * kernels::measure_copy_bandwidth(b
 KernelBound kernel_bound(double flops, double bytes, core::FlopsPerSecond peak, const MemoryLevel& level) {
   KernelBound b{.peak = peak, .rate = level.rate};
   if (!(peak.value > 0) || !(level.rate.value > 0)) return b;
-  const double compute = flops / peak.value, moved = bytes / level.rate.value;
-  b.seconds = std::max(compute, moved);
-  b.name = compute >= moved ? "compute" : level.name == "memory" ? "memory" : "cache";
+  const double compute_s = flops / peak.value, move_s = bytes / level.rate.value;
+  b.seconds = std::max(compute_s, move_s);
+  b.name = compute_s >= move_s ? "compute" : level.name == "memory" ? "memory" : "cache";
   return b;
 }
 
@@ -224,13 +229,14 @@ KernelLimits::KernelLimits(Session& s, const runtime::Communicator& c, int threa
   raise_nearer_levels();
 }
 
-/// Copies between buffers that L2 holds together, and between such that it does not.
+/// Measures copies between two buffers that fit into L2 together, and between two that do not.
 void KernelLimits::measure_device() {
-  last_cache_ = static_cast<std::size_t>(slowest(static_cast<double>(session_.device().last_cache_bytes())));
+  last_cache_ = static_cast<std::size_t>(least_of_ranks(static_cast<double>(session_.device().last_cache_bytes())));
   const runtime::Computing note(session_.activity(), "copies");
   c_.barrier();
   if (last_cache_ > 0)
-    levels_.push_back({"L2", last_cache_, {slowest(device_traffic(session_.device(), last_cache_ / 4, budget).value)}});
+    levels_.push_back(
+        {"L2", last_cache_, {least_of_ranks(device_traffic(session_.device(), last_cache_ / 4, budget).value)}});
   c_.barrier();
   levels_.push_back({"memory", SIZE_MAX, {measure_memory()}});
 }
@@ -238,24 +244,27 @@ void KernelLimits::measure_device() {
 void KernelLimits::measure_host() {
   const int threads = threads_;
   const auto& host = session_.host();
-  const auto least = [&](std::size_t bytes) { return static_cast<std::size_t>(slowest(static_cast<double>(bytes))); };
+  const auto least = [&](std::size_t bytes) {
+    return static_cast<std::size_t>(least_of_ranks(static_cast<double>(bytes)));
+  };
   const std::size_t l2 = least(host.l2_bytes);
   last_cache_ = std::max(l2, least(host.l3_bytes));
-  const std::size_t l3 = last_cache_ / static_cast<std::size_t>(std::max(1, ranks_per_node_));  // it is shared
+  const std::size_t l3 =
+      last_cache_ / static_cast<std::size_t>(std::max(1, ranks_per_node_));  // the ranks of a node share it
   const runtime::Computing note(session_.activity(), "copies");
   c_.barrier();
-  if (l2 > 0) {  // a cache of each core: its rate on one thread, as many times as there are threads
+  if (l2 > 0) {  // each core has its own L2, so the rate of one thread is multiplied by the number of threads
     kernels::set_compute_threads(1);
-    levels_.push_back({"L2", l2 * static_cast<std::size_t>(threads), {slowest(threads * traffic(l2 / 4))}});
+    levels_.push_back({"L2", l2 * static_cast<std::size_t>(threads), {least_of_ranks(threads * traffic(l2 / 4))}});
     kernels::set_compute_threads(threads);
   }
   c_.barrier();
-  if (l3 > 4 * l2) levels_.push_back({"L3", l3, {slowest(traffic(l3 / 4))}});
+  if (l3 > 4 * l2) levels_.push_back({"L3", l3, {least_of_ranks(traffic(l3 / 4))}});
   c_.barrier();
   levels_.push_back({"memory", SIZE_MAX, {measure_memory()}});
 }
 
-double KernelLimits::slowest(double mine) const { return -c_.max(-mine); }
+double KernelLimits::least_of_ranks(double mine) const { return -c_.max(-mine); }
 
 core::FlopsPerSecond KernelLimits::peak(Precision precision) {
   const auto peak = peaks_.find(precision);
@@ -284,29 +293,31 @@ double KernelLimits::measure_peak(Precision precision) {
     faults_.emplace(precision, wrong);
     return 0;
   }
-  if (!on_host_) return slowest(products);
+  if (!on_host_) return least_of_ranks(products);
   fma_ = std::max(fma_, kernels::measure_fma_peak(budget));
-  // The products are the library's that is measured: our own multiply-adds bound what they are believed.
+  // The products are made by the library that is to be measured, so their rate is trusted only up to a multiple of the
+  // rate of our own multiply-adds.
   double mine = std::min(products, kernels::most_of_fma(precision) * fma_.value);
   const bool in_fp32 = precision == Precision::bf16 && !kernels::has_bf16_kernels();
   if (precision == Precision::fp32 || in_fp32) mine = std::max(mine, fma_.value);
-  return slowest(mine);
+  return least_of_ranks(mine);
 }
 
-/// The ranks of a node share its last cache, and together exceed it as STREAM asks.
+/// Measures with arrays that together exceed the last cache, which the ranks of a node share, as STREAM asks.
 double KernelLimits::measure_memory() {
   if (!on_host_) {
     // STREAM asks for arrays of four times the last cache.
     const std::size_t array = 4 * std::max(last_cache_, std::size_t{1} << 20);
-    return slowest(device_traffic(session_.device(), array, budget).value);
+    return least_of_ranks(device_traffic(session_.device(), array, budget).value);
   }
   constexpr std::size_t at_least = std::size_t{16} << 20;
   const std::size_t array =
       std::max(at_least, kernels::memory_array_bytes() / static_cast<std::size_t>(std::max(1, ranks_per_node_)));
-  return slowest(kernels::measure_memory(budget, array).best().value);
+  return least_of_ranks(kernels::measure_memory(budget, array).best().value);
 }
 
-/// A nearer level is no slower: where it seems so, the machine has less of that cache than it says.
+/// Raises each level's rate to at least that of the next larger level: a cache that seems slower than it is smaller
+/// than the machine reports.
 void KernelLimits::raise_nearer_levels() {
   for (std::size_t i = levels_.size() - 1; i-- > 0;) {
     levels_[i].rate.value = std::max(levels_[i].rate.value, levels_[i + 1].rate.value);

@@ -23,7 +23,8 @@ struct KernelBound {
   std::string_view name = "";   ///< "compute", "memory", "cache"
   core::FlopsPerSecond peak{};  ///< peak of one rank in the point's precision; 0: unknown
   core::BytesPerSecond rate{};  ///< rate of one rank, at the operands' memory level
-  /// False where caches may hold more of the operands than assumed, or where the bytes include padding.
+  /// True: no call can be faster. False on a device, where caches may hold operands, and where the FLOP of a
+  /// convolution include products with padding, which need not be computed.
   bool certain = false;
 };
 
@@ -34,11 +35,12 @@ struct MemoryLevel {
   core::BytesPerSecond rate{};
 };
 
-/// The bound of this work for a known peak and level; a pure function.
+/// The bound of a call with this many FLOP, which moves this many bytes, on a rank with this peak and the operands in
+/// this level. Leaves `certain` false.
 KernelBound kernel_bound(double flops, double bytes, core::FlopsPerSecond peak, const MemoryLevel&);
 
-/// The limits of the session's device. Collective over `c`, as are `peak` and `measure_again`. Cost: about half a
-/// second, and another half for each precision whose peak is asked for.
+/// The limits of the session's device. The constructor, `peak` and `measure_again` are collective over `c`. Cost: about
+/// half a second, and another half for each precision whose peak is asked for.
 class KernelLimits {
  public:
   KernelLimits(Session&, const runtime::Communicator& c, int threads, int ranks_per_node);
@@ -47,9 +49,9 @@ class KernelLimits {
   /// On a host it is limited to kernels::most_of_fma (1.25 or more) times the rate of bare fp32 multiply-adds. In fp32,
   /// and in bf16 where the host computes it in fp32, it is at least that bare rate.
   core::FlopsPerSecond peak(kernels::Precision);
-  /// Says that on some rank a product by which this peak was measured had a wrong result. The peak is then 0, and the
-  /// rows of this precision are wrong even if their own calls are right. Empty: all results were right, or the peak was
-  /// not asked for.
+  /// The fault of a product that this peak was measured with, if its result was wrong on some rank; empty if all
+  /// results were right, or if the peak was not asked for. With a fault the peak is 0, and the rows of this precision
+  /// are wrong even if their own calls are right.
   std::string fault(kernels::Precision) const;
   /// Must be called after a call was faster than its bound. Measures the peak or the memory rate behind this bound
   /// again, in the machine's present state, and keeps the higher of the old and the new rate.
@@ -63,7 +65,8 @@ class KernelLimits {
   bool are_certain() const { return on_host_; }
 
  private:
-  double slowest(double mine) const;
+  /// The least of the ranks' values.
+  double least_of_ranks(double mine) const;
   void measure_host();
   void measure_device();
   double measure_peak(kernels::Precision);
@@ -102,12 +105,14 @@ class DeviceClock {
       const std::function<void()>& before = [] {});
 
  private:
+  /// Clears `beyond_caches_`, which displaces the operands from the caches.
   void clear(runtime::Queue&);
+  /// Takes one sample for each element of `times`; a sample makes `submissions` submissions to the queue.
   void time_some(runtime::Queue&, bool cold, std::size_t submissions, const std::function<void()>& sample,
                  std::span<double> times);
 
-  runtime::OwnedBuffer beyond_caches_;
-  bool captures_ = true;  ///< false: calls could not be captured
+  runtime::OwnedBuffer beyond_caches_;  ///< larger than the device's caches
+  bool captures_ = true;                ///< false: calls could not be captured
 };
 
 /// The bytes read and written a second while a device copies `bytes` bytes from one buffer to another: the median of

@@ -13,17 +13,18 @@
 namespace gradmeter::bench {
 namespace {
 
-/// In calls below `short_call` the clock's own time would show, so a sample has as many calls as fill `long_sample`.
+/// A call shorter than `short_call` would show the clock's own time, so a sample has as many such calls as fill
+/// `long_sample` [s].
 constexpr double short_call = 2e-6, long_sample = 20e-6;
-/// The same of a device, whose marks are half a microsecond apart at best.
+/// The same for a device, whose marks resolve half a microsecond at best [s].
 constexpr double short_on_device = 10e-6, long_on_device = 100e-6;
 constexpr core::Seconds usual_block{0.03};
 
 KernelChecks over_all(const runtime::Communicator& c, const RankCheck& mine) {
-  const bool is_known = !std::isnan(mine.error);
-  std::array most{is_known ? mine.error : 0, mine.zero_share};
-  c.max(most);
-  KernelChecks checks{.error = c.any(!is_known) ? std::nan("") : most[0], .zero_share = most[1]};
+  const bool is_number = !std::isnan(mine.error);
+  std::array largest{is_number ? mine.error : 0, mine.zero_share};
+  c.max(largest);
+  KernelChecks checks{.error = c.any(!is_number) ? std::nan("") : largest[0], .zero_share = largest[1]};
   const int first = static_cast<int>(-c.max(mine.right ? -c.size() : -c.rank()));
   if (first == c.size()) return checks;
   checks.wrong_rank = first;
@@ -46,7 +47,7 @@ KernelBenchmark::KernelBenchmark(Session& s, const runtime::Communicator& c, con
       sets_(sets),
       seed_(seed),
       noise_(s.gpu_gauge()),
-      secret_(c.broadcast_value(core::unpredictable_seed())) {}
+      secret_seed_(c.broadcast_value(core::unpredictable_seed())) {}
 
 std::string KernelBenchmark::prepare() {
   kernels::set_compute_threads(threads_);
@@ -81,8 +82,8 @@ std::string KernelBenchmark::check(double flops_at_most, bool inject_error, Kern
 }
 
 void KernelBenchmark::call() {
-  kernel_case_->run(next_);
-  if (++next_ == sets_) next_ = 0;
+  kernel_case_->run(next_set_);
+  if (++next_set_ == sets_) next_set_ = 0;
 }
 
 std::vector<double> KernelBenchmark::samples(std::size_t n, const std::function<void()>& before) {
@@ -90,13 +91,13 @@ std::vector<double> KernelBenchmark::samples(std::size_t n, const std::function<
   const bool cold = point_.cache == CacheState::cold;
   if (clock_)
     return clock_->time(
-        *kernel_case_->queue(), n, calls_, cold, [this] { call(); }, before);
+        *kernel_case_->queue(), n, calls_per_sample_, cold, [this] { call(); }, before);
   before();
   std::vector<double> times(n);
   for (double& t : times) {
     const double begin = runtime::host_clock();
-    for (std::size_t i = 0; i < calls_; ++i) call();
-    t = (runtime::host_clock() - begin) / static_cast<double>(calls_);
+    for (std::size_t i = 0; i < calls_per_sample_; ++i) call();
+    t = (runtime::host_clock() - begin) / static_cast<double>(calls_per_sample_);
   }
   return times;
 }
@@ -106,26 +107,27 @@ double KernelBenchmark::probe(bool warm) {
   if (!warm) sample();  // the first call costs more and would mislead
   c_.barrier();
   own_probe_s_ = sample();
-  constexpr double soon_over = 1e-4;
-  for (int more = 0; more < 5 && own_probe_s_ < soon_over; ++more) own_probe_s_ = std::min(own_probe_s_, sample());
+  constexpr double short_probe_s = 1e-4;
+  for (int more = 0; more < 5 && own_probe_s_ < short_probe_s; ++more) own_probe_s_ = std::min(own_probe_s_, sample());
   probe_s_ = c_.max(own_probe_s_);
   if (clock_ && point_.cache == CacheState::cold) return probe_s_;  // caches are cleared before each sample
   if (probe_s_ >= (clock_ ? short_on_device : short_call)) return probe_s_;
-  calls_ = static_cast<std::size_t>(std::ceil((clock_ ? long_on_device : long_sample) / std::max(probe_s_, 1e-8)));
+  calls_per_sample_ =
+      static_cast<std::size_t>(std::ceil((clock_ ? long_on_device : long_sample) / std::max(probe_s_, 1e-8)));
   return probe_s_;
 }
 
 double KernelBenchmark::checked_sample() {
-  const core::Random draws(secret_, ++timed_checks_);
-  // Hot calls would have the same results all the time: they get new inputs. A call that is no sample brings them to
-  // the caches, unless calls are so long that their start does not matter.
+  const core::Random draws(secret_seed_, ++timed_checks_);
+  // With one operand set all calls have the same result, so a checked one gets new inputs. Untimed calls bring these
+  // into the caches, unless a sample is so long that its start does not matter.
   if (sets_ == 1) {
     kernel_case_->redraw(0, draws.bits(0));
-    if (probe_s_ * static_cast<double>(calls_) <= usual_block.value) samples(1);
+    if (probe_s_ * static_cast<double>(calls_per_sample_) <= usual_block.value) samples(1);
   }
   kernels::CheckedCall checked{.flops_at_most = check_flops_, .seed = draws.bits(1)};
   const auto took = samples(1, [&] {
-    checked.set = (next_ + draws.below(2, std::min(calls_, sets_))) % sets_;
+    checked.set = (next_set_ + draws.below(2, std::min(calls_per_sample_, sets_))) % sets_;
     kernel_case_->prepare_check(checked);
     c_.barrier();  // ranks begin together again
   });
@@ -146,10 +148,10 @@ std::vector<double> KernelBenchmark::samples_and_check(std::size_t count, std::s
 }
 
 std::size_t KernelBenchmark::draw_checked(std::size_t count) const {
-  constexpr double most = 0.1;
-  const bool may = check_flops_ > 0 && checks_s_ <= most * blocks_s_;
-  const std::size_t drawn = core::Random(secret_, 0).below(timed_checks_, count);
-  return c_.broadcast_value(may ? drawn : count);  // rank 0 decides: clocks differ
+  constexpr double most_share = 0.1;
+  const bool may_check = check_flops_ > 0 && checks_s_ <= most_share * blocks_s_;
+  const std::size_t drawn = core::Random(secret_seed_, 0).below(timed_checks_, count);
+  return c_.broadcast_value(may_check ? drawn : count);  // rank 0 decides: clocks differ
 }
 
 std::vector<double> KernelBenchmark::run_block(std::size_t count, bool keep) {
@@ -168,7 +170,7 @@ std::vector<double> KernelBenchmark::run_block(std::size_t count, bool keep) {
 }
 
 RoundOptions KernelBenchmark::options(const core::StoppingRule& rule, double seconds, bool bounded) const {
-  const double call_s = probe_s_ * static_cast<double>(calls_);
+  const double sample_s = probe_s_ * static_cast<double>(calls_per_sample_);
   RoundOptions o{.rule = rule,
                  .warmup_min = 3,
                  .discarded = 1,
@@ -177,16 +179,16 @@ RoundOptions KernelBenchmark::options(const core::StoppingRule& rule, double sec
                  .most_block_iterations = 250};
   o.warmup_budget = core::Seconds{std::clamp(0.2 * seconds, 0.0, 0.5)};
   o.rule.budget = core::Seconds{std::max(0.0, seconds - o.warmup_budget.value)};
-  if (call_s > o.block.value) {  // a long call's start does not matter
+  if (sample_s > o.block.value) {  // a long call's start does not matter
     o.warmup_min = 1;
     o.discarded = 0;
     o.settling = core::Seconds{0};
   }
   // The rule asks for six samples whatever the budget; a call that is long for the budget gets fewer.
   constexpr double fewest_calls = 8;
-  if (bounded && seconds < fewest_calls * call_s) {
+  if (bounded && seconds < fewest_calls * sample_s) {
     o.exact_warmup = 1;
-    o.exact_samples = static_cast<std::size_t>(std::max(1.0, seconds / call_s - 1));
+    o.exact_samples = static_cast<std::size_t>(std::max(1.0, seconds / sample_s - 1));
     o.discarded = 0;
     o.settling = core::Seconds{0};
   }
@@ -196,7 +198,7 @@ RoundOptions KernelBenchmark::options(const core::StoppingRule& rule, double sec
 void KernelBenchmark::start(const core::StoppingRule& rule, double seconds, bool bounded, double check_flops,
                             std::size_t in_turn) {
   check_flops_ = check_flops;
-  if (bounded && seconds < 2 * probe_s_ * static_cast<double>(calls_)) {  // a second call would overrun
+  if (bounded && seconds < 2 * probe_s_ * static_cast<double>(calls_per_sample_)) {  // a second call would overrun
     times_.add({&own_probe_s_, 1});
     return;
   }
@@ -227,7 +229,7 @@ void KernelBenchmark::finish(KernelFindings& f) {
     f.warmup_samples = rounds_->warmup_iterations();
   }
   f.noise = noise_.over(c_);
-  // Behind the last block: what is built anew may compute at first, and no more.
+  // This check is after the last block, since a kernel that was built anew may be right only in its first calls.
   if (check_flops_ > 0 && (!checked_last_ || built_anew_)) checked_sample();
   if (timed_checks_ > 0) f.timed_checks = over_all(c_, timed_);
   gather(f);
@@ -235,7 +237,7 @@ void KernelBenchmark::finish(KernelFindings& f) {
 
 void KernelBenchmark::gather(KernelFindings& f) const {
   f.times = slowest_blocks(c_, times_, f.medians);
-  f.calls = calls_;
+  f.calls = calls_per_sample_;
   f.sets = sets_;
   f.implementation = c_.broadcast_text(kernel_case_->implementation());
 }

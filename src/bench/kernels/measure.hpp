@@ -29,22 +29,23 @@ class KernelBenchmark {
                   std::uint64_t seed);
 
   /// `prepare` makes the kernel, and `check` checks it. Both return the reason why this failed on some rank; empty: it
-  /// did not fail. `inject_error`: one element on this rank is made wrong first.
+  /// did not fail. flops_at_most: limit of the reference's FLOP. inject_error: one element on this rank is made wrong
+  /// first.
   std::string prepare();
   std::string check(double flops_at_most, bool inject_error, KernelFindings&);
   /// Times a call, and sets the number of calls of a sample from that time. Returns the time on the slowest rank [s].
   /// `warm`: true if a check has run before.
   double probe(bool warm);
-  /// Warms up, for turns until the rule or the budget ends them. `bounded`: true if `seconds` is a budget that even
-  /// long calls must keep, with fewer samples than the rule asks for; if there is no time for a second call, the probe
-  /// is the only sample. check_flops: the FLOP of one check of a timed call; 0: no check is made. in_turn: the number
-  /// of kernels that take turns.
+  /// Warms up. Then `turn` may be called, until the rule or the budget is met. `bounded`: true if `seconds` is a budget
+  /// that even long calls must keep, with fewer samples than the rule asks for; if there is no time for a second call,
+  /// the probe is the only sample. check_flops: the FLOP of one check of a timed call; 0: no check is made. in_turn:
+  /// the number of kernels that take turns.
   void start(const core::StoppingRule&, double seconds, bool bounded, double check_flops, std::size_t in_turn);
   /// Takes a block of samples, unless there are enough; returns true if there are. In each block, one sample drawn at
   /// random is checked, unless such checks have already taken more than a tenth of the blocks' time.
   bool turn();
-  /// One more check follows the last block if that block had none, or if the kernel was built again between blocks
-  /// (`may_build_anew`).
+  /// Fills in the findings. If the last block had no check, or if the kernel was built again between blocks
+  /// (`may_build_anew`), one more check is made before.
   void finish(KernelFindings&);
 
  private:
@@ -54,6 +55,7 @@ class KernelBenchmark {
       std::size_t, const std::function<void()>& before = [] {});
   /// Takes samples as `samples` does, and checks the one with index `drawn`. The check is in no sample's time.
   std::vector<double> samples_and_check(std::size_t count, std::size_t drawn);
+  /// Takes one sample, one call of which is checked. Returns the time of a call [s].
   double checked_sample();
   /// Draws which sample of a block is checked, and returns its index, the same on all ranks; returns `count` to check
   /// none.
@@ -73,7 +75,7 @@ class KernelBenchmark {
   const runtime::Communicator& c_;
   const KernelPoint& point_;
   int threads_;
-  std::size_t sets_, next_ = 0, calls_ = 1;
+  std::size_t sets_, next_set_ = 0, calls_per_sample_ = 1;
   std::uint64_t seed_;
   Rebuilder rebuilder_;
   std::optional<Rounds> rounds_;  ///< empty: the probe is the only sample
@@ -81,10 +83,10 @@ class KernelBenchmark {
   NoiseSampler noise_;
   std::unique_ptr<DeviceClock> clock_;  ///< null: the host's clock is used
   std::unique_ptr<kernels::KernelCase> kernel_case_;
-  double probe_s_ = 0, own_probe_s_ = 0;
-  core::Blocks times_;    ///< this rank's samples
-  RankCheck timed_;       ///< findings of the checks of this rank's timed calls
-  std::uint64_t secret_;  ///< seed for the choice of checked samples; measured code cannot know it
+  double probe_s_ = 0, own_probe_s_ = 0;  ///< time of a call in `probe` on the slowest rank, and on this rank [s]
+  core::Blocks times_;                    ///< this rank's samples
+  RankCheck timed_;                       ///< findings of the checks of this rank's timed calls
+  std::uint64_t secret_seed_;             ///< seed for the choice of checked samples; measured code cannot know it
   std::size_t timed_checks_ = 0;
   double check_flops_ = 0;              ///< FLOP of one check of a timed call; 0: no check is made
   double checks_s_ = 0, blocks_s_ = 0;  ///< time of these checks; time of the blocks that count, checks included

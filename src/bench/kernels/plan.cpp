@@ -18,15 +18,15 @@ namespace {
 using core::Factor;
 using kernels::Problem;
 
-/// The key is all that is set.
+/// All factors that the point sets, as a text; equal points have equal keys.
 std::string key(const KernelPoint& p) { return to_factors(p, {}).key(); }
 
 bool passes(const KernelFactors& f, const Problem& p) {
   return f.passes.empty() || std::ranges::find(f.passes, p.pass) != f.passes.end();
 }
 
-/// The shapes of one chosen problem: its own, or one for each batch.
-std::vector<KernelPoint> shapes_of(const KernelFactors& f, const ChosenProblem& chosen) {
+/// The points of one chosen problem: one with the problem's own shape, or one for each batch.
+std::vector<KernelPoint> points_of(const KernelFactors& f, const ChosenProblem& chosen) {
   KernelPoint p{.problem = chosen.problem, .training = chosen.training};
   if (auto* gemm = std::get_if<kernels::GemmShape>(&p.problem.shape)) gemm->packed |= f.packed;
   if (f.batches.empty()) return {p};
@@ -78,7 +78,7 @@ std::vector<KernelPoint> plan_kernels(const KernelFactors& f) {
   std::set<std::string> seen;
   for (const ChosenProblem& chosen : f.problems) {
     if (!passes(f, chosen.problem) || !f.filter.matches(chosen.problem)) continue;
-    for (KernelPoint& p : shapes_of(f, chosen)) {
+    for (KernelPoint& p : points_of(f, chosen)) {
       const auto own = std::vector{p.problem.precision};
       for (const auto precision : f.precisions.empty() ? own : f.precisions) {
         for (const CacheState cache : f.caches) {
@@ -120,29 +120,30 @@ core::Factors to_factors(const KernelPoint& p, const KernelPlacement& at) {
 std::size_t operand_sets(CacheState cache, std::size_t set_bytes, std::size_t last_cache_bytes) {
   if (cache == CacheState::hot) return 1;
   constexpr std::size_t unknown_cache = std::size_t{64} << 20, most = 1u << 14;
-  const std::size_t together = 2 * (last_cache_bytes > 0 ? last_cache_bytes : unknown_cache);
-  return std::clamp<std::size_t>(together / std::max<std::size_t>(1, set_bytes) + 1, 2, most);
+  const std::size_t all_bytes = 2 * (last_cache_bytes > 0 ? last_cache_bytes : unknown_cache);
+  return std::clamp<std::size_t>(all_bytes / std::max<std::size_t>(1, set_bytes) + 1, 2, most);
 }
 
 KernelMemory kernel_memory(const KernelPoint& p, std::size_t last_cache_bytes, const runtime::Device& device) {
   const std::size_t set = kernels::kernel_case_bytes(p.problem, device);
-  const std::size_t doubles = 8 / storage_bytes(p.problem.precision);  // the check's copies, in sets
-  // Operands of bf16 may be converted.
-  const std::size_t in_fp32 = p.problem.precision == kernels::Precision::bf16 ? 2 : 0;
-  const std::size_t sets = operand_sets(p.cache, set, last_cache_bytes), looked_at = doubles + in_fp32;
-  const auto of = [set](std::size_t copies) {
+  const std::size_t float64_sets =
+      8 / storage_bytes(p.problem.precision);  // the check's copy in float64, counted in sets
+  // The check of bf16 may also keep an fp32 copy, which is as large as two sets.
+  const std::size_t fp32_sets = p.problem.precision == kernels::Precision::bf16 ? 2 : 0;
+  const std::size_t sets = operand_sets(p.cache, set, last_cache_bytes), check_sets = float64_sets + fp32_sets;
+  const auto bytes_of = [set](std::size_t copies) {
     constexpr double most = 0x1p62;  // absurd shapes must not wrap to small numbers
     return static_cast<std::size_t>(std::min(static_cast<double>(set) * static_cast<double>(copies), most));
   };
-  if (&device == &runtime::host_device()) return {.host = of(sets + looked_at)};
-  return {.host = of(1 + looked_at), .device = of(sets)};
+  if (&device == &runtime::host_device()) return {.host = bytes_of(sets + check_sets)};
+  return {.host = bytes_of(1 + check_sets), .device = bytes_of(sets)};
 }
 
 TimeShare share_out(core::Seconds rest, std::span<const double> least) {
   if (least.empty() || !(rest.value > 0)) return {.skip = true};
   const double total_s = std::accumulate(least.begin(), least.end(), 0.0);
   const double fair = rest.value / static_cast<double>(least.size());
-  // Predictions of long ones may be wrong by as much again: they must leave time for the many short ones.
+  // A long point may take twice as long as predicted, and must leave time for the many short ones.
   const double room = least.front() > fair ? rest.value / 2 : rest.value;
   if (total_s <= room) return {.seconds = least.front() + (rest.value - total_s) / static_cast<double>(least.size())};
   std::vector<double> sorted(least.begin(), least.end());

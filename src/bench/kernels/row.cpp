@@ -18,7 +18,7 @@ std::string at_rank(const KernelFindings& f, int rank) {
   return f.ranks > 1 ? fmt::format(" on {} (rank {})", f.host_of(rank), rank) : "";
 }
 
-/// True where the whole interval is below the bound.
+/// True if the whole 95 % interval of the time is below the bound.
 bool is_under_bound(const KernelFindings& f) {
   return f.times.count() > 0 && core::summarise(f.times).ci95_high < f.bound.seconds;
 }
@@ -32,7 +32,7 @@ void fill_rates(const KernelFindings& f, double seconds, Point& row) {
   if (f.bound.rate.value > 0) m[Metric::memory_bytes_per_s] = f.bound.rate.value;
   if (!(f.bound.seconds > 0)) return;
   m[Metric::peak_flops_per_s] = f.bound.peak.value;
-  if (!f.bound.certain && is_under_bound(f)) return;  // then it was no limit
+  if (!f.bound.certain && is_under_bound(f)) return;  // the bound was no limit, since the call was faster
   m[Metric::limit_s] = f.bound.seconds;
   m[Metric::limit] = std::string(f.bound.name);
   m[Metric::roofline] = f.bound.seconds / seconds;
@@ -84,7 +84,7 @@ void fill_kernel_times(const KernelFindings& f, Point& row) {
   m[Metric::implementation] = f.implementation;
   fill_noise(f.noise, row);
   const auto& p = f.point.problem;
-  // The loops of pointwise operations are not the library's: bf16 is how they store.
+  // Pointwise operations are our own loops, not the library's; there bf16 is only a storage format.
   if (row.status == core::Status::ok && f.on_host && p.operation() != kernels::KernelKind::pointwise)
     row.reason = kernels::how_multiplied(p.precision);
   if (beats_bound(f)) {

@@ -19,7 +19,7 @@ using core::Factor;
 using core::Metric;
 using core::Point;
 
-/// "gemm:m=16,…" in its two parts.
+/// The operation and the shape are the two parts of the problem's text, "gemm:m=16,…".
 std::string operation(const Point& p) {
   const std::string problem = text(p.factors[Factor::problem]);
   return problem.substr(0, problem.find(':'));
@@ -66,12 +66,12 @@ std::string published_set(const std::vector<const Point*>& points) {
   return name;
 }
 
-/// A metric in another unit.
-Columns<Point>::Cell in(Metric m, double unit) {
-  return [m, unit](const Point& p) { return scaled(p.metrics.number(m), unit); };
+/// The cell of a metric, multiplied by `factor`.
+Columns<Point>::Cell metric_cell(Metric m, double factor) {
+  return [m, factor](const Point& p) { return scaled(p.metrics.number(m), factor); };
 }
 
-/// Some columns only where a point has something in them.
+/// The columns of a table. Some are left out if no point has anything in them.
 Columns<Point> columns_of(const std::vector<const Point*>& points) {
   using enum core::Align;
   constexpr double us = 1e6, giga = 1e-9;
@@ -87,13 +87,13 @@ Columns<Point> columns_of(const std::vector<const Point*>& points) {
         [](const Point& p) { return kernel_marks(p) + scaled(p.metrics.number(Metric::time_s), us); });
   c.add({"95 %", "us", right, 3}, [](const Point& p) { return interval(p.metrics[Metric::time_s], us); });
   if (any([](const Point& p) { return integer(p.factors[Factor::ranks]) > 1; }))
-    c.add({"spread", "", right, 1}, in(Metric::ranks_spread, 1));
-  c.add({"GFLOP/s", "", right}, in(Metric::flops_per_s, giga));
+    c.add({"spread", "", right, 1}, metric_cell(Metric::ranks_spread, 1));
+  c.add({"GFLOP/s", "", right}, metric_cell(Metric::flops_per_s, giga));
   if (any([](const Point& p) {
         return p.metrics.number(Metric::full_flops_per_s) > 1.001 * p.metrics.number(Metric::flops_per_s);
       }))
-    c.add({"in full", "", right, 6}, in(Metric::full_flops_per_s, giga));
-  c.add({"GB/s", "", right, 4}, in(Metric::bytes_per_s, giga));
+    c.add({"in full", "", right, 6}, metric_cell(Metric::full_flops_per_s, giga));
+  c.add({"GB/s", "", right, 4}, metric_cell(Metric::bytes_per_s, giga));
   c.add({"roofline", "%", right}, [](const Point& p) {
     const double share = p.metrics.number(Metric::roofline);
     return std::isfinite(share) ? fmt::format("{:.0f}", 100 * share) : "-";
@@ -101,7 +101,7 @@ Columns<Point> columns_of(const std::vector<const Point*>& points) {
   c.add({"bound", "", left, 2}, words(Metric::limit));
   c.add({"error", "", right, 5}, [](const Point& p) { return error_text(p.metrics.number(Metric::error)); });
   if (const auto published = published_set(points); !published.empty()) {
-    c.add({published, "us", right}, in(Metric::published_time_s, us));
+    c.add({published, "us", right}, metric_cell(Metric::published_time_s, us));
     c.add({"theirs/ours", "", right}, [](const Point& p) {
       return scaled(p.metrics.number(Metric::published_time_s) / p.metrics.number(Metric::time_s), 1);
     });
@@ -112,17 +112,17 @@ Columns<Point> columns_of(const std::vector<const Point*>& points) {
 
 }  // namespace
 
-/// One table for each shape, pass and cache state among the points that have a batch: a line a batch, GFLOP/s and the
-/// share of the roofline for each precision, and how many times the first precision's rate the others have. Empty where
-/// no point has a batch.
+/// One table for each shape, pass and cache state among the points that have a batch, with a line for each batch: the
+/// GFLOP/s and the share of the roofline in each precision, and the rate as a multiple of the first precision's. Empty
+/// if no point has a batch.
 std::string kernel_curves(std::span<const Point> points, std::size_t width);
 
 std::string kernel_tables(std::span<const Point> points, std::size_t width) {
   std::string out;
-  for (const auto& [name, of] : by_name(points, kernel_heading)) {
-    const auto columns = columns_of(of);
+  for (const auto& [name, table_points] : by_name(points, kernel_heading)) {
+    const auto columns = columns_of(table_points);
     auto table = columns.table();
-    for (const Point* p : of) table.add_row(columns.cells(*p), kernel_note(*p));
+    for (const Point* p : table_points) table.add_row(columns.cells(*p), kernel_note(*p));
     out += fmt::format("{}\n{}\n", name, table.to_string(width));
   }
   return out + kernel_curves(points, width);
@@ -174,8 +174,8 @@ using core::Factor;
 using core::Metric;
 using core::Point;
 
-/// The problem without its batch, which the curve runs over: `batch` where a problem has that key, else `n`.
-std::string shape_of_all(const Point& p) {
+/// The problem's text without its batch, which is the value of `batch` if the problem has that key, else of `n`.
+std::string text_without_batch(const Point& p) {
   std::string problem = text(p.factors[Factor::problem]);
   const std::size_t colon = problem.find(':') + 1;
   const std::string values = fmt::format(",{}", problem.substr(colon));
@@ -191,7 +191,7 @@ std::string shape_of_all(const Point& p) {
 
 std::string curve_heading(const Point& p) {
   const auto& search = p.factors[Factor::search];
-  return fmt::format("{} · {} · {}{} · over the mini-batch", shape_of_all(p), text(p.factors[Factor::pass]),
+  return fmt::format("{} · {} · {}{} · over the mini-batch", text_without_batch(p), text(p.factors[Factor::pass]),
                      text(p.factors[Factor::cache]),
                      core::is_null(search) ? "" : fmt::format(" · {} search", text(search)));
 }
@@ -211,14 +211,14 @@ std::string curve(const std::vector<const Point*>& points, std::size_t width) {
     if (name != precisions.front()) columns.push_back({fmt::format("/{}", precisions.front()), "", right, 1});
   }
   core::Table table(columns);
-  for (const auto& [batch, of] : by_batch) {
+  for (const auto& [batch, by_precision] : by_batch) {
     std::vector<std::string> cells{fmt::format("{}", batch)};
-    const auto first = of.find(precisions.front());
-    const double base = first == of.end() ? NAN : first->second->metrics.number(Metric::flops_per_s);
+    const auto first = by_precision.find(precisions.front());
+    const double base = first == by_precision.end() ? NAN : first->second->metrics.number(Metric::flops_per_s);
     for (const auto& name : precisions) {
-      const auto it = of.find(name);
-      const double rate = it == of.end() ? NAN : it->second->metrics.number(Metric::flops_per_s);
-      const double share = it == of.end() ? NAN : it->second->metrics.number(Metric::roofline);
+      const auto it = by_precision.find(name);
+      const double rate = it == by_precision.end() ? NAN : it->second->metrics.number(Metric::flops_per_s);
+      const double share = it == by_precision.end() ? NAN : it->second->metrics.number(Metric::roofline);
       cells.insert(cells.end(), {digits(rate * 1e-9), std::isfinite(share) ? fmt::format("{:.0f}", 100 * share) : "-"});
       if (name != precisions.front()) cells.push_back(digits(rate / base));
     }
@@ -235,7 +235,8 @@ std::string kernel_curves(std::span<const Point> points, std::size_t width) {
     if (!core::is_null(p.factors[Factor::batch_per_rank])) swept.push_back(p);
   }
   std::string out;
-  for (const auto& [name, of] : by_name(swept, curve_heading)) out += fmt::format("{}\n{}\n", name, curve(of, width));
+  for (const auto& [name, curve_points] : by_name(swept, curve_heading))
+    out += fmt::format("{}\n{}\n", name, curve(curve_points, width));
   return out;
 }
 

@@ -25,7 +25,7 @@ FlagList describe_links();
 struct LinkRequest {
   LinkOptions options;
   std::optional<double> fail_below;   ///< share of the usual bandwidth
-  std::optional<core::Seconds> soak;  ///< options.factors then have one pattern and one size
+  std::optional<core::Seconds> soak;  ///< the length of a soak, which has one pattern and one size
 };
 /// Errors: UsageError of one line.
 LinkRequest read_link_request(const Flags&, int ranks, runtime::RanksAs);
@@ -34,16 +34,16 @@ namespace {
 
 using core::UsageError;
 
-runtime::TransportKind read_transport(const Flags& f, runtime::RanksAs as) {
+runtime::TransportKind read_transport(const Flags& f, runtime::RanksAs ranks_as) {
   if (!f.has("transport")) {
-    return as == runtime::RanksAs::threads ? runtime::TransportKind::shm : runtime::TransportKind::mpi;
+    return ranks_as == runtime::RanksAs::threads ? runtime::TransportKind::shm : runtime::TransportKind::mpi;
   }
   std::vector<runtime::TransportKind> choices;
   for (const auto& row : runtime::transport_table()) choices.push_back(row.kind);
   const auto chosen = choose("--transport", "transport", f.text("transport"), choices,
                              [](auto k) { return std::string(runtime::name(k)); });
   if (chosen.size() != 1) throw UsageError("--transport takes one value: give each a run of its own, with --append");
-  if (const auto why = runtime::transport_refusal(chosen.front(), as, "cpu"); !why.empty()) throw UsageError(why);
+  if (const auto why = runtime::transport_refusal(chosen.front(), ranks_as, "cpu"); !why.empty()) throw UsageError(why);
   return chosen.front();
 }
 
@@ -69,7 +69,8 @@ core::Injection read_link_injection(const Flags& f, int ranks) {
   return injection;
 }
 
-/// A soak has one point, and goes on as long as it was told to.
+/// Reads --soak, if given. A soak repeats one point, so flags for several points, and those that end it early, are
+/// refused.
 void read_soak(const Flags& f, LinkRequest& r) {
   if (!f.has("soak")) return;
   r.soak = parse_time("--soak", f.text("soak"));
@@ -121,7 +122,7 @@ FlagList describe_links() {
   return d;
 }
 
-LinkRequest read_link_request(const Flags& f, int ranks, runtime::RanksAs as) {
+LinkRequest read_link_request(const Flags& f, int ranks, runtime::RanksAs ranks_as) {
   if (ranks < 2) throw UsageError("links: one rank has no links; start two or more (mpirun -np 2 gradmeter links)");
   LinkRequest r;
   auto& o = r.options;
@@ -132,7 +133,7 @@ LinkRequest read_link_request(const Flags& f, int ranks, runtime::RanksAs as) {
   if (f.has("pairs-at-once")) {
     o.factors.pairs_at_once = static_cast<int>(parse_count("--pairs-at-once", f.text("pairs-at-once"), 1, 1u << 20));
   }
-  o.factors.transport = read_transport(f, as);
+  o.factors.transport = read_transport(f, ranks_as);
   if (f.has("interconnect")) o.factors.interconnect = read_label(f, "interconnect");
   o.factors.injection = read_link_injection(f, ranks);
   if (f.has("fail-below")) r.fail_below = parse_number("--fail-below", f.text("fail-below"), 0, 1);
@@ -179,7 +180,7 @@ void print_links_head(const Session& s, const core::Injection& injected) {
   core::print("{}  {}  {}\n{}\n", head_line(i, "links"), i.cpu, i.mpi, injection_line(injected));
 }
 
-/// Names the links that are below the bar.
+/// Prints the links that are below --fail-below, and returns the exit code.
 core::ExitCode end(const LinkRequest& request, std::span<const core::Point> points) {
   if (!request.fail_below) return core::ExitCode::done;
   const auto below = analysis::links_below(points, *request.fail_below);

@@ -10,7 +10,8 @@
 namespace gradmeter::bench {
 namespace {
 
-/// Below this number of first groups, the shortest counts as usual; from it on one may be short by chance.
+/// With fewer first groups than this, the shortest time is the usual one. With so many or more it is the second
+/// shortest, since the shortest may be short by chance.
 constexpr std::size_t few_groups = 8;
 
 class GroupSearch {
@@ -19,10 +20,10 @@ class GroupSearch {
 
   GroupSearchResult run(std::vector<NodeGroup> groups) {
     auto suspects = suspects_of(groups);
-    // Groups are too large for so many slow nodes where most groups are slow.
+    // If most groups are slow, they are too large for so many slow nodes.
     while ((2 * suspects.size() > groups.size() || is_usual_unsure_) && groups.front().size() >= 4) {
       groups = halves_of(groups);
-      known_.clear();
+      fast_nodes_.clear();
       suspects = suspects_of(groups);
     }
     suspects = confirmed(suspects);
@@ -34,14 +35,14 @@ class GroupSearch {
  private:
   bool is_slow(double seconds) const { return seconds > options_.slow_ratio * result_.usual_s; }
 
-  /// The groups that are slow; the others' nodes are known from now on.
+  /// Returns the slow groups. The nodes of the other groups may be companions of single nodes from now on.
   std::vector<NodeGroup> slow_of(const std::vector<NodeGroup>& groups, const std::vector<double>& times) {
     std::vector<NodeGroup> out;
     for (std::size_t i = 0; i < groups.size(); ++i) {
       if (is_slow(times[i])) {
         out.push_back(groups[i]);
       } else {
-        known_.insert(known_.end(), groups[i].begin(), groups[i].end());
+        fast_nodes_.insert(fast_nodes_.end(), groups[i].begin(), groups[i].end());
       }
     }
     return out;
@@ -70,7 +71,7 @@ class GroupSearch {
     return slow_of(suspects, measured(suspects));
   }
 
-  /// Both halves of every group; what is alone and slow is found.
+  /// Halves every group, and returns the halves that are slow. A group of a single node is a slow node that is found.
   std::vector<NodeGroup> halve(std::vector<NodeGroup> suspects) {
     std::erase_if(suspects, [this](const NodeGroup& g) {
       if (g.size() == 1) result_.slow.push_back(g.front());
@@ -82,7 +83,8 @@ class GroupSearch {
     return confirmed(slow_of(halves, times));
   }
 
-  /// One of two halves must be slow.
+  /// Measures both halves of a group again if neither was slow, since the group was. If still neither is, it counts as
+  /// lost.
   void measure_contradictions_again(const std::vector<NodeGroup>& halves, std::vector<double>& times) {
     std::vector<NodeGroup> again;
     std::vector<std::size_t> places;
@@ -101,22 +103,24 @@ class GroupSearch {
     }
   }
 
-  /// Measures as many at once as there are companions for.
+  /// The times of the groups [s]. A single node is measured together with a companion; as many groups are measured at
+  /// once as there are companions for.
   std::vector<double> measured(const std::vector<NodeGroup>& groups) {
     std::vector<double> out;
     for (std::size_t first = 0; first < groups.size();) {
-      std::vector<NodeGroup> now;
+      std::vector<NodeGroup> round_groups;
       std::size_t companions = 0;
       for (std::size_t i = first; i < groups.size(); ++i) {
-        if (groups[i].size() == 1 && companions == known_.size()) break;
-        now.push_back(groups[i]);
-        if (groups[i].size() == 1) now.back().push_back(known_[(used_ + companions++) % known_.size()]);
+        if (groups[i].size() == 1 && companions == fast_nodes_.size()) break;
+        round_groups.push_back(groups[i]);
+        if (groups[i].size() == 1)
+          round_groups.back().push_back(fast_nodes_[(companions_used_ + companions++) % fast_nodes_.size()]);
       }
-      used_ += companions;  // another companion the next time: one of them may be slow after all
-      const auto times = measure_(now);
+      companions_used_ += companions;  // other companions the next time, since one of these may be slow after all
+      const auto times = measure_(round_groups);
       out.insert(out.end(), times.begin(), times.end());
-      first += now.size();
-      result_.tests += now.size();
+      first += round_groups.size();
+      result_.tests += round_groups.size();
       ++result_.rounds;
     }
     return out;
@@ -124,9 +128,9 @@ class GroupSearch {
 
   const GroupSearchOptions& options_;
   const MeasureGroups& measure_;
-  std::vector<int> known_;  ///< nodes of groups that were not slow
-  std::size_t used_ = 0;
-  bool is_usual_unsure_ = false;  ///< a single group is shorter than all others
+  std::vector<int> fast_nodes_;      ///< nodes of groups that were not slow
+  std::size_t companions_used_ = 0;  ///< number of companions used so far
+  bool is_usual_unsure_ = false;     ///< one group is faster than all others by more than slow_ratio
   GroupSearchResult result_;
 };
 

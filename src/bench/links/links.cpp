@@ -105,7 +105,7 @@ struct LinkRecord {
   double wrong = 0;
 };
 
-void put(const core::Blocks& blocks, std::vector<double>& out) {
+void append_blocks(const core::Blocks& blocks, std::vector<double>& out) {
   out.push_back(static_cast<double>(blocks.count()));
   for (std::size_t b = 0; b < blocks.count(); ++b) {
     const auto samples = blocks.block(b);
@@ -129,14 +129,14 @@ core::Blocks take_blocks(std::span<const double>& in) {
   return out;
 }
 
-/// All ranks' links on rank 0, by sender and receiver; elsewhere none. Collective.
+/// Returns on rank 0 the records of all links, at index sender × ranks + receiver; on other ranks nothing. Collective.
 std::vector<LinkRecord> gather_links(const runtime::Communicator& c, const std::vector<OwnLink>& mine) {
   std::vector<double> numbers;
   for (const OwnLink& link : mine) {
     numbers.push_back(static_cast<double>(link.stop));
     numbers.push_back(static_cast<double>(link.wrong));
-    put(link.windows, numbers);
-    put(link.latencies, numbers);
+    append_blocks(link.windows, numbers);
+    append_blocks(link.latencies, numbers);
   }
   const std::size_t ranks = mine.size();
   std::vector<LinkRecord> out(c.rank() == 0 ? ranks * ranks : 0);
@@ -160,9 +160,9 @@ std::vector<LinkRecord> gather_links(const runtime::Communicator& c, const std::
 }
 
 std::uint64_t messages_at_once(const LinkPoint& p, const LinkFactors& f) {
-  const bool both = p.pattern != LinkPattern::one_way && p.pattern != LinkPattern::multi_pair;
+  const bool both_ways = p.pattern != LinkPattern::one_way && p.pattern != LinkPattern::multi_pair;
   const auto pairs = p.from >= 0 ? 1U : static_cast<std::uint64_t>(p.pairs);
-  return (both ? 2U : 1U) * pairs * f.outstanding;
+  return (both_ways ? 2U : 1U) * pairs * f.outstanding;
 }
 
 class LinkSweep final : public Experiment {
@@ -175,7 +175,7 @@ class LinkSweep final : public Experiment {
         messages_(s, c_, o.factors.transport,
                   *std::max_element(o.factors.sizes.begin(), o.factors.sizes.end()) * o.factors.outstanding,
                   o.factors.injection),
-        draw_(s.run_seed()) {}
+        generator_(s.run_seed()) {}
 
   std::vector<SweepPoint*> plan(const SweepRows& rows) override {
     groups_ = link_groups(options_.factors);
@@ -223,8 +223,8 @@ class LinkSweep final : public Experiment {
       const auto ranks = static_cast<std::size_t>(c_.size());
       const auto from = static_cast<std::size_t>(p->point.from), to = static_cast<std::size_t>(p->point.to);
       const LinkRecord& record = records[from * ranks + to];
-      const bool both = g.pattern == LinkPattern::both_ways;
-      const double wrong = record.wrong + (both ? records[to * ranks + from].wrong : 0);
+      const bool both_ways = g.pattern == LinkPattern::both_ways;
+      const double wrong = record.wrong + (both_ways ? records[to * ranks + from].wrong : 0);
       fill(*p, record.windows, record.stop, wrong);
       auto& m = p->row.metrics;
       m[Metric::warmup_s] = passes.warmup_s();
@@ -252,8 +252,8 @@ class LinkSweep final : public Experiment {
     refuse_wrong(p, c_.sum(wrong));
   }
 
-  /// Members of a group send to the next one and receive from the one before, all groups at once. A group takes as long
-  /// as the median of its slowest member.
+  /// The time of each group [s], which is the median time of its slowest member. Each member sends to the next one and
+  /// receives from the one before, in all groups at once.
   std::vector<double> ring_times(const LinkPoint& p, std::span<const NodeGroup> groups, double& wrong) {
     constexpr std::size_t windows = 15, discarded = 2;
     std::vector<double> times(groups.size(), 0);
@@ -278,7 +278,7 @@ class LinkSweep final : public Experiment {
     return times;
   }
 
-  /// Points of one group take turns.
+  /// Measures the points of one group, which take turns.
   void measure_pairs(double budget, const std::vector<PlannedLink*>& due) {
     RoundOptions o{.rule = options_.rule};
     o.rule.budget = core::Seconds{budget};
@@ -293,7 +293,7 @@ class LinkSweep final : public Experiment {
       turns.emplace_back([&r = rounds[i]] { return r.round() != core::Stop::none; });
     }
     for (Rounds& r : rounds) r.warm_up();
-    take_turns(draw_(), turns);
+    take_turns(generator_(), turns);
     c_.sum(wrong);
     for (std::size_t i = 0; i < due.size(); ++i) {
       fill(*due[i], rounds[i].blocks(), rounds[i].stop(), wrong[i]);
@@ -302,7 +302,7 @@ class LinkSweep final : public Experiment {
     }
   }
 
-  /// The longest of all ranks of each window.
+  /// The times of `n` windows [s], each on the slowest rank.
   std::vector<double> windows(const LinkPoint& p, std::size_t n, bool keep, double& wrong) {
     std::vector<double> times(n, 0);
     for (std::size_t i = 0; i < n; ++i) {
@@ -315,19 +315,19 @@ class LinkSweep final : public Experiment {
     return times;
   }
 
-  /// This rank's part, the same pairs on all ranks.
+  /// This rank's part of a window; all ranks draw the same pairs.
   Window window_of(const LinkPoint& p) {
-    if (p.pattern == LinkPattern::bisection_random) std::shuffle(order_.begin(), order_.end(), draw_);
+    if (p.pattern == LinkPattern::bisection_random) std::shuffle(order_.begin(), order_.end(), generator_);
     const auto half = order_.size() / 2;
     const auto me = static_cast<std::size_t>(std::find(order_.begin(), order_.end(), c_.rank()) - order_.begin());
     const auto pair = me % half;
     const bool is_left = me < half;
     Window w{.size_bytes = p.size_bytes, .outstanding = options_.factors.outstanding};
-    if (me >= 2 * half || pair >= static_cast<std::size_t>(p.pairs)) return w;  // it sits out
+    if (me >= 2 * half || pair >= static_cast<std::size_t>(p.pairs)) return w;  // this rank sits out
     const int peer = order_[is_left ? me + half : pair];
-    const bool both = p.pattern != LinkPattern::multi_pair;
-    if (both || is_left) w.to = peer;
-    if (both || !is_left) w.from = peer;
+    const bool both_ways = p.pattern != LinkPattern::multi_pair;
+    if (both_ways || is_left) w.to = peer;
+    if (both_ways || !is_left) w.from = peer;
     return w;
   }
 
@@ -360,9 +360,9 @@ class LinkSweep final : public Experiment {
   Session& session_;
   const runtime::Communicator& c_;
   const LinkOptions& options_;
-  std::vector<int> order_;  ///< ranks, node after node
+  std::vector<int> order_;  ///< ranks, node after node; bisection-random shuffles them
   LinkMessages messages_;
-  std::mt19937_64 draw_;
+  std::mt19937_64 generator_;
   std::vector<LinkGroup> groups_;
   std::vector<PlannedLink> points_;
 };

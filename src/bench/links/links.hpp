@@ -40,7 +40,7 @@ struct LinkFactors {
   /// The most pairs that exchange at once in a round of the tournament (tournament.hpp); by convention 0: all.
   int pairs_at_once = 0;
   runtime::TransportKind transport = runtime::TransportKind::mpi;
-  std::string interconnect;
+  std::string interconnect;  ///< the user's label of the network; may be empty
   core::Injection injection;
 };
 
@@ -54,7 +54,7 @@ std::vector<LinkGroup> link_groups(const LinkFactors&);
 struct LinkPoint {
   LinkPattern pattern;
   std::size_t size_bytes;
-  int from = -1, to = -1;  ///< the ranks of one link; both-ways: from < to
+  int from = -1, to = -1;  ///< the ranks of one link, in both-ways from < to; -1: the point is not one link
   int pairs = 1;           ///< number of pairs that exchange at the same time; by convention 0 for groups
 };
 /// The points of one group on so many ranks. Cost: O(ranks²) for links.

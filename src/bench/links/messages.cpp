@@ -12,7 +12,7 @@ namespace gradmeter::bench {
 namespace {
 
 constexpr std::size_t word = sizeof(std::uint64_t), arena_page = 4096;
-/// Messages of one channel arrive in order, so what the ranks tell each other must not stand between the windows'.
+/// Messages of one channel arrive in order, so short messages (round trips, confirmations) have a channel of their own.
 constexpr int window_channel = 0, short_channel = 1, link_channels = 2;
 
 /// splitmix64's finaliser: every bit of the result depends on every bit of x.
@@ -27,12 +27,12 @@ std::uint64_t seed_of(int from, std::size_t message) {
   return mixed(static_cast<std::uint64_t>(from) << 32 | static_cast<std::uint64_t>(message));
 }
 
-/// The first bytes of a message: of this window and between these ranks alone.
+/// The first 8 bytes of a message; they differ by sender, receiver, message in the window, and number of the window.
 std::uint64_t stamp_of(int from, int to, std::size_t message, std::uint64_t number) {
   return mixed(seed_of(from, message) ^ mixed(static_cast<std::uint64_t>(to) ^ mixed(number)));
 }
 
-/// The bytes after the stamp.
+/// Writes the bytes after the stamp.
 void write_body(std::uint64_t seed, std::span<std::byte> message) {
   for (std::size_t at = word; at < message.size(); at += word) {
     const std::uint64_t value = mixed(seed + at);
@@ -71,14 +71,14 @@ LinkMessages::LinkMessages(Session& session, const runtime::Communicator& c, run
 
 void LinkMessages::set_soak_time(double seconds) {
   const auto& slow = injection_.slow;
-  factor_ = slow && slow->covers(seconds) ? slow->of(c_.rank()) : 1.0;
+  slow_factor_ = slow && slow->covers(seconds) ? slow->of(c_.rank()) : 1.0;
 }
 
-/// Waits as if all since `begin` had taken the injected factor as long.
+/// If the time since `begin` was t, waits until it is `slow_factor_` × t.
 void LinkMessages::stretch(double begin) const {
-  if (factor_ == 1) return;
-  const double end = begin + factor_ * (runtime::host_clock() - begin);
-  constexpr double wakes_up_s = 200e-6;  // a sleep may last so much longer
+  if (slow_factor_ == 1) return;
+  const double end = begin + slow_factor_ * (runtime::host_clock() - begin);
+  constexpr double wakes_up_s = 200e-6;  // a sleep may last longer by so much
   if (const double rest = end - runtime::host_clock() - wakes_up_s; rest > 0) {
     std::this_thread::sleep_for(std::chrono::duration<double>(rest));
   }
@@ -97,7 +97,7 @@ void LinkMessages::wait_until(const char* what, int peer, Done done) {
 }
 
 void LinkMessages::send_short(int peer, std::uint64_t value) {
-  // Peers that send to each other do not read before they have sent: nobody may wait for this message to be read.
+  // Does not wait until this message is read, since two peers that send to each other both send before they read.
   const std::size_t place = short_sent_++ % short_sends_.size();
   wait_until("short message", peer, [&] { return link_->send_done(short_sends_[place]); });
   const auto out = words_out_.subspan(place * word, word);
@@ -152,7 +152,8 @@ void LinkMessages::fill(std::size_t size, std::size_t outstanding) {
   filled_count_ = outstanding;
 }
 
-/// A transport that shows a message where its sender has it has moved nothing yet: it is copied.
+/// Takes the messages that have arrived. A message that the transport shows in the sender's own memory is copied, since
+/// no bytes have been moved yet.
 void LinkMessages::collect(std::vector<runtime::MessageHandle>& arriving, std::size_t size, std::size_t& landed) {
   while (landed < arriving.size()) {
     const std::byte* at = link_->try_receive(arriving[landed]);
@@ -165,12 +166,13 @@ void LinkMessages::collect(std::vector<runtime::MessageHandle>& arriving, std::s
 }
 
 double LinkMessages::exchange(const Window& w, bool check_all) {
-  const std::uint64_t sending = w.to >= 0 ? ++sent_[w.to] : 0, coming = w.from >= 0 ? ++received_[w.from] : 0;
+  const std::uint64_t send_number = w.to >= 0 ? ++sent_[w.to] : 0,
+                      receive_number = w.from >= 0 ? ++received_[w.from] : 0;
   std::vector<runtime::MessageHandle> arriving, leaving;
   if (w.to >= 0) {
     fill(w.size_bytes, w.outstanding);
     for (std::size_t m = 0; m < w.outstanding; ++m) {
-      const std::uint64_t stamp = stamp_of(c_.rank(), w.to, m, sending);
+      const std::uint64_t stamp = stamp_of(c_.rank(), w.to, m, send_number);
       std::memcpy(leaving_.data() + m * w.size_bytes, &stamp, std::min(word, w.size_bytes));
     }
   }
@@ -179,7 +181,7 @@ double LinkMessages::exchange(const Window& w, bool check_all) {
     for (std::size_t m = 0; m < w.outstanding; ++m) {
       arriving.push_back(link_->receive(w.from, window_channel, landing(m, w.size_bytes)));
     }
-    send_short(w.from, coming);
+    send_short(w.from, receive_number);
   }
   if (w.to >= 0) receive_short(w.to);
   const double begin = runtime::host_clock();
@@ -193,7 +195,7 @@ double LinkMessages::exchange(const Window& w, bool check_all) {
       return landed == arriving.size();
     });
     stretch(begin);
-    send_short(w.from, coming);
+    send_short(w.from, receive_number);
   }
   if (w.to >= 0) {
     receive_short(w.to);
@@ -205,15 +207,15 @@ double LinkMessages::exchange(const Window& w, bool check_all) {
   const double took = runtime::host_clock() - begin;
   if (w.from >= 0) {
     damage(w);
-    check(w, coming, check_all);
+    check(w, receive_number, check_all);
   }
   return took;
 }
 
 void LinkMessages::damage(const Window& w) {
-  const bool mine = injection_.flip && injection_.flip->rank == c_.rank();
+  const bool injects = injection_.flip && injection_.flip->rank == c_.rank();
   for (std::size_t m = 0; m < w.outstanding; ++m) {
-    if (mine && messages_ >= injection_.flip->call) landing(m, w.size_bytes).back() ^= std::byte{1};
+    if (injects && messages_ >= injection_.flip->call) landing(m, w.size_bytes).back() ^= std::byte{1};
     ++messages_;
   }
 }

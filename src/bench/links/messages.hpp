@@ -23,7 +23,7 @@ struct Window {
 };
 
 /// Sent data differ by sender, window, message in the window, and position in the message. Received data are checked
-/// after each window: a stamp in the first 8 bytes of each message, or if asked for, every byte.
+/// after each window: a stamp in the first 8 bytes of each message, or with `check_all` every byte.
 class LinkMessages {
  public:
   /// Collective over `c`, which must outlive this object; the destructor is collective too. window_bytes: bytes of the
@@ -34,6 +34,7 @@ class LinkMessages {
 
   /// The times of `count` round trips of 8 bytes, each divided by two [s]; the peer must `answer` as many meanwhile.
   std::vector<double> half_round_trips(int peer, std::size_t count);
+  /// Answers `count` round trips of the peer.
   void answer(int peer, std::size_t count);
 
   /// Exchanges a window, and returns the time [s]; both peers call this with matching windows. The time begins when the
@@ -49,6 +50,7 @@ class LinkMessages {
   const runtime::Transport& transport() const { return *link_; }
 
  private:
+  /// Writes the messages of a window, without their stamps, unless `leaving_` already holds them.
   void fill(std::size_t size_bytes, std::size_t outstanding);
   void send_short(int peer, std::uint64_t word);
   std::uint64_t receive_short(int peer);
@@ -56,7 +58,9 @@ class LinkMessages {
   void wait_until(const char* what, int peer, Done done);
   void collect(std::vector<runtime::MessageHandle>& arriving, std::size_t size_bytes, std::size_t& landed);
   void check(const Window&, std::uint64_t number, bool check_all);
+  /// Flips a bit in each received message from the one on that an injected fault names.
   void damage(const Window&);
+  /// Waits until the time since `begin` is as long as an injected slowdown makes it.
   void stretch(double begin) const;
   std::span<std::byte> landing(std::size_t message, std::size_t size_bytes) const {
     return landing_.subspan(message * size_bytes, size_bytes);
@@ -65,19 +69,20 @@ class LinkMessages {
   Session& session_;
   const runtime::Communicator& c_;
   core::Injection injection_;
-  double factor_ = 1;  ///< the factor by which this rank is slowed now
+  double slow_factor_ = 1;  ///< the factor by which this rank is slowed now
   runtime::Network network_;
   std::unique_ptr<runtime::Transport> link_;
   runtime::Backoff backoff_;
   /// For each word of `words_out_`, the last send from it. Declared before `words_out_`, whose length depends on the
   /// number of these sends.
   std::array<runtime::MessageHandle, 8> short_sends_{};
+  /// Windows that leave and arrive; short messages of 8 bytes (words) that leave and arrive.
   std::span<std::byte> leaving_, landing_, words_out_, word_in_;
-  std::size_t short_sent_ = 0;
-  std::size_t filled_size_ = 0, filled_count_ = 0;
-  std::map<int, std::uint64_t> sent_, received_;  ///< number of windows, by peer
-  std::map<int, std::size_t> wrong_;              ///< number of wrong messages, by sender
-  std::uint64_t messages_ = 0;                    ///< number of messages received, for the injected error
+  std::size_t short_sent_ = 0;                      ///< number of short messages sent
+  std::size_t filled_size_ = 0, filled_count_ = 0;  ///< size [bytes] and number of the messages in `leaving_`
+  std::map<int, std::uint64_t> sent_, received_;    ///< number of windows and round trips, by peer
+  std::map<int, std::size_t> wrong_;                ///< number of wrong messages, by sender
+  std::uint64_t messages_ = 0;                      ///< number of messages received, for the injected error
 };
 
 }  // namespace gradmeter::bench

@@ -18,10 +18,10 @@ using core::Metric;
 constexpr double least_interval_s = 0.25, most_intervals = 600, most_rows = 20'000;
 constexpr std::size_t windows_a_turn = 2;
 
-/// The record that a rank gives of an interval, in plain values, so that it can be gathered.
+/// One rank's figures of an interval, as plain values, so that they can be gathered.
 struct SoakRecord {
   core::Summary windows = {};
-  double elapsed_s = 0;  ///< the interval's middle
+  double elapsed_s = 0;  ///< the middle of the interval, since the begin of the soak
   double wrong = 0;
 };
 
@@ -40,7 +40,7 @@ class Soak {
       const double intervals = std::ceil(options_.duration.value / interval_s_);
       listener_.planned(static_cast<std::size_t>(intervals) * static_cast<std::size_t>(c_.size()), 0);
     }
-    pass();  // connections and page faults
+    pass();  // pays for connections and page faults
     times_.clear();
     begin_ = runtime::host_clock();
     double from = 0;

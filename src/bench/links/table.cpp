@@ -19,7 +19,7 @@ using core::Factor;
 using core::Metric;
 using core::Point;
 
-/// Points that differ in them stand in one table, which has a column for them.
+/// " · 4 pairs at once"; empty for multi-pair, whose points stand in one table with a column for the pairs.
 std::string pairs_text(const Point& p) {
   const auto pairs = integer(p.factors[Factor::pairs]);
   if (pairs == 0 || text(p.factors[Factor::pattern]) == "multi-pair") return {};
@@ -38,18 +38,18 @@ std::string link_heading(const Point& p) {
 }
 
 /// The metric that a matrix shows, and its unit, which is one for all cells.
-struct Shown {
+struct MatrixMetric {
   const char* title;
   Metric metric;
   const char* unit;
   double factor;
 };
-Shown bandwidth_of(const std::vector<double>& values) {
+MatrixMetric bandwidth_of(const std::vector<double>& values) {
   const double middle = values.empty() ? 1 : core::median(values);
   if (middle >= 1e9) return {"bandwidth", Metric::link_bytes_per_s, "GB/s", 1e-9};
   return {"bandwidth", Metric::link_bytes_per_s, "MB/s", 1e-6};
 }
-Shown latency_of(const std::vector<double>& values) {
+MatrixMetric latency_of(const std::vector<double>& values) {
   const double middle = values.empty() ? 1 : core::median(values);
   if (middle < 1e-3) return {"latency, half a round trip of 8 bytes", Metric::latency_s, "us", 1e6};
   return {"latency, half a round trip of 8 bytes", Metric::latency_s, "ms", 1e3};
@@ -63,7 +63,7 @@ std::vector<double> values_of(const std::vector<const Point*>& points, Metric me
   return out;
 }
 
-/// Rows send, columns receive.
+/// A matrix over the ranks: rows are senders, columns are receivers.
 class Matrix {
  public:
   explicit Matrix(const std::vector<const Point*>& points) : points_(points) {
@@ -74,7 +74,7 @@ class Matrix {
       hosts_[to] = text(p->metrics[Metric::to_host]);
     }
   }
-  std::string to_string(const Shown& shown, const std::set<std::pair<std::int64_t, std::int64_t>>& marked,
+  std::string to_string(const MatrixMetric& shown, const std::set<std::pair<std::int64_t, std::int64_t>>& marked,
                         std::size_t width) const {
     const auto values = values_of(points_, shown.metric);
     if (values.empty()) return {};
@@ -103,7 +103,7 @@ class Matrix {
   }
 
  private:
-  std::string cell_text(const Shown& shown, const std::set<std::pair<std::int64_t, std::int64_t>>& marked,
+  std::string cell_text(const MatrixMetric& shown, const std::set<std::pair<std::int64_t, std::int64_t>>& marked,
                         std::int64_t from, std::int64_t to) const {
     const auto found = cells_.find({from, to});
     if (found == cells_.end()) return "· ";
@@ -184,11 +184,14 @@ std::string group_findings(const std::vector<const Point*>& points) {
 
 std::string link_tables(std::span<const Point> points, std::size_t width) {
   std::string out;
-  for (const auto& [name, of] : by_name(points, link_heading)) {
-    const bool links = !core::is_null(of.front()->factors[Factor::from_rank]);
-    const bool groups = text(of.front()->factors[Factor::pattern]) == "groups";
-    out += fmt::format("{}\n{}\n", name, links ? matrices(of, width) : groups ? group_findings(of) : rates(of, width));
-    for (const Point* p : of) {
+  for (const auto& [name, table_points] : by_name(points, link_heading)) {
+    const bool links = !core::is_null(table_points.front()->factors[Factor::from_rank]);
+    const bool groups = text(table_points.front()->factors[Factor::pattern]) == "groups";
+    out += fmt::format("{}\n{}\n", name,
+                       links    ? matrices(table_points, width)
+                       : groups ? group_findings(table_points)
+                                : rates(table_points, width));
+    for (const Point* p : table_points) {
       if (links && p->status != core::Status::ok) {
         out += fmt::format("{} > {}: {}\n", integer(p->factors[Factor::from_rank]),
                            integer(p->factors[Factor::to_rank]), why_not(*p));
@@ -251,7 +254,7 @@ std::string soak_heading(const Point& p) {
                      core::is_null(f[Factor::inject]) ? "" : fmt::format(" · injected: {}", text(f[Factor::inject])));
 }
 
-/// A line a rank: its usual window, and its worst interval.
+/// A table with a line for each rank: the usual time of its windows, and its worst interval.
 std::string rank_lines(const std::vector<const Point*>& points, std::size_t width) {
   std::map<std::int64_t, std::vector<const Point*>> ranks;
   for (const Point* p : points) {
@@ -265,18 +268,18 @@ std::string rank_lines(const std::vector<const Point*>& points, std::size_t widt
                      {"worst", "us", right},
                      {"at", "s", right},
                      {"longest", "us", right}});
-  for (const auto& [rank, of] : ranks) {
+  for (const auto& [rank, rank_points] : ranks) {
     std::vector<double> medians;
-    const Point* worst = of.front();
+    const Point* worst = rank_points.front();
     double longest = 0;
-    for (const Point* p : of) {
+    for (const Point* p : rank_points) {
       medians.push_back(p->metrics.number(Metric::time_s));
       if (medians.back() > worst->metrics.number(Metric::time_s)) worst = p;
       longest = std::max(longest, p->metrics[Metric::time_s].get<core::Summary>().max);
     }
     const auto s = core::summarise(medians);
-    table.add_row({fmt::format("{}", rank), text(of.front()->metrics[Metric::from_host]), digits(1e6 * s.median),
-                   fmt::format("{}–{}", digits(1e6 * s.q1), digits(1e6 * s.q3)),
+    table.add_row({fmt::format("{}", rank), text(rank_points.front()->metrics[Metric::from_host]),
+                   digits(1e6 * s.median), fmt::format("{}–{}", digits(1e6 * s.q1), digits(1e6 * s.q3)),
                    digits(1e6 * worst->metrics.number(Metric::time_s)),
                    digits(worst->metrics.number(Metric::elapsed_s)), digits(1e6 * longest)});
   }
@@ -287,14 +290,14 @@ std::string rank_lines(const std::vector<const Point*>& points, std::size_t widt
 
 std::string soak_tables(std::span<const Point> points, std::size_t width) {
   std::string out;
-  for (const auto& [name, of] : by_name(points, soak_heading)) {
+  for (const auto& [name, soak_points] : by_name(points, soak_heading)) {
     std::vector<Point> copies;
-    for (const Point* p : of) copies.push_back(*p);
+    for (const Point* p : soak_points) copies.push_back(*p);
     const auto found = analysis::soak_findings(copies);
-    out += fmt::format("{}\n{}\n", name, rank_lines(of, width));
+    out += fmt::format("{}\n{}\n", name, rank_lines(soak_points, width));
     out += fmt::format("{} intervals over {:.1f} s\n", found.intervals, found.seconds);
     for (const auto& line : analysis::soak_sentences(found)) out += line + "\n";
-    for (const Point* p : of) {
+    for (const Point* p : soak_points) {
       if (const auto why = why_not(*p); !why.empty()) {
         out += fmt::format("rank {} at {} s: {}\n", integer(p->factors[Factor::from_rank]),
                            digits(p->metrics.number(Metric::elapsed_s)), why);

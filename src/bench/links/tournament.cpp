@@ -37,7 +37,7 @@ int tournament_pair(int ranks, int round, int rank) {
   const int circle = circle_of(ranks);
   const int partner = tournament_partner(ranks, round, rank);
   if (partner < 0 || partner == circle || rank == circle) return 0;
-  // The two ranks lie at equal distances on both sides of the place that would meet itself.
+  // The two ranks lie on the circle at equal distances on both sides of the rank whose partner would be itself.
   const int twice_distance = ((rank - partner) % circle + circle) % circle;
   const int distance = twice_distance % 2 == 0 ? twice_distance / 2 : (circle - twice_distance) / 2;
   return ranks % 2 == 0 ? distance : distance - 1;
@@ -60,7 +60,7 @@ std::uint32_t calls_in(double block_s, double call_s, std::uint32_t least, std::
   return static_cast<std::uint32_t>(std::clamp<double>(wanted, least, most));
 }
 
-std::size_t place(int peer) { return static_cast<std::size_t>(peer); }
+std::size_t peer_index(int peer) { return static_cast<std::size_t>(peer); }
 
 }  // namespace
 
@@ -71,7 +71,7 @@ LinkPasses::LinkPasses(Session& session, const runtime::Communicator& c, LinkMes
       messages_(messages),
       options_(o),
       block_scale_(block_scale(c.size(), o)),
-      links_(place(c.size())),
+      links_(peer_index(c.size())),
       last_latency_(links_.size()),
       last_window_(links_.size()) {}
 
@@ -113,7 +113,7 @@ void LinkPasses::pass(bool keep) {
 
 void LinkPasses::turn(int peer, bool keep) {
   if (options_.pattern == LinkPattern::both_ways) {
-    both(peer, keep);
+    measure_both_ways(peer, keep);
   } else if (c_.rank() < peer) {
     initiate(peer, keep);
     respond(peer);
@@ -121,51 +121,51 @@ void LinkPasses::turn(int peer, bool keep) {
     respond(peer);
     initiate(peer, keep);
   }
-  links_[place(peer)].wrong += messages_.take_wrong(peer);
+  links_[peer_index(peer)].wrong += messages_.take_wrong(peer);
 }
 
 LinkPasses::Counts LinkPasses::counts_for(int peer, bool keep) const {
   if (!keep) return {.latencies = 5, .windows = warmup_windows, .discarded = 0};
-  const double window = last_window_[place(peer)];
-  return {.latencies = calls_in(block_scale_ * latency_block_s, 2 * last_latency_[place(peer)], 4, 100),
+  const double window = last_window_[peer_index(peer)];
+  return {.latencies = calls_in(block_scale_ * latency_block_s, 2 * last_latency_[peer_index(peer)], 4, 100),
           .windows = calls_in(block_scale_ * window_block_s, window, 1, 50),
           .discarded = window > too_long_to_discard_s ? 0U : 1U};
 }
 
 /// In the first window and in the last one, every byte that arrives is checked.
-std::vector<double> LinkPasses::windows(const Window& w, const Counts& n) {
+std::vector<double> LinkPasses::windows(const Window& w, const Counts& counts) {
   std::vector<double> times;
-  const std::uint32_t windows = n.discarded + n.windows;
+  const std::uint32_t windows = counts.discarded + counts.windows;
   for (std::uint32_t i = 0; i < windows; ++i) {
     const double took = messages_.exchange(w, i == 0 || i + 1 == windows);
-    if (i >= n.discarded) times.push_back(took);
+    if (i >= counts.discarded) times.push_back(took);
   }
   return times;
 }
 
 void LinkPasses::initiate(int peer, bool keep) {
-  const Counts n = counts_for(peer, keep);
-  c_.send_value(peer, n);
-  auto latencies = messages_.half_round_trips(peer, n.latencies + discarded_round_trips);
+  const Counts counts = counts_for(peer, keep);
+  c_.send_value(peer, counts);
+  auto latencies = messages_.half_round_trips(peer, counts.latencies + discarded_round_trips);
   latencies.erase(latencies.begin(), latencies.begin() + discarded_round_trips);
   const Window w{.to = peer, .size_bytes = options_.size_bytes, .outstanding = options_.outstanding};
-  add(peer, keep, latencies, windows(w, n));
+  add(peer, keep, latencies, windows(w, counts));
 }
 
 void LinkPasses::respond(int peer) {
-  const auto n = c_.receive_value<Counts>(peer);
-  messages_.answer(peer, n.latencies + discarded_round_trips);
-  windows({.from = peer, .size_bytes = options_.size_bytes, .outstanding = options_.outstanding}, n);
+  const auto counts = c_.receive_value<Counts>(peer);
+  messages_.answer(peer, counts.latencies + discarded_round_trips);
+  windows({.from = peer, .size_bytes = options_.size_bytes, .outstanding = options_.outstanding}, counts);
 }
 
-/// A window's time is the longer of both; the lower rank has the samples.
-void LinkPasses::both(int peer, bool keep) {
+/// A window's time is the longer of the two ranks' times; the lower rank keeps the samples.
+void LinkPasses::measure_both_ways(int peer, bool keep) {
   const bool leads = c_.rank() < peer;
-  Counts n{};
-  if (leads) c_.send_value(peer, n = counts_for(peer, keep));
-  if (!leads) n = c_.receive_value<Counts>(peer);
+  Counts counts{};
+  if (leads) c_.send_value(peer, counts = counts_for(peer, keep));
+  if (!leads) counts = c_.receive_value<Counts>(peer);
   const Window w{.to = peer, .from = peer, .size_bytes = options_.size_bytes, .outstanding = options_.outstanding};
-  auto times = windows(w, n);
+  auto times = windows(w, counts);
   for (double& t : times) {
     if (leads) t = std::max(t, c_.receive_value<double>(peer));
     if (!leads) c_.send_value(peer, t);
@@ -174,9 +174,9 @@ void LinkPasses::both(int peer, bool keep) {
 }
 
 void LinkPasses::add(int peer, bool keep, const std::vector<double>& latencies, const std::vector<double>& windows) {
-  OwnLink& link = links_[place(peer)];
-  if (!latencies.empty()) last_latency_[place(peer)] = core::median(latencies);
-  last_window_[place(peer)] = core::median(windows);
+  OwnLink& link = links_[peer_index(peer)];
+  if (!latencies.empty()) last_latency_[peer_index(peer)] = core::median(latencies);
+  last_window_[peer_index(peer)] = core::median(windows);
   if (!keep) return;
   link.latencies.add(latencies);
   link.windows.add(windows);

@@ -57,13 +57,17 @@ class LinkPasses {
   static constexpr std::size_t warmup_windows = 3;
 
  private:
+  /// The numbers of round trips and of windows in a turn, and of windows that are discarded before them.
   struct Counts {
     std::uint32_t latencies, windows, discarded;
   };
+  /// Measures the link of this rank and its peer, in both directions.
   void turn(int peer, bool keep);
+  /// Measures the direction from this rank to the peer, which must `respond` meanwhile.
   void initiate(int peer, bool keep);
   void respond(int peer);
-  void both(int peer, bool keep);
+  /// Measures windows that both ranks send at the same time.
+  void measure_both_ways(int peer, bool keep);
   Counts counts_for(int peer, bool keep) const;
   std::vector<double> windows(const Window&, const Counts&);
   void add(int peer, bool keep, const std::vector<double>& latencies, const std::vector<double>& windows);

@@ -43,7 +43,7 @@ FlagList describe_replay() {
   return d;
 }
 
-/// Errors: UsageError "FILE: …".
+/// Reads the trace that `text`, the contents of the file `path`, holds. Errors: UsageError "FILE: …".
 importers::ReadTrace trace_in(const std::string& text, const std::string& path, int ranks) {
   try {
     auto read = importers::read_trace(text, ranks);
@@ -61,8 +61,8 @@ std::string length_text(double seconds) {
                          : fmt::format("{:.3g} days", seconds / day);
 }
 
-/// A pass over the steps is the least that can be measured. Errors: UsageError "FILE: …" for one that takes longer than
-/// the limit.
+/// Refuses a trace whose steps together take longer than the limit, since one pass over them is the least that can be
+/// measured. Errors: UsageError "FILE: …".
 void check_length(const dataparallel::StepTrace& trace, double limit_s, const std::string& path) {
   const double busy = dataparallel::replay_busy_s(trace);
   if (busy <= limit_s) return;

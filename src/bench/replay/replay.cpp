@@ -25,7 +25,8 @@ struct ReplayedParts {
   double step = 0, compute = 0, communication = 0, exposed = 0, overlap = 0;
 };
 
-/// At least all buffers of a rank [bytes]; a double, since a trace may say anything.
+/// An upper bound for the buffers of a rank [bytes]; a double, since the sizes in a trace may be too large for a whole
+/// number.
 double buffer_bytes(const StepTrace& t) {
   std::vector<double> longest;
   for (const auto& s : t.steps) {
@@ -72,7 +73,7 @@ class ReplayBenchmark {
     rounds_.warm_up();
     while (rounds_.round() == core::Stop::none) {
     }
-    session_.stop_if_interrupted(c_);  // the last pass may have been cut
+    session_.stop_if_interrupted(c_);  // a signal may have cut the last pass short
     noise_.end();
     check(row);
     fill(row);
@@ -85,7 +86,8 @@ class ReplayBenchmark {
     if (wrong > 0) refuse(row, core::Status::wrong, fmt::format("{:.0f} elements of its collectives are wrong", wrong));
   }
 
-  /// Passes over the whole trace, its steps back to back; a time is of its mean step.
+  /// Makes passes over the whole trace, its steps back to back. Returns for each pass the time of its mean step on the
+  /// slowest rank [s].
   std::vector<double> run(std::size_t passes, bool keep) {
     std::vector<double> mine(passes);
     for (double& t : mine) {
@@ -107,7 +109,7 @@ class ReplayBenchmark {
     return mine;
   }
 
-  /// The parts of the sample in the middle, which belong to one sample so that they add up.
+  /// The parts of the sample with the median step. All are from this one sample, so that they add up.
   ReplayedParts median_sample() const {
     std::vector<ReplayedParts> sorted = parts_;
     std::ranges::sort(sorted, {}, &ReplayedParts::step);

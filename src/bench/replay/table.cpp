@@ -46,9 +46,9 @@ Columns<Point> replay_columns() {
 std::string replay_tables(std::span<const Point> points, std::size_t width) {
   const auto columns = replay_columns();
   std::string out;
-  for (const auto& [name, of] : by_name(points, replay_heading)) {
+  for (const auto& [name, trace_points] : by_name(points, replay_heading)) {
     auto table = columns.table();
-    for (const Point* p : of) table.add_row(columns.cells(*p), replay_note(*p));
+    for (const Point* p : trace_points) table.add_row(columns.cells(*p), replay_note(*p));
     out += fmt::format("{}\n{}\n", name, table.to_string(width));
   }
   return out;

@@ -223,7 +223,7 @@ class FiguresOfBlocks {
 };
 
 /// The median of each time over the blocks.
-ComparedTimes typical(std::span<const ComparedTimes> blocks) {
+ComparedTimes median_times(std::span<const ComparedTimes> blocks) {
   ComparedTimes out;
   std::vector<double> values(blocks.size());
   for (const auto time : {&ComparedTimes::base_compute, &ComparedTimes::base_rest, &ComparedTimes::median_compute,
@@ -271,7 +271,8 @@ ComparedTimes machine_error(const ComparedBlocks& compared, const ComparedTimes&
 }
 
 /// The lost time up to which nothing counts as lost [s]: half the width of the efficiency's interval, as a share of the
-/// step. It is at least 5 %, which nobody minds, and at most 15 %, beyond which real losses would be hidden.
+/// step. It is at least 5 %, below which a loss hardly matters, and at most 15 %, beyond which real losses would be
+/// hidden.
 double noise_of(const Estimate::Interval& speed, double step_s) {
   return std::clamp((speed.high - speed.low) / 2, 0.05, 0.15) * step_s;
 }
@@ -293,12 +294,12 @@ std::optional<Verdict> judge(const ComparedBlocks& compared, Causes c, double st
   FiguresOfBlocks figures(blocks);
   // The row's figures add up, but medians over blocks do not. So resamples are shifted to centre on the row's figures.
   const Figures medians = figures.medians_over(drawn);
-  Figures moved{};
-  for (std::size_t k = 0; k < cause_count; ++k) moved[k] = c.parts()[k]->value - medians[k];
-  moved[all_lost] = c.lost - medians[all_lost];
+  Figures shifts{};
+  for (std::size_t k = 0; k < cause_count; ++k) shifts[k] = c.parts()[k]->value - medians[k];
+  shifts[all_lost] = c.lost - medians[all_lost];
 
   Verdict out{.noise_s = noise_of(*c.speed.ci95, step_s)};
-  const ComparedTimes times = typical(blocks);
+  const ComparedTimes times = median_times(blocks);
   const core::Random random(seed, 0);
   std::array<std::size_t, figure_count> votes{};
   for (std::size_t n = 0; n < resamples; ++n) {
@@ -306,11 +307,11 @@ std::optional<Verdict> judge(const ComparedBlocks& compared, Causes c, double st
     Figures drawn_figures = figures.medians_over(drawn);
     const ComparedTimes error = machine_error(compared, times, disturbance, n);
     const auto errors = error.parts();
-    for (std::size_t k = 0; k < cause_count; ++k) drawn_figures[k] += moved[k] - errors[k];
+    for (std::size_t k = 0; k < cause_count; ++k) drawn_figures[k] += shifts[k] - errors[k];
     // A slow baseline rank hides straggle: the other ranks are faster than the baseline, and wait for the slow rank.
     const double contention = drawn_figures[static_cast<std::size_t>(Cause::contention)];
     const double hidden = contention < -out.noise_s ? -contention : 0;
-    const double lost = drawn_figures[all_lost] + moved[all_lost] - error.lost() + hidden;
+    const double lost = drawn_figures[all_lost] + shifts[all_lost] - error.lost() + hidden;
     const auto largest = std::max_element(drawn_figures.begin(), drawn_figures.begin() + cause_count);
     ++votes[lost < out.noise_s ? nothing_lost : static_cast<std::size_t>(largest - drawn_figures.begin())];
   }

@@ -44,8 +44,8 @@ inline constexpr std::size_t cause_count = 6;
 /// The times of one block [s], from which the parts of its lost time are computed. Base times are divided by
 /// ComparedBlocks::ideal.
 struct ComparedTimes {
-  double base_compute = 0, base_rest = 0;
-  double median_compute = 0;  ///< compute time of the control's median rank (the faster of the middle two)
+  double base_compute = 0, base_rest = 0;  ///< compute time of the base, and the rest of its step
+  double median_compute = 0;               ///< compute time of the control's median rank (the faster of the middle two)
   /// Compute time of the control on the rank that computed longest in the point's block; without lock step, the mean of
   /// its workers.
   double own_compute = 0;

@@ -344,12 +344,12 @@ std::string hidden_line(const core::Point& p) {
   using core::Metric;
   const double exchange = p.metrics.number(Metric::limit_exchange_s), least = p.metrics.number(Metric::exposed_least_s);
   if (!(exchange > 0) || !(least >= 0)) return "";
-  const double can = exchange - least, hidden = exchange - p.metrics.number(Metric::exposed_union_s);
-  const double slower = p.metrics.number(Metric::interference_s);
+  const double hideable = exchange - least, hidden = exchange - p.metrics.number(Metric::exposed_union_s);
+  const double slowed = p.metrics.number(Metric::interference_s);
   return fmt::format(
       "hidden: {} of the {} ms that can be hidden of {} ms on the link ({}); kernels took {} ms longer beside it\n",
-      ms(hidden), ms(can), ms(exchange), can > 0 ? fmt::format("{:.0f} %", 100 * hidden / can) : "-",
-      std::isfinite(slower) ? ms(slower) : "-");
+      ms(hidden), ms(hideable), ms(exchange), hideable > 0 ? fmt::format("{:.0f} %", 100 * hidden / hideable) : "-",
+      std::isfinite(slowed) ? ms(slowed) : "-");
 }
 
 }  // namespace

@@ -18,27 +18,27 @@ RankGroup& RankGroups::of(const ScalePoint& p) {
   if (it != rank_groups_.end()) return it->second;
   const auto& world = session_.world();
   const auto place = std::find(ranks.begin(), ranks.end(), world.rank());
-  RankGroup c{.active = world.split(place == ranks.end() ? -1 : 0, static_cast<int>(place - ranks.begin())),
-              .clock = {},
-              .limits = {}};
-  if (!c.active.is_null()) c.clock.emplace(c.active);
-  return rank_groups_.emplace(std::move(ranks), std::move(c)).first->second;
+  RankGroup group{.active = world.split(place == ranks.end() ? -1 : 0, static_cast<int>(place - ranks.begin())),
+                  .clock = {},
+                  .limits = {}};
+  if (!group.active.is_null()) group.clock.emplace(group.active);
+  return rank_groups_.emplace(std::move(ranks), std::move(group)).first->second;
 }
 
-StepLimits& RankGroups::limits(RankGroup& c, int threads) {
-  return c.limits.try_emplace(threads, session_, c.active, threads).first->second;
+StepLimits& RankGroups::limits(RankGroup& group, int threads) {
+  return group.limits.try_emplace(threads, session_, group.active, threads).first->second;
 }
 
 namespace {
 
-/// Leaves out the blocks of disturbed turns where enough others remain. They are the same for all points.
+/// Leaves out the blocks of disturbed turns, if enough others remain. The disturbed turns are the same for all points.
 Measurement undisturbed(const Measurement& m, const MachineState& s) {
   Measurement out = m.without(s.disturbed);
   return out.blocks.size() < core::fewest_blocks ? m : out;
 }
 
-/// True where no step depends on how many were made before it. A step does where there are schedules over steps, errors
-/// that a codec keeps, or updates under way.
+/// True if no step depends on the number of steps before it. Steps do depend on it if there is a schedule over steps,
+/// if a codec keeps errors, or if updates are under way between steps.
 bool steps_are_alike(const ScalePoint& p) {
   using enum dataparallel::CommunicationPattern;
   const auto communication = p.strategy->info().communication;
@@ -163,7 +163,7 @@ class StepBenchmark {
     }
   }
 
-  /// Ranks that take no part sleep until the turn is over.
+  /// Calls `work` on the ranks that take part. The other ranks sleep until the turn is over.
   template <class Work>
   void take_turn(Work work, bool heeds_signals = true) {
     std::optional<runtime::Pause> sitting_out;
@@ -252,7 +252,7 @@ class StepBenchmark {
   std::optional<StepMeter> meter_;
   StepSamples steps_;
   NoiseSampler noise_{session_.gpu_gauge()};
-  std::size_t step_ = 0;
+  std::size_t step_ = 0;  ///< number of steps made, by all trainings that were built
 };
 
 /// The canary of all ranks that any point of the curve takes; null on other ranks.
@@ -303,18 +303,19 @@ void measure_curve(Session& s, RankGroups& rank_groups, const model::DataSplit& 
       const double begin = runtime::host_clock();
       const double least = benchmarks.emplace_back(s, rank_groups, data, p, o, per_bucket).least().value;
       rest += least;
-      const double own = runtime::host_clock() - begin + least;
-      cheapest = std::min(cheapest, own);
-      total_s += own;
-      const double others = (count - static_cast<double>(benchmarks.size())) * cheapest;
-      foresee({rest + others}, {(total_s + others) / count});
+      const double point_s = runtime::host_clock() - begin + least;
+      cheapest = std::min(cheapest, point_s);
+      total_s += point_s;
+      const double others_s = (count - static_cast<double>(benchmarks.size())) * cheapest;
+      foresee({rest + others_s}, {(total_s + others_s) / count});
     }
     std::vector<Turn> turns;
-    for (auto& c : benchmarks) turns.emplace_back([&c] { return c.is_wrong() || c.round(); });
+    for (auto& benchmark : benchmarks)
+      turns.emplace_back([&benchmark] { return benchmark.is_wrong() || benchmark.round(); });
     take_turns(s.run_seed() + points.front().point.batch_global, turns, [&](bool enough) {
       monitor.round();
       std::size_t least = core::fewest_blocks;  // rank 0, which decides, takes part in all points
-      for (const auto& c : benchmarks) least = std::min(least, c.fewest_blocks());
+      for (const auto& benchmark : benchmarks) least = std::min(least, benchmark.fewest_blocks());
       return monitor.is_over(least) || (enough && monitor.has_enough(o.rule.min_blocks));
     });
   } catch (const core::Interrupted&) {  // thrown on all ranks; what was measured is kept
@@ -322,7 +323,8 @@ void measure_curve(Session& s, RankGroups& rank_groups, const model::DataSplit& 
     if (benchmarks.size() < points.size()) throw;
   }
   const MachineState state = monitor.state();
-  for (auto& c : benchmarks) c.finish(state, interrupted ? core::Stop::interrupted : core::Stop::budget);
+  for (auto& benchmark : benchmarks)
+    benchmark.finish(state, interrupted ? core::Stop::interrupted : core::Stop::budget);
   if (interrupted) std::rethrow_exception(interrupted);
 }
 

@@ -17,12 +17,12 @@ std::size_t steps_in(double seconds, double step_s) {
   return std::max<std::size_t>(1, static_cast<std::size_t>(seconds / step_s));
 }
 
-template <class SizeOf>
+template <class StepSizeAt>
 void train_until(Session& s, const runtime::Communicator& c, Training& t, std::size_t& step, std::size_t end,
-                 const SizeOf& size_of) {
+                 const StepSizeAt& step_size_at) {
   constexpr std::size_t steps_between_checks = 128;
   for (; step < end; ++step) {
-    t.step(step, size_of(step));
+    t.step(step, step_size_at(step));
     if (step % steps_between_checks != steps_between_checks - 1) continue;
     t.quiesce();
     s.stop_if_interrupted(c);
@@ -59,7 +59,7 @@ Learned learn(Session& s, const runtime::Communicator& c, const model::DataSplit
               double warmup_epochs, const LearningPlan& plan) {
   Training training(s, c, data, config.training);
   const std::size_t first = std::min(plan.at_samples, plan.at_time), last = std::max(plan.at_samples, plan.at_time);
-  const auto size_of = [&](std::size_t at) {
+  const auto step_size_at = [&](std::size_t at) {
     return config.step_rule.at(
         {.step = at, .epoch_steps = training.steps_per_epoch(), .steps = last, .batch = config.batch},
         static_cast<double>(config.training.step_size), warmup_epochs);
@@ -67,9 +67,9 @@ Learned learn(Session& s, const runtime::Communicator& c, const model::DataSplit
   Learned learned;
   std::size_t step = 0;
   const bool samples_first = plan.at_samples <= plan.at_time;
-  train_until(s, c, training, step, first, size_of);
+  train_until(s, c, training, step, first, step_size_at);
   (samples_first ? learned.at_samples : learned.at_time) = training.validate().accuracy;
-  train_until(s, c, training, step, last, size_of);
+  train_until(s, c, training, step, last, step_size_at);
   (samples_first ? learned.at_time : learned.at_samples) = training.validate().accuracy;
   training.finish();
   return learned;

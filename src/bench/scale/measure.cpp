@@ -148,14 +148,14 @@ core::Stop StepMeter::round() {
     run_block(0, false);
     verifies_end_ = false;
   }
-  const double doubt = clock_.pair_uncertainty();
+  const double uncertainty = clock_.pair_uncertainty();
   const double wait = result_.blocks.empty() ? 0 : c_.broadcast_value(result_.blocks.back().parts.wait);
-  result_.wait_known = doubt == 0 || doubt < wait;
+  result_.wait_known = uncertainty == 0 || uncertainty < wait;
   return result_.stop;
 }
 
 /// Decides whether a step of the next block is verified. The first block has one, and later blocks as long as checks
-/// take at most a quarter of all time; in a block of one long step, the check takes half.
+/// take at most a quarter of all time. (In a block of one long step, the check takes half of that block's time.)
 bool StepMeter::may_verify() const {
   constexpr double most = 0.25;
   return c_.broadcast_value(checks_s_ <= most * blocks_s_);  // rank 0 decides, since clocks differ
@@ -214,8 +214,8 @@ std::vector<double> StepMeter::run_block(std::size_t samples, bool keep) {
 StepMeter::Taken StepMeter::take(std::size_t samples, std::optional<std::size_t> verified) {
   Taken t;
   t.kept.reserve((samples + 2) * source_.period);
-  // Nothing is under way when a block begins. But a step may wait for what the step before it has begun, such as an
-  // average, or servers that read its changes. So the first step does not count.
+  // Without lock step, a step may wait for what the step before has begun, such as an average, or servers that read the
+  // changes. When a block begins, nothing is under way to wait for, so its first sample does not count.
   if (!source_.lock_step) take_sample(t, false);
   for (std::size_t i = 0; i <= samples; ++i) {
     if (verified == i) {
@@ -254,7 +254,8 @@ std::size_t sample_next_to(double middle, std::span<const double> late, std::spa
   return sample;
 }
 
-/// times: of all samples that are not late, the same on all ranks.
+/// Keeps the record of the sample nearest to the block's median. times: those of the samples that are not late, the
+/// same on all ranks.
 void StepMeter::keep_typical(Taken& taken, std::span<const double> times, StepBlock& b) const {
   if (!source_.lock_step || source_.period != 1) return;
   b.typical = std::move(taken.steps[sample_next_to(b.step, taken.late, times)]);
@@ -296,11 +297,11 @@ std::vector<Decomposition> StepMeter::decompose_all(const Taken& t) const {
 
 /// Gathers each rank's own figures on the first rank.
 void StepMeter::note_ranks(std::span<const Decomposition> own, StepBlock& b) const {
-  struct Mine {
+  struct OwnFigures {
     double compute, wait;
   };
   const auto wait = source_.lock_step ? &Decomposition::skew : &Decomposition::waited;
-  const auto times = c_.gather_value(Mine{median_of(own, &Decomposition::compute), median_of(own, wait)});
+  const auto times = c_.gather_value(OwnFigures{median_of(own, &Decomposition::compute), median_of(own, wait)});
   for (const auto& m : times) {
     b.compute.push_back(m.compute);
     b.wait.push_back(m.wait);

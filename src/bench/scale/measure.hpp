@@ -94,7 +94,7 @@ class StepMeter {
     std::function<void()> step;     ///< makes a step, or only submits it to a device
     /// Waits for the steps since the last call, and returns their records in their order.
     std::function<std::vector<dataparallel::StepRecord>()> take_records;
-    /// Called around each block. From `begin_block` to `end_block`, ranks may call MPI only in lock step.
+    /// Called around each block. Between them the meter itself communicates only where ranks are in lock step.
     std::function<void()> begin_block = [] {}, end_block = [] {};
     /// verify_next: asks that the next step with an exchange be checked. verdict: returns what the checks have found
     /// since it was last called; empty: nothing wrong. Both are collective, and `verdict` is called after `end_block`.

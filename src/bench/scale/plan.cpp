@@ -39,12 +39,12 @@ std::vector<ScalePoint> cross(const std::vector<ScalePoint>& points, const std::
 }
 
 /// True where the placement changes which ranks are taken.
-bool matters(const NodeMap& map, int ranks) {
+bool placement_matters(const NodeMap& map, int ranks) {
   if (ranks == 1 || ranks >= map.ranks()) return false;
   return map.ranks_for(ranks, Placement::packed) != map.ranks_for(ranks, Placement::spread);
 }
 
-/// Sets the strategy and its step size, with which weights stay finite, as checks need them.
+/// Sets the strategy and its usual step size, with which the weights stay finite, as checks require.
 void set_strategy(ScalePoint& p, StrategyPtr s) {
   p.step_size = s->info().step_size;
   p.strategy = std::move(s);
@@ -61,7 +61,8 @@ ScalePoint without_exchange(ScalePoint p) {
   return p;
 }
 
-/// In weak scaling the batch of a worker stays, in strong scaling that of all workers together.
+/// Sets both batches: weak scaling keeps the batch of a worker, strong scaling that of all workers together. Sets
+/// `impossible` if the ranks do not fit the mesh, or do not divide the batch.
 ScalePoint with_batches(ScalePoint p) {
   try {
     const auto workers = static_cast<std::size_t>(layout_of(p, p.ranks, 0).workers);
@@ -83,17 +84,17 @@ ScalePoint with_batches(ScalePoint p) {
 class Planner {
  public:
   explicit Planner(const ScaleFactors& f)
-      : f_(f), ranks_(with_one_rank(f.ranks)), strategies_(with_control(f.strategies)) {}
+      : factors_(f), ranks_(with_one_rank(f.ranks)), strategies_(with_control(f.strategies)) {}
 
   std::vector<ScalePoint> plan() {
-    std::vector<ScalePoint> curves{without_exchange({f_.common})};
-    curves = cross(curves, f_.models, [](auto& p, const auto& v) { p.model = v; });
-    curves = cross(curves, f_.batches, [](auto& p, auto v) { p.batch_per_rank = p.batch_global = v; });
+    std::vector<ScalePoint> curves{without_exchange({factors_.common})};
+    curves = cross(curves, factors_.models, [](auto& p, const auto& v) { p.model = v; });
+    curves = cross(curves, factors_.batches, [](auto& p, auto v) { p.batch_per_rank = p.batch_global = v; });
     curves = with_settings(curves, nullptr);
-    curves = cross(curves, f_.threads, [](auto& p, auto v) { p.threads = v; });
-    curves = cross(curves, f_.cadences, [](auto& p, auto v) { p.cadence = p.control_cadence = v; });
+    curves = cross(curves, factors_.threads, [](auto& p, auto v) { p.threads = v; });
+    curves = cross(curves, factors_.cadences, [](auto& p, auto v) { p.cadence = p.control_cadence = v; });
     for (auto& base : curves) {
-      base.curve = curves_++;
+      base.curve = curve_count_++;
       curve(base);
     }
     return std::move(points_);
@@ -102,22 +103,23 @@ class Planner {
  private:
   void curve(const ScalePoint& base) {
     for (const int ranks : ranks_) {
-      std::vector<ScalePoint> at{base};
-      at.front().ranks = ranks;
-      if (matters(f_.map, ranks)) at = cross(at, f_.placements, [](auto& p, auto v) { p.placement = v; });
+      std::vector<ScalePoint> points{base};
+      points.front().ranks = ranks;
+      if (placement_matters(factors_.map, ranks))
+        points = cross(points, factors_.placements, [](auto& p, auto v) { p.placement = v; });
       if (ranks > 1) {
-        at = cross(at, f_.meshes, [](auto& p, const auto& v) { p.mesh = v; });
-        at = cross(at, f_.scalings, [](auto& p, auto v) { p.scaling = v; });
+        points = cross(points, factors_.meshes, [](auto& p, const auto& v) { p.mesh = v; });
+        points = cross(points, factors_.scalings, [](auto& p, auto v) { p.scaling = v; });
       }
-      for (const auto& p : at) each_strategy(p);
+      for (const auto& p : points) each_strategy(p);
     }
   }
 
   void each_strategy(ScalePoint p) {
-    std::set<std::string> had;  // names; on one rank two strategies may become the same
+    std::set<std::string> seen;  // names; on one rank two strategies may become the same
     for (const auto& s : strategies_) {
       set_strategy(p, p.ranks == 1 ? s->alone() : s);
-      if (!had.insert(p.strategy->name).second) continue;
+      if (!seen.insert(p.strategy->name).second) continue;
       const ScalePoint settled = with_batches(p);
       const auto exchanges = each_exchange(settled);
       points_.insert(points_.end(), exchanges.begin(), exchanges.end());
@@ -125,36 +127,40 @@ class Planner {
   }
 
   std::vector<ScalePoint> each_exchange(ScalePoint p) const {
-    if (!fits(p)) return {p};
+    if (!has_layout(p)) return {p};
     if (uses_ports(p.strategy->info().communication))
       p.cadence = runtime::Cadence::none;  // a barrier would synchronise the workers' steps
     if (!exchanges(p, layout_of(p, p.ranks, 0))) return {p};
     const ExchangeFactors applies = p.applies = exchange_factors(*p.strategy);
     std::vector<ScalePoint> points{p};
-    if (applies.algorithm) points = cross(points, f_.algorithms, [](auto& q, const auto& v) { q.algorithm = v; });
-    if (applies.codec) points = cross(points, f_.codecs, [](auto& q, const auto& v) { q.codec = q.gradient_codec(v); });
+    if (applies.algorithm) points = cross(points, factors_.algorithms, [](auto& q, const auto& v) { q.algorithm = v; });
+    if (applies.codec)
+      points = cross(points, factors_.codecs, [](auto& q, const auto& v) { q.codec = q.gradient_codec(v); });
     if (applies.overlap) points = cross(points, overlaps_of(p), [](auto& q, auto v) { q.overlap = v; });
     return with_transports(with_settings(points, &applies));
   }
 
-  /// Combines the points with the further factors of their exchange that apply; null: with those of every training.
+  /// Combines the points with further factors: those of the exchange that apply by `exchange`, or, if that is null,
+  /// those of every training.
   std::vector<ScalePoint> with_settings(std::vector<ScalePoint> points, const ExchangeFactors* exchange) const {
-    for (const auto& factor : f_.settings) {
+    for (const auto& factor : factors_.settings) {
       const bool wanted = exchange ? factor.applies && exchange->*factor.applies : !factor.applies;
       if (wanted) points = cross(points, factor.values, [](auto& p, const auto& set) { set(p); });
     }
     return points;
   }
 
-  /// The values of --overlap, each once, with automatic overlap resolved.
+  /// The values of --overlap, each once, with automatic overlap resolved. Ranks beyond a known map count as one node.
   std::vector<Overlap> overlaps_of(const ScalePoint& p) const {
-    const bool is_known = p.ranks <= f_.map.ranks();
+    const bool is_on_map = p.ranks <= factors_.map.ranks();
     const auto placement = p.placement.value_or(Placement::packed);
-    const int packed = is_known ? f_.map.of(f_.map.ranks_for(p.ranks, placement)).ranks_per_node() : p.ranks;
+    const int ranks_per_node =
+        is_on_map ? factors_.map.of(factors_.map.ranks_for(p.ranks, placement)).ranks_per_node() : p.ranks;
     std::vector<Overlap> out;
-    for (const Overlap asked : f_.overlaps) {
-      const auto o = resolve(asked, p.strategy->info().communication, {p.threads, packed, f_.cores_per_node, p.ranks});
-      if (std::find(out.begin(), out.end(), o) == out.end()) out.push_back(o);
+    for (const Overlap asked : factors_.overlaps) {
+      const auto overlap = resolve(asked, p.strategy->info().communication,
+                                   {p.threads, ranks_per_node, factors_.cores_per_node, p.ranks});
+      if (std::find(out.begin(), out.end(), overlap) == out.end()) out.push_back(overlap);
     }
     return out;
   }
@@ -169,13 +175,14 @@ class Planner {
         q.applies.transport = false;
         continue;
       }
-      const auto more = cross({p}, f_.transports, [](auto& q, auto v) { q.transport = v; });
+      const auto more = cross({p}, factors_.transports, [](auto& q, auto v) { q.transport = v; });
       out.insert(out.end(), more.begin(), more.end());
     }
     return out;
   }
 
-  static bool fits(const ScalePoint& p) {
+  /// True if the number of ranks fits the point's mesh and strategy.
+  static bool has_layout(const ScalePoint& p) {
     try {
       (void)layout_of(p, p.ranks, 0);
       return true;
@@ -184,11 +191,11 @@ class Planner {
     }
   }
 
-  const ScaleFactors& f_;
+  const ScaleFactors& factors_;
   std::vector<int> ranks_;
   std::vector<StrategyPtr> strategies_;
   std::vector<ScalePoint> points_;
-  std::size_t curves_ = 0;
+  std::size_t curve_count_ = 0;
 };
 
 std::string_view transport_name(dataparallel::TransportKind t, bool one_node) {
@@ -217,7 +224,7 @@ ScalePoint node_of(ScalePoint p, const NodeMap& world, int ranks_per_node) {
   if (ranks_per_node == 1) return baseline_of(std::move(p));
   p.ranks = ranks_per_node;
   p.placement.reset();
-  if (matters(world, ranks_per_node)) p.placement = Placement::packed;
+  if (placement_matters(world, ranks_per_node)) p.placement = Placement::packed;
   return control_of(std::move(p));
 }
 
@@ -241,9 +248,9 @@ core::Factors to_factors(const ScalePoint& p, const Session& session, const std:
   if (p.placement) f[Factor::placement] = std::string(name(*p.placement));
   if (!interconnect.empty()) f[Factor::interconnect] = interconnect;
   // A barrier before each step would synchronise the steps of workers that may run ahead.
-  const bool keeps_step = !uses_ports(p.strategy->info().communication);
-  if (keeps_step) f[Factor::cadence] = std::string(name(p.cadence));
-  f[Factor::reduction] = std::string(keeps_step ? "max" : "harmonic");
+  const bool in_lock_step = !uses_ports(p.strategy->info().communication);
+  if (in_lock_step) f[Factor::cadence] = std::string(name(p.cadence));
+  f[Factor::reduction] = std::string(in_lock_step ? "max" : "harmonic");
   if (p.scaling) f[Factor::scaling] = std::string(name(*p.scaling));
   if (p.impossible.empty())
     if (const auto use = table_use(p, layout_of(p, p.ranks, 0), map)) fill_tuned(*p.algorithm, *use, f);

@@ -162,11 +162,11 @@ bool is_crowded(const core::Metrics& m) {
   return crowded && *crowded;
 }
 
-void fill_verdict(const ScalePoint& p, const References& to, const ComparedBlocks& blocks, const Causes& c,
+void fill_verdict(const ScalePoint& p, const References& references, const ComparedBlocks& blocks, const Causes& c,
                   Point& row) {
   auto& m = row.metrics;
-  const Disturbance disturbance{.base = core::share_of_disturbance(to.base->row.metrics),
-                                .control = core::share_of_disturbance(to.control->row.metrics),
+  const Disturbance disturbance{.base = core::share_of_disturbance(references.base->row.metrics),
+                                .control = core::share_of_disturbance(references.control->row.metrics),
                                 .point = core::share_of_disturbance(m)};
   const auto verdict = judge(blocks, c, m.number(Metric::time_s), is_crowded(m), disturbance);
   if (!verdict) {
@@ -175,7 +175,7 @@ void fill_verdict(const ScalePoint& p, const References& to, const ComparedBlock
     return;
   }
   if (c.contention.value < -verdict->noise_s) {
-    const double base = to.base->row.metrics.number(Metric::compute_s) / blocks.ideal;
+    const double base = references.base->row.metrics.number(Metric::compute_s) / blocks.ideal;
     add_reason(
         row, fmt::format(
                  "the baseline ran on a rank that takes {:.2f} times as long as the median one: efficiency is too high",
@@ -189,23 +189,24 @@ void fill_verdict(const ScalePoint& p, const References& to, const ComparedBlock
 
 }  // namespace
 
-void compare_row(const ScalePoint& p, const References& to, const Measurement& measured, Point& row) {
+void compare_row(const ScalePoint& p, const References& references, const Measurement& measured, Point& row) {
   auto& m = row.metrics;
-  if (to.node) m[Metric::efficiency_node] = rate_of_a_rank(row) / rate_of_a_rank(to.node->row);
-  if (to.alone)
-    m[Metric::self_speedup] = m.number(Metric::samples_per_s) / to.alone->row.metrics.number(Metric::samples_per_s);
-  if (!to.base || !to.control) return;
-  const double step = m.number(Metric::time_s), base = to.base->row.metrics.number(Metric::time_s);
+  if (references.node) m[Metric::efficiency_node] = rate_of_a_rank(row) / rate_of_a_rank(references.node->row);
+  if (references.alone)
+    m[Metric::self_speedup] =
+        m.number(Metric::samples_per_s) / references.alone->row.metrics.number(Metric::samples_per_s);
+  if (!references.base || !references.control) return;
+  const double step = m.number(Metric::time_s), base = references.base->row.metrics.number(Metric::time_s);
   // In strong scaling, the ideal step is 1/P of one rank's step.
-  ComparedBlocks blocks = pair_blocks(to.base->measured, to.control->measured, measured);
+  ComparedBlocks blocks = pair_blocks(references.base->measured, references.control->measured, measured);
   blocks.ideal = p.scaling == Scaling::strong ? p.ranks : 1;
   blocks.lock_step = !uses_ports(p.strategy->info().communication);
   blocks.wait_known = measured.wait_known;
-  const Causes c = find_causes(blocks, step, base, to.control->row.metrics.number(Metric::time_s));
-  fill_baseline(to.base->row, m);
-  fill_efficiency(p, to.base->row, c, row);
+  const Causes c = find_causes(blocks, step, base, references.control->row.metrics.number(Metric::time_s));
+  fill_baseline(references.base->row, m);
+  fill_efficiency(p, references.base->row, c, row);
   if (p.ranks > 1) fill_causes(p, measured, c, row);
-  fill_verdict(p, to, blocks, c, row);
+  fill_verdict(p, references, blocks, c, row);
 }
 
 }  // namespace gradmeter::bench

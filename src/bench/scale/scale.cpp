@@ -23,7 +23,7 @@ using core::Status;
 
 constexpr double setup_seconds = 0.5;  // [s] a point's data, windows, check and limits, before its first sample
 constexpr core::Seconds usual_training_budget{5};
-// The fewest samples that are loaded, which are drawn in a moment. Larger global batches need more.
+// The fewest samples that are loaded; to draw so many takes a moment. Larger global batches need more.
 constexpr std::size_t least_samples = 4096;
 // With --learn, the most samples to train on, and the number to evaluate on.
 constexpr std::size_t most_samples = 60'000, validation_samples = 2'000;
@@ -85,47 +85,50 @@ class ScaleSweep final : public Experiment {
     std::size_t memory = 0, shm = 0;
     for (const auto& p : points) {
       auto& group = groups_.back();
-      CurvePoint c = made(p, rows);
-      c.kept |= had_.contains(key(p));
+      CurvePoint c = curve_point(p, rows);
+      c.kept |= planned_keys_.contains(key(p));
       if (!c.kept) refuse_impossible(c);
       if (!c.is_due()) {
-        list(apart_.emplace_back(std::move(c)));
+        list_point(apart_.emplace_back(std::move(c)));
         continue;
       }
-      auto more = missing_references(p, group, rows);
-      more.push_front(std::move(c));
-      std::size_t bytes = 0, windows = 0;
-      for (const auto& m : more) bytes += node_bytes(m.point), windows += shm_bytes(m.point, facts(), map_of(m.point));
-      const bool fits = memory + bytes <= memory_to_plan() && shm + windows <= session_.shm_per_node();
+      auto needed = missing_references(p, group, rows);
+      needed.push_front(std::move(c));
+      std::size_t needed_memory = 0, needed_shm = 0;
+      for (const auto& m : needed)
+        needed_memory += node_bytes(m.point), needed_shm += shm_bytes(m.point, facts(), map_of(m.point));
+      const bool fits = memory + needed_memory <= memory_to_plan() && shm + needed_shm <= session_.shm_per_node();
       if (!fits && !group.empty()) {  // the remaining points form the next group
         memory = shm = 0;
         for (auto& r : missing_references(p, {}, rows)) {
-          if (std::none_of(more.begin(), more.end(), [&](const auto& m) { return key(m.point) == key(r.point); })) {
-            more.push_back(std::move(r));
+          if (std::none_of(needed.begin(), needed.end(), [&](const auto& m) { return key(m.point) == key(r.point); })) {
+            needed.push_back(std::move(r));
           }
         }
         close_group();
         groups_.emplace_back();
       }
-      memory += bytes, shm += windows;
-      for (auto& m : more) add(groups_.back(), std::move(m));
+      memory += needed_memory, shm += needed_shm;
+      for (auto& m : needed) add(groups_.back(), std::move(m));
     }
     close_group();
   }
 
+  /// Lists the asked-for points of the last group, which is then complete.
   void close_group() {
     for (auto& c : groups_.back()) {
-      if (!c.reference) list(c);
+      if (!c.reference) list_point(c);
     }
   }
 
-  void list(CurvePoint& c) {
+  /// Appends the point to `planned_`.
+  void list_point(CurvePoint& c) {
     c.group = groups_.size() - 1;
-    had_.insert(c.row.factors.key());
+    planned_keys_.insert(c.row.factors.key());
     planned_.push_back(&c);
   }
 
-  /// Adds a point. Where the group has the same point as a reference, that becomes a point that is asked for.
+  /// Adds a point that the group does not have yet. A point that is both asked for and a reference counts as asked for.
   void add(std::deque<CurvePoint>& group, CurvePoint c) {
     const auto same =
         std::find_if(group.begin(), group.end(), [&](const auto& g) { return key(g.point) == key(c.point); });
@@ -136,12 +139,14 @@ class ScaleSweep final : public Experiment {
     }
   }
 
-  CurvePoint made(const ScalePoint& p, const SweepRows& rows) const {
-    return {rows.point("scale", factors(p), 0), placed(p)};
+  /// The point with its row, before the measurement.
+  CurvePoint curve_point(const ScalePoint& p, const SweepRows& rows) const {
+    return {rows.point("scale", factors(p), 0), with_fitting_transport(p)};
   }
 
-  /// A point that exchanges nothing gets private memory where /dev/shm has no room for the windows of all points.
-  ScalePoint placed(ScalePoint p) const {
+  /// The point; if it exchanges nothing, with private memory if /dev/shm has no room for the shared memory of all
+  /// points.
+  ScalePoint with_fitting_transport(ScalePoint p) const {
     if (lacks_shm_ && !p.applies.transport) p.transport = dataparallel::TransportKind::mpi;
     return p;
   }
@@ -158,16 +163,17 @@ class ScaleSweep final : public Experiment {
     return r;
   }
 
-  /// References are measured in turn with the points compared with them, even if an earlier run has their rows.
+  /// The references of `p` that the group does not have yet. They are measured in turn with the points compared with
+  /// them, even if an earlier run has their rows.
   std::deque<CurvePoint> missing_references(const ScalePoint& p, const std::deque<CurvePoint>& group,
                                             const SweepRows& rows) {
     std::deque<CurvePoint> out;
     const auto r = references_of(p);
     for (const ScalePoint* q : {&r.base, &r.control, r.node ? &*r.node : nullptr}) {
-      const auto is_it = [&](const auto& c) { return key(c.point) == key(*q); };
-      if (!q || key(*q) == key(p) || std::any_of(group.begin(), group.end(), is_it)) continue;
-      if (std::any_of(out.begin(), out.end(), is_it) || !q->impossible.empty() || !unsupported(*q).empty()) continue;
-      out.push_back(made(*q, rows));
+      const auto is_same = [&](const auto& c) { return key(c.point) == key(*q); };
+      if (!q || key(*q) == key(p) || std::any_of(group.begin(), group.end(), is_same)) continue;
+      if (std::any_of(out.begin(), out.end(), is_same) || !q->impossible.empty() || !unsupported(*q).empty()) continue;
+      out.push_back(curve_point(*q, rows));
       out.back().reference = true;
     }
     return out;
@@ -191,12 +197,12 @@ class ScaleSweep final : public Experiment {
   /// The shared memory of a point and its references, which exist at once [bytes].
   std::size_t shm_with_references(const ScalePoint& p) {
     const auto r = references_of(p);
-    std::map<std::string, std::size_t> of;
+    std::map<std::string, std::size_t> bytes_by_key;
     for (const ScalePoint* q : {&p, &r.base, &r.control, r.node ? &*r.node : nullptr}) {
       if (q && q->impossible.empty() && unsupported(*q).empty())
-        of[key(*q)] = shm_bytes(placed(*q), facts(), map_of(*q));
+        bytes_by_key[key(*q)] = shm_bytes(with_fitting_transport(*q), facts(), map_of(*q));
     }
-    return std::accumulate(of.begin(), of.end(), std::size_t{0},
+    return std::accumulate(bytes_by_key.begin(), bytes_by_key.end(), std::size_t{0},
                            [](auto sum, const auto& e) { return sum + e.second; });
   }
 
@@ -346,7 +352,7 @@ class ScaleSweep final : public Experiment {
     if (!options_.time_budget || groups_.size() < 2) return;
     for (const auto& group : groups_) {
       for (const CurvePoint& c : group) {
-        const ScalePoint alone = placed(baseline_of(c.point));
+        const ScalePoint alone = with_fitting_transport(baseline_of(c.point));
         if (!alone.impossible.empty() || !unsupported(alone).empty() || !fits(alone)) continue;
         auto& trial = trials_.try_emplace(work_of(c.point), alone).first->second;
         if (alone.batch_per_rank > trial.point.batch_per_rank) trial.point = alone;
@@ -360,8 +366,8 @@ class ScaleSweep final : public Experiment {
     return fmt::format("{} {} {}", p.model, name(p.precision), p.threads);
   }
 
-  /// The least time that the points of this group and of all later groups take [s]. A smaller batch takes at least the
-  /// proportional part of a larger batch's time. point: the time that a point of the group before took, or nothing.
+  /// The least time that the points of this group and of all later groups take. A smaller batch takes at least the
+  /// proportional part of a larger batch's time. point: the time that a point of the group before took; empty: unknown.
   core::Seconds least_from(std::size_t group, std::optional<core::Seconds> point) const {
     const auto part = [](const ScalePoint& of, const ScalePoint& known) {
       const auto batches = static_cast<double>(of.batch_per_rank) / static_cast<double>(known.batch_per_rank);
@@ -401,14 +407,14 @@ class ScaleSweep final : public Experiment {
     return m;
   }
 
-  std::size_t learning_set() const { return std::min(options_.learn_samples, most_samples); }
+  std::size_t learning_samples() const { return std::min(options_.learn_samples, most_samples); }
 
   DataFacts facts() { return facts_of(data()); }
 
   const model::DataSplit& data() {
     if (!data_.train) {
       data_ = load_data(session_.world(), {.source = options_.data_directory,
-                                           .train_samples = std::max(samples_needed(points_), learning_set()),
+                                           .train_samples = std::max(samples_needed(points_), learning_samples()),
                                            .validation_samples = options_.learn_samples > 0 ? validation_samples : 1,
                                            .seed = options_.factors.common.seed});
     }
@@ -430,8 +436,8 @@ class ScaleSweep final : public Experiment {
   };
   std::map<std::string, Trial> trials_;  ///< by `work_of`
   bool begun_ = false;
-  bool lacks_shm_ = false;     ///< /dev/shm has no room for the windows of all points
-  std::set<std::string> had_;  ///< keys of `planned_`: different cadences may lead to the same point
+  bool lacks_shm_ = false;              ///< /dev/shm has no room for the shared memory of all points
+  std::set<std::string> planned_keys_;  ///< keys of `planned_`: different cadences may lead to the same point
 };
 
 }  // namespace

@@ -90,10 +90,10 @@ constexpr std::size_t most_spans = 1000;
 /// "forward" of "forward.gemm".
 std::string_view pass_of(std::string_view label) { return label.substr(0, label.find('.')); }
 
-/// The layer of each computation of a step, in the order of their submission.
-class LayerOf {
+/// Goes through the computations of a step in the order of their submission, and finds the layer of each.
+class LayerCursor {
  public:
-  LayerOf(const StepRecord& r, std::span<const std::string> names) : marks_(r.layers), names_(names) {}
+  LayerCursor(const StepRecord& r, std::span<const std::string> names) : marks_(r.layers), names_(names) {}
 
   /// Names the next computation by pass and layer, or by its label where it has no layer.
   std::string name(std::string_view label) {
@@ -123,15 +123,15 @@ Spans computations_of(const StepRecord& r, std::span<const std::string> layers) 
   const auto computed =
       static_cast<std::size_t>(std::ranges::count(r.computations, false, &dataparallel::ComputeRecord::exchanges));
   // If the log has another number of computations than were submitted, their layers are unknown.
-  LayerOf layer_of(r, computed == r.submitted ? layers : std::span<const std::string>());
+  LayerCursor cursor(r, computed == r.submitted ? layers : std::span<const std::string>());
   Spans out;
   double before = r.step.begin;
   for (const auto& c : r.computations) {
     if (c.exchanges) continue;
-    std::string name = layer_of.name(c.label);
+    std::string name = cursor.name(c.label);
     const double begin = c.when.begin - r.step.begin, end = c.when.end - r.step.begin;
     const bool same = !out.empty() && out.back().name == name;
-    if (same && (layer_of.in_layer() || !waited(r, before, c.when.begin))) {
+    if (same && (cursor.in_layer() || !waited(r, before, c.when.begin))) {
       out.back().end_s = end;
     } else {
       out.push_back({.name = std::move(name), .begin_s = begin, .end_s = end});
@@ -155,17 +155,17 @@ Spans exchanges_of(const StepRecord& r, std::span<const Span> buckets) {
 }
 
 Spans exposed_of(const StepRecord& r, const Spans& exchanges) {
-  std::vector<Interval> taken;
+  std::vector<Interval> covered;
   for (const auto& c : r.computations)
-    if (!c.exchanges) taken.push_back({c.when.begin - r.step.begin, c.when.end - r.step.begin});
-  taken = dataparallel::unite(taken);
+    if (!c.exchanges) covered.push_back({c.when.begin - r.step.begin, c.when.end - r.step.begin});
+  covered = dataparallel::unite(covered);
   Spans out;
   for (const Span& call : exchanges) {
     const Interval when{call.begin_s, call.end_s};
-    for (const Interval& part : dataparallel::subtract(dataparallel::unite({&when, 1}), taken))
+    for (const Interval& part : dataparallel::subtract(dataparallel::unite({&when, 1}), covered))
       out.push_back({.name = call.name, .begin_s = part.begin, .end_s = part.end});
-    taken.push_back(when);
-    taken = dataparallel::unite(taken);
+    covered.push_back(when);
+    covered = dataparallel::unite(covered);
   }
   return out;
 }
@@ -181,7 +181,7 @@ const StepBlock* middle_block(const Measurement& m) {
   return *middle;
 }
 
-/// The timeline as a line of a result file, in which form it is sent; empty if it has too many spans.
+/// The timeline as a line of a result file, to be sent to rank 0. The line has no spans if there are too many of them.
 std::string as_text(const StepTimeline& t) {
   core::Point p;
   if (t.compute.size() + t.exchange.size() + t.exposed.size() > most_spans) return core::to_json_line(p, "timeline");
@@ -228,10 +228,10 @@ void fill_timeline(const runtime::Communicator& c, const Measurement& m, std::sp
   const std::string text =
       c.broadcast_text(mine ? as_text(make_timeline(block->typical, layers, buckets)) : "", block->longest);
   if (c.rank() != 0) return;
-  const core::Metrics told = from_text(text);
+  const core::Metrics received = from_text(text);
   for (const auto key :
        {Metric::timeline_step_s, Metric::timeline_compute, Metric::timeline_exchange, Metric::timeline_exposed})
-    to[key] = told[key];
+    to[key] = received[key];
   if (!core::is_null(to[Metric::timeline_step_s]))
     to[Metric::timeline_rank] = static_cast<std::int64_t>(block->longest);
 }

@@ -60,10 +60,10 @@ struct BucketTimes {
 std::vector<BucketTimes> bucket_times(std::span<const model::Tensor>, std::span<const dataparallel::Bucket>,
                                       const Measurement&);
 
-/// The part of an exchange that no cut into buckets can hide [s]: how long the link, which needs exchange_s for all
-/// gradients, is busy after backward and the updates if each gradient is sent as soon as it is ready on all ranks and
-/// the link is free, without any cost of a call (least_exchange_end). The median over blocks; empty where none has
-/// ready times, or exchange_s is 0 or unknown.
+/// The part of an exchange that no cut into buckets can hide [s]: the time for which the link is still busy after
+/// backward and the updates, if each gradient is sent as soon as it is ready on all ranks and the link is free, and if
+/// calls cost nothing (least_exchange_end). exchange_s: the time that the link needs for all gradients. The median over
+/// blocks; empty if no block has ready times, or if exchange_s is 0 or unknown.
 std::optional<double> least_exposed(std::span<const model::Tensor>, double exchange_s, const Measurement&);
 
 }  // namespace gradmeter::bench

@@ -97,8 +97,8 @@ std::string common_remark(std::span<const Point* const> curve) {
   return std::ranges::all_of(curve, says_so) ? remark : "";
 }
 
-/// A note on the point: why it was not measured or is doubtful, and why it has no verdict; without what stands above
-/// the table.
+/// A note on the point: why it was not measured or is doubtful, and why it has no verdict. common: the remark that
+/// stands above the table, and is left out here.
 std::string curve_note(const Point& p, const std::string& common) {
   std::string reason = p.status == core::Status::ok ? p.reason : why_not(p);
   if (p.status == core::Status::ok && !common.empty())
@@ -107,7 +107,7 @@ std::string curve_note(const Point& p, const std::string& common) {
   return reason.empty() || undecided.empty() ? reason + undecided : fmt::format("{}; {}", reason, undecided);
 }
 
-/// "-" where the point has no times.
+/// Shows `cell`, or "-" if the point has no times.
 Columns<Point>::Cell timed(std::function<std::string(const Point&)> cell) {
   return [cell = std::move(cell)](const Point& p) {
     return p.status == core::Status::ok || p.status == core::Status::mistrusted ? cell(p) : "-";
@@ -160,7 +160,7 @@ std::string formats_of(const Point& p) {
          (core::is_null(scale) ? "" : fmt::format(" · loss scale {}", text(scale)));
 }
 
-/// cadence: named where points have none of their own, since their ranks are not synchronised.
+/// cadence: the text for points that have no cadence of their own, since their ranks are not synchronised.
 std::string curve_name(const Point& p, const std::string& cadence) {
   std::string name =
       fmt::format("{}{} · batch {} · {} thread{} a rank · cadence {}", text(p.factors[Factor::model]), formats_of(p),
@@ -181,8 +181,7 @@ std::string baseline_line(const std::vector<const Point*>& curve) {
   return "no baseline was measured: no efficiency is shown\n";
 }
 
-/// Sorts rows, which come in the order in which they were measured: by ranks, with the control above the points that
-/// are compared with it.
+/// The order of the rows in a table: by ranks, with the control above the points that are compared with it.
 bool comes_before(const Point* a, const Point* b) {
   const auto order = [](const Point& p) {
     const auto* ranks = p.factors[Factor::ranks].as<std::int64_t>();
@@ -254,7 +253,7 @@ std::string scale_tables(std::span<const Point> points, std::size_t width) {
   const Labels codecs = short_labels(points, Factor::codec);
   const Labels strategies = short_labels(points, Factor::strategy);
   const auto columns = columns_of(codecs, strategies);
-  const bool apart = tells_strategies_apart(points, strategies);
+  const bool has_strategy_table = tells_strategies_apart(points, strategies);
   const auto paced = std::find_if(points.begin(), points.end(),
                                   [](const Point& p) { return !core::is_null(p.factors[Factor::cadence]); });
   const std::string cadence = paced == points.end() ? "none" : text(paced->factors[Factor::cadence]);
@@ -266,7 +265,7 @@ std::string scale_tables(std::span<const Point> points, std::size_t width) {
     for (const Point* p : curve) table.add_row(columns.cells(*p), curve_note(*p, common));
     out += fmt::format("{}\n{}{}{}{}{}\n{}", name, baseline_line(curve), machine_line(curve), common,
                        common.empty() ? "" : "\n", table.to_string(width),
-                       apart ? strategy_table(curve, strategies, width) : "");
+                       has_strategy_table ? strategy_table(curve, strategies, width) : "");
   }
   return out;
 }
@@ -278,7 +277,7 @@ std::string scale_legend(std::span<const Point> points, Legend how) {
         "~ disturbed: measure again; ? conclude nothing; * more busy threads than cores\n{}",
         whole_legend_line);
   }
-  const bool apart = tells_strategies_apart(points, short_labels(points, Factor::strategy));
+  const bool has_strategy_table = tells_strategies_apart(points, short_labels(points, Factor::strategy));
   std::string out =
       "efficiency  samples/s per rank (servers count as ranks) ÷ samples/s of the baseline: one rank that runs "
       "independent;\n"
@@ -309,7 +308,7 @@ std::string scale_legend(std::span<const Point> points, Legend how) {
   if (std::ranges::any_of(points, is_dgc)) {
     out += "codec       dgc: at its final density, without the warm-up of train\n";
   }
-  if (apart) {
+  if (has_strategy_table) {
     out +=
         "time        step ÷ global batch\n"
         "sent        bytes that all ranks send in a step, on average\n"

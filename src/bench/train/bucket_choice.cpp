@@ -45,7 +45,8 @@ void note_calls(std::span<const dataparallel::Bucket> buckets, const std::vector
   }
 }
 
-/// Collective. Adds the time of some steps, each that of the slowest rank. trials: null where nothing else is asked.
+/// Makes a training and times some of its steps; adds to `times` each step's time on the slowest rank [s], and to
+/// `trials` its other findings, unless that is null. Collective.
 void time_steps(Session& s, const runtime::Communicator& c, const model::DataSplit& data, const TrainingConfig& config,
                 std::vector<double>& times, Trials* trials = nullptr) {
   Training training(s, c, data, config);
@@ -62,6 +63,7 @@ void time_steps(Session& s, const runtime::Communicator& c, const model::DataSpl
     times.push_back(c.max(record.step.length()));
     if (!trials) continue;
     note_ready(c, record, *trials);
+    // Times are negated, so that the largest over ranks is the shortest time, that of the rank that began last.
     auto& negative = calls.emplace_back();
     for (const auto& call : record.calls) negative.push_back(call.completion.started - call.completion.finished);
     c.max(negative);
@@ -73,7 +75,7 @@ void time_steps(Session& s, const runtime::Communicator& c, const model::DataSpl
   s.stop_if_interrupted(c);
 }
 
-/// The cut that ends earliest by the trials: the first rank's, which all take.
+/// The ends of the buckets whose exchange, by the trials, ends earliest. All ranks take those of the first rank.
 std::vector<std::size_t> fitted_ends(const runtime::Communicator& c, const model::Model& m, const Trials& t) {
   std::vector<dataparallel::ReadyTensor> tensors;
   for (const auto& b : dataparallel::make_buckets(m.tensors(), m.element_count(), 1)) {
@@ -127,21 +129,21 @@ TrainingConfig with_chosen_bucket(Session& s, const runtime::Communicator& c, co
   const auto candidates = bucket_candidates(model->tensors(), model->element_count());
   if (candidates.size() < 2) return config;
   Trials trials;
-  const bool fits = exchanges_buckets(config, layout) && needs_progress_thread(config, layout);
+  const bool fits_cut = exchanges_buckets(config, layout) && needs_progress_thread(config, layout);
   std::vector<std::vector<double>> times(candidates.size());
   for (int visit = 0; visit < visits; ++visit) {
     for (std::size_t i = 0; i < candidates.size(); ++i) {
       config.bucket_bytes = candidates[i];
-      time_steps(s, c, data, config, times[i], fits ? &trials : nullptr);
+      time_steps(s, c, data, config, times[i], fits_cut ? &trials : nullptr);
     }
   }
   config.bucket_bytes = candidates[c.broadcast_value(fastest_candidate(times))];
-  if (!fits || trials.seconds.empty()) return config;
+  if (!fits_cut || trials.seconds.empty()) return config;
   TrainingConfig fitted = config;
   fitted.bucket_ends = fitted_ends(c, *model, trials);
   const auto sized = dataparallel::make_buckets(model->tensors(), model->element_count(), config.bucket_bytes);
   if (fitted.bucket_ends == ends_of(sized)) return config;
-  // Both anew, since the machine may have been in another state before.
+  // Both cuts are measured anew, since the machine may have been in another state before.
   std::vector<double> by_size, by_fit;
   for (int visit = 0; visit < visits; ++visit) {
     time_steps(s, c, data, fitted, by_fit);

@@ -86,18 +86,20 @@ std::optional<Dump> read_dump(const Flags& f, const std::string& flag) {
   return d;
 }
 
-/// `at`: with the threads that a rank has unless the flags say.
-TrainOptions read_options(const Flags& f, int ranks, Occupancy at, const DataShape& data) {
+/// occupancy: its `threads` are those of a rank unless --threads is given.
+TrainOptions read_options(const Flags& f, int ranks, Occupancy occupancy, const DataShape& data) {
   TrainOptions o;
   auto& c = o.config;
-  const ScaleFactors lists = read_training_flags(f, data, at.threads);
+  const ScaleFactors lists = read_training_flags(f, data, occupancy.threads);
   c = lists.common;
-  c.threads = at.threads = only_one("--threads", lists.threads);
+  c.threads = occupancy.threads = only_one("--threads", lists.threads);
   c.device = f.text("device");
   c.model = only_one("--model", lists.models);
   require_learning("train", f, lists.models, data);
   c.batch_per_rank = only_one("--batch", lists.batches);
-  if (f.has("servers")) only_one("--servers", split_list("--servers", f.text("servers")));  // each makes a strategy
+  if (f.has("servers"))
+    only_one("--servers",
+             split_list("--servers", f.text("servers")));  // each number of servers makes a strategy of its own
   c.strategy = only_one("--strategy", lists.strategies);
   if (ranks == 1 && f.has("servers") && !f.on("strict")) c.strategy = c.strategy->with_servers(0);
   c.mesh = only_one("--mesh", lists.meshes);
@@ -105,10 +107,10 @@ TrainOptions read_options(const Flags& f, int ranks, Occupancy at, const DataSha
   c.algorithm = only_one("--algorithm", lists.algorithms);
   c.codec = c.gradient_codec(only_one("--codec", lists.codecs));
   c.transport = only_one("--transport", lists.transports);
-  c.overlap = resolve(only_one("--overlap", lists.overlaps), c.strategy->info().communication, at);
+  c.overlap = resolve(only_one("--overlap", lists.overlaps), c.strategy->info().communication, occupancy);
   const auto& usual = c.strategy->info();
-  const bool plain = usual.optimizer.empty() || (c.codec && compression::momentum_of(*c.codec) > 0);
-  c.optimizer = f.has("optimizer") ? f.text("optimizer") : std::string(plain ? "sgd" : usual.optimizer);
+  const bool uses_sgd = usual.optimizer.empty() || (c.codec && compression::momentum_of(*c.codec) > 0);
+  c.optimizer = f.has("optimizer") ? f.text("optimizer") : std::string(uses_sgd ? "sgd" : usual.optimizer);
   dataparallel::make_optimizer(c.optimizer_name(), {.elements = 1});
   c.injection = read_injection(f, ranks);
   c.step_size = f.has("lr") ? static_cast<float>(parse_number("--lr", f.text("lr"), 1e-9, 1e3)) : usual.step_size;
@@ -151,14 +153,14 @@ std::string exchange_text(const TrainingConfig& c, const Layout& l) {
                      dense_weights ? " (weights dense)" : "");
 }
 
-/// no_core: why automatic overlap is off.
-/// rounded: by software.
+/// no_core: true if automatic overlap is off, since there is no spare core. rounded: true if software rounds to the
+/// precision.
 void print_training_head(const Session& s, const TrainOptions& o, const Layout& l, bool no_core, bool rounded) {
   const auto& c = o.config;
-  const bool plain = l.workers == s.world().size();
-  const std::string who = plain ? fmt::format("{} rank{}", l.workers, l.workers == 1 ? "" : "s")
-                                : fmt::format("{} ranks, mesh {}, {} worker{}", s.world().size(), l.mesh.text(),
-                                              l.workers, l.workers == 1 ? "" : "s");
+  const bool all_are_workers = l.workers == s.world().size();
+  const std::string who = all_are_workers ? fmt::format("{} rank{}", l.workers, l.workers == 1 ? "" : "s")
+                                          : fmt::format("{} ranks, mesh {}, {} worker{}", s.world().size(),
+                                                        l.mesh.text(), l.workers, l.workers == 1 ? "" : "s");
   const std::string how = rounded ? "emulated" : kernels::how_multiplied(c.precision);
   const std::string precision =
       c.precision == kernels::Precision::fp32
@@ -173,7 +175,8 @@ void print_training_head(const Session& s, const TrainOptions& o, const Layout& 
               injection_line(c.injection), train_header());
 }
 
-/// The roles of these ranks. Errors: UsageError with the reason why they cannot train so.
+/// This rank's layout. Errors: UsageError with the reason why the ranks cannot train with these options; Unavailable if
+/// /dev/shm is too small.
 Layout agreed_layout(const Session& s, const TrainOptions& o, const DataShape& data) {
   const auto& world = s.world();
   if (const auto why = refusal(o.config, data, s.map()); !why.empty()) throw core::UsageError(why);
@@ -182,7 +185,7 @@ Layout agreed_layout(const Session& s, const TrainOptions& o, const DataShape& d
   return layout_of(o.config, world.size(), world.rank());
 }
 
-/// Epochs are known here, and with them the usual length of a warm-up. Servers have none.
+/// The codec with its usual warm-up of the density, whose length is a number of epochs. Servers have no warm-up.
 compression::CodecChoicePtr warming_up(const TrainingConfig& c, std::size_t steps_per_epoch) {
   if (c.strategy->info().communication == dataparallel::CommunicationPattern::client_server) return c.codec;
   return compression::with_warm_up(c.codec, compression::auto_warm_up_epochs * steps_per_epoch);
@@ -194,7 +197,7 @@ std::string end_text(const TrainOptions& o, const TrainResult& r) {
   return fmt::format("\n{}{:.2f} % after {} steps{}\n", target, 100 * r.accuracy, r.steps, time);
 }
 
-/// For sentences: the number of words among which the model chooses, on average.
+/// For text: the perplexity, which is the number of words among which the model chooses, on average.
 std::string perplexity_text(const TrainResult& r) {
   if (!r.is_text) return {};
   return fmt::format(
@@ -227,7 +230,7 @@ std::string noise_text(const TrainOptions& o, const TrainResult& r) {
   return fmt::format("gradient noise scale {:.0f} samples: a global batch beyond it saves few steps\n", *r.noise_scale);
 }
 
-/// Files that were asked for and are not there.
+/// Names the files that were asked for and were not written.
 void print_unwritten(const TrainOptions& o, const TrainResult& r) {
   const auto note = [](std::string_view what, std::string_view whose) {
     core::print(stderr, "gradmeter: no {} written: the target was reached before {} step\n", what, whose);
@@ -241,12 +244,12 @@ int run_training(const Flags& f, const Invocation& invocation) {
   const auto opened = open_session(f, invocation);
   Session& session = *opened;
   const auto& world = session.world();
-  Occupancy at{.ranks_per_node = session.ranks_per_node(world.size()),
-               .cores_per_node = session.cores_per_node(),
-               .ranks = world.size()};
-  at.threads = std::max(1, at.cores_per_node / at.ranks_per_node);
+  Occupancy occupancy{.ranks_per_node = session.ranks_per_node(world.size()),
+                      .cores_per_node = session.cores_per_node(),
+                      .ranks = world.size()};
+  occupancy.threads = std::max(1, occupancy.cores_per_node / occupancy.ranks_per_node);
   const DataShape data = agree_on_data(world, data_directory(f));
-  auto options = read_options(f, world.size(), at, data);
+  auto options = read_options(f, world.size(), occupancy, data);
   auto& config = options.config;
   check_noise_scale(options, world.size());
   read_output_flags(f);
@@ -256,7 +259,7 @@ int run_training(const Flags& f, const Invocation& invocation) {
     core::print(stderr, "{}\n", note);
   const std::size_t samples = std::min(data.train_samples, options.data.train_samples);
   config.codec = warming_up(config, model::Sampler(samples, layout.batch_global(config), 1).steps_per_epoch());
-  const bool off = f.text("overlap") == "auto" && config.overlap == Overlap::none;
+  const bool overlap_is_off = f.text("overlap") == "auto" && config.overlap == Overlap::none;
   const bool rounded = is_rounded_by_software(config, data);
   TrainResult result;
   return measure(
@@ -270,7 +273,8 @@ int run_training(const Flags& f, const Invocation& invocation) {
              for (const auto& dump : {options.dump_gradients, options.dump_weights})
                if (dump) compression::check_gradient_path(dump->path, dump->replace);
            },
-       .head = [&] { print_training_head(session, options, layout, off && exchanges(config, layout), rounded); },
+       .head =
+           [&] { print_training_head(session, options, layout, overlap_is_off && exchanges(config, layout), rounded); },
        .measure =
            [&](const auto&, const RowListener& rows) {
              start_drift(config.injection, world);

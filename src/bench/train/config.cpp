@@ -104,12 +104,13 @@ std::string_view name(Overlap o) {
   return names.at(static_cast<std::size_t>(o));
 }
 
-Overlap resolve(Overlap o, CommunicationPattern s, const Occupancy& at) {
-  if (o != Overlap::automatic) return o;
+Overlap resolve(Overlap asked, CommunicationPattern pattern, const Occupancy& occupancy) {
+  if (asked != Overlap::automatic) return asked;
   // A progress thread without a free core delays its rank's computation, and all ranks wait for the slowest one. Where
   // the link moves the bytes, the thread needs little of a core.
-  const bool link_moves_bytes = uses_ports(s) && !(s == CommunicationPattern::client_server && at.has_one_node());
-  return link_moves_bytes || at.has_spare_cores() ? Overlap::bucketed : Overlap::none;
+  const bool link_moves_bytes =
+      uses_ports(pattern) && !(pattern == CommunicationPattern::client_server && occupancy.has_one_node());
+  return link_moves_bytes || occupancy.has_spare_cores() ? Overlap::bucketed : Overlap::none;
 }
 
 dataparallel::StrategyOptions TrainingConfig::strategy_options() const {
@@ -176,20 +177,21 @@ std::unique_ptr<model::Model> sized_model(const TrainingConfig& c, const Layout&
 }
 
 ExchangeFactors exchange_factors(const dataparallel::StrategyChoice& strategy) {
-  const CommunicationPattern s = strategy.info().communication;
-  const bool buckets = s == CommunicationPattern::all_reduce || s == CommunicationPattern::blocks;
-  return {.algorithm = buckets || s == CommunicationPattern::collectives || s == CommunicationPattern::changes,
-          .codec = encodes_sums(s) || s == CommunicationPattern::client_server,
-          .transport = s != CommunicationPattern::nothing,
-          .overlap =
-              buckets || uses_ports(s) || s == CommunicationPattern::overlapped_messages || strategy.overlaps_changes(),
-          .bucket = buckets};
+  const CommunicationPattern pattern = strategy.info().communication;
+  const bool buckets = pattern == CommunicationPattern::all_reduce || pattern == CommunicationPattern::blocks;
+  return {
+      .algorithm = buckets || pattern == CommunicationPattern::collectives || pattern == CommunicationPattern::changes,
+      .codec = encodes_sums(pattern) || pattern == CommunicationPattern::client_server,
+      .transport = pattern != CommunicationPattern::nothing,
+      .overlap = buckets || uses_ports(pattern) || pattern == CommunicationPattern::overlapped_messages ||
+                 strategy.overlaps_changes(),
+      .bucket = buckets};
 }
 
 ExchangeFactors exchange_factors(const TrainingConfig& c, const Layout& l) {
   ExchangeFactors found = exchanges(c, l) ? exchange_factors(*c.strategy) : ExchangeFactors{};
   if (found.algorithm && c.algorithm && !c.algorithm->uses_transport())
-    found.transport = false;  // it chooses its own way
+    found.transport = false;  // a vendor's algorithm moves its bytes itself
   found.transport |= l.mesh.replica_ranks() > 1;
   return found;
 }
@@ -248,7 +250,8 @@ std::string refusal(const TrainingConfig& c, const DataFacts& d, const NodeMap& 
 
 namespace {
 
-/// The most bytes that any part of one replica of the model needs, for each use.
+/// The most bytes that any part of one replica of the model needs, for each use. strategy: in the fabric's memory; own:
+/// what the strategy keeps besides. norm_*: for sums over tensors' norms.
 struct LargestPart {
   std::size_t parameters = 0, strategy = 0, own = 0, norm_memory = 0, norm_message = 0;
   model::PeerNeeds peers = {};
@@ -308,12 +311,12 @@ namespace {
 /// The bytes that optimizers, strategy and codec keep from step to step, outside the fabric's memory.
 std::size_t state_bytes(const TrainingConfig& c, const Layout& l, const DataFacts& d) {
   const LargestPart part = largest_part(c, l, d);
-  const std::size_t of_worker =
+  const std::size_t optimizer_state =
       c.strategy->info().own_optimizer
           ? 0
           : dataparallel::optimizer_bytes(c.optimizer_name(), part.parameters / sizeof(float));
   const bool feeds_back = c.codec && c.codec->feedback && encodes_sums(c.strategy->info().communication);
-  return part.own + of_worker + (feeds_back && exchanges(c, l) ? copies_of_feedback * part.parameters : 0);
+  return part.own + optimizer_state + (feeds_back && exchanges(c, l) ? copies_of_feedback * part.parameters : 0);
 }
 
 }  // namespace
@@ -339,7 +342,7 @@ std::size_t training_bytes(const TrainingConfig& c, const DataFacts& d, int rank
   const auto fabric = dataparallel::RankFabric::resident_bytes(fabric_options(c, layout_of(c, ranks, 0), d), ranks);
   const double copies = c.precision == kernels::Precision::bf16 && !kernels::has_bf16_kernels() ? 3 : 1;
   std::size_t most = 0;
-  for (int r = 0; r < std::min(ranks, 64); ++r) {  // ranks beyond the first few play the same parts again
+  for (int r = 0; r < std::min(ranks, 64); ++r) {  // later ranks hold the same parts of the model again
     const Layout l = layout_of(c, ranks, r);
     const auto m = sized_model(c, l, d);
     double operands = 0;  // bytes of the largest operation's operands, which the limits' measurement allocates

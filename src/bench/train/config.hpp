@@ -102,8 +102,9 @@ std::string_view operations_of(std::string_view device);
 /// True where software rounds to the precision in some operation, so that times say nothing of the precision.
 bool is_rounded_by_software(const TrainingConfig&, const DataFacts&);
 
+/// The place of a rank in the mesh, and the number of workers.
 struct Layout {
-  dataparallel::MeshShape mesh = {};  ///< complete
+  dataparallel::MeshShape mesh = {};  ///< with all degrees filled in (MeshShape::complete)
   dataparallel::MeshPlace place = {};
   int workers = 1;  ///< workers of a data axis
 
@@ -141,10 +142,12 @@ ExchangeFactors exchange_factors(const TrainingConfig&, const Layout&);
 bool exchanges(const TrainingConfig&, const Layout&);
 /// True where each bucket of the gradients is exchanged in a call of its own.
 bool exchanges_buckets(const TrainingConfig&, const Layout&);
-/// The table of `auto` by which the training's all-reduces choose, on the ranks of this map. Empty where they choose by
-/// none, or where a split model has several groups of ranks that exchange at once, which --tune-auto does not measure.
+/// The table by which the training's all-reduces choose an algorithm on the ranks of this map. Empty if the algorithm
+/// is not `auto`, or if a split model has several groups of ranks that exchange at once, which --tune-auto does not
+/// measure.
 std::optional<allreduce::TableUse> table_use(const TrainingConfig&, const Layout&, const NodeMap&);
-/// That table with its ranks of the world and the sizes of its calls; for --tune-auto.
+/// The result of `table_use` with the ranks of the world that use the table and the sizes of their calls, as
+/// --tune-auto needs them.
 std::optional<WantedTable> wanted_table(const TrainingConfig&, const DataFacts&, const NodeMap&,
                                         std::vector<int> ranks);
 /// True where a thread is needed to handle messages from servers, or to overlap exchanges with computation.

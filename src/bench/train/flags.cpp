@@ -17,8 +17,9 @@ namespace gradmeter::bench {
 
 namespace {
 
-/// Runs `check` on every rank, for what may differ between them: files of their nodes. When it throws a UsageError on
-/// any, all ranks throw one with the text of the lowest such rank, named where others found nothing wrong.
+/// Runs `check` on every rank, for facts that may differ between nodes, such as their files. If it throws a UsageError
+/// on any rank, all ranks throw one with the text of the lowest such rank. The text names that rank unless all ranks
+/// threw.
 template <class Check>
 void agree_everywhere(const runtime::Communicator& world, Check check) {
   std::string mine;
@@ -87,8 +88,8 @@ std::vector<dataparallel::StrategyPtr> parse_strategies(const std::string& text)
   return out;
 }
 
-/// Replaces each strategy that has servers by one strategy for each of these numbers of servers. Some must have
-/// servers.
+/// Replaces each strategy that has servers by one strategy for each of these numbers of servers. Errors: UsageError if
+/// no strategy has servers.
 std::vector<dataparallel::StrategyPtr> with_servers(const std::vector<dataparallel::StrategyPtr>& strategies,
                                                     const std::vector<std::uint64_t>& servers) {
   std::vector<dataparallel::StrategyPtr> out;
@@ -106,7 +107,7 @@ std::vector<dataparallel::StrategyPtr> with_servers(const std::vector<dataparall
       "--servers: no strategy with servers was asked for; ps-async is one, see servers= in 'list strategies'");
 }
 
-/// "data=2,tensor=2;data=4": meshes have commas in them.
+/// Reads meshes that are separated by semicolons, since they have commas in them: "data=2,tensor=2;data=4".
 std::vector<dataparallel::MeshShape> parse_meshes(const std::string& text) {
   std::vector<dataparallel::MeshShape> out;
   std::string_view rest = text;
@@ -126,7 +127,7 @@ std::vector<Overlap> parse_overlaps(const std::string& text) {
   return choose("--overlap", "overlap", text, choices, [](auto o) { return std::string(name(o)); });
 }
 
-/// "auto" is automatic_bucket.
+/// Reads the sizes of buckets; "auto" becomes automatic_bucket.
 std::vector<Setting> parse_buckets(const std::string& text) {
   std::vector<std::size_t> sizes;
   for (const auto& item : split_list("--bucket", text)) {
@@ -140,7 +141,7 @@ std::vector<Setting> parse_buckets(const std::string& text) {
   return out;
 }
 
-/// A layer table's name with its widths divided.
+/// The name of a layer table with its widths divided; names of other models stay.
 std::string shrunk_name(const std::string& name, std::uint64_t divisor) {
   const core::ParsedName parsed = core::parse_name(name);
   const bool is_trainable =
@@ -200,7 +201,8 @@ std::vector<Setting> parse_gradients(const std::string& text) {
   return out;
 }
 
-/// "own" says what gradients travel as, where the precision has a format for it.
+/// Checks `--gradients own`, which exchanges gradients in the precision's format. So it excludes a codec, and needs a
+/// precision with such a format.
 void check_gradients(const Flags& f, const ScaleFactors& factors) {
   const auto asked = gradients_of(f.text("gradients"));
   if (std::ranges::find(asked, Gradients::own) == asked.end()) return;
@@ -223,7 +225,7 @@ model::ModelRequest request_of(const Flags& f, const DataShape& data, kernels::P
           .device = operations_of(f.text("device"))};
 }
 
-/// Each precision for one of the models at least. Errors: UsageError with what the last one says.
+/// Checks that each precision suits at least one of the models. Errors: UsageError with the last model's reason.
 void check_precisions(const Flags& f, const std::vector<std::string>& models, const DataShape& data) {
   for (const auto p : precisions_of(f.text("precision"))) {
     std::string why;
@@ -240,8 +242,8 @@ void check_precisions(const Flags& f, const std::vector<std::string>& models, co
   }
 }
 
-/// A flag of both commands, or of the one that has a usual value. settings: its values, where neither data nor ranks
-/// nor strategy decide what they mean.
+/// A flag of train and scale, or of only that of the two in which it has a usual value (not null). settings: reads its
+/// values; null if their meaning depends on data, ranks or strategy.
 struct TrainingFlag {
   const char *name, *usual_in_train, *usual_in_scale, *help;
   std::vector<Setting> (*settings)(const std::string& text) = nullptr;
@@ -423,7 +425,7 @@ std::string data_directory(const Flags& f) { return f.has("data") ? f.text("data
 
 std::string unused_note(std::string_view command, const Flags& f, const ExchangeFactors& used, int ranks) {
   struct Factor {
-    const char *flag, *means_nothing;  ///< the value that says no more than leaving the flag out
+    const char *flag, *means_nothing;  ///< the value that has the same effect as leaving the flag out
     bool ExchangeFactors::*applies;
     const char* wants = "two or more ranks";
   };

@@ -22,7 +22,7 @@ DataShape read_data_shape(const std::string& directory);
 
 /// Reads the facts for all ranks: one rank of each node reads the files, since nodes may have different ones.
 /// Collective.
-/// Errors: Refused on all ranks; if only some ranks found an error, the text names one of these.
+/// Errors: UsageError on all ranks; if only some ranks found an error, the text names one of these.
 DataShape agree_on_data(const runtime::Communicator& world, const std::string& directory);
 
 /// Checks that the files hold at least the samples of one step. Errors: UsageError.

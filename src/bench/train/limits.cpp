@@ -16,7 +16,8 @@ namespace {
 
 constexpr double shortest_turn_s = 2e-4;  // a short operation is run until its runs have taken this time
 
-/// The shortest of at least two calls, the first of which brings the operands to where they can stay.
+/// The shortest time of at least two calls [s], and of `so_far` unless that is 0. The first call brings the operands
+/// into the caches where they fit.
 template <class Work>
 double shortest(double so_far, const Work& work) {
   double best = so_far, spent = 0;
@@ -42,7 +43,6 @@ OperationProbe::Memory& OperationProbe::memory_of(const kernels::NumberFormat* f
   return inputs_.emplace_back(Memory{.format = format, .bytes = {}});
 }
 
-/// Room for all operands of an operation, each on a cache line.
 void OperationProbe::provide(const kernels::Op& op) {
   std::map<Memory*, std::size_t> needed;
   for (const kernels::Operand& o : op.inputs())
@@ -70,13 +70,13 @@ void OperationProbe::round(std::span<const model::RepeatedProblem> problems, cor
   const double begin = runtime::host_clock();
   fma_ = std::max(fma_, kernels::measure_fma_peak(core::Seconds{0}));
   peak_ = std::max(peak_, fma_);
-  std::vector<Entry*> mine;
+  std::vector<Entry*> entries;
   for (const auto& p : problems) {
     Entry* const e = &entry(p.problem);
-    if (std::ranges::find(mine, e) == mine.end()) mine.push_back(e);
+    if (std::ranges::find(entries, e) == entries.end()) entries.push_back(e);
   }
-  std::ranges::stable_sort(mine, {}, &Entry::rounds);
-  for (Entry* e : mine) {
+  std::ranges::stable_sort(entries, {}, &Entry::rounds);
+  for (Entry* e : entries) {
     if (e->rounds > 0 && runtime::host_clock() - begin > budget.value) return;
     run(*e);
   }
@@ -104,7 +104,7 @@ void OperationProbe::run(Entry& e) {
   e.read_s = shortest(e.read_s, [&] {
     for (const auto& operand : operands) (void)kernels::read_once(as_floats(operand));
   });
-  // The library's word is believed as far as our own multiply-adds allow.
+  // The library's rate is trusted only up to a multiple of the rate of our own multiply-adds.
   const double most = kernels::most_of_fma(e.problem.precision) * fma_.value;
   peak_.value = std::max(peak_.value, std::min(most, kernels::run_flops(e.problem) / e.run_s));
   ++e.rounds;
@@ -128,7 +128,8 @@ using core::Metric;
 
 constexpr core::Seconds operations_budget{3e-3};
 
-/// The least of all ranks together, from that of each.
+/// The bound of all ranks together, from each rank's own bound `mine` [s]: in lock step the longest, else the harmonic
+/// mean over the ranks that compute.
 double of_all(const runtime::Communicator& c, double mine, bool lock_step) {
   if (lock_step) return c.max(mine);
   const double workers = c.sum(mine > 0 ? 1 : 0), rate = c.sum(mine > 0 ? 1 / mine : 0);

@@ -56,6 +56,7 @@ class OperationProbe {
   };
   Entry& entry(const kernels::Problem&);
   Memory& memory_of(const kernels::NumberFormat*);
+  /// Enlarges the memory so that it has room for all operands of the operation, each on cache lines of its own.
   void provide(const kernels::Op&);
   void run(Entry&);
 
@@ -90,7 +91,7 @@ void fill_bound(const StepBound&, core::Point&);
 /// The least work that a point's step demands of the machine, as seen by this rank.
 struct StepDemand {
   std::vector<model::RepeatedProblem> operations = {};  ///< empty on ranks that only serve
-  LeastSent least = {};                                 ///< the same on all ranks; zero where nothing is exchanged
+  LeastSent least = {};  ///< least bytes to send, the same on all ranks; 0: nothing is exchanged
   /// True: the time of a step is that of the slowest rank. False: it is the harmonic mean of the ranks' times.
   bool lock_step = true;
   bool exchanges() const { return least.rank > 0 || least.node > 0; }

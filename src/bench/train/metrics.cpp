@@ -12,16 +12,17 @@ namespace gradmeter::bench {
 using core::Metric;
 
 void fill_waits(const StepSamples& t, core::Metrics& m) {
-  const double worked = std::accumulate(t.times.begin(), t.times.end(), 0.0);
-  if (worked <= 0) return;
+  const double steps_s = std::accumulate(t.times.begin(), t.times.end(), 0.0);
+  if (steps_s <= 0) return;
   double waited_s = 0;
   std::vector<std::pair<double, std::string>> causes;
   for (const auto& [cause, seconds] : t.waits) {
     waited_s += seconds;
     causes.emplace_back(seconds, cause);
   }
-  // As a share of all steps' time, so that a few long steps count fully; then of the median step, which the row shows.
-  m[Metric::standstill_s] = waited_s / worked * m.number(Metric::time_s);
+  // The share of waits in the time of all steps, so that a few long steps count fully, times the median step, which the
+  // row shows.
+  m[Metric::standstill_s] = waited_s / steps_s * m.number(Metric::time_s);
   if (waited_s <= 0) return;
   std::sort(causes.rbegin(), causes.rend());
   std::string text;
@@ -75,11 +76,11 @@ void fill_loss_scale(const std::optional<dataparallel::LossScaler::State>& s, co
 
 void fill_totals(const TrainingTotals& t, core::Point& p) {
   if (!t.bytes_known || t.steps == 0) return;
-  const auto a_step = [&](std::uint64_t bytes) { return static_cast<std::int64_t>(bytes / t.steps); };
-  p.metrics[Metric::bytes_sent_total] = a_step(t.bytes_sent);
-  p.metrics[Metric::bytes_sent_per_rank_max] = a_step(t.bytes_sent_max);
-  p.metrics[Metric::bytes_inter_node] = a_step(t.bytes_between_nodes);
-  p.metrics[Metric::bytes_predicted] = a_step(t.expected_bytes());
+  const auto per_step = [&](std::uint64_t bytes) { return static_cast<std::int64_t>(bytes / t.steps); };
+  p.metrics[Metric::bytes_sent_total] = per_step(t.bytes_sent);
+  p.metrics[Metric::bytes_sent_per_rank_max] = per_step(t.bytes_sent_max);
+  p.metrics[Metric::bytes_inter_node] = per_step(t.bytes_between_nodes);
+  p.metrics[Metric::bytes_predicted] = per_step(t.expected_bytes());
   if (t.is_right()) return;
   p.status = core::Status::wrong;
   p.reason = t.fault();

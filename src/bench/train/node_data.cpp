@@ -23,7 +23,7 @@ Sizes sizes_of(const Dataset* d) {
   return d ? Sizes{.samples = d->size(), .features = d->features(), .classes = d->classes()} : Sizes{};
 }
 
-/// Images, then labels, in the memory of the node's first rank.
+/// A data set whose bytes, images and then labels, are in the shared memory of the node's first rank.
 class NodeDataset final : public ImageDataset {
  public:
   NodeDataset(std::string name, Sizes s, std::shared_ptr<void> owner, std::span<const std::byte> bytes)
@@ -55,7 +55,8 @@ void copy(const ImageDataset& from, std::span<std::byte> to) {
   }
 }
 
-/// From the first rank of the node; others have none. All of them get its error text for the files.
+/// Reads the files on the first rank of the node; on other ranks the result is empty. Errors: UsageError of the first
+/// rank, on all ranks of the node.
 model::DataSplit read_once(const runtime::Communicator& node, const model::DataOptions& o) {
   model::DataSplit read;
   std::string fault;

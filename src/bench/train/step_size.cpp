@@ -51,14 +51,14 @@ StepSizeRule::StepSizeRule(std::string_view text) {
   for (const auto part : parts(text)) {
     const core::ParsedName rule = complete(part);
     const bool scales = rule.parameters.contains("batch");
-    std::string& place = scales ? scaling : course;
-    if (!place.empty()) {
+    std::string& kind_text = scales ? scaling : course;
+    if (!kind_text.empty()) {
       throw core::UsageError(
           fmt::format("step-size rule {}: {} and {} exclude each other; join one of linear, sqrt "
                       "with one of constant, cosine",
-                      text, place, rule.canonical()));
+                      text, kind_text, rule.canonical()));
     }
-    place = rule.canonical();
+    kind_text = rule.canonical();
     if (scales) {
       scaling_ = rule.base == "linear" ? Scaling::linear : Scaling::square_root;
       reference_batch_ = static_cast<double>(core::count_parameter(rule, "batch", {1, std::uint64_t{1} << 40}));
@@ -94,7 +94,7 @@ float StepSizeRule::at(const TrainingMoment& m, double base, double warmup_epoch
     return static_cast<float>(from + (peak - from) * (step + 1) / ramp);
   }
   if (course_ == Course::constant) return static_cast<float>(peak);
-  const double begin = std::max(0.0, ramp - 1);  // the step that has all of it
+  const double begin = std::max(0.0, ramp - 1);  // the first step with the full size
   const double t = std::clamp((step - begin) / std::max(1.0, steps - begin), 0.0, 1.0);
   return static_cast<float>(peak * (1 + std::cos(std::numbers::pi * t)) / 2);
 }

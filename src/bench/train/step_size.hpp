@@ -17,7 +17,8 @@ struct TrainingMoment {
   std::size_t batch = 1;        ///< global batch [samples]
 };
 
-/// One of the rules. `parameters`: the names of its parameters with their defaults, "batch=64"; empty: none.
+/// One of the rules. parameters: the names of its parameters with their defaults, "batch=64"; empty: none. rule: its
+/// formula. source: the publication, or "-".
 struct StepSizeRuleInfo {
   std::string_view name, parameters, rule, source;
 };

@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using core::Json;
 
-/// Whole nanoseconds, as viewers use: intervals that touch must not overlap by a rounding in the other clock.
+/// Whole nanoseconds, as viewers use, so that rounding cannot make intervals that touch overlap.
 std::int64_t nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
 double microseconds(std::int64_t ns) { return static_cast<double>(ns) / 1000; }
 
@@ -72,7 +72,7 @@ double Timeline::begin(const runtime::DriftModel& clock) const {
   return first;
 }
 
-/// The largest while the events lasted.
+/// The largest uncertainty of the clock while the events lasted [s].
 double Timeline::uncertainty(const runtime::DriftModel& clock) const {
   double most = 0;
   for (const TraceEvent& e : events_)
@@ -85,7 +85,7 @@ std::vector<int> Timeline::lanes() const {
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::stable_sort(order, {}, [this](std::size_t i) { return events_[i].when.begin; });
   std::vector<int> lanes(events_.size(), compute_lane);
-  std::vector<double> worker, server;  // until when each lane is taken
+  std::vector<double> worker, server;  // for each lane, until when it is taken
   for (const std::size_t i : order) {
     const TraceEvent& e = events_[i];
     if (e.kind == Kind::server_compute) lanes[i] = server_lane;
@@ -123,18 +123,18 @@ core::Json Timeline::describe(const TraceEvent& e, int lane, double origin, cons
 
 core::Json Timeline::events(double origin, const runtime::DriftModel& clock) const {
   Json out = Json::array();
-  const auto tell = [&](const char* what, int lane, const char* key, const Json& value) {
+  const auto add_metadata = [&](const char* what, int lane, const char* key, const Json& value) {
     out.push_back(metadata(what, rank_, lane, key, value));
   };
-  tell("process_name", 0, "name", fmt::format("rank {} on {}", rank_, host_));
-  tell("process_labels", 0, "labels", fmt::format("clock within {:.1f} us", 1e6 * uncertainty(clock)));
-  tell("process_sort_index", 0, "sort_index", rank_);
-  const std::vector<int> by_event = lanes();
-  for (const int lane : std::set<int>(by_event.begin(), by_event.end())) {
-    tell("thread_name", lane, "name", lane_name(lane));
-    tell("thread_sort_index", lane, "sort_index", lane);
+  add_metadata("process_name", 0, "name", fmt::format("rank {} on {}", rank_, host_));
+  add_metadata("process_labels", 0, "labels", fmt::format("clock within {:.1f} us", 1e6 * uncertainty(clock)));
+  add_metadata("process_sort_index", 0, "sort_index", rank_);
+  const std::vector<int> event_lanes = lanes();
+  for (const int lane : std::set<int>(event_lanes.begin(), event_lanes.end())) {
+    add_metadata("thread_name", lane, "name", lane_name(lane));
+    add_metadata("thread_sort_index", lane, "sort_index", lane);
   }
-  for (std::size_t i = 0; i < events_.size(); ++i) out.push_back(describe(events_[i], by_event[i], origin, clock));
+  for (std::size_t i = 0; i < events_.size(); ++i) out.push_back(describe(events_[i], event_lanes[i], origin, clock));
   return out;
 }
 

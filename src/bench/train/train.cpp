@@ -22,7 +22,8 @@ using core::Factor;
 using core::Metric;
 using core::Point;
 
-/// Memory that loading takes for a while is no part of the training's peak.
+/// Loads the data. Then it forgets the process's peak of memory, since what loading takes for a while is no part of the
+/// training's peak.
 model::DataSplit data_before_training(Session& s, const TrainOptions& o) {
   auto data = load_data(s.world(), o.data);
   s.world().sleeping_barrier();
@@ -30,9 +31,9 @@ model::DataSplit data_before_training(Session& s, const TrainOptions& o) {
   return data;
 }
 
-class Run {
+class TrainRun {
  public:
-  Run(Session& s, const TrainOptions& o, const TrainListener& l)
+  TrainRun(Session& s, const TrainOptions& o, const TrainListener& l)
       : session_(s),
         options_(o),
         listener_(l),
@@ -45,34 +46,34 @@ class Run {
   }
 
   TrainResult run() {
-    const std::size_t per_epoch = training_.steps_per_epoch();
-    total_steps_ = std::min(per_epoch * options_.epochs, options_.max_steps.value_or(SIZE_MAX));
-    if (session_.is_root() && listener_.planned) listener_.planned(planned_rows(per_epoch));
+    const std::size_t epoch_steps = training_.steps_per_epoch();
+    total_steps_ = std::min(epoch_steps * options_.epochs, options_.max_steps.value_or(SIZE_MAX));
+    if (session_.is_root() && listener_.planned) listener_.planned(planned_rows(epoch_steps));
     plan_dumps();
     if (options_.trace)
       trace_.emplace(*options_.trace, total_steps_, Timeline(session_.world().rank(), session_.host().hostname));
     while (result_.steps < total_steps_ && !result_.reached) {
-      const std::size_t first = result_.steps, last = std::min(first + per_epoch - first % per_epoch, total_steps_);
+      const std::size_t first = result_.steps, last = std::min(first + epoch_steps - first % epoch_steps, total_steps_);
       epoch(first, last);
     }
     return result_;
   }
 
  private:
-  std::size_t planned_rows(std::size_t per_epoch) const {
+  std::size_t planned_rows(std::size_t epoch_steps) const {
     const auto rows = [this](std::size_t every) { return (total_steps_ + every - 1) / every; };
-    return rows(per_epoch) + (options_.log_every ? rows(*options_.log_every) : 0);
+    return rows(epoch_steps) + (options_.log_every ? rows(*options_.log_every) : 0);
   }
 
   void epoch(std::size_t first, std::size_t last) {
-    of_epoch_ = {};
+    epoch_samples_ = {};
     epoch_loss_ = 0;
     if (options_.noise_every) noise_.emplace(options_.config.batch_per_rank, batch_global_);
     training_.draw_epoch(first);
     const std::size_t verified = first + place_of_verified(first, last - first);
     const double begin = runtime::host_clock();
     for (std::size_t step = first; step < last; ++step) {
-      if (looks_at_gradients(step)) end_steps();  // their time is training's
+      if (looks_at_state(step)) end_steps();  // the time of the steps so far counts as training
       dump(step);
       if (step == first || step == verified || step + 1 == total_steps_) training_.verify_next();
       if (options_.noise_every && step % *options_.noise_every == 0) measure_noise_scale(step);
@@ -95,7 +96,7 @@ class Run {
     if (is_last) end();
     peak_memory_ = peak_memory();
     const auto observed = is_last ? result_.totals.observed : training_.observed();
-    scale_ = is_last ? result_.totals.loss_scale : training_.loss_scale();
+    loss_scale_ = is_last ? result_.totals.loss_scale : training_.loss_scale();
     if (session_.is_root()) epoch_row(last, mean_loss, observed, is_last);
   }
 
@@ -106,7 +107,7 @@ class Run {
                                     static_cast<double>(steps));
   }
 
-  /// Keeps the row, so that a sweep of step sizes shows where it ended.
+  /// Ends the run with an error, after a failed row, so that a sweep of step sizes shows where the run ended.
   [[noreturn]] void diverged(std::size_t step, double loss) {
     const std::string why = fmt::format("the loss is {} after step {}: the step size {} is too large", loss, step,
                                         options_.config.step_size);
@@ -141,7 +142,8 @@ class Run {
       listener_.progress(step, total_steps_, loss / labels(options_.config.batch_per_rank));
   }
 
-  /// Collective: writes what was logged, and handles signals.
+  /// Waits for all steps, throws if a check found a fault, gives logged losses to the listener, and handles signals.
+  /// Collective.
   void synchronise() {
     end_steps();
     training_.quiesce();
@@ -154,9 +156,9 @@ class Run {
     session_.stop_between_points(session_.world());
   }
 
-  /// Collective: adds the epoch's time; the sum of losses over all ranks.
+  /// Adds the epoch's time to the training's, and returns the sum of the ranks' losses. Collective.
   double end_of_epoch(double begin, double loss) {
-    result_.seconds += session_.world().max(runtime::host_clock() - begin - of_epoch_.outside_training);
+    result_.seconds += session_.world().max(runtime::host_clock() - begin - epoch_samples_.outside_training);
     return session_.world().sum(loss);
   }
 
@@ -169,7 +171,8 @@ class Run {
     result_.traced = trace_->write(session_.world(), clock_->model());
   }
 
-  /// Collective: of the rank that had most.
+  /// The peak memory of the rank that had most [bytes]; ranks that are threads count as equal parts of their process.
+  /// Collective.
   double peak_memory() const {
     const auto& world = session_.world();
     const double mine = static_cast<double>(runtime::peak_memory_bytes());
@@ -178,12 +181,12 @@ class Run {
 
   void note(const dataparallel::StepRecord& r) {
     if (!training_.layout().trains()) return;
-    of_epoch_.times.push_back(r.step.length());
-    for (const auto& w : r.waits) of_epoch_.waits[std::string(w.label)] += w.when.length();
+    epoch_samples_.times.push_back(r.step.length());
+    for (const auto& w : r.waits) epoch_samples_.waits[std::string(w.label)] += w.when.length();
   }
 
   void measure_noise_scale(std::size_t step) {
-    const runtime::Timed timed(of_epoch_.outside_training);  // measuring is not training
+    const runtime::Timed timed(epoch_samples_.outside_training);  // measuring is not training
     const auto mine = training_.local_gradient(step);
     training_.quiesce();
     noise_->add(gradient_norms(session_.world(), mine));
@@ -210,7 +213,7 @@ class Run {
     throw core::UsageError(fmt::format("--dump-step {}: the run has {} steps, the first is 0", step, total_steps_));
   }
 
-  bool looks_at_gradients(std::size_t step) const {
+  bool looks_at_state(std::size_t step) const {
     return (options_.noise_every && step % *options_.noise_every == 0) || step == weights_step_ ||
            step == gradients_step_;
   }
@@ -266,7 +269,7 @@ class Run {
     if (!is_emulated()) fill_times(p);
     add_noise(m);
     fill_observations(observed, result_.seconds, m);
-    fill_loss_scale(scale_, m);
+    fill_loss_scale(loss_scale_, m);
     if (is_last) fill_totals(result_.totals, p);
     if (result_.reached) {
       m[Metric::samples_to_target] = static_cast<std::int64_t>(result_.steps * batch_global_);
@@ -279,10 +282,10 @@ class Run {
   bool is_emulated() const { return rounds_by_software_ || session_.device().is_emulated(); }
 
   void fill_times(Point& p) const {
-    p.raw_times_s = period_means(of_epoch_.times, training_.period());
+    p.raw_times_s = period_means(epoch_samples_.times, training_.period());
     if (!p.raw_times_s.empty()) p.metrics[Metric::time_s] = core::summarise(p.raw_times_s);
     p.metrics[Metric::samples_per_s] = static_cast<double>(result_.steps * batch_global_) / result_.seconds;
-    fill_waits(of_epoch_, p.metrics);
+    fill_waits(epoch_samples_, p.metrics);
   }
 
   core::Factors factors() const {
@@ -302,7 +305,7 @@ class Run {
   const TrainOptions& options_;
   const TrainListener& listener_;
   model::DataSplit data_;
-  std::optional<runtime::SharedClock> clock_;  ///< before the training, which may keep MPI to itself, and at its end
+  std::optional<runtime::SharedClock> clock_;  ///< set before the training, which may keep MPI to itself, and after it
   Training training_;
   std::size_t batch_global_;
   const bool rounds_by_software_;
@@ -316,13 +319,13 @@ class Run {
   };
   std::vector<Submitted> submitted_;  ///< steps whose records have not been taken, at most `most_steps_ahead`
   double epoch_loss_ = 0;             ///< the sum of losses over the epoch's steps of this rank that have ended
-  StepSamples of_epoch_;              ///< this rank's samples of the epoch
+  StepSamples epoch_samples_;         ///< this rank's samples of the epoch
   std::vector<std::pair<std::size_t, double>>
-      logged_;                       ///< steps and this rank's sums of losses that have not been printed yet
+      logged_;                       ///< steps and this rank's sums of losses that have not become rows yet
   std::optional<NoiseScale> noise_;  ///< the noise scale of this epoch
   std::optional<Trace> trace_;
-  std::optional<dataparallel::LossScaler::State> scale_;  ///< after this epoch
-  double peak_memory_ = 0;                                ///< until this epoch's end [bytes]; 0: not known
+  std::optional<dataparallel::LossScaler::State> loss_scale_;  ///< after this epoch
+  double peak_memory_ = 0;                                     ///< until this epoch's end [bytes]; 0: not known
   TrainResult result_;
 };
 
@@ -352,7 +355,7 @@ void check_noise_scale(const TrainOptions& o, int ranks) {
 
 TrainResult run_train(Session& s, const TrainOptions& o, const TrainListener& l) {
   check_noise_scale(o, s.world().size());
-  return Run(s, o, l).run();
+  return TrainRun(s, o, l).run();
 }
 
 }  // namespace gradmeter::bench

@@ -36,7 +36,7 @@ runtime::SpinPolicy spin_policy(const Session& s, const runtime::Communicator& c
   return p;
 }
 
-/// The configuration, once it is known to be possible.
+/// This rank's layout. Errors: UsageError with the reason if the ranks cannot train with this configuration.
 Layout accepted(const TrainingConfig& c, const DataFacts& d, const runtime::Communicator& comm,
                 std::span<const int> nodes) {
   const NodeMap map{.node_of = {nodes.begin(), nodes.end()}, .fake = false, .ranks_as = comm.ranks_as()};
@@ -74,7 +74,8 @@ dataparallel::AssemblyOptions assembly_options(const TrainingConfig& c, const La
       .strategy_options = c.strategy_options()};
 }
 
-std::optional<std::size_t> chosen(const TrainingConfig& asked, const TrainingConfig& got, const Layout& l) {
+std::optional<std::size_t> chosen_bucket_bytes(const TrainingConfig& asked, const TrainingConfig& got,
+                                               const Layout& l) {
   if (asked.bucket_bytes != automatic_bucket || !exchange_factors(got, l).bucket || !got.bucket_ends.empty())
     return std::nullopt;
   return got.bucket_bytes;
@@ -102,7 +103,7 @@ Training::Training(Session& session, const runtime::Communicator& comm, const mo
       config_(with_chosen_bucket(session, comm, data, config)),
       nodes_(runtime::Network::nodes_of(comm, {})),
       layout_(accepted(config_, facts_of(data), comm, nodes_)),
-      chosen_bucket_(chosen(config, config_, layout_)),
+      chosen_bucket_(chosen_bucket_bytes(config, config_, layout_)),
       progress_thread_(needs_progress_thread(config_, layout_)),
       queue_(session.device().make_queue()),
       exchange_queue_(session.device().make_queue()),
@@ -316,7 +317,8 @@ dataparallel::ForecastInput Training::forecast_input(std::uint64_t first_step, s
           .max_call_bytes = fabric_options(config_, layout_, facts_of(data_)).exchange.max_bytes};
 }
 
-/// This rank's share of the total: its axis' forecast, on the axis' first rank, and its replica stage's traffic.
+/// This rank's share of the forecast over all ranks: that of its data axis, on the axis' first rank, and that of the
+/// traffic within its replica's stage, on the stage's first tensor rank.
 Forecast Training::forecast(const dataparallel::ForecastInput& forecast_input) const {
   Forecast mine;
   if (layout_.place.data == 0) mine += assembly_.strategy().predict(forecast_input);
@@ -333,12 +335,12 @@ Forecast Training::forecast(const dataparallel::ForecastInput& forecast_input) c
 }
 
 StepDemand Training::demand() const {
-  // Far beyond the first steps, which some strategies make differently.
+  // A period far beyond the first steps, which some strategies make differently.
   const std::uint64_t period = assembly_.strategy().period(), first = period * (std::uint64_t{1} << 30) + 1;
-  const dataparallel::ForecastInput like_all = forecast_input(first, period);
+  const dataparallel::ForecastInput usual_period = forecast_input(first, period);
   StepDemand d{.operations = {}, .least = {}, .lock_step = !uses_ports()};
   if (layout_.trains()) {
-    const auto work = assembly_.strategy().replica_work(like_all);
+    const auto work = assembly_.strategy().replica_work(usual_period);
     const auto take = [&](std::vector<model::RepeatedProblem> problems, std::size_t times) {
       for (auto& p : problems) p.times *= times;
       if (times > 0) d.operations.insert(d.operations.end(), problems.begin(), problems.end());
@@ -346,7 +348,7 @@ StepDemand Training::demand() const {
     take(assembly_.model().pass_problems(config_.batch_per_rank), work.passes);
     take(assembly_.model().forward_problems(config_.batch_per_rank), work.forwards);
   }
-  const Forecast mine = forecast(like_all);
+  const Forecast mine = forecast(usual_period);
   const auto steps = static_cast<double>(period), ranks = static_cast<double>(communicator_.size());
   const double mean = communicator_.sum(static_cast<double>(mine.least)) / ranks;
   d.least.rank = std::max(mean, communicator_.max(static_cast<double>(mine.least_of_one))) / steps;
@@ -384,7 +386,7 @@ std::optional<dataparallel::LossScaler::State> Training::loss_scale() {
 }
 
 TrainingTotals Training::finish() {
-  take_records();  // for their seconds
+  take_records();  // adds their times to `seconds_`
   TrainingTotals t{.steps = steps_};
   const Forecast mine = forecast(forecast_input(1, steps_));
   assembly_.strategy().end(assembly_.worker());
@@ -412,7 +414,6 @@ TrainingTotals Training::finish() {
   return t;
 }
 
-/// A message has left when its receiver has read it, which all will have done soon.
 void Training::await_departures() {
   if (!uses_ports()) return;
   constexpr double long_enough = 5;

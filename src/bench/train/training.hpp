@@ -159,7 +159,9 @@ class Training {
   model::Batch batch() const { return {inputs_.device(), labels_.device(), data_.train->labels()}; }
   /// The buffer itself where it is in host memory, else a copy of the device's memory, held in `copy`.
   std::span<const float> on_host(const runtime::ConstBuffer&, std::vector<float>& copy);
+  /// Waits until this rank's messages have left, which is when their receivers have read them; 5 s at most.
   void await_departures();
+  /// The fabric that the verifier checks: with injected faults, if there are any.
   dataparallel::Fabric& under_test() {
     return fault_injector_ ? static_cast<dataparallel::Fabric&>(*fault_injector_) : fabric_;
   }
@@ -184,13 +186,13 @@ class Training {
   std::unique_ptr<dataparallel::FaultInjector> fault_injector_;  ///< null: no fault is injected
   dataparallel::Verifier verifier_;
   dataparallel::Assembly assembly_;
-  dataparallel::Buffer evaluation_weights_, barrier_float_;
+  dataparallel::Buffer evaluation_weights_, barrier_float_;  ///< the latter is summed as a barrier
   model::Sampler sampler_;
   std::vector<std::uint64_t> indices_;
   Uploaded<float> inputs_;
   Uploaded<std::int32_t> labels_;
   std::vector<float> weights_copy_, gradient_copy_;
-  std::optional<std::size_t> loaded_;
+  std::optional<std::size_t> loaded_;  ///< number of the batch that is loaded; empty: none
   std::uint64_t steps_ = 0;
   double seconds_ = 0;  ///< time within steps [s]
   bool finished_ = false;

@@ -24,16 +24,17 @@ class KnownSums {
     for (std::size_t c = 0; c < period; ++c) {
       double sum = 0;
       for (std::size_t k = 0; k < static_cast<std::size_t>(ranks) % period; ++k) sum += residue(c + k);
-      of_rest_[c] = sum;
+      rest_sums_[c] = sum;
     }
   }
   static float value(int rank, std::size_t i) {
     return static_cast<float>(residue(turn(i) + static_cast<std::size_t>(rank)) - middle);
   }
-  /// Whole turns over the residues, each with the sum 0 + 1 + … + 100, and what is left. Cost: O(1).
+  /// The sum of value(rank, i) over all ranks: whole turns over the residues, each with the sum 0 + 1 + … + 100, and
+  /// the rest. Cost: O(1).
   double sum(std::size_t i) const {
     const std::size_t turns = static_cast<std::size_t>(ranks_) / period;
-    return static_cast<double>(turns) * (period * middle) + of_rest_[turn(i)] - middle * ranks_;
+    return static_cast<double>(turns) * (period * middle) + rest_sums_[turn(i)] - middle * ranks_;
   }
 
  private:
@@ -43,7 +44,7 @@ class KnownSums {
   /// 7 i as a multiple of 13: 13 · 86 = 7 modulo 101.
   static std::size_t turn(std::size_t i) { return 86 * (i % period) % period; }
   int ranks_;
-  std::array<double, period> of_rest_{};  ///< sums of the residues behind the last whole turn
+  std::array<double, period> rest_sums_{};  ///< by first residue: the sum of the residues after the last whole turn
 };
 
 constexpr double unit_roundoff = 0x1p-24;
@@ -63,7 +64,7 @@ ExchangeCheck Training::check_sums() {
   return found;
 }
 
-/// All of training's buckets at once, as under a backward pass.
+/// Starts the calls of all buckets before it waits for any, as a backward pass does.
 void Training::exchange_gradients() {
   const auto exchanged = buckets();  // calls under way refer to the tensors in them
   std::vector<dataparallel::Ticket> tickets;
@@ -92,15 +93,15 @@ bool Training::sums_are_exact() {
   return communicator_.all(right);
 }
 
-/// Encoding loses part of gradients: how much is the result, and is compared with what the codec may lose; all ranks
-/// must hold the same.
+/// Encoding loses a part of the gradients. The check finds how much, compares it with what the codec may lose, and
+/// compares the sums of all ranks, which must be the same.
 ExchangeCheck Training::check_coded_exchange() {
   ExchangeCheck found = try_coded_exchange(CodedData::gradient);
   if (found.fault.empty() && keeps_signs(*config_.codec)) found.fault = try_coded_exchange(CodedData::signs).fault;
   return found;
 }
 
-/// Without state before or after: what error feedback keeps of one check would be in the next sum.
+/// Leaves no state in the codec, since what error feedback keeps of one check would be in the next sum.
 ExchangeCheck Training::try_coded_exchange(CodedData data) {
   const runtime::Buffer gradients = assembly_.buffers().gradients;
   const auto axis =
@@ -167,7 +168,7 @@ ExchangeCheck Training::check_exchange() {
       verify_next();
       step(n % steps_per_epoch());
     }
-    // Alike on all ranks: where a step waits for all workers, nobody may make one more.
+    // All ranks decide alike: where a step waits for all workers, no rank may make one more.
     verified = communicator_.all(!layout_.trains() || has_verified());
   }
   verify_next();

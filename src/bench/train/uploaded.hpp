@@ -63,6 +63,8 @@ class Uploaded {
     runtime::EventPtr copied = {};  ///< reached when the last copy from here has been made
   };
 
+  /// Gives the host a place to write to: a place whose copy has been made, a new one, or, when there are enough, waits
+  /// for the oldest copy.
   void open() {
     const bool is_free = !places_.empty() && (!places_[next_].copied || places_[next_].copied->reached());
     if (!is_free && places_.size() < most_upload_buffers(Place::paged(count_))) {
@@ -78,7 +80,7 @@ class Uploaded {
   runtime::OwnedBuffer memory_;
   std::vector<Place> places_;  ///< `next_` is the index of the least recently used place
   std::size_t next_ = 0;
-  bool is_open_ = false;
+  bool is_open_ = false;  ///< true: the host may write to the place `next_`
 };
 
 }  // namespace gradmeter::bench

@@ -20,7 +20,7 @@ using detail::Fp8Rule, detail::Lns4Rule, detail::NaturalRule;
 
 #if HWY_TARGET != HWY_SCALAR
 
-/// Rounded once: not by way of fp16, which would be a second time.
+/// The conversions that round once; those by way of fp16 would round twice.
 template <bool e4m3>
 using VectorFp8 = std::conditional_t<e4m3, core::HWY_NAMESPACE::E4m3, core::HWY_NAMESPACE::E5m2>;
 
@@ -29,18 +29,19 @@ HWY_INLINE Words vector_code(Fp8Rule<e4m3>, const Encoder& c, Floats x, Words) {
   return VectorFp8<e4m3>::encode_magnitude(hn::BitCast(U32(), c.scaled(x, Fp8Rule<e4m3>::top)));
 }
 template <bool e4m3, class Encoder>
-HWY_INLINE CodeBytes settled_codes(Fp8Rule<e4m3>, const Encoder&, CodeBytes codes, CodeBytes signs) {
+HWY_INLINE CodeBytes finish_codes(Fp8Rule<e4m3>, const Encoder&, CodeBytes codes, CodeBytes signs) {
   return hn::Or(codes, signs);
 }
 
 #if HWY_TARGET == HWY_AVX2
-/// encode_magnitude of core/small_float-inl.hpp, whose last steps a product takes: the sum with the power of two that
-/// rounds has the mantissa in its lower word, and the exponent in its upper one.
+/// Does what encode_magnitude (core/small_float-inl.hpp) does, with the last steps in one multiplication: after the
+/// addition that rounds, a lane has the mantissa in its lower 16 bits and the exponent in its upper ones.
 template <bool e4m3, class Coder>
 HWY_INLINE CodeBytes next_in_blocks(Fp8Rule<e4m3>, Coder& coder, const float* x) {
   using Rule = Fp8Rule<e4m3>;
   using Fp8 = VectorFp8<e4m3>;
-  constexpr int mantissa = Rule::format.mantissa_bits, unit = 7 - mantissa;  // 2^unit is the weight of a code's bit
+  // 2^unit is the weight of a code's lowest bit in the products below.
+  constexpr int mantissa = Rule::format.mantissa_bits, unit = 7 - mantissa;
   constexpr std::int16_t zero = static_cast<std::int16_t>(((Fp8::lowest_normal >> 23) + Fp8::shift) << 7);
   const U32 d;
   const auto scaled_code = [&](std::size_t v) HWY_ATTR {
@@ -59,13 +60,14 @@ HWY_INLINE CodeBytes next_in_blocks(Fp8Rule<e4m3>, Coder& coder, const float* x)
 }
 #endif
 
-/// The instructions that convert fp16 serve here: every fp8 number is one of fp16, or becomes one by a power of two.
+/// Uses the instructions that convert fp16: every fp8 number is an fp16 number, or becomes one times a power of two.
 template <bool e4m3, Scaling scaling>
 HWY_INLINE Floats value_at(Fp8Rule<e4m3>, const VectorDecoder<scaling>& c, const std::byte* codes, std::size_t v) {
   namespace fast = core::HWY_NAMESPACE;
   using Fp8 = std::conditional_t<e4m3, fast::FastE4m3, fast::FastE5m2>;
 #if HWY_TARGET == HWY_AVX2
-  // The fp16 numbers of two vectors are made at once. e5m2's are its codes; e4m3's sign has a copy behind it.
+  // Makes the fp16 numbers of two vectors at once. An e5m2 code is the upper byte of its fp16 number. An e4m3 code has
+  // a copy of its sign bit next to it, from the sign extension; the mask clears the copy.
   const __m128i both = _mm_loadu_si128(reinterpret_cast<const __m128i*>(codes + v / 2 * 16));
   const __m256i words = _mm256_cvtepi8_epi16(both);
   __m256i bits = _mm256_slli_epi16(words, e4m3 ? 7 : 8);
@@ -81,13 +83,13 @@ HWY_INLINE Floats value_at(Fp8Rule<e4m3>, const VectorDecoder<scaling>& c, const
   const Floats value = Fp8::decode(Fp8::fetch(codes + v * hn::Lanes(F32())));
 #endif
   const Floats inverse =
-      Fp8::to_true_scale(hn::Set(F32(), Fp8Rule<e4m3>::inverse));  // a power of two times it is exact
+      Fp8::to_true_scale(hn::Set(F32(), Fp8Rule<e4m3>::inverse));  // exact: the scale is a power of two
   return hn::Mul(hn::Mul(value, inverse), c.second);
 }
 
 #if HWY_TARGET == HWY_AVX2
-/// True for whole units without a NaN, as encode() writes them. All codes of a bucket are asked at once, so that
-/// value_at need not ask of each number.
+/// True for a bucket of whole units without a code for NaN; encode() writes no such code. Testing all codes of a bucket
+/// here saves value_at a test of each number.
 HWY_INLINE bool is_direct(Fp8Rule<true>, std::span<const BucketPart> parts, std::size_t count) {
   if (count % bucket_unit != 0) return false;
   __m256i most = _mm256_setzero_si256();
@@ -104,23 +106,23 @@ HWY_INLINE bool is_direct(Fp8Rule<true>, std::span<const BucketPart> parts, std:
 }
 #endif
 
-/// The share is held in units of 2^-29, so that the lowest level is 2^23: below it, the place is the number's whole
-/// part.
+/// The share |x|/N is held in units of 2^-29, so that the lowest level is 2^23: below it, the integer that is rounded
+/// is the share's whole part.
 template <class Encoder>
 HWY_INLINE Words vector_code(Lns4Rule, Encoder c, Floats x, Words draw) {
   const U32 d;
   constexpr int unit = 29;
-  static_assert(Lns4Rule::to_lowest == 0x1p29f && Lns4Rule::lowest * Lns4Rule::to_lowest == 0x1p23f);
-  c.second = hn::Mul(c.second, hn::Set(F32(), Lns4Rule::to_lowest));
-  const auto share = c.scaled(x, Lns4Rule::top * Lns4Rule::to_lowest);
+  static_assert(Lns4Rule::one_in_units == 0x1p29f && Lns4Rule::lowest * Lns4Rule::one_in_units == 0x1p23f);
+  c.second = hn::Mul(c.second, hn::Set(F32(), Lns4Rule::one_in_units));
+  const auto share = c.scaled(x, Lns4Rule::top * Lns4Rule::one_in_units);
   const auto below = hn::RebindMask(d, hn::Lt(share, hn::Set(F32(), 0x1p23f)));
   const auto above = hn::Sub(hn::BitCast(d, share), hn::Set(d, Lns4Rule::base + (std::uint32_t{unit} << 23)));
-  const auto place = hn::IfThenElse(below, hn::BitCast(d, whole_part(share)), above);
-  return hn::ShiftRight<23>(hn::Add(place, hn::ShiftRight<9>(draw)));
+  const auto level_and_position = hn::IfThenElse(below, hn::BitCast(d, whole_part(share)), above);
+  return hn::ShiftRight<23>(hn::Add(level_and_position, hn::ShiftRight<9>(draw)));
 }
 /// Level zero has no sign.
 template <class Encoder>
-HWY_INLINE CodeBytes settled_codes(Lns4Rule, const Encoder&, CodeBytes codes, CodeBytes signs) {
+HWY_INLINE CodeBytes finish_codes(Lns4Rule, const Encoder&, CodeBytes codes, CodeBytes signs) {
   alignas(16) static constexpr std::uint8_t code[16] = {0, 1, 2, 3, 4, 5, 6, 7, 0, 9, 10, 11, 12, 13, 14, 15};
   const auto signs_at_3 = hn::BitCast(U8(), hn::ShiftRight<4>(hn::BitCast(U16(), signs)));
   return hn::TableLookupBytes(hn::LoadDup128(U8(), code), hn::Or(codes, signs_at_3));
@@ -128,7 +130,8 @@ HWY_INLINE CodeBytes settled_codes(Lns4Rule, const Encoder&, CodeBytes codes, Co
 HWY_INLINE Floats vector_value(Lns4Rule, const VectorCoefficients& c, Words code) {
   const U32 d;
 #if HWY_TARGET == HWY_AVX2 || GRADMETER_AVX512
-  // All magnitudes of the bucket lie in the lanes of one vector, once or twice; a look-up takes the low three bits.
+  // The eight magnitudes of the bucket lie in one vector, twice if it has 16 lanes, so that a look-up by the whole code
+  // ignores the sign bit.
   alignas(64) static constexpr float shares[16] = {0, 0x1p-6f, 0x1p-5f, 0x1p-4f, 0x1p-3f, 0x1p-2f, 0x1p-1f, 1,
                                                    0, 0x1p-6f, 0x1p-5f, 0x1p-4f, 0x1p-3f, 0x1p-2f, 0x1p-1f, 1};
   const auto magnitudes = hn::Mul(hn::Load(F32(), shares), c.first);
@@ -155,7 +158,7 @@ HWY_INLINE Words vector_code(NaturalRule, const Encoder& c, Floats x, Words draw
 }
 /// Zero has no sign.
 template <class Encoder>
-HWY_INLINE CodeBytes settled_codes(NaturalRule, const Encoder&, CodeBytes codes, CodeBytes signs) {
+HWY_INLINE CodeBytes finish_codes(NaturalRule, const Encoder&, CodeBytes codes, CodeBytes signs) {
   // The top bit of -c is set for c from 1 to 127.
   return hn::OrAnd(codes, signs, hn::Sub(hn::Zero(U8()), codes));
 }

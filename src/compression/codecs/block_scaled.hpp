@@ -14,6 +14,7 @@
 
 namespace gradmeter::compression {
 
+/// An 8-bit float for each element.
 /// Wire: 8 + 32/bucket bits an element. The scale is N, the bucket's largest |x|; the code is x·448/N (e4m3) or
 /// x·57344/N (e5m2), rounded to nearest even. Error: relative, at most 2^-4 for |x| >= N·2^-6/448 (e4m3), or 2^-3 for
 /// |x| >= N·2^-14/57344 (e5m2). For smaller |x| the error of the code is at most half the format's smallest subnormal.
@@ -79,7 +80,8 @@ struct Fp8Rule {
 struct Lns4Rule {
   static constexpr std::size_t bits = 4;
   static constexpr bool random = true;
-  static constexpr float top = 1.0f, lowest = 0x1p-6f, to_lowest = 0x1p29f;
+  /// Shares |x|/N: the largest, the lowest level, and 1 in units of 2^-29, of which the lowest level has 2^23.
+  static constexpr float top = 1.0f, lowest = 0x1p-6f, one_in_units = 0x1p29f;
   static constexpr std::uint32_t base = std::uint32_t{120} << 23;  ///< the float 2^-7, one level below the lowest
   using Scale = float;
   GRADMETER_HOST_DEVICE static float scale(float norm) { return norm; }
@@ -87,9 +89,9 @@ struct Lns4Rule {
   GRADMETER_HOST_DEVICE static Coefficients encoder(float norm) { return factors_to(top, norm); }
   GRADMETER_HOST_DEVICE static std::uint32_t code(Coefficients c, float x, std::uint32_t draw) {
     const float share = core::lesser_number(std::fabs(x) * c.first * c.second, top);
-    const std::uint32_t place =
-        share < lowest ? static_cast<std::uint32_t>(share * to_lowest) : core::bits_as<std::uint32_t>(share) - base;
-    const std::uint32_t level = (place + (draw >> 1)) >> 23;
+    const std::uint32_t level_and_position =
+        share < lowest ? static_cast<std::uint32_t>(share * one_in_units) : core::bits_as<std::uint32_t>(share) - base;
+    const std::uint32_t level = (level_and_position + (draw >> 1)) >> 23;
     return level == 0 ? 0 : level | (std::signbit(x) ? 8u : 0u);
   }
 
@@ -117,7 +119,7 @@ struct NaturalRule {
     const float mantissa = std::frexp(norm, &exponent);  // in [1/2, 1)
     return static_cast<Scale>(mantissa == 0.5f ? exponent - 1 : exponent);
   }
-  /// 2^e for e from -126 to 127. Below it is 0, and above 2^127: a damaged wire may hold any e.
+  /// 2^e for e from -126 to 127; 0 for a smaller e, and 2^127 for a larger one, since a damaged wire may hold any e.
   GRADMETER_HOST_DEVICE static float power(int e) {
     return core::bits_as<float>(static_cast<std::uint32_t>(core::lesser(core::greater(e, -127), 127) + 127) << 23);
   }
@@ -126,7 +128,7 @@ struct NaturalRule {
   GRADMETER_HOST_DEVICE static int half(int e) { return e >> 1; }
 
   static constexpr float top = 1;
-  /// From -126 to 0 one factor, 2^-E, gives the same result as two: neither way rounds.
+  /// For E from -126 to 0 the single factor 2^-E gives the same result as two factors: neither way rounds.
   GRADMETER_HOST_DEVICE static Coefficients encoder(float norm) {
     const int e = scale(norm);
     if (e <= 0 && e >= -126) return {1, power(-e)};
@@ -138,16 +140,15 @@ struct NaturalRule {
     return exponent == 0 ? 0 : exponent | (std::signbit(x) ? 0x80u : 0u);
   }
 
-  /// The largest product with the first factor that `value` allows. It matters only for E = 128: 2^128 is not a float,
-  /// so the code for it decodes to `most` times the second factor, 2^64, which is the largest float,
-  /// 2^128·(1 - 2^-24).
+  /// The limit of a power times the first factor. It matters only for E = 128: 2^128 is not a float, so the code for it
+  /// decodes to `most` times the second factor, 2^64, which is the largest float, 2^128·(1 - 2^-24).
   static constexpr float most = 0x1.fffffep63f;
   GRADMETER_HOST_DEVICE static Coefficients decoder(Scale e) {
     if (e == not_finite) return {0, core::quiet_nan<float>()};
     if (e >= -126 && e <= 127) return {1, power(e)};
     return {power(half(e)), power(e - half(e))};
   }
-  /// True where a number is its power times the second factor, with its sign from the start.
+  /// True if the first factor is 1 and need not be multiplied: a number is its power times the second factor.
   GRADMETER_HOST_DEVICE static bool direct(Coefficients decoder) { return decoder.first == 1; }
   GRADMETER_HOST_DEVICE static float value(Coefficients c, std::uint32_t code) {
     const float magnitude = core::lesser(core::bits_as<float>((code & 0x7f) << 23) * c.first, most) * c.second;

@@ -16,9 +16,9 @@ namespace gradmeter::compression {
 namespace {
 
 float clip_factor_at(double clip, double norm, std::size_t ranks) {
-  const double most = clip / std::sqrt(static_cast<double>(ranks));
-  if (clip == 0 || !std::isfinite(norm) || norm <= most) return 1.0f;
-  return static_cast<float>(most / norm);
+  const double largest_norm = clip / std::sqrt(static_cast<double>(ranks));
+  if (clip == 0 || !std::isfinite(norm) || norm <= largest_norm) return 1.0f;
+  return static_cast<float>(largest_norm / norm);
 }
 
 }  // namespace

@@ -13,9 +13,10 @@
 
 namespace gradmeter::compression {
 
-/// Each step computes u = momentum·u + g and v = v + u, sends the top k of v, and clears u and v where it sent
-/// (momentum factor masking). The decoded vector replaces momentum SGD's velocity, so the optimizer after it has no
-/// momentum of its own. Every value that u adds to v has been sent, or is still in v.
+/// Each step computes u = momentum·u + g and v = v + u for a gradient g, sends the k elements of v of largest
+/// magnitude, and clears u and v at their places (momentum factor masking). The decoded vector replaces momentum SGD's
+/// velocity, so the optimizer after it has no momentum of its own. Every value that u adds to v has been sent, or is
+/// still in v.
 /// Shape: g, u, v [n]; u and v are 0 before the first step and are kept for each tensor.
 /// Source: Lin et al., ICLR 2018, section 3.
 class MomentumCorrection {
@@ -30,8 +31,8 @@ class MomentumCorrection {
   /// u = momentum·u + factor·g; v = v + u. Cost: one pass, 12 bytes read and 8 written an element. Bits are equal on
   /// every machine.
   void accumulate(std::span<const float> g, float factor, std::span<float> u, std::span<float> v) const;
-  /// Clears u and v where `wire` sends v; clears all of both when v was not finite, so that one bad gradient does not
-  /// spoil all that follow. Cost: O(k).
+  /// Clears u and v at the places that `wire` sends; clears all of both when v was not finite, so that one bad gradient
+  /// does not spoil all that follow. Cost: O(k).
   void clear_sent(std::span<const std::byte> wire, std::span<float> u, std::span<float> v) const;
   /// Makes a whole step: clips by the norm of g, accumulates, encodes v, and clears what was sent. For the clipping, g
   /// must be the whole gradient. A caller whose gradient comes in tensors or buckets clips it itself (`clip_gradient`),
@@ -55,7 +56,7 @@ CodecChoicePtr without_clip(const CodecChoicePtr&);
 /// Local gradient clipping of all tensors together: the norm becomes clip/sqrt(ranks) where it is larger.
 void clip_gradient(std::span<float> g, double clip, std::size_t ranks);
 
-/// The root of the sum of squares, in doubles and one fixed order.
+/// The root of the sum of squares, which is added up in doubles in one fixed order.
 double l2_of_gradient(std::span<const float> g);
 
 /// Density warm-up: a sparse codec begins dense and its density then falls, since gradients change fast at first. In
@@ -73,7 +74,7 @@ std::uint64_t warm_up_steps(const core::ParsedName&);
 CodecChoicePtr with_warm_up(const CodecChoicePtr&, std::uint64_t steps);
 /// The codecs of the warm-up in order, each without a warm-up of its own; the last one has the final density.
 std::vector<CodecChoicePtr> warm_up_stages(const CodecChoice&);
-/// The index of the stage, of so many `stages`, that step number `step` (from 0) belongs to.
+/// The index, below `stages`, of the warm-up stage that step number `step` (from 0) belongs to.
 std::size_t warm_up_stage(std::uint64_t warm_up_steps, std::size_t stages, std::uint64_t step);
 
 /// Consecutive steps with one density.

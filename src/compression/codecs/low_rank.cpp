@@ -36,14 +36,14 @@ HWY_INLINE float pairwise(std::array<float, partials> s) {
   return s[0];
 }
 
-/// `some` dot products of one row at once: the row is read once for all of them.
-template <std::size_t some>
+/// Computes `dots` dot products of one row at once, so that the row is read once for all of them.
+template <std::size_t dots>
 void dot_row(const float* row, std::size_t n, const float* q, std::size_t stride, float* p) {
   const Floats d;
   // All loops over sums are unrolled, so that these stay in registers.
-  hn::Vec<Floats> sums[some][vectors];
+  hn::Vec<Floats> sums[dots][vectors];
 #pragma GCC unroll 4
-  for (std::size_t j = 0; j < some; ++j) {
+  for (std::size_t j = 0; j < dots; ++j) {
 #pragma GCC unroll 16
     for (std::size_t v = 0; v < vectors; ++v) sums[j][v] = hn::Zero(d);
   }
@@ -53,39 +53,39 @@ void dot_row(const float* row, std::size_t n, const float* q, std::size_t stride
     for (std::size_t v = 0; v < vectors; ++v) {
       const auto x = hn::LoadU(d, row + c + v * lanes);
 #pragma GCC unroll 4
-      for (std::size_t j = 0; j < some; ++j) {
+      for (std::size_t j = 0; j < dots; ++j) {
         sums[j][v] = hn::Add(sums[j][v], hn::Mul(x, hn::LoadU(d, q + j * stride + c + v * lanes)));
       }
     }
   }
 #pragma GCC unroll 4
-  for (std::size_t j = 0; j < some; ++j) {
-    std::array<float, partials> lane;
+  for (std::size_t j = 0; j < dots; ++j) {
+    std::array<float, partials> partial;
 #pragma GCC unroll 16
-    for (std::size_t v = 0; v < vectors; ++v) hn::StoreU(sums[j][v], d, lane.data() + v * lanes);
-    for (std::size_t i = c; i < n; ++i) lane[i - c] += row[i] * q[j * stride + i];
-    p[j] = pairwise(lane);
+    for (std::size_t v = 0; v < vectors; ++v) hn::StoreU(sums[j][v], d, partial.data() + v * lanes);
+    for (std::size_t i = c; i < n; ++i) partial[i - c] += row[i] * q[j * stride + i];
+    p[j] = pairwise(partial);
   }
 }
 
-/// q[j] += p[row][j]·row for `some` rows and every j; rows are added in order.
-template <std::size_t some>
+/// Adds p[row][j]·row to q[j] for `rows` rows and every j; rows are added in order.
+template <std::size_t rows>
 void add_rows(const float* m, std::size_t stride, std::size_t n, const float* p, std::size_t rank, float* q,
               std::size_t q_stride) {
   const Floats d;
   std::size_t c = 0;
   for (; c + lanes <= n; c += lanes) {
-    hn::Vec<Floats> x[some];
-    for (std::size_t r = 0; r < some; ++r) x[r] = hn::LoadU(d, m + r * stride + c);
+    hn::Vec<Floats> x[rows];
+    for (std::size_t r = 0; r < rows; ++r) x[r] = hn::LoadU(d, m + r * stride + c);
     for (std::size_t j = 0; j < rank; ++j) {
       auto sum = hn::LoadU(d, q + j * q_stride + c);
-      for (std::size_t r = 0; r < some; ++r) sum = hn::Add(sum, hn::Mul(hn::Set(d, p[r * rank + j]), x[r]));
+      for (std::size_t r = 0; r < rows; ++r) sum = hn::Add(sum, hn::Mul(hn::Set(d, p[r * rank + j]), x[r]));
       hn::StoreU(sum, d, q + j * q_stride + c);
     }
   }
   for (; c < n; ++c) {
     for (std::size_t j = 0; j < rank; ++j) {
-      for (std::size_t r = 0; r < some; ++r) q[j * q_stride + c] += p[r * rank + j] * m[r * stride + c];
+      for (std::size_t r = 0; r < rows; ++r) q[j * q_stride + c] += p[r * rank + j] * m[r * stride + c];
     }
   }
 }

@@ -28,9 +28,9 @@ using detail::sum_lanes;
 using Floats = hn::CappedTag<float, sum_lanes>;
 using Doubles = hn::CappedTag<double, sum_lanes / 2>;
 constexpr std::size_t float_lanes = hn::MaxLanes(Floats()), double_lanes = hn::MaxLanes(Doubles());
-constexpr std::size_t sums = sum_lanes / double_lanes;
+constexpr std::size_t vectors_of_sums = sum_lanes / double_lanes;
 
-/// The signs of 16 elements, a bit each.
+/// The signs of 16 elements, a bit each: 1 for an element that is not negative.
 HWY_INLINE std::uint32_t signs_of(const float* x) {
   const Floats d;
   std::uint32_t signs = 0;
@@ -44,13 +44,13 @@ HWY_INLINE std::uint32_t signs_of(const float* x) {
   return signs;
 }
 
-template <bool two>
+template <bool two_means>
 HWY_INLINE void add_sums(const float* x, hn::Vec<Doubles>* up, hn::Vec<Doubles>* down) {
   const Doubles d;
   const hn::Rebind<float, Doubles> narrow;
-  for (std::size_t v = 0; v < sums; ++v) {
+  for (std::size_t v = 0; v < vectors_of_sums; ++v) {
     const auto value = hn::LoadU(narrow, x + v * double_lanes);
-    if constexpr (two) {
+    if constexpr (two_means) {
       const auto positive = hn::Ge(value, hn::Zero(narrow));
       up[v] = hn::Add(up[v], hn::PromoteTo(d, hn::IfThenElseZero(positive, value)));
       down[v] = hn::Add(down[v], hn::PromoteTo(d, hn::IfThenZeroElse(positive, value)));
@@ -60,20 +60,21 @@ HWY_INLINE void add_sums(const float* x, hn::Vec<Doubles>* up, hn::Vec<Doubles>*
   }
 }
 
-/// Writes the signs of whole groups of 16 elements to `bits`, two bytes a group, and their sums.
-template <bool two>
+/// Writes the signs of whole groups of 16 elements to `bits`, two bytes a group, and the elements' partial sums to
+/// `out`.
+template <bool two_means>
 void pack_groups(const float* x, std::size_t groups, std::byte* bits, SignSums& out) {
   const Doubles d;
-  hn::Vec<Doubles> up[sums], down[sums];
-  for (std::size_t v = 0; v < sums; ++v) up[v] = down[v] = hn::Zero(d);
+  hn::Vec<Doubles> up[vectors_of_sums], down[vectors_of_sums];
+  for (std::size_t v = 0; v < vectors_of_sums; ++v) up[v] = down[v] = hn::Zero(d);
   for (std::size_t g = 0; g < groups; ++g, x += sum_lanes) {
-    // A bucket ahead: the hardware's own prefetch stops at pages.
+    // Prefetches a default bucket ahead, since the hardware's own prefetch stops at pages.
     hwy::Prefetch(x + 512);
     const std::uint32_t signs = signs_of(x);
     std::memcpy(bits + 2 * g, &signs, 2);
-    add_sums<two>(x, up, down);
+    add_sums<two_means>(x, up, down);
   }
-  for (std::size_t v = 0; v < sums; ++v) {
+  for (std::size_t v = 0; v < vectors_of_sums; ++v) {
     hn::StoreU(up[v], d, out.up.data() + v * double_lanes);
     hn::StoreU(down[v], d, out.down.data() + v * double_lanes);
   }
@@ -96,16 +97,16 @@ void unpack_groups(const std::byte* bits, std::size_t groups, float one, float z
   }
 }
 
-void PackSigns(bool two, const float* x, std::size_t groups, std::byte* bits, SignSums& out) {
-  return two ? pack_groups<true>(x, groups, bits, out) : pack_groups<false>(x, groups, bits, out);
+void PackSigns(bool two_means, const float* x, std::size_t groups, std::byte* bits, SignSums& out) {
+  return two_means ? pack_groups<true>(x, groups, bits, out) : pack_groups<false>(x, groups, bits, out);
 }
 void UnpackSigns(const std::byte* bits, std::size_t groups, float one, float zero, const float* addend, float* out) {
   return addend ? unpack_groups<true>(bits, groups, one, zero, addend, out)
                 : unpack_groups<false>(bits, groups, one, zero, addend, out);
 }
 #else
-void PackSigns(bool two, const float* x, std::size_t groups, std::byte* bits, SignSums& out) {
-  detail::pack_signs_plain(two, x, groups, bits, out);
+void PackSigns(bool two_means, const float* x, std::size_t groups, std::byte* bits, SignSums& out) {
+  detail::pack_signs_plain(two_means, x, groups, bits, out);
 }
 void UnpackSigns(const std::byte* bits, std::size_t groups, float one, float zero, const float* addend, float* out) {
   detail::unpack_signs_plain(bits, groups, one, zero, addend, out);
@@ -129,27 +130,27 @@ using detail::sum_lanes;
 
 constexpr float not_finite = std::numeric_limits<float>::quiet_NaN();
 
-/// Two means a bucket are twice as wide as one.
+/// Tells the number of means from the width of a bucket's scale.
 bool has_two_means(const WireLayout& layout) { return layout.scale_width == sizeof(SignValues); }
 
 template <bool fast>
-SignValues encode_bucket(bool two, std::span<const float> x, std::byte* bits) {
+SignValues encode_bucket(bool two_means, std::span<const float> x, std::byte* bits) {
   detail::TreeSum up_sum, down_sum;
   for (std::size_t at = 0; at < x.size(); at += detail::sum_piece) {
-    const auto part = x.subspan(at, std::min(detail::sum_piece, x.size() - at));
-    const std::size_t groups = part.size() / sum_lanes;
+    const auto piece = x.subspan(at, std::min(detail::sum_piece, x.size() - at));
+    const std::size_t groups = piece.size() / sum_lanes;
     SignSums sums;
     if constexpr (fast) {
-      HWY_DYNAMIC_DISPATCH(PackSigns)(two, part.data(), groups, bits + at / 8, sums);
+      HWY_DYNAMIC_DISPATCH(PackSigns)(two_means, piece.data(), groups, bits + at / 8, sums);
     } else {
-      detail::pack_signs_plain(two, part.data(), groups, bits + at / 8, sums);
+      detail::pack_signs_plain(two_means, piece.data(), groups, bits + at / 8, sums);
     }
-    detail::pack_rest(two, part.subspan(groups * sum_lanes), bits + at / 8 + 2 * groups, sums);
+    detail::pack_rest(two_means, piece.subspan(groups * sum_lanes), bits + at / 8 + 2 * groups, sums);
     up_sum.add(detail::pairwise(sums.up));
     down_sum.add(detail::pairwise(sums.down));
   }
   const double up = up_sum.total(), down = down_sum.total();
-  if (!two) return detail::sign_means<false>(up, down, x.size(), 0, not_finite);
+  if (!two_means) return detail::sign_means<false>(up, down, x.size(), 0, not_finite);
   const std::size_t ones = detail::count_ones(bits, x.size());
   return detail::sign_means<true>(up, down, ones, x.size() - ones, not_finite);
 }

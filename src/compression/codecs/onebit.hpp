@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The codec that sends one bit an element, its sign. It is biased, so error feedback adds what the encoding lost
-// of a gradient to the next gradient.
+// The codec `onebit`, which sends one bit an element, its sign. It is biased, so error feedback adds what the encoding
+// lost of a gradient to the next gradient.
 #pragma once
 #include <array>
 #include <bit>
@@ -42,12 +42,12 @@ struct SignValues {
 
 /// The decoding half of a rule (detail/bucketed.hpp), for one or two means a bucket. onebit has its own encoding,
 /// because its scales are means.
-template <bool two>
+template <bool two_means>
 struct SignRule {
   static constexpr std::size_t bits = 1;
-  using Scale = std::conditional_t<two, SignValues, float>;
+  using Scale = std::conditional_t<two_means, SignValues, float>;
   GRADMETER_HOST_DEVICE static Coefficients decoder(Scale means) {
-    if constexpr (two) {
+    if constexpr (two_means) {
       return {means.one, means.zero};
     } else {
       return {means, -means};
@@ -59,11 +59,11 @@ struct SignRule {
 /// The means of a bucket. `up`, `down`: the totals of its SignSums. With two means, `ones` elements are not negative
 /// and `zeros` are negative. With one mean only ones + zeros counts, SignValues::one is the mean, and SignValues::zero
 /// is 0: the decoder negates the mean. If a sum is not finite, both are `not_finite`, a NaN.
-template <bool two>
+template <bool two_means>
 GRADMETER_HOST_DEVICE SignValues sign_means(double up, double down, std::size_t ones, std::size_t zeros,
                                             float not_finite) {
   if (up - up != 0 || down - down != 0) return {not_finite, not_finite};
-  if (!two) return {static_cast<float>(up / static_cast<double>(ones + zeros)), 0};
+  if (!two_means) return {static_cast<float>(up / static_cast<double>(ones + zeros)), 0};
   return {ones ? static_cast<float>(up / static_cast<double>(ones)) : 0.0f,
           zeros ? static_cast<float>(down / static_cast<double>(zeros)) : 0.0f};
 }
@@ -77,25 +77,26 @@ struct SignSums {
   std::array<double, sum_lanes> up{}, down{};
 };
 
-inline void add_sign_sum(bool two, float x, std::size_t lane, SignSums& sums) {
-  if (!two) sums.up[lane] += double{std::fabs(x)};
-  if (two && x >= 0) sums.up[lane] += double{x};
-  if (two && !(x >= 0)) sums.down[lane] += double{x};
+inline void add_sign_sum(bool two_means, float x, std::size_t lane, SignSums& sums) {
+  if (!two_means) sums.up[lane] += double{std::fabs(x)};
+  if (two_means && x >= 0) sums.up[lane] += double{x};
+  if (two_means && !(x >= 0)) sums.down[lane] += double{x};
 }
 
-/// Packs the bits of at most 16 elements into as many bytes as they need.
-inline void pack_rest(bool two, std::span<const float> x, std::byte* bits, SignSums& sums) {
+/// Packs the signs of at most 16 elements into as many bytes as they need, and adds the elements to `sums`.
+inline void pack_rest(bool two_means, std::span<const float> x, std::byte* bits, SignSums& sums) {
   std::uint32_t signs = 0;
   for (std::size_t i = 0; i < x.size(); ++i) {
     signs |= static_cast<std::uint32_t>(x[i] >= 0) << i;
-    add_sign_sum(two, x[i], i, sums);
+    add_sign_sum(two_means, x[i], i, sums);
   }
   for (std::size_t i = 0; i < x.size(); i += 8) bits[i / 8] = static_cast<std::byte>(signs >> i & 0xff);
 }
 
-inline void pack_signs_plain(bool two, const float* x, std::size_t groups, std::byte* bits, SignSums& sums) {
+/// Packs the signs of whole groups of 16 elements, two bytes a group; `sums` becomes the partial sums of the elements.
+inline void pack_signs_plain(bool two_means, const float* x, std::size_t groups, std::byte* bits, SignSums& sums) {
   sums = {};
-  for (std::size_t g = 0; g < groups; ++g) pack_rest(two, {x + g * sum_lanes, sum_lanes}, bits + 2 * g, sums);
+  for (std::size_t g = 0; g < groups; ++g) pack_rest(two_means, {x + g * sum_lanes, sum_lanes}, bits + 2 * g, sums);
 }
 
 inline void unpack_rest(const std::byte* bits, float one, float zero, const float* addend, std::span<float> out) {

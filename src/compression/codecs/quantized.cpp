@@ -28,7 +28,7 @@ using detail::Qsgd1Rule, detail::QsgdRule, detail::Rounding, detail::TernaryRule
 
 #if HWY_TARGET != HWY_SCALAR
 
-/// Levels in units of 2^-24, rounded by the draw.
+/// Rounds levels, given in units of 2^-24, to whole levels by the draw.
 HWY_INLINE Words rounded(Floats scaled, Words draw) {
   return hn::ShiftRight<24>(hn::Add(hn::BitCast(U32(), whole_part(scaled)), hn::ShiftRight<8>(draw)));
 }
@@ -38,12 +38,12 @@ HWY_INLINE Words vector_code(QsgdRule<bits, rounding>, const Encoder& c, Floats 
   return with_signs_of(x, rounded(c.scaled(x, QsgdRule<bits, rounding>::top), draw));
 }
 
-/// With one level, |q| is 1 where |x|/N + u reaches 1. To compare |x|/N with 1 - u, which is a multiple of 2^-24, the
-/// former need neither be cut to such a multiple nor be held at 1.
+/// With one level, |q| is 1 where |x|/N + u reaches 1, that is, where |x|/N reaches 1 - u. Since 1 - u is a multiple of
+/// 2^-24 and at most 1, |x|/N need neither be cut to such a multiple nor be limited to 1.
 template <class Encoder>
 HWY_INLINE hn::Mask<F32> reaches_one(const Encoder& c, Floats x, Words draw) {
-  const auto rest = hn::Sub(hn::Set(I32(), 1 << 24), hn::BitCast(I32(), hn::ShiftRight<8>(draw)));
-  return hn::Ge(c.scaled(x), hn::ConvertTo(F32(), rest));
+  const auto needed = hn::Sub(hn::Set(I32(), 1 << 24), hn::BitCast(I32(), hn::ShiftRight<8>(draw)));
+  return hn::Ge(c.scaled(x), hn::ConvertTo(F32(), needed));
 }
 template <Rounding rounding, class Encoder>
 HWY_INLINE Words vector_code(QsgdRule<2, rounding>, const Encoder& c, Floats x, Words draw) {
@@ -53,10 +53,10 @@ HWY_INLINE Words vector_code(QsgdRule<2, rounding>, const Encoder& c, Floats x, 
 }
 
 #if HWY_TARGET == HWY_AVX2
-/// Packs four vectors by products.
+/// Packs the codes of four vectors by integer multiplications.
 template <Rounding rounding, class Coder>
 HWY_INLINE void store_next(QsgdRule<2, rounding>, Coder& coder, const float* x, std::byte* to) {
-  // A mask's lane is -1, so that these are -q.
+  // Returns -q, since a lane of a mask that is set is -1.
   const auto next = [&](std::size_t v) HWY_ATTR {
     const auto number = hn::LoadU(F32(), x + v * 8);
     const auto one = hn::VecFromMask(F32(), reaches_one(coder.encoder(), number, coder.next_draw()));
@@ -73,7 +73,7 @@ HWY_INLINE void store_next(QsgdRule<2, rounding>, Coder& coder, const float* x, 
   _mm_storel_epi64(reinterpret_cast<__m128i*>(to), _mm_packus_epi32(both, both));
 }
 #elif HWY_TARGET <= HWY_AVX3
-/// Comparisons give the low and the high bits of codes as masks, and pdep weaves these, which takes no vectors.
+/// Comparisons give the low and the high bits of codes as masks; pdep interleaves them in general-purpose registers.
 template <Rounding rounding, class Coder>
 HWY_INLINE void store_next(QsgdRule<2, rounding>, Coder& coder, const float* x, std::byte* to) {
   const auto minus = [](__mmask16 one, Floats v) HWY_ATTR {
@@ -160,8 +160,9 @@ std::size_t ternary_sums(std::span<const Sum>, float, float*) {
 
 float L2Norm(std::span<const float> x) { return l2_norm(x.data(), x.size()); }
 
-/// Rounds a multiple of bucket_unit elements of x, of which the first has index `at`, to levels with their signs, and
-/// marks in `bits` which are not 0; `cap` is the highest level in units of 2^-24. Returns how many elements these are.
+/// Rounds the elements of x, of which the first has index `at`, to levels with their signs, and sets the bit in `bits`
+/// of each that is not 0. `cap`: the highest level in units of 2^-24. Returns how many elements it has rounded: a
+/// multiple of bucket_unit, or 0 if their numbers differ in the upper 32 bits.
 std::size_t EliasQuantise(std::span<const float> x, float cap, detail::Coefficients encoder, const detail::Draws& draws,
                           std::size_t at, std::int8_t* q, std::byte* bits) {
   if (draws.crosses(at, x.size())) return 0;
@@ -169,7 +170,7 @@ std::size_t EliasQuantise(std::span<const float> x, float cap, detail::Coefficie
   const VectorEncoder<Scaling::general> c(encoder);
   const auto low = static_cast<std::uint32_t>(draws.number(at));
   for_each_run<QsgdRule<8, Rounding::stochastic>>(
-      whole, draws.keys(at), low, [&](std::size_t first, std::size_t count, FetchedDraws source) HWY_ATTR {
+      whole, draws.keys(at), low, [&](std::size_t first, std::size_t count, VectorDraws source) HWY_ATTR {
         const auto next = [&](const float* from) HWY_ATTR {
           const auto v = hn::LoadU(F32(), from);
           return with_signs_of(v, rounded(c.scaled(v, cap), source.next()));
@@ -190,38 +191,38 @@ float TernaryScale(std::span<const float> x, double clip) {
   const std::size_t lanes = hn::Lanes(I32()), line = 16, whole = x.size() / line * line;
   detail::TreeSum squares;
   auto most = hn::Zero(I32());
-  const auto look = [&](const float* at) HWY_ATTR {
+  const auto visit = [&](const float* at) HWY_ATTR {
     hwy::Prefetch(at + detail::sum_piece);
     for (std::size_t i = 0; i < line; i += lanes) most = hn::Max(most, magnitudes(at + i));
   };
-  // Memory serves reads in two places, taken in turn, faster than in one.
+  // Reading from two places in turn is faster than reading from one.
   constexpr std::size_t level = 7, run = detail::sum_piece << level;
   std::size_t i = 0;
   for (; i + 2 * run <= x.size(); i += 2 * run) {
     detail::TreeSum first, second;
     for (const float* at = x.data() + i; at < x.data() + i + run; at += detail::sum_piece) {
-      first.add(piece_of_squares(at, detail::sum_piece, look));
-      second.add(piece_of_squares(at + run, detail::sum_piece, look));
+      first.add(piece_of_squares(at, detail::sum_piece, visit));
+      second.add(piece_of_squares(at + run, detail::sum_piece, visit));
     }
     squares.add(first.total(), level);
     squares.add(second.total(), level);
   }
   for (; i < x.size(); i += detail::sum_piece) {
-    squares.add(piece_of_squares(x.data() + i, std::min(detail::sum_piece, x.size() - i), look));
+    squares.add(piece_of_squares(x.data() + i, std::min(detail::sum_piece, x.size() - i), visit));
   }
   return detail::clipped_scale(largest_of(most, x.data() + whole, x.size() - whole), squares.total(), x.size(), clip);
 }
 
 void TernaryEncode(std::span<const float> x, float scale, const detail::Draws& draws, std::byte* codes) {
   const detail::Coefficients encoder = TernaryRule::encoder(scale);
-  // Short pieces: one whose numbers have two high words goes without vectors.
+  // Pieces are short, since a piece whose elements' numbers differ in the upper 32 bits is encoded without vectors.
   constexpr std::size_t piece = 2048;
   for (std::size_t i = 0; i < x.size(); i += piece) {
     encode_bucket<TernaryRule>(encoder, scale, x.subspan(i, std::min(piece, x.size() - i)), draws, i, codes + i / 4);
   }
 }
 
-/// Writes codes of a multiple of bucket_unit elements; returns how many these are.
+/// Writes the codes of a multiple of bucket_unit elements; returns how many codes it has written.
 std::size_t TernaryQuantise(std::span<const float> x, float scale, std::int8_t* codes, const detail::Draws& draws) {
   const std::size_t step = hn::Lanes(U8()), whole = x.size() / bucket_unit * bucket_unit;
   if (draws.crosses(0, x.size())) return 0;
@@ -229,7 +230,7 @@ std::size_t TernaryQuantise(std::span<const float> x, float scale, std::int8_t* 
   const detail::DrawKeys keys = draws.keys(0);
   const auto low = static_cast<std::uint32_t>(draws.number(0));
   for_each_run<TernaryRule>(whole, keys, low, [&](std::size_t at, std::size_t count, const auto& source) HWY_ATTR {
-    Coder<TernaryRule, VectorEncoder<Scaling::general>, FetchedDraws> coder(encoder, source);
+    Coder<TernaryRule, VectorEncoder<Scaling::general>, VectorDraws> coder(encoder, source);
     for (std::size_t i = at; i < at + count; i += step) {
       hn::StoreU(coder.next_bytes(x.data() + i), U8(), reinterpret_cast<std::uint8_t*>(codes + i));
     }
@@ -321,7 +322,7 @@ HWY_EXPORT(EliasQuantise);
 
 [[noreturn]] void refuse_damage(const char* how) { throw core::BackendError("compression", "qsgd-elias", how); }
 
-/// The codes of short gaps, and of signs with levels, by the level as a byte.
+/// `gaps`: the codes of gaps below 256. `levels`: a sign bit and the code of |q|, indexed by q as an unsigned byte.
 struct EliasTables {
   constexpr EliasTables() {
     for (std::uint32_t gap = 1; gap < gaps.size(); ++gap) gaps[gap] = detail::gamma_code(gap);
@@ -344,7 +345,8 @@ class QsgdElias final : public Codec {
   const Codec& reference() const override { return reference_ ? *reference_ : *this; }
   std::size_t grain() const override { return bucket_; }
   bool variable() const override { return true; }
-  /// An element takes most, gamma(gap) + 1 + gamma(|q|) bits over its gap, where every gap is 1; one gap more ends all.
+  /// An encoding is longest if no q is 0, so that every gap is 1: an element then takes gamma_bits(1) = 1 bit for the
+  /// gap, 1 for the sign, and gamma_bits(|q|). One more gap ends the stream.
   std::size_t wire_bytes(std::size_t n) const override {
     return n == 0 ? 0 : scale_bytes(n, bucket_) + code_bytes(n + 1, 2 + detail::gamma_bits(levels_));
   }
@@ -384,8 +386,8 @@ class QsgdElias final : public Codec {
  private:
   float cap() const { return static_cast<float>(levels_) * 0x1p24f; }
 
-  /// The codes of x, whose first element has index `at`; `next` and the result are places behind the last q that is not
-  /// 0. Levels come from vectors, and a bit for each tells which are worth looking at.
+  /// Writes the codes of x, whose first element has index `at`. `next`: the place behind the last q that is not 0;
+  /// returns the new one. Vectors compute the levels, and set a bit for each that is not 0.
   std::size_t encode_fast(std::span<const float> x, detail::Coefficients encoder, const detail::Draws& draws,
                           std::size_t at, std::size_t next, detail::BitWriter& bits) const {
     constexpr std::size_t piece = 2048;
@@ -446,7 +448,7 @@ class QsgdElias final : public Codec {
     if (wire.size() < scale_bytes(n, bucket_)) refuse_damage("fewer bytes than the scales take");
     detail::BitReader bits(wire.subspan(scale_bytes(n, bucket_)));
     const float inverse = 1.0f / static_cast<float>(levels_);
-    // Each turn takes a bit at least and moves on by a place at least: it ends.
+    // The loop ends, since each turn moves `next` forward by at least one place.
     for (std::size_t next = 0;;) {
       const std::uint64_t gap = bits.gamma();
       if (gap == 0 || gap > n + 1 - next) refuse_damage("a gap leads outside the tensor");
@@ -501,11 +503,11 @@ class TernGrad final : public Codec {
     const std::size_t bytes = wire_bytes(x.size());
     if (x.empty()) return bytes;
     const float scale = is_fast() ? ternary_scale(x, clip_) : detail::ternary_scale_plain(x, clip_);
-    // The loops leave bytes that must be zero: all codes where there is no scale, else the padding, which lies in the
-    // last 16 bytes.
-    const std::size_t kept = is_fast() && scale > 0 ? bytes - 16 : 16;
+    // The fast loop writes all bytes but the padding, which lies in the last 16 bytes. The plain loop needs codes that
+    // are zero, and without a scale all codes are zero.
+    const std::size_t zeros_from = is_fast() && scale > 0 ? bytes - 16 : 16;
     std::memset(wire, 0, 16);
-    std::memset(wire + kept, 0, bytes - kept);
+    std::memset(wire + zeros_from, 0, bytes - zeros_from);
     std::memcpy(wire, &scale, sizeof(scale));
     if (!(scale > 0)) return bytes;
     if (is_fast()) {
@@ -545,7 +547,7 @@ double ternary_clip(const core::ParsedName& name) {
   const std::string& text = name.parameters.at("clip");
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  // Written back, it must be the same text: names that mean the same must be equal.
+  // Only one text of each number is allowed, since names that mean the same must be equal.
   const bool whole = error == std::errc{} && end == text.data() + text.size();
   if (!whole || !(value >= 0 && value <= 1000) || fmt::format("{}", value) != text) {
     throw core::UsageError(

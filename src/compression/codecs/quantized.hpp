@@ -16,6 +16,7 @@
 
 namespace gradmeter::compression {
 
+/// QSGD with codes of b = 8, 4 or 2 bits.
 /// Wire: b + 32/bucket bits an element. s = 2^(b-1) - 1; N is the bucket's largest |x| (norm=max) or its Euclidean
 /// length (norm=l2). The code is q = sgn(x)·min(floor(s·|x|/N + u), s), where u is uniform in [0, 1), or 1/2
 /// (rounding=nearest). It decodes to N·q/s. Codes are in two's complement, without -2^(b-1). Mean squared error with
@@ -41,14 +42,14 @@ bool qsgd_expands(const core::ParsedName&);
 /// Source: Suresh et al., ICML 2017 (stochastic binary quantisation), between -N and N.
 std::unique_ptr<Codec> make_qsgd1(const core::ParsedName&);
 
-/// QSGD as in its paper: the bucket's L2 norm, with which most codes are zero, and a code that is short for zeros.
+/// QSGD as in its paper: with the bucket's L2 norm most levels q are zero, and the variable-length code skips zeros.
 /// q = sgn(x)·min(floor(s·|x|/N + u), s), where N is the bucket's L2 norm, s = `levels` (1 to 127) and u uniform in [0,
 /// 1). It decodes to N·q/s. s·|x|/N is held as an integer in units of 2^-24, as in `qsgd8`.
-/// Wire:   one fp32 a bucket, padded; then a stream of bits, least significant first. Each q that is not 0 is written
-///         as the gap from the last such element (for the first: from place -1), a sign bit and |q|. The stream ends
-///         with the gap to place n. Gaps and |q| are in Elias' gamma code: as many zeros as the number has bits behind
-///         its leading 1, then that 1, then those bits. The stream is padded to 16 bytes. wire_bytes(n) is the length
-///         of an encoding in which each q is ±s.
+/// Wire:   N of each bucket in fp32, padded; then a stream of bits, least significant first. Each q that is not 0 is
+///         written as the gap from the previous q that is not 0 (for the first: from place -1), a sign bit and |q|. The
+///         stream ends with the gap to place n. Gaps and |q| are in Elias' gamma code: as many zeros as the number has
+///         bits behind its leading 1, then that 1, then those bits. The stream is padded to 16 bytes. wire_bytes(n) is
+///         the length of an encoding in which each q is ±s.
 /// Error:  without bias. For a bucket x that decodes to C: E|C-x|^2 = N^2/s^2 · sum f(1-f), where f is the fractional
 ///         part of s·|x|/N.
 /// Errors: BackendError when an encoding was damaged on its way.
@@ -61,7 +62,7 @@ bool qsgd_elias_expands(const core::ParsedName&);
 
 /// TernGrad: one scale for a whole span, and -1, 0 or +1 times it for each element.
 /// Wire: 16 bytes, of which the first four are the fp32 scale M, and 2 bits an element; nothing for an empty span. Each
-/// |x| is first clipped to at most clip·σ (clip=0: not at all), where σ is the root mean square of the span; M is then
+/// |x| is first clipped to at most clip·σ (clip=0: no clipping), where σ is the root mean square of the span; M is then
 /// the largest |x|. Codes 00, 01, 11 stand for 0, +1, -1; a code is not zero with probability |x|/M. This is QSGD's
 /// rule for two bits and the max norm. Mean squared error of one encoding: M·‖x‖₁ - ‖x‖² if nothing is clipped.
 /// Clipping adds a bias, whose square is Σ (|x| - clip·σ)₊². Its grain is 1, but each call has its own scale, so codes
@@ -131,7 +132,8 @@ struct Qsgd1Rule {
   GRADMETER_HOST_DEVICE static float scale(float norm) { return norm; }
 
   GRADMETER_HOST_DEVICE static Coefficients encoder(float norm) { return factors_to(0x1p23f, norm); }
-  /// The probability is held as an integer from 0 to 2^24, in units of 2^-24; rounding may take it slightly beyond.
+  /// The probability is held as an integer from 0 to 2^24, in units of 2^-24; rounding may take it slightly out of this
+  /// range.
   GRADMETER_HOST_DEVICE static std::uint32_t code(Coefficients c, float x, std::uint32_t draw) {
     const auto chance = static_cast<std::int32_t>(x * c.first * c.second + 0x1p23f);
     return static_cast<std::int32_t>(draw) < chance ? 1 : 0;
@@ -149,11 +151,11 @@ using TernaryRule = QsgdRule<2, Rounding::stochastic>;
 /// A span is one bucket of any length.
 inline constexpr WireLayout ternary_layout{.bucket = std::size_t{1} << 62, .bits = TernaryRule::bits};
 
-/// M, from the largest |x| (NaN when not all are finite) and the sum of squares.
+/// The scale M of n elements. `most`: the largest |x|, NaN when not all are finite. `squares`: the sum of squares.
 GRADMETER_HOST_DEVICE inline float clipped_scale(float most, double squares, std::size_t n, double clip) {
   if (clip == 0 || !(most > 0)) return most;
   const double sigma = std::sqrt(squares / static_cast<double>(n));
-  // sigma may become zero for a few tiny numbers among zeros, although these are not zero.
+  // For a few tiny numbers among zeros sigma may be rounded to zero. The limit is then the smallest float, not zero.
   constexpr double smallest = core::least_float;
   const double limit = core::greater(clip * sigma, smallest);
   return limit < double{most} ? static_cast<float>(limit) : most;
@@ -163,7 +165,7 @@ inline float ternary_scale_plain(std::span<const float> x, double clip) {
   return clipped_scale(max_norm(x), sum_of_squares(x), x.size(), clip);
 }
 
-/// `codes` must be zero at first.
+/// `codes` must be zero before the call.
 inline void ternary_encode_plain(std::span<const float> x, float scale, const Draws& draws, std::byte* codes) {
   if (scale > 0) encode_plain_codes<TernaryRule>(TernaryRule::encoder(scale), x, draws, 0, codes);
 }

@@ -23,12 +23,13 @@
 HWY_BEFORE_NAMESPACE();
 namespace gradmeter::compression::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-using Words = hn::CappedTag<std::int32_t, 16>;  // a mask of them fits in 16 bits
+using IntTag = hn::CappedTag<std::int32_t, 16>;  // at most 16 lanes, so that a mask fits in 16 bits
 
-/// body(i) for each i in [0, n) whose magnitude's bits are in [low, high], ascending; fast where those are few.
+/// Calls body(i), in ascending order, for each i in [0, n) for which the bits of |x[i]| are in [low, high]. Fast if
+/// there are few.
 template <class Body>
 HWY_INLINE void each_between(const float* x, std::size_t n, std::uint32_t low, std::uint32_t high, Body body) {
-  const Words d;
+  const IntTag d;
   const std::size_t lanes = hn::Lanes(d);
   const auto below = hn::Set(d, static_cast<std::int32_t>(low) - 1),
              highest = hn::Set(d, static_cast<std::int32_t>(high));
@@ -65,7 +66,8 @@ void CountBetween(const float* x, std::size_t n, std::uint32_t low, std::uint32_
   });
 }
 
-/// The numbers of x whose magnitude's bits are at least `low`, and their places; more than `room` are only counted.
+/// Gathers the elements of x for which the bits of |x| are at least `low`, with their places, and returns their number.
+/// If there are more than `room`, stores the first `room` and returns a number above `room`.
 std::size_t GatherFrom(const float* x, std::size_t n, std::uint32_t low, std::size_t room, float* values,
                        std::uint32_t* places) {
   constexpr std::size_t piece = 65536;
@@ -79,7 +81,8 @@ std::size_t GatherFrom(const float* x, std::size_t n, std::uint32_t low, std::si
   return found;
 }
 
-/// The wire's layout is a copy: stores of bytes could change one that is referred to.
+/// The wire's layout `w` is passed by value: the compiler must assume that stores of bytes change an object behind a
+/// reference, and would read it again after each.
 void WriteTaken(const detail::Candidates& from, const detail::Threshold& t, TopKWire w, std::byte* wire) {
   std::byte* values = wire + w.places_bytes();
   const float* x = from.x.data();
@@ -129,33 +132,34 @@ void count(std::span<const float> x, std::uint32_t low, std::uint32_t high, int 
   HWY_DYNAMIC_DISPATCH(CountBetween)(x.data(), x.size(), low, high, shift, counts.data());
 }
 
-/// The upper 11 bits above which, by an evenly spread sample, there is about one and a half times what is looked for.
-std::uint32_t guess(std::span<const float> x, std::size_t k) {
-  constexpr std::size_t most = 4096;
-  const std::size_t n = x.size(), step = n / most;
+/// The upper 11 bits of the magnitude that about 1.5·k elements reach, as an evenly spread sample tells; 0 if x is too
+/// short for a sample, or k too large.
+std::uint32_t guess_upper_bits(std::span<const float> x, std::size_t k) {
+  constexpr std::size_t samples = 4096;
+  const std::size_t n = x.size(), step = n / samples;
   if (step < 4) return 0;
   Counts counts{};
-  for (std::size_t i = 0; i < most; ++i) {
+  for (std::size_t i = 0; i < samples; ++i) {
     ++counts[(std::bit_cast<std::uint32_t>(x[i * step]) & all_ones) >> first_shift];
   }
   const double share = static_cast<double>(k) / static_cast<double>(n);
-  const auto wanted = static_cast<std::size_t>(share * 1.5 * most) + 16;
-  return wanted < most ? bin_of(counts, wanted).index : 0;
+  const auto wanted = static_cast<std::size_t>(share * 1.5 * samples) + 16;
+  return wanted < samples ? bin_of(counts, wanted).index : 0;
 }
 
-/// Gathering pays where at most one element in so many is taken; else it costs more than to read the tensor again.
+/// Gathering pays if at most one element in this many is taken; otherwise it costs more than reading the tensor again.
 constexpr std::size_t gathers_up_to = 16;
 
 __extension__ using Wide = unsigned __int128;
 
-/// Ten to this power times the most elements still fits in 128 bits.
+/// The highest power of ten that fits in 128 bits.
 constexpr unsigned most_places = 38;
 
 }  // namespace
 
 Threshold find_threshold(std::span<const float> x, std::size_t k) {
   Counts counts;
-  std::uint32_t from = guess(x, k) << first_shift;
+  std::uint32_t from = guess_upper_bits(x, k) << first_shift;
   count(x, from, all_ones, first_shift, counts);
   Bin bin = bin_of(counts, k);
   if (!bin.found) {
@@ -179,7 +183,7 @@ Threshold find_threshold(std::span<const float> x, std::size_t k) {
 }
 
 Candidates::Candidates(std::span<const float> values, std::size_t k) : x(values) {
-  const std::uint32_t low = guess(values, k) << first_shift;
+  const std::uint32_t low = guess_upper_bits(values, k) << first_shift;
   const std::size_t room = 4 * k + values.size() / 64;
   if (low == 0 || k > values.size() / gathers_up_to) return;
   values_ = std::make_unique_for_overwrite<float[]>(room);
@@ -197,7 +201,7 @@ double number_between(const core::ParsedName& name, std::string_view parameter, 
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   const bool inside = value >= least && (value < most || (closed && value == most));
-  // Written back, it must be the same text: names that mean the same must be equal.
+  // Only one text of each number is allowed, since names that mean the same must be equal.
   if (error != std::errc{} || end != text.data() + text.size() || !inside || fmt::format("{}", value) != text) {
     throw core::UsageError(
         fmt::format("codec {} takes numbers from {} {} {} as {}, written as short as can be, not '{}'", name.base,
@@ -207,7 +211,7 @@ double number_between(const core::ParsedName& name, std::string_view parameter, 
 }
 
 Density::Density(const core::ParsedName& name) : value_(fraction(name, "density")) {
-  // The shortest text that reads back as this value: what was written, as `fraction` makes sure.
+  // The shortest text that reads back as this value. It is the text that was given: `fraction` allows no other.
   const std::string text = fmt::format("{}", value_);
   const std::size_t mark = std::min(text.find('e'), text.size());
   const int exponent = mark < text.size() ? std::stoi(text.substr(mark + 1)) : 0;
@@ -222,7 +226,7 @@ Density::Density(const core::ParsedName& name) : value_(fraction(name, "density"
 }
 
 std::size_t Density::of(std::size_t n) const {
-  // So small a density of anything that fits in memory is one element.
+  // With a density this small, one element of any tensor that fits in memory is sent.
   if (n == 0 || places_ > most_places) return n == 0 ? 0 : 1;
   Wide ten = 1;
   for (unsigned i = 0; i < places_; ++i) ten *= 10;
@@ -251,7 +255,7 @@ HWY_EXPORT(WriteTaken);
 constexpr float not_finite = std::numeric_limits<float>::quiet_NaN();
 constexpr std::array<std::string_view, 2> switches{"off", "on"};
 
-/// The first k places, and NaN for all values.
+/// Writes the first k places, and NaN for all values.
 void mark_not_finite(const TopKWire& w, std::byte* wire) {
   for (std::size_t i = 0; i < w.k; ++i) {
     detail::write_place(w, i, i, wire);
@@ -279,7 +283,7 @@ void each_in_bitmap(const TopKWire& w, const std::byte* wire, Body body) {
   const std::byte* values = wire + w.places_bytes();
   std::size_t j = 0;
   const std::size_t bytes = w.places_bytes();
-  for (std::size_t at = 0; at < bytes; at += 8) {  // whole words of 8: padded to 16
+  for (std::size_t at = 0; at < bytes; at += 8) {  // the bitmap is padded to 16 bytes, so it has whole words of 8
     std::uint64_t word;
     for (std::memcpy(&word, wire + at, 8); word != 0; word &= word - 1, ++j) {
       const std::size_t i = 8 * at + static_cast<std::size_t>(std::countr_zero(word));
@@ -327,7 +331,7 @@ bool TopK::was_not_finite(std::span<const std::byte> from, std::size_t n) const 
   return std::isnan(first);
 }
 
-/// body(place, value), ascending; where the input was not finite, `out` becomes NaN and nothing is visited.
+/// Calls body(place, value) in ascending order of places. If the input was not finite, fills `out` with NaN instead.
 template <class Body>
 void TopK::each_sent(std::span<const std::byte> from, std::span<float> out, Body body) const {
   if (out.empty()) return;

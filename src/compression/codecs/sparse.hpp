@@ -49,12 +49,12 @@ void require_indexable(std::string_view codec, std::size_t n);
 struct Threshold {
   std::uint32_t bits = 0;
   std::size_t ties = 0;
-  bool finite = true;  ///< whether every x is finite; otherwise the other members have no meaning
+  bool finite = true;  ///< true if every x is finite; if not, the other members have no meaning
 };
 
-/// The elements among which the k of largest magnitude are looked for, in the order of the tensor. A sample tells which
-/// magnitude about one and a half times k elements reach. These are gathered in one read of the tensor, so that all
-/// that follows reads few elements. Where the sample tells nothing, misleads, or k is large, they are the whole tensor.
+/// The elements among which the k of largest magnitude are searched, in the order of the tensor. A sample estimates the
+/// magnitude that about 1.5·k elements reach. These elements are gathered in one read of the tensor, so that the search
+/// itself reads few. If the sample is too small or misleads, or if k is large, the candidates are the whole tensor.
 struct Candidates {
   Candidates(std::span<const float> tensor, std::size_t k);
   std::span<const float> x;
@@ -150,20 +150,20 @@ class RandomPlaces {
         whole_(n / k),
         rest_(n % k),
         factor_(fraction_of(rest_, k)),
-        turn_(below(mixed(key_), n)),
-        wrapped_(first_wrapped()) {}
+        rotation_(below(mixed(key_), n)),
+        first_wrapped_(first_wrapped()) {}
 
   /// Place number j in ascending order.
   GRADMETER_HOST_DEVICE constexpr std::uint32_t place(std::uint64_t j) const {
     if (k_ == n_) return static_cast<std::uint32_t>(j);
-    return static_cast<std::uint32_t>(of_piece(wrapped_ + j < k_ ? wrapped_ + j : wrapped_ + j - k_));
+    return static_cast<std::uint32_t>(of_piece(first_wrapped_ + j < k_ ? first_wrapped_ + j : first_wrapped_ + j - k_));
   }
 
  private:
   /// The place drawn in piece j, which is [j·n/k, (j+1)·n/k) before the rotation.
   GRADMETER_HOST_DEVICE constexpr std::uint64_t of_piece(std::uint64_t j) const {
     const std::uint64_t begin = begin_of(j), end = begin_of(j + 1);
-    const std::uint64_t place = begin + below(mixed(key_ ^ mixed(j)), end - begin) + turn_;
+    const std::uint64_t place = begin + below(mixed(key_ ^ mixed(j)), end - begin) + rotation_;
     return place < n_ ? place : place - n_;
   }
   /// j·n/k, rounded down, for j <= k. To avoid divisions on GPUs, j·rest/k is computed by a factor that may give one
@@ -183,7 +183,7 @@ class RandomPlaces {
     std::uint64_t first = 0, last = k_;
     while (first < last) {
       const std::uint64_t middle = (first + last) / 2;
-      if (of_piece(middle) >= turn_) {
+      if (of_piece(middle) >= rotation_) {
         first = middle + 1;
       } else {
         last = middle;
@@ -192,7 +192,7 @@ class RandomPlaces {
     return first;
   }
 
-  std::uint64_t key_, n_, k_, whole_, rest_, factor_, turn_, wrapped_;
+  std::uint64_t key_, n_, k_, whole_, rest_, factor_, rotation_, first_wrapped_;
 };
 
 }  // namespace gradmeter::compression::detail

@@ -74,7 +74,7 @@ __global__ void sum_casts(Wires wires, std::size_t n, std::size_t codes_end, std
   if (i >= codes_end) return;
   Quad sum{};
   for (unsigned w = 0; w < wires.count && i < n; ++w) {
-    const Quad q = decoded_quad<fp16>(wires.of[w], i);
+    const Quad q = decoded_quad<fp16>(wires.address[w], i);
     for (unsigned c = 0; c < 4; ++c) sum.v[c] = i + c >= n ? 0.0f : w == 0 ? q.v[c] : sum.v[c] + q.v[c];
   }
   write_quad_codes<fp16>(sum, out, i);
@@ -125,13 +125,15 @@ constexpr BucketedKernels kernels_of_casts{launch_cast_encode<fp16>, launch_cast
 
 const BucketedKernels& cast_kernels(bool fp16) { return fp16 ? kernels_of_casts<true> : kernels_of_casts<false>; }
 
-// Signs by ballots: lane l of a warp has element 32·k + l in step k, which is also the order of the sums.
+// Kernels of `onebit`, which collect signs by ballots: in round k, lane l of a warp has element 32·k + l of a piece.
+// The sums are added up in the same order.
 
 namespace {
 
 constexpr unsigned rounds = piece_elements / 32;
 
-/// The sums of a piece, in lane 0 when the piece is done.
+/// The sums of one piece (up and down as in detail::SignSums) and the number of its elements that are not negative;
+/// complete in lane 0.
 struct SignPiece {
   double up = 0, down = 0;
   unsigned ones = 0;
@@ -147,11 +149,11 @@ __device__ SignPiece pack_signs(const Source& source, const Place& place, std::s
     v[k] = i < place.end ? source.one(place.bucket, i) : 0.0f;
   }
   SignPiece sums;
-  std::uint32_t mine = 0;
+  std::uint32_t word_to_write = 0;
   for (unsigned k = 0; k < rounds; ++k) {
     const bool positive = v[k] >= 0;
     const std::uint32_t signs = __ballot_sync(~0u, positive && from + 32 * k + lane < place.end);
-    if (lane == k) mine = signs;
+    if (lane == k) word_to_write = signs;
     sums.ones += static_cast<unsigned>(__popc(signs));
     const double up = two_means ? (positive ? v[k] : 0.0f) : fabsf(v[k]), up_above = __shfl_down_sync(~0u, up, 16);
     sums.up += up;
@@ -162,7 +164,7 @@ __device__ SignPiece pack_signs(const Source& source, const Place& place, std::s
     sums.down += down_above;
   }
   if (lane < rounds && from + 32 * lane < place.codes_end) {
-    *reinterpret_cast<std::uint32_t*>(codes + from / 8 + 4 * lane) = mine;
+    *reinterpret_cast<std::uint32_t*>(codes + from / 8 + 4 * lane) = word_to_write;
   }
   sums.up = pairwise_sum(sums.up);
   if (two_means) sums.down = pairwise_sum(sums.down);
@@ -174,7 +176,7 @@ __device__ void write_means(const SignPiece& sums, const Place& place, const Wir
   using Scale = typename detail::SignRule<two_means>::Scale;
   const unsigned lane = threadIdx.x % 32;
   if (place.warp != 0) return;
-  const std::size_t n = place.end - place.at;
+  const std::size_t n = place.end - place.bucket_begin;
   const detail::SignValues means =
       detail::sign_means<two_means>(sums.up, sums.down, sums.ones, n - sums.ones, core::quiet_nan<float>());
   auto* to = reinterpret_cast<float*>(wire + place.bucket * sizeof(Scale));
@@ -188,17 +190,17 @@ __device__ void write_means(const SignPiece& sums, const Place& place, const Wir
 template <bool two_means, class Source>
 __global__ void encode_signs(Source source, WireShape shape, std::byte* wire) {
   const Place place(shape);
-  if (place.bucket >= shape.buckets) return;  // whole warps, and with several to a bucket none
+  if (place.bucket >= shape.buckets) return;  // only whole warps return here, and none where warps share a bucket
   std::byte* codes = wire + shape.scale_bytes;
   if (shape.team == 1)
-    return write_means<two_means>(pack_signs<two_means>(source, place, place.at, codes), place, shape, wire);
-  const std::size_t pieces = (place.end - place.at + piece_elements - 1) / piece_elements;
+    return write_means<two_means>(pack_signs<two_means>(source, place, place.bucket_begin, codes), place, shape, wire);
+  const std::size_t pieces = (place.end - place.bucket_begin + piece_elements - 1) / piece_elements;
   auto* up = gpu::dynamic_shared<double>();
   double* down = up + pieces;
   auto* ones = reinterpret_cast<unsigned*>(down + pieces);
   for (std::size_t from = place.first; from < place.codes_end; from += place.stride) {
     const SignPiece sums = pack_signs<two_means>(source, place, from, codes);
-    const std::size_t p = (from - place.at) / piece_elements;
+    const std::size_t p = (from - place.bucket_begin) / piece_elements;
     if (threadIdx.x % 32 != 0 || p >= pieces) continue;
     up[p] = sums.up;
     down[p] = sums.down;

@@ -80,7 +80,9 @@ __device__ inline T load_at(const std::byte* from) {
 /// True if floats can be moved four at a time.
 inline bool whole_quads(const void* address) { return reinterpret_cast<std::uintptr_t>(address) % sizeof(float4) == 0; }
 
-// The sources of an encoding kernel's numbers: a tensor (FromFloats), or the sum of encoded tensors (FromWires).
+// The sources of an encoding kernel's numbers: a tensor (FromFloats), or the sum of encoded tensors (FromWires). Their
+// functions take the bucket that the numbers are in. whole_piece reads a piece that lies wholly within the tensor;
+// `first` is this lane's first element. quad reads elements i … i + 3, with zeros from `end` on. one reads element i.
 
 /// A lane's part of a piece (the elements that a warp works on at a time, cuda/bucketed.hpp): quad s begins 128·s +
 /// 4·lane elements behind the piece's first element.
@@ -89,14 +91,13 @@ struct Piece {
 };
 
 struct FromFloats {
-  /// The threads of a block in the kernel's launch bound, which asks for two such blocks on a multiprocessor. No launch
-  /// has such large blocks: the number leaves each thread 48 registers, so that five blocks of 256 threads fit.
+  /// The threads of a block in the kernel's launch bounds, which ask for two such blocks on a multiprocessor. Launches
+  /// have smaller blocks: the bounds limit a thread to 48 registers, so that five blocks of 256 threads fit.
   static constexpr unsigned most_threads = 640;
   const float* x;
   bool aligned;
 
   bool gives_whole_pieces() const { return aligned; }
-  /// Reads a piece that lies wholly within the tensor; `first` is this lane's first element.
   __device__ Piece whole_piece(std::size_t, std::size_t first) const {
     Piece p;
     for (std::size_t s = 0; s < steps; ++s) p.quads[s] = load_quad(x + first + s * step_elements);
@@ -116,12 +117,12 @@ struct FromWires {
 
   __device__ detail::Coefficients decoder(unsigned w, std::size_t bucket) const {
     using Scale = typename Rule::Scale;
-    return Rule::decoder(load_at<Scale>(wires.of[w] + bucket * sizeof(Scale)));
+    return Rule::decoder(load_at<Scale>(wires.address[w] + bucket * sizeof(Scale)));
   }
 
   /// Adds the four numbers of wire w that begin with element i.
   __device__ void add(unsigned w, const detail::Coefficients& c, std::size_t i, Quad& sum) const {
-    const std::uint32_t word = read_codes<Rule::bits>(wires.of[w] + scale_bytes, i);
+    const std::uint32_t word = read_codes<Rule::bits>(wires.address[w] + scale_bytes, i);
     for (unsigned k = 0; k < 4; ++k) {
       const float value = Rule::value(c, word >> (k * Rule::bits) & ((1u << Rule::bits) - 1));
       sum.v[k] = w == 0 ? value : sum.v[k] + value;
@@ -146,7 +147,7 @@ struct FromWires {
   __device__ float one(std::size_t bucket, std::size_t i) const {
     float sum = 0;
     for (unsigned w = 0; w < wires.count; ++w) {
-      const std::uint32_t word = read_codes<Rule::bits>(wires.of[w] + scale_bytes, i / 4 * 4);
+      const std::uint32_t word = read_codes<Rule::bits>(wires.address[w] + scale_bytes, i / 4 * 4);
       const std::uint32_t code = word >> (i % 4 * Rule::bits) & ((1u << Rule::bits) - 1);
       const float value = Rule::value(decoder(w, bucket), code);
       sum = w == 0 ? value : sum + value;
@@ -196,8 +197,8 @@ __device__ inline double pairwise_sum(double partial) {
   return partial;
 }
 
-/// The sum of one piece as in detail::sum_of_squares; lane 0 gets it. Element i goes to partial sum i mod 16: of the 32
-/// elements that a warp reads at a time, a lane adds its own and then that of the lane 16 above it.
+/// The sum of squares of one piece, as in detail::sum_of_squares; lane 0 gets it. Element i goes to partial sum i mod
+/// 16: of the 32 elements that a warp reads at a time, a lane adds its own and then that of the lane 16 above it.
 template <class Source>
 __device__ double piece_squares(const Source& source, std::size_t bucket, std::size_t first, std::size_t end) {
   double partial = 0;
@@ -235,22 +236,24 @@ __device__ inline float root_of(double sum) {
 // between the norm and the codes: they are read once, and no bounds are checked. Other buckets are read a second time,
 // from the L1 or L2 cache if they are short.
 
-/// The elements that this warp works on: its bucket, and its pieces of that bucket. 32 bits can count the buckets for
-/// every n that memory holds, and can hold the length of every bucket that these kernels encode.
+/// The elements that this warp works on: its bucket [bucket_begin, end), and the pieces of it that begin at `first`,
+/// first + stride, … If the bucket is the last one, codes are written up to `codes_end`, beyond `end`. `warp`: the
+/// warp's number among those that share the bucket. 32 bits can count the buckets for every n that memory holds, and
+/// can hold the length of every bucket that these kernels encode.
 struct Place {
   __device__ explicit Place(const WireShape& s)
       : warp(s.team == 1 ? 0 : threadIdx.x / 32),
         bucket(s.team == 1 ? blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32 : blockIdx.x),
-        at(std::size_t{bucket} * static_cast<std::uint32_t>(s.bucket)),
-        end(core::lesser(at + s.bucket, s.n)),
+        bucket_begin(std::size_t{bucket} * static_cast<std::uint32_t>(s.bucket)),
+        end(core::lesser(bucket_begin + s.bucket, s.n)),
         codes_end(bucket + 1 == s.buckets ? s.codes_end : end),
-        first(at + warp * piece_elements),
+        first(bucket_begin + warp * piece_elements),
         stride(s.team * piece_elements) {}
   /// This lane's first element of the piece at `from`.
   __device__ static std::size_t mine(std::size_t from) { return from + 4 * (threadIdx.x % 32); }
 
   unsigned warp, bucket;
-  std::size_t at, end, codes_end, first, stride;
+  std::size_t bucket_begin, end, codes_end, first, stride;
 };
 
 /// The largest `mine` among all threads that share the bucket.
@@ -263,41 +266,42 @@ __device__ inline std::uint32_t team_max(std::uint32_t mine, unsigned team) {
   return __reduce_max_sync(~0u, threadIdx.x % 32 < team ? warps[threadIdx.x % 32] : 0u);
 }
 
-/// The L2 norm, in the host's order: sums of pieces, then their tree. Dynamic shared memory: a double for each piece.
+/// The L2 norm of the bucket, added up in the host's order: sums of pieces, then their tree. Dynamic shared memory: a
+/// double for each piece of the bucket, if warps share it.
 template <class Source>
 __device__ float team_l2(const Source& source, const Place& place, unsigned team) {
   if (team == 1) {
-    const double sum = piece_squares(source, place.bucket, place.at, place.end);
+    const double sum = piece_squares(source, place.bucket, place.bucket_begin, place.end);
     return root_of(__shfl_sync(~0u, sum, 0));
   }
   auto* sums = gpu::dynamic_shared<double>();
   for (std::size_t from = place.first; from < place.end; from += place.stride) {
     const double sum = piece_squares(source, place.bucket, from, place.end);
-    if (threadIdx.x % 32 == 0) sums[(from - place.at) / piece_elements] = sum;
+    if (threadIdx.x % 32 == 0) sums[(from - place.bucket_begin) / piece_elements] = sum;
   }
-  add_tree(sums, (place.end - place.at + piece_elements - 1) / piece_elements);
+  add_tree(sums, (place.end - place.bucket_begin + piece_elements - 1) / piece_elements);
   return root_of(sums[0]);
 }
 
 /// The draws of a launch. All elements share `keys`, unless their numbers differ in the high word (`crosses`).
 struct LaunchDraws {
   LaunchDraws(const detail::Draws& draws, std::size_t n)
-      : each(draws),
+      : all_draws(draws),
         keys(draws.keys(0)),
         low(static_cast<std::uint32_t>(draws.number(0))),
         crosses(draws.crosses(0, n)) {}
   __device__ std::uint32_t draw(std::size_t i) const {
-    return crosses ? each.draw(i) : keys.draw(low + static_cast<std::uint32_t>(i));
+    return crosses ? all_draws.draw(i) : keys.draw(low + static_cast<std::uint32_t>(i));
   }
 
-  detail::Draws each;
+  detail::Draws all_draws;
   detail::DrawKeys keys;
   std::uint32_t low;  ///< element 0's number
   bool crosses;       ///< true if the high word changes within the launch, which happens once in 2^32 numbers
 };
 
 /// The number of leading pieces that are read and written without bounds checks. It is 0 unless a bucket is one whole
-/// piece for each of its warps, the source can read whole pieces, and the launch does not cross a high word.
+/// piece for each of its warps, the source can read whole pieces, and all elements share their draws' keys.
 template <class Source>
 std::uint32_t whole_pieces(const Source& source, const WireShape& s, const LaunchDraws& draws) {
   const bool any = source.gives_whole_pieces() && s.bucket == s.team * piece_elements && !draws.crosses;
@@ -354,7 +358,8 @@ __device__ void write_piece(const Source& source, std::size_t bucket, float norm
   }
 }
 
-/// Called by all lanes; the bucket's first warp writes.
+/// Writes the bucket's scale, and with the last scale the padding behind it. Called by all lanes of all warps; only the
+/// bucket's first warp writes (`is_first`).
 template <class Rule>
 __device__ void write_scale(float norm, std::uint32_t bucket, bool is_first, const WireShape& s, std::byte* wire) {
   using Scale = typename Rule::Scale;
@@ -429,7 +434,8 @@ __global__ void decode_buckets(const std::byte* wire, WireShape shape, const flo
 
 // Launches of the bucketed codecs' kernels.
 
-/// Blocks of eight warps where each warp has a bucket of its own; else each block has the warps of one bucket.
+/// The shape of an encoding launch: blocks of eight warps if each warp has a bucket of its own; otherwise a block has
+/// the warps of one bucket.
 inline gpu::Shape team_shape(const WireShape& s, detail::Norm kind) {
   const unsigned warps = s.team == 1 ? 8 : s.team, buckets_a_block = warps / s.team;
   const std::size_t pieces = (s.bucket + piece_elements - 1) / piece_elements;

@@ -36,8 +36,8 @@ struct WireShape {
         scale_bytes(l.scales(count)),
         team(static_cast<unsigned>(std::min(most_warps, (l.bucket + piece_elements - 1) / piece_elements))) {}
 
-  /// The index of the bucket of element i, for codecs with scales, whose buckets are multiples of 64 elements long. It
-  /// divides units of 64 elements, which 32 bits can count for every n that memory holds.
+  /// The index of the bucket of element i, for codecs with scales, whose buckets are multiples of 64 elements long. The
+  /// division counts in units of 64 elements, for which 32 bits suffice for every n that memory holds.
   GRADMETER_HOST_DEVICE std::size_t bucket_of(std::size_t i) const {
     return static_cast<std::uint32_t>(i / 64) / static_cast<std::uint32_t>(bucket / 64);
   }
@@ -48,7 +48,7 @@ struct WireShape {
 
 /// The addresses of all wires, as a kernel's parameter, so that nothing is copied to the device before a launch.
 struct Wires {
-  const std::byte* of[most_wires];
+  const std::byte* address[most_wires];
   unsigned count;
 };
 
@@ -83,7 +83,7 @@ std::size_t terngrad_workspace(std::size_t n);
 
 /// All three queue their work on the stream; n is at least 1. terngrad_encode encodes a tensor, terngrad_reduce the sum
 /// of several wires; terngrad_decode decodes one wire, and adds it to `addend` unless that is null. Elements are
-/// clipped to `clip` times their root mean square; 0: not at all. `workspace` [terngrad_workspace(n)] may be reused
+/// clipped to `clip` times their root mean square; 0: no clipping. `workspace` [terngrad_workspace(n)] may be reused
 /// once the stream has passed the call. Cost: reads and writes 8.25 bytes of device memory an element to encode, (2P +
 /// 1)/4 for a sum of P wires, 4.25 to decode, and 4 more to add. Errors: BackendError.
 void terngrad_encode(DeviceSpan<const float> x, double clip, const detail::Draws&, std::byte* wire,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The codecs on a GPU, which check arguments and launch the kernels of bucketed.hpp and sparse.hpp, and their table.
+// The codecs on a GPU, which check arguments and launch the kernels of bucketed.hpp and device_codec.hpp, and their
+// table.
 #include "compression/cuda/device_codec.hpp"
 
 #include <algorithm>
@@ -57,7 +58,7 @@ Wires checked_wires(std::span<const DeviceSpan<const std::byte>> wires, std::siz
   Wires addresses{};
   for (const auto& wire : wires) {
     check_wire(wire, bytes);
-    addresses.of[addresses.count++] = wire.device_address();
+    addresses.address[addresses.count++] = wire.device_address();
   }
   return addresses;
 }
@@ -105,9 +106,9 @@ DeviceCodecPtr make_bucketed(const CodecChoice& c, const BucketedKernels& kernel
   return std::make_unique<DeviceBucketed>(c.codec->layout().value(), norm, kernels);
 }
 
-template <auto kernels, auto... which>
+template <auto kernels, auto... arguments>
 DeviceCodecPtr make_with(const CodecChoice& c) {
-  return make_bucketed(c, kernels(which...));
+  return make_bucketed(c, kernels(arguments...));
 }
 
 DeviceCodecPtr make_onebit(const CodecChoice& c) {
@@ -180,7 +181,7 @@ class DeviceTopK final : public DeviceCodec {
     topk_decode(wire.device_address(), host_.wire(n), addend.empty() ? Scatter::assign : Scatter::add,
                 addend.device_address(), out.device_address(), workspace.device_address(), stream);
   }
-  /// Through memory: which elements the sum sends depends on all of it.
+  /// Adds up whole tensors in memory, since which elements are sent depends on the whole sum.
   void reduce(std::span<const DeviceSpan<const std::byte>> wires, std::size_t n, DeviceSpan<std::byte> out,
               const RandomDraw& draw, DeviceSpan<std::byte> workspace, cudaStream_t stream) const override {
     checked_wires(wires, wire_bytes(n));

@@ -24,11 +24,11 @@ using runtime::DeviceSpan;
 /// The most wires that one call can sum: a kernel's parameters hold no more addresses.
 inline constexpr std::size_t most_wires = 256;
 
-/// All work is queued on the stream, and memory must stay allocated until the stream has done the work. Wires begin at
-/// multiples of 16 bytes and are as long as the Codec's. NaN stays NaN, but a decoded NaN may have other bits than on
-/// the host. `workspace` [at least workspace_bytes(n), for `reduce` reduce_workspace_bytes(n), at a multiple of 256
-/// bytes] may be reused once the stream has passed the call; its content does not matter. One workspace serves one call
-/// at a time.
+/// A codec on a GPU. All work is queued on the stream, and memory must stay allocated until the stream has done the
+/// work. Wires begin at multiples of 16 bytes and are as long as the Codec's. NaN stays NaN, but a decoded NaN may have
+/// other bits than on the host. `workspace` has at least workspace_bytes(n) bytes, for `reduce` at least
+/// reduce_workspace_bytes(n), and begins at a multiple of 256 bytes. Its content does not matter. It may be reused once
+/// the stream has passed the call, and serves one call at a time.
 /// Errors: std::invalid_argument when a length or an address is wrong; BackendError when a launch fails.
 class DeviceCodec {
  public:
@@ -98,13 +98,13 @@ std::size_t topk_workspace(std::size_t n);
 /// and write them in order. Cost: four reads of x, as on the host. Errors: BackendError.
 void topk_encode(const float* x, const TopKWire&, std::byte* wire, std::byte* workspace, cudaStream_t);
 
-/// The work of `topk_decode` on an element that was sent: it assigns its value to it, adds the value, or (`clear`) sets
-/// the element to 0 while all others stay.
+/// What `topk_decode` does to an element that was sent: it assigns the value, adds the value, or (`clear`) sets the
+/// element to 0 and leaves all others as they are.
 enum class Scatter : unsigned char { assign, add, clear };
-/// With `assign` all other elements become 0; with `add` they become those of `addend`, which may be `out`. Where the
+/// With `assign` all other elements become 0; with `add` they become those of `addend`, which may be `out`. If the
 /// input was not finite, all elements become NaN, or 0 with `clear`. A damaged wire cannot make the kernel write
-/// outside the memory. All elements then become NaN, since a kernel cannot throw. Cost: with `clear`, and with `add`
-/// where `addend` is `out`, k elements; else n elements more.
+/// outside the memory; all elements then become NaN, since a kernel cannot throw. Cost: k elements with `clear`, and
+/// with `add` if `addend` is `out`; otherwise n elements more.
 void topk_decode(const std::byte* wire, const TopKWire&, Scatter, const float* addend, float* out, std::byte* workspace,
                  cudaStream_t);
 

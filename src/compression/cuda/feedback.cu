@@ -19,8 +19,8 @@ __global__ void add_gradient(const float* x, float* residual, std::size_t n) {
 __global__ void keep_loss(const float* decoded, float* residual, std::size_t n) {
   const std::size_t i = element_of_thread();
   if (i >= n) return;
-  const float left = residual[i] - decoded[i];
-  residual[i] = left - left == 0.0f ? left : 0.0f;  // infinities and NaN are not equal to 0 here
+  const float lost = residual[i] - decoded[i];
+  residual[i] = lost - lost == 0.0f ? lost : 0.0f;  // lost - lost is NaN if `lost` is infinite or NaN
 }
 
 }  // namespace
@@ -47,7 +47,7 @@ __global__ void gather_momentum(const float* g, float factor, float momentum, fl
   v[i] = v[i] + now;
 }
 
-/// A warp sums each piece.
+/// Each warp sums the squares of one piece.
 __global__ void square_pieces(const float* g, std::size_t n, double* sums) {
   const std::size_t p = element_of_warp(), first = p * piece_elements;
   if (first >= n) return;

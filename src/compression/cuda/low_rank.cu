@@ -12,7 +12,7 @@ using kernels::cuda::check_lengths, kernels::cuda::element_of_thread, kernels::c
 
 namespace {
 
-constexpr unsigned half = 16;  // lanes of a dot product: the host's partial sums
+constexpr unsigned half_warp = 16;  // lanes that share a dot product: as many as the host has partial sums
 
 __device__ std::size_t row_length(const Matrix& m, std::size_t i) {
   return core::lesser(m.columns, m.count - i * m.columns);
@@ -22,18 +22,18 @@ __device__ std::size_t row_length(const Matrix& m, std::size_t i) {
 __global__ void multiply_rows(Matrix m, std::size_t rank, const float* x, const float* q, float* p) {
   const std::size_t row = element_of_warp();
   if (row >= m.rows) return;
-  const unsigned lane = threadIdx.x % half;
+  const unsigned lane = threadIdx.x % half_warp;
   const std::size_t n = row_length(m, row);
-  for (std::size_t j = threadIdx.x % 32 / half * 2; j - j % 4 < rank; j += 4) {
+  for (std::size_t j = threadIdx.x % 32 / half_warp * 2; j - j % 4 < rank; j += 4) {
     float a = 0, b = 0;
-    for (std::size_t c = lane; c < n; c += half) {
+    for (std::size_t c = lane; c < n; c += half_warp) {
       const float v = x[row * m.columns + c];
       if (j < rank) a += v * q[j * m.columns + c];
       if (j + 1 < rank) b += v * q[(j + 1) * m.columns + c];
     }
-    for (unsigned by = half / 2; by > 0; by /= 2) {
-      a += __shfl_down_sync(~0u, a, by, half);
-      b += __shfl_down_sync(~0u, b, by, half);
+    for (unsigned by = half_warp / 2; by > 0; by /= 2) {
+      a += __shfl_down_sync(~0u, a, by, half_warp);
+      b += __shfl_down_sync(~0u, b, by, half_warp);
     }
     if (lane != 0) continue;
     if (j < rank) p[row * rank + j] = a;
@@ -41,13 +41,13 @@ __global__ void multiply_rows(Matrix m, std::size_t rank, const float* x, const 
   }
 }
 
-/// A thread multiplies a column of M with four of P at a time. The first `longer` columns have one row more than
-/// `rows_of_all`.
-__global__ void multiply_columns(Matrix m, std::size_t rows_of_all, std::size_t longer, std::size_t rank,
+/// A thread multiplies a column of M with four of P at a time. The first `longer_columns` columns have one row more
+/// than `full_rows`, since the last row of M may be short.
+__global__ void multiply_columns(Matrix m, std::size_t full_rows, std::size_t longer_columns, std::size_t rank,
                                  const float* x, const float* p, float* q) {
   const std::size_t c = element_of_thread();
   if (c >= m.columns) return;
-  const std::size_t rows = rows_of_all + (c < longer ? 1 : 0);
+  const std::size_t rows = full_rows + (c < longer_columns ? 1 : 0);
   for (std::size_t first = 4 * std::size_t{blockIdx.y}; first < rank; first += 4 * std::size_t{gridDim.y}) {
     float sums[4] = {};
     for (std::size_t r = 0; r < rows; ++r) {
@@ -60,8 +60,9 @@ __global__ void multiply_columns(Matrix m, std::size_t rows_of_all, std::size_t 
   }
 }
 
-template <class D>
-__global__ void add_products(Matrix m, D columns, std::size_t rank, const float* p, const float* q, float* out) {
+template <class DivisorType>
+__global__ void add_products(Matrix m, DivisorType columns, std::size_t rank, const float* p, const float* q,
+                             float* out) {
   const std::size_t i = element_of_thread();
   if (i >= m.count) return;
   const auto [row, c] = columns.divide(i);
@@ -73,7 +74,7 @@ __global__ void add_products(Matrix m, D columns, std::size_t rank, const float*
 /// The product of two columns by the whole block, in the order of detail::sum_by_pieces. `sums` [pieces].
 __device__ double product(const Column& a, const Column& b, double* sums) {
   const unsigned lane = threadIdx.x % 32;
-  __syncthreads();  // the columns are as the block left them, and the last sum has been read
+  __syncthreads();  // all threads have written their part of the columns, and read the last sum
   const std::size_t pieces = (a.rows + piece_elements - 1) / piece_elements;
   for (std::size_t piece = threadIdx.x / 32; piece < pieces; piece += blockDim.x / 32) {
     double partial = 0;
@@ -149,9 +150,9 @@ void multiply_transposed(const Matrix& m, std::size_t rank, DeviceSpan<const flo
 void reconstruct(const Matrix& m, std::size_t rank, DeviceSpan<const float> p, DeviceSpan<const float> q,
                  DeviceSpan<float> out, cudaStream_t stream) {
   check_shape(m, rank, out.size(), q.size(), p.size());
-  kernels::cuda::with_divisors_below(m.count, [&]<class D>(std::type_identity<D>) {
-    launch_each(add_products<D>, "add_products", m.count, stream, m, D(m.columns), rank, p.device_address(),
-                q.device_address(), out.device_address());
+  kernels::cuda::with_divisors_below(m.count, [&]<class DivisorType>(std::type_identity<DivisorType>) {
+    launch_each(add_products<DivisorType>, "add_products", m.count, stream, m, DivisorType(m.columns), rank,
+                p.device_address(), q.device_address(), out.device_address());
   });
 }
 

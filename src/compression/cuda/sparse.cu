@@ -18,7 +18,7 @@ namespace {
 
 using Count = unsigned long long;  // a type of atomicAdd that can count 2^32 elements
 
-/// A block's part of a tensor: a warp has 512 neighbours, a lane every 32nd of these.
+/// A chunk is a block's part of a tensor: a warp has 512 neighbouring elements, a lane every 32nd of these.
 constexpr std::size_t chunk_elements = 4096;
 constexpr unsigned chunk_threads = 256, chunk_warps = chunk_threads / 32;
 constexpr unsigned chunk_rounds = chunk_elements / chunk_threads;
@@ -50,14 +50,16 @@ struct TopKState {
   std::size_t histogram_bytes() const { return static_cast<std::size_t>(first - upper) * sizeof(Count); }
 
   std::size_t chunks;
-  Count *upper, *coarse, *fine;  ///< histograms
-  Count *first, *ties_before;    ///< by chunk: the slot of its first taken element; ties in earlier chunks
-  std::uint32_t *above, *ties;   ///< by chunk: the number of elements above the threshold, and equal to it
+  Count *upper, *coarse,
+      *fine;                    ///< histograms: of the upper 11 bits; in the chosen bin of the next 10, of the lower 20
+  Count *first, *ties_before;   ///< by chunk: the slot of its first taken element; ties in earlier chunks
+  std::uint32_t *above, *ties;  ///< by chunk: the number of elements above the threshold, and equal to it
   Chosen* chosen;
   std::uint32_t* damaged;
 };
 
-/// Sum of `mine` over the threads before this one, and of all: for a block of whole warps. `shared` [33].
+/// Returns the sum of `mine` over the threads before this one; `all` becomes the sum over all threads. The block has
+/// whole warps. `shared` [33].
 __device__ Count sum_before(Count mine, Count* shared, Count& all) {
   const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   Count with_mine = mine;
@@ -77,8 +79,8 @@ __device__ Count sum_before(Count mine, Count* shared, Count& all) {
   return before;
 }
 
-/// Finds by one block where each chunk's elements begin. `wanted`: how many ties are taken in all. Leaves in `total`
-/// how many elements are taken.
+/// Finds, with one block, the slot of each chunk's first taken element. `wanted`: the number of ties that are taken in
+/// all. `total` becomes the number of elements that are taken.
 __device__ void order_chunks(const TopKState& state, Count wanted, Count& total) {
   GPU_SHARED(Count, sums, [33]);
   Count ties_so_far = 0, taken_so_far = 0;
@@ -99,7 +101,7 @@ __device__ void order_chunks(const TopKState& state, Count wanted, Count& total)
   total = taken_so_far;
 }
 
-/// The block's sums of two numbers, in thread 0.
+/// Replaces a and b by their sums over the threads of the block.
 __device__ void sum_of_block(unsigned& a, unsigned& b) {
   GPU_SHARED(unsigned, sums, [2 * chunk_warps]);
   const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -133,7 +135,8 @@ void check(const Result& result, const char* call, std::source_location where = 
   runtime::check_cuda(result, call, where);
 }
 
-/// body(i, inside) for the elements of the block, whose whole warps stay together.
+/// Calls body(i, inside) for the block's elements. All lanes of a warp call it together, so that it may use ballots;
+/// lanes beyond n get inside = false.
 template <class Body>
 __device__ void each_counted(std::size_t n, Body body) {
   const std::size_t step = std::size_t{gridDim.x} * blockDim.x;
@@ -161,7 +164,7 @@ struct Bin {
   Count above;  ///< elements in higher bins
 };
 
-/// The bin in which the k-th largest lies, by one block.
+/// Finds, with one block, the bin in which the k-th largest element lies.
 __device__ Bin bin_of(const Count* counts, unsigned bins, Count k) {
   GPU_SHARED(Count, sums, [33]);
   GPU_SHARED(Bin, found, [1]);
@@ -186,8 +189,8 @@ __global__ void choose_upper(TopKState state, Count k) {
   *state.chosen = {k - bin.above, bin.index << upper_shift, finite ? 1u : 0u};
 }
 
-/// Counts the elements in the chosen bin. Equal numbers are common (zeros): the lanes that have the first one's are
-/// counted at once.
+/// Counts the elements in the chosen bin by their lower bits. Equal magnitudes are common (zeros), so all lanes of a
+/// warp with the magnitude of its first counted lane are counted in one addition.
 __global__ void count_lower(const float* x, std::size_t n, TopKState state) {
   const std::uint32_t upper = state.chosen->bits >> upper_shift;
   each_counted(n, [&](std::size_t i, bool inside) {
@@ -196,13 +199,13 @@ __global__ void count_lower(const float* x, std::size_t n, TopKState state) {
     const unsigned lanes = __ballot_sync(~0u, counted);
     if (lanes == 0) return;
     const unsigned leader = static_cast<unsigned>(__ffs(static_cast<int>(lanes))) - 1;
-    const std::uint32_t leaders = __shfl_sync(~0u, bits, static_cast<int>(leader));
-    const unsigned equal = __ballot_sync(~0u, counted && bits == leaders);
+    const std::uint32_t leader_bits = __shfl_sync(~0u, bits, static_cast<int>(leader));
+    const unsigned equal = __ballot_sync(~0u, counted && bits == leader_bits);
     const unsigned lane = threadIdx.x % 32, lower = bits & ((1u << upper_shift) - 1);
     if (!counted || (equal >> lane & 1 && lane != leader)) return;
-    const Count many = lane == leader ? static_cast<Count>(__popc(equal)) : 1;
-    atomicAdd(&state.coarse[lower >> lower_shift], many);
-    atomicAdd(&state.fine[lower], many);
+    const Count occurrences = lane == leader ? static_cast<Count>(__popc(equal)) : 1;
+    atomicAdd(&state.coarse[lower >> lower_shift], occurrences);
+    atomicAdd(&state.fine[lower], occurrences);
   });
 }
 
@@ -236,8 +239,8 @@ __global__ void order_taken(TopKState state) {
   order_chunks(state, state.chosen->ties, total);
 }
 
-/// Decides which of its warp's 512 elements this lane takes: bit r for round r. `first` becomes the slot of the warp's
-/// first.
+/// Decides which of its elements this lane takes: bit r of the result is for round r. `first` becomes the slot of the
+/// first element that the warp takes.
 __device__ std::uint32_t taken_of(const float* x, std::size_t n, const TopKState& state, Count& first) {
   GPU_SHARED(unsigned, above_of, [chunk_warps]);
   GPU_SHARED(unsigned, ties_of, [chunk_warps]);
@@ -274,7 +277,7 @@ __device__ std::uint32_t taken_of(const float* x, std::size_t n, const TopKState
   return taken;
 }
 
-/// Zeros behind the values, and behind indices.
+/// Writes zeros behind the values, and behind the places if they are indices.
 __device__ void write_padding(const TopKWire& w, std::byte* wire) {
   const std::size_t padding = (padded(4 * w.k) - 4 * w.k) / 4;
   if (blockIdx.x != 0 || threadIdx.x >= padding) return;
@@ -282,7 +285,7 @@ __device__ void write_padding(const TopKWire& w, std::byte* wire) {
   if (!w.bitmap) reinterpret_cast<std::uint32_t*>(wire)[w.k + threadIdx.x] = 0;
 }
 
-/// Writes places and values, ascending; where x is not finite the first k places with NaN.
+/// Writes places and values in ascending order of places; if x is not finite, the first k places with NaN.
 __global__ void write_taken(const float* x, TopKState state, TopKWire w, std::byte* wire) {
   write_padding(w, wire);
   auto* places = reinterpret_cast<std::uint32_t*>(wire);
@@ -362,13 +365,13 @@ __global__ void scatter_indices(const std::byte* wire, TopKWire w, Scatter how, 
   const std::uint32_t* indices = places_of(wire);
   const std::uint32_t index = indices[j];
   if (index >= w.n || (j > 0 && indices[j - 1] >= index)) {
-    atomicExch(damaged, 1u);  // several threads may
+    atomicExch(damaged, 1u);  // several threads may find damage
   } else {
     scatter_one(how, values[j], out[index]);
   }
 }
 
-/// Bits behind the tensor's end, where a chunk has padding, are damage.
+/// Counts the bits of each chunk. Bits behind the tensor's end, in the bitmap's padding, are damage.
 __global__ void count_bits(const std::byte* wire, TopKWire w, TopKState state) {
   unsigned bits = 0, outside = 0;
   const std::size_t first = std::size_t{blockIdx.x} * chunk_elements + 32 * std::size_t{threadIdx.x};
@@ -421,7 +424,7 @@ __global__ void mark_damage(std::size_t n, const std::uint32_t* damaged, float* 
   for (std::size_t i = kernels::cuda::element_of_thread(); i < n && is_damaged; i += step) out[i] = not_finite;
 }
 
-/// Blocks that go on over all elements: few, since most calls have nothing to do.
+/// A grid of few blocks, which loop over all elements, since in most calls their kernels have nothing to do.
 gpu::Shape few_blocks(std::size_t n) {
   constexpr unsigned threads = kernels::cuda::threads_for_each;
   return {.grid = dim3(static_cast<unsigned>(core::lesser<std::size_t>((n + threads - 1) / threads, 1024))),
@@ -461,7 +464,7 @@ __global__ void gather_places(const float* x, std::size_t n, const std::uint32_t
   if (j < k && places[j] < n) values[j] = factor * x[places[j]];
 }
 
-/// Scatters zeros where there are no values.
+/// out[places[j]] = values[j], or 0 if `values` is null.
 __global__ void scatter_places(const float* values, const std::uint32_t* places, std::size_t k, float* out,
                                std::size_t n) {
   const std::size_t j = element_of_thread();

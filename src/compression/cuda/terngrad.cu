@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One scale for a whole tensor: its maximum and, where it clips, its sum of squares come first, then the codes.
+// The kernels of `terngrad`, which has one scale for a whole tensor: the first kernels find the tensor's largest
+// magnitude and, for clipping, its sum of squares; the last one writes the codes.
 #include "compression/cuda/bucketed.hpp"
 
 #include "compression/codecs/quantized.hpp"
@@ -26,17 +27,17 @@ struct Partials {
   std::uint32_t* most;
 };
 
-/// Measures a piece with each warp.
+/// Each warp finds the largest magnitude of a piece and, if `clips`, its sum of squares.
 template <class Source>
 __global__ void measure_pieces(Source source, std::size_t n, bool clips, Partials partials) {
-  const std::size_t p = element_of_warp(), first = p * piece_elements;
+  const std::size_t piece = element_of_warp(), first = piece * piece_elements;
   if (first >= n) return;
   const std::size_t end = core::lesser(first + piece_elements, n);
   const std::uint32_t most = __reduce_max_sync(~0u, largest_bits(source, 0, Place::mine(first), end));
   const double squares = clips ? piece_squares(source, 0, first, end) : 0;
   if (threadIdx.x % 32 != 0) return;
-  partials.most[p] = most;
-  partials.squares[p] = squares;
+  partials.most[piece] = most;
+  partials.squares[piece] = squares;
 }
 
 /// The largest of every step-th number, by a whole block.
@@ -46,7 +47,7 @@ __device__ std::uint32_t largest_of(const std::uint32_t* most, std::size_t count
   return team_max(mine, blockDim.x / 32);
 }
 
-/// A block joins the results of a group of pieces, and leaves them in the place of its first one.
+/// A block joins the results of a group of pieces, and leaves the joint result in place of that of the first piece.
 __global__ void join_group(Partials partials, bool clips) {
   const std::size_t first = blockIdx.x * group_pieces, count = core::lesser(group_pieces, partials.count - first);
   const std::uint32_t most = largest_of(partials.most + first, count, 1);
@@ -54,7 +55,8 @@ __global__ void join_group(Partials partials, bool clips) {
   if (clips) add_tree(partials.squares + first, count);
 }
 
-/// One block finds the scale. `to`: the scale, and as many zeros as make `count` numbers: a wire's padding.
+/// One block finds the scale from the results of all groups. `to` [count] gets the scale and then zeros, which are a
+/// wire's padding.
 __global__ void find_scale(Partials partials, std::size_t n, double clip, float* to, unsigned count) {
   const std::uint32_t most = largest_of(partials.most, partials.count, group_pieces);
   if (clip > 0) add_tree(partials.squares, partials.count, group_pieces);
@@ -66,9 +68,9 @@ __global__ void find_scale(Partials partials, std::size_t n, double clip, float*
 template <class Source>
 __global__ void __launch_bounds__(Source::most_threads, 2)
     encode_pieces(Source source, WireShape shape, std::uint32_t whole, LaunchDraws draws, std::byte* wire) {
-  const std::uint32_t p = piece_of_warp();
-  if (p < whole) {
-    const std::size_t mine = first_of_lane(p);
+  const std::uint32_t piece = piece_of_warp();
+  if (piece < whole) {
+    const std::size_t mine = first_of_lane(piece);
     return write_whole_piece<Rule>(source.whole_piece(0, mine), load_at<float>(wire), mine, draws, wire + 16);
   }
   const Place place(shape);
@@ -109,7 +111,7 @@ template <class Source>
 void encode(const Source& source, std::size_t n, double clip, const detail::Draws& draws, std::byte* wire,
             std::byte* workspace, cudaStream_t stream) {
   measure(source, n, clip, reinterpret_cast<float*>(wire), 4, workspace, stream);
-  // Pieces stand for buckets: where they lie is all that is asked of the shape.
+  // A shape whose buckets are the pieces: the kernel uses only their positions.
   const WireShape pieces({.bucket = piece_elements, .bits = Rule::bits}, n);
   const LaunchDraws numbers(draws, n);
   runtime::check_cuda(gpu::launch(encode_pieces<Source>, warp_for_each(pieces.buckets), stream, source, pieces,
@@ -127,7 +129,7 @@ void decode_sums(DeviceSpan<const Sum> sums, DeviceSpan<const float> scale, Devi
 }
 
 /// A wire whose one bucket is the whole span.
-WireShape whole(std::size_t n) { return WireShape({.bucket = (n + 63) / 64 * 64, .bits = Rule::bits}, n); }
+WireShape whole_tensor_wire(std::size_t n) { return WireShape({.bucket = (n + 63) / 64 * 64, .bits = Rule::bits}, n); }
 
 }  // namespace
 
@@ -143,11 +145,11 @@ void terngrad_encode(DeviceSpan<const float> x, double clip, const detail::Draws
 
 void terngrad_reduce(const Wires& wires, std::size_t n, double clip, const detail::Draws& draws, std::byte* out,
                      std::byte* workspace, cudaStream_t stream) {
-  encode(FromWires<Rule>{wires, whole(n).scale_bytes}, n, clip, draws, out, workspace, stream);
+  encode(FromWires<Rule>{wires, whole_tensor_wire(n).scale_bytes}, n, clip, draws, out, workspace, stream);
 }
 
 void terngrad_decode(const std::byte* wire, const float* addend, DeviceSpan<float> out, cudaStream_t stream) {
-  launch_decode<Rule>(wire, whole(out.size()), addend, out.device_address(), stream);
+  launch_decode<Rule>(wire, whole_tensor_wire(out.size()), addend, out.device_address(), stream);
 }
 
 void ternary_scale(DeviceSpan<const float> x, double clip, DeviceSpan<float> scale, std::byte* workspace,

@@ -6,16 +6,17 @@
 //     returns the code of each x in the low bits of its lane. `Encoder` is a VectorEncoder; a draw is in the upper 24
 //     bits of its lane, below which there may be anything. The bits above the code are ignored, but the lane, read
 //     as a signed number, must be in [-128, 127].
-//   template <class Encoder> CodeBytes settled_codes(Rule, const Encoder&, CodeBytes codes, CodeBytes signs)
+//   template <class Encoder> CodeBytes finish_codes(Rule, const Encoder&, CodeBytes codes, CodeBytes signs)
 //     finishes codes where that is cheaper on bytes than on lanes; `signs` has 0x80 where x is negative, else 0. May be
 //     left out.
 //   Floats vector_value(Rule, const VectorCoefficients&, Words code)
 //     returns the number that each code stands for. The code is in the top bits of its lane; the bits below it may be
-//     anything. Or instead of it:
+//     anything. Or instead of vector_value:
 //   Floats value_at(Rule, const VectorCoefficients&, const std::byte* codes, std::size_t v)
 //     returns the numbers of the v-th vector of codes. The coefficients are a VectorDecoder.
 //   bool is_direct(Rule, std::span<const BucketPart>, std::size_t count)
-//     is true for a bucket in which value_at may take less care, told by Scaling::direct. May be left out.
+//     is true for a bucket that value_at may decode in a shorter way, for which it gets Scaling::direct. May be left
+//     out.
 // For one instruction set a rule may also have a quicker next_in_blocks, which makes the codes of four vectors, or
 // store_next, which stores them too.
 // Without vectors (HWY_SCALAR) the plain loops run, and the functions need not be defined.
@@ -61,6 +62,7 @@ using U32 = hn::Repartition<std::uint32_t, F32>;
 using I32 = hn::Repartition<std::int32_t, F32>;
 using U16 = hn::Repartition<std::uint16_t, F32>;
 using U8 = hn::Repartition<std::uint8_t, F32>;
+// Vectors of numbers, of 32-bit words, and of bytes that hold one code each.
 using Floats = hn::Vec<F32>;
 using Words = hn::Vec<U32>;
 using CodeBytes = hn::Vec<U8>;
@@ -71,8 +73,8 @@ HWY_INLINE const std::uint8_t* bytes_at(const std::byte* p) { return reinterpret
 /// The distance by which sequential reads are prefetched [elements].
 inline constexpr std::size_t prefetch_distance = 1024;
 
-/// Begins to read the lines of codes that the same part needs next, since the hardware's own prefetch stops at pages.
-/// This is for sums of several parts: a lone part is decoded at the speed of memory without it.
+/// Prefetches the cache lines of codes that a part needs next, since the hardware's own prefetch stops at pages. Used
+/// for sums of several parts only: a single part is decoded at the speed of memory without it.
 template <std::size_t bytes>
 HWY_INLINE void prefetch_codes(const std::byte* from) {
   constexpr std::size_t ahead = 2048, line = 64;
@@ -101,13 +103,13 @@ HWY_INLINE Store store_for(const detail::DecodeJob& job) {
                                                                                                 : Store::cached;
 }
 
-/// DrawKeys::draw of each lane in its upper 24 bits, after its first round.
+/// The second round of DrawKeys::draw; each lane's draw is in its upper 24 bits.
 HWY_INLINE Words second_round(Words x, Words second) {
   using detail::DrawKeys;
   x = hn::Xor3(x, second, hn::ShiftRight<DrawKeys::second_shift>(x));
   return hn::Mul(x, hn::Set(U32(), DrawKeys::second_multiplier));
 }
-/// The first round of numbers to which keys.first has been added.
+/// The first round of DrawKeys::draw, of numbers to which keys.first has been added.
 HWY_INLINE Words first_round(Words numbers) {
   using detail::DrawKeys;
   const Words x = hn::Xor(numbers, hn::ShiftRight<DrawKeys::first_shift>(numbers));
@@ -115,7 +117,7 @@ HWY_INLINE Words first_round(Words numbers) {
 }
 
 /// The low bytes of four vectors: each block of 16 bytes has four of a, then four of b, of c and of d. Lanes must be in
-/// [-128, 127]. SSE and AVX take the nearest of these for one beyond.
+/// [-128, 127]; SSE and AVX saturate lanes beyond this range.
 HWY_INLINE CodeBytes bytes_in_blocks(Words a, Words b, Words c, Words d) {
   const hn::Repartition<std::int16_t, F32> d16;
   const auto ab = hn::ReorderDemote2To(d16, hn::BitCast(I32(), a), hn::BitCast(I32(), b));
@@ -133,7 +135,7 @@ HWY_INLINE CodeBytes bytes_in_blocks(Words a, Words b, Words c, Words d) {
 #endif
 }
 
-/// The signs of four vectors, at the tops of bytes that lie as those of bytes_in_blocks; the other bits are 0.
+/// The signs of four vectors, in the top bits of bytes in the order of bytes_in_blocks; the other bits are 0.
 HWY_INLINE CodeBytes signs_in_blocks(Floats a, Floats b, Floats c, Floats d) {
   const auto with_sign = [](Floats v) HWY_ATTR {
     const auto bits = hn::BitCast(I32(), v);
@@ -143,7 +145,7 @@ HWY_INLINE CodeBytes signs_in_blocks(Floats a, Floats b, Floats c, Floats d) {
   return hn::And(bytes_in_blocks(with_sign(a), with_sign(b), with_sign(c), with_sign(d)), hn::Set(U8(), 0x80));
 }
 
-/// The same bytes in order: all of a, then all of b, c and d.
+/// Reorders the bytes of bytes_in_blocks: all of a, then all of b, c and d.
 HWY_INLINE CodeBytes in_order(CodeBytes blocks) {
   const std::size_t count = hn::Lanes(U32()) / 4;
   if (count == 1) return blocks;
@@ -193,18 +195,18 @@ HWY_INLINE Words codes_at_top(const std::byte* from, std::size_t v) {
     constexpr std::uint32_t per_word = 32 / bits;
     constexpr int log2_bits = bits == 4 ? 2 : bits == 2 ? 1 : 0;
     const auto place = hn::And(hn::Iota(d, 0), hn::Set(d, per_word - 1));
-    const auto up = hn::Sub(hn::Set(d, 32 - bits), hn::ShiftLeft<log2_bits>(place));
+    const auto shift = hn::Sub(hn::Set(d, 32 - bits), hn::ShiftLeft<log2_bits>(place));
     std::uint64_t word = 0;
     if (lanes * bits == 64) {
       std::memcpy(&word, from + at / 8, 8);
       const auto words = hn::BitCast(d, hn::Set(hn::Repartition<std::uint64_t, U32>(), word));
       const auto which = hn::IndicesFromVec(d, hn::ShiftRight < bits == 4 ? 3 : 4 > (hn::Iota(d, 0)));
-      return hn::Shl(hn::TableLookupLanes(words, which), up);
+      return hn::Shl(hn::TableLookupLanes(words, which), shift);
     }
     if (lanes * bits == 32) std::memcpy(&word, from + at / 8, 4);
     if (lanes * bits == 16) std::memcpy(&word, from + at / 8, 2);
     if (lanes * bits <= 8) word = std::to_integer<std::uint64_t>(from[at / 8]) >> at % 8;
-    return hn::Shl(hn::Set(d, static_cast<std::uint32_t>(word)), up);
+    return hn::Shl(hn::Set(d, static_cast<std::uint32_t>(word)), shift);
   }
 }
 
@@ -229,11 +231,11 @@ struct VectorCoefficients {
 
 /// The ways in which the magnitudes of a bucket are scaled to at most the `top` of its rule, and back.
 enum class Scaling {
-  general,  ///< by both factors, and what rounding takes beyond the top is held there
+  general,  ///< by both factors; a product that rounding takes beyond the top becomes the top
   direct    ///< by the second factor: the first is 1, and the bucket's largest magnitude stays within the top
 };
 
-/// To decode, `scaling` is direct where is_direct (below) says that a rule's short way serves the bucket.
+/// A rule's coefficients for decoding. `scaling` is direct if is_direct (below) is true for the bucket.
 template <Scaling scaling>
 struct VectorDecoder : VectorCoefficients {
   using VectorCoefficients::VectorCoefficients;
@@ -242,6 +244,7 @@ struct VectorDecoder : VectorCoefficients {
 template <Scaling scaling>
 struct VectorEncoder : VectorCoefficients {
   explicit VectorEncoder(detail::Coefficients c) : VectorCoefficients(c) {}
+  /// |x| times the factors that `scaling` takes, at most `top`.
   HWY_INLINE Floats scaled(Floats x, float top) const {
     return scaling == Scaling::direct ? scaled(x) : hn::Min(scaled(x), hn::Set(F32(), top));
   }
@@ -252,9 +255,9 @@ struct VectorEncoder : VectorCoefficients {
   }
 };
 
-/// True for a rule with one level, whose code is a comparison: it needs no hold at the top.
+/// True for a rule with one level. Its code is a comparison, so scaled magnitudes need not be limited to the top.
 template <class Rule>
-inline constexpr bool compares = requires {
+inline constexpr bool has_one_level = requires {
   requires Rule::levels == 1;
 };
 
@@ -262,12 +265,12 @@ inline constexpr bool compares = requires {
 template <class Rule>
 HWY_INLINE Scaling scaling_for(detail::Coefficients c, float largest) {
   if constexpr (requires { Rule::top; }) {
-    if (c.first == 1.0f && (compares<Rule> || largest * c.second <= Rule::top)) return Scaling::direct;
+    if (c.first == 1.0f && (has_one_level<Rule> || largest * c.second <= Rule::top)) return Scaling::direct;
   }
   return Scaling::general;
 }
 
-/// Whole parts of numbers that an int32 can hold. Highway's conversion takes four more instructions for larger ones.
+/// Whole parts of numbers that an int32 can hold. Highway's conversion spends four more instructions on larger numbers.
 HWY_INLINE hn::Vec<I32> whole_part(Floats v) {
 #if HWY_TARGET == HWY_AVX2
   return hn::Vec<I32>{_mm256_cvttps_epi32(v.raw)};
@@ -280,7 +283,7 @@ HWY_INLINE hn::Vec<I32> whole_part(Floats v) {
 #endif
 }
 
-/// The whole numbers q, not negative, with the signs of x.
+/// Gives each whole number in q, none of which is negative, the sign of the x in its lane.
 HWY_INLINE Words with_signs_of(Floats x, Words q) {
 #if HWY_TARGET == HWY_AVX2
   if constexpr (hn::MaxLanes(F32()) == 8) return Words{_mm256_sign_epi32(q.raw, _mm256_castps_si256(x.raw))};
@@ -293,7 +296,7 @@ HWY_INLINE Words with_signs_of(Floats x, Words q) {
 HWY_INLINE hn::Vec<I32> magnitudes(const float* x) {
   return hn::And(hn::BitCast(I32(), hn::LoadU(F32(), x)), hn::Set(I32(), 0x7fffffff));
 }
-/// The largest of these in `most` and of x [n], which are few, as a float; NaN when it is not finite.
+/// The largest magnitude in the lanes of `most` and in x [n], where n is small; NaN when it is not finite.
 HWY_INLINE float largest_of(hn::Vec<I32> most, const float* x, std::size_t n) {
   std::int32_t bits = hn::GetLane(hn::MaxOfLanes(I32(), most));
   for (std::size_t i = 0; i < n; ++i) bits = std::max(bits, std::bit_cast<std::int32_t>(x[i]) & 0x7fffffff);
@@ -316,10 +319,10 @@ HWY_INLINE float max_norm(const float* x, std::size_t n) {
 
 /// detail::add_squares; each of its sixteen partial sums has a lane of its own. The square of a float is exact as a
 /// double, so that a fused addition rounds like a separate one. Four vectors of four lanes hold all sums, so that four
-/// additions are under way at once; each waits for the one before it. `look` is called once with every sixteen floats.
-template <class Look>
+/// chains of dependent additions run at once. `visit` is called once for each sixteen floats, with their address.
+template <class Visit>
 HWY_INLINE void add_squares(const float* x, std::size_t n, std::array<double, detail::sum_lanes>& partial,
-                            const Look& look) {
+                            const Visit& visit) {
   const hn::CappedTag<double, 4> d;
   const hn::Rebind<float, decltype(d)> df;
   const std::size_t lanes = hn::Lanes(d), whole = n / 16 * 16;
@@ -328,7 +331,7 @@ HWY_INLINE void add_squares(const float* x, std::size_t n, std::array<double, de
     auto a = sums(0), b = sums(1), c = sums(2), e = sums(3);
     for (std::size_t i = 0; i < whole; i += 16) {
       const auto at = [&](std::size_t v) HWY_ATTR { return hn::PromoteTo(d, hn::LoadU(df, x + i + k + v * lanes)); };
-      if (k == 0) look(x + i);
+      if (k == 0) visit(x + i);
       a = hn::MulAdd(at(0), at(0), a);
       b = hn::MulAdd(at(1), at(1), b);
       c = hn::MulAdd(at(2), at(2), c);
@@ -341,10 +344,10 @@ HWY_INLINE void add_squares(const float* x, std::size_t n, std::array<double, de
   detail::add_squares({x + whole, n - whole}, partial);
 }
 
-template <class Look>
-HWY_INLINE double piece_of_squares(const float* x, std::size_t n, const Look& look) {
+template <class Visit>
+HWY_INLINE double piece_of_squares(const float* x, std::size_t n, const Visit& visit) {
   alignas(64) std::array<double, detail::sum_lanes> partial{};
-  add_squares(x, n, partial, look);
+  add_squares(x, n, partial, visit);
   return detail::pairwise(partial);
 }
 
@@ -357,12 +360,12 @@ HWY_INLINE float l2_norm(const float* x, std::size_t n) {
 /// Finishes the codes of a rule in bytes, where one instruction serves four times as many as in vector_code. Most rules
 /// have nothing left to do.
 template <class Rule, class Encoder>
-HWY_INLINE CodeBytes settled_codes(Rule, const Encoder&, CodeBytes codes, CodeBytes) {
+HWY_INLINE CodeBytes finish_codes(Rule, const Encoder&, CodeBytes codes, CodeBytes) {
   return codes;
 }
 
-/// The codes of as many elements as there are bytes in a vector, in blocks, before they are settled. A rule may have a
-/// quicker way.
+/// The codes of as many elements as there are bytes in a vector, in the order of bytes_in_blocks, before finish_codes.
+/// A rule may overload it with a quicker way.
 template <class Rule, class Coder>
 HWY_INLINE CodeBytes next_in_blocks(Rule, Coder& coder, const float* x) {
   const auto next = [&](std::size_t v) HWY_ATTR {
@@ -372,15 +375,15 @@ HWY_INLINE CodeBytes next_in_blocks(Rule, Coder& coder, const float* x) {
   return bytes_in_blocks(a, b, c, d);
 }
 
-/// For rules without draws: each is one half.
+/// For rules without draws: each draw is one half.
 struct NoDraws {
   HWY_INLINE Words next() { return hn::Set(U32(), detail::half_draw << 8); }
 };
 
 /// The draws of consecutive elements, a vector at a time, after a first round that FirstRounds has made.
-class FetchedDraws {
+class VectorDraws {
  public:
-  HWY_INLINE FetchedDraws(const std::uint32_t* at, std::uint32_t rest, std::uint32_t second)
+  HWY_INLINE VectorDraws(const std::uint32_t* at, std::uint32_t rest, std::uint32_t second)
       : at_(at), rest_(hn::Set(U32(), rest)), second_(hn::Set(U32(), second)) {}
   HWY_INLINE Words next() {
     const Words draw = second_round(hn::Add(rest_, hn::LoadU(U32(), at_)), second_);
@@ -393,10 +396,10 @@ class FetchedDraws {
   Words rest_, second_;
 };
 
-/// The first round of draws from a table, in one instruction in place of four. The round xors a number with its upper
-/// half and multiplies. The product of the low ten bits is in the table, which serves all 65,536 numbers with one upper
-/// half; that of the other bits is the same in a block of 1024 numbers, and is added. What the table holds changes no
-/// draw, so that all codecs of a thread share it.
+/// Looks up the first round of draws in a table, in one instruction in place of four. The round xors a number with its
+/// upper half and multiplies the result. The table holds the products of the low ten bits; it serves all 65,536 numbers
+/// with one upper half. The product of the other bits is the same for all numbers of a block of 1024, and is added.
+/// Draws do not depend on what the table holds, so all codecs of a thread share it.
 class FirstRounds {
  public:
   static FirstRounds& of_thread() {
@@ -404,14 +407,14 @@ class FirstRounds {
     return rounds;
   }
 
-  /// The first rounds of consecutive numbers, each less `rest`.
+  /// The first rounds of `count` consecutive numbers: at[i] + rest.
   struct Run {
     const std::uint32_t* at;  ///< [count]
     std::uint32_t rest;
     std::size_t count;
   };
-  /// Those of at most `most` numbers from this one on, to which keys.first has been added. `most` and the result's
-  /// count are multiples of bucket_unit.
+  /// The first rounds of at most `most` numbers from `number` on, to which keys.first has been added. `most` and the
+  /// result's count are multiples of bucket_unit.
   HWY_INLINE Run run(std::uint32_t number, std::size_t most) {
     const std::uint32_t upper = number >> detail::DrawKeys::first_shift;
     const std::size_t in_block = (block - number % block) / bucket_unit * bucket_unit;
@@ -423,13 +426,13 @@ class FirstRounds {
  private:
   static constexpr std::uint32_t block = 1024, none = ~0U;
 
-  /// Whether the table is that of `upper`. It becomes so once as many units have asked as take about as long to hash as
-  /// it takes to fill: short tensors do without.
+  /// True if the table serves numbers with this upper half. It is filled for them at the 16th request in a row, since
+  /// hashing 16 units takes about as long as filling the table; short tensors never reach that.
   HWY_INLINE bool serves(std::uint32_t upper) {
     if (upper == upper_) return true;
-    if (upper != asked_) asked_ = upper, times_ = 0;
-    constexpr int worth = 16;
-    if (++times_ < worth) return false;
+    if (upper != requested_) requested_ = upper, requests_ = 0;
+    constexpr int requests_to_fill = 16;
+    if (++requests_ < requests_to_fill) return false;
     fill(upper);
     return true;
   }
@@ -452,19 +455,19 @@ class FirstRounds {
 
   alignas(64) std::array<std::uint32_t, block> table_{};
   alignas(64) std::array<std::uint32_t, bucket_unit> unit_{};
-  std::uint32_t upper_ = none, asked_ = none;
-  int times_ = 0;
+  std::uint32_t upper_ = none, requested_ = none;
+  int requests_ = 0;
 };
 
-/// Calls encode(at, count, draws) for runs of [0, n) one after another; n is a multiple of bucket_unit. Element 0 has
-/// the number `low`.
+/// Calls encode(at, count, draws) for runs of [0, n) one after another; n is a multiple of bucket_unit. `low`: the low
+/// 32 bits of the number of element 0.
 template <class Rule, class Encode>
 HWY_INLINE void for_each_run(std::size_t n, detail::DrawKeys keys, std::uint32_t low, const Encode& encode) {
   if constexpr (Rule::random) {
     FirstRounds& rounds = FirstRounds::of_thread();
     for (std::size_t i = 0; i < n;) {
       const auto run = rounds.run(low + static_cast<std::uint32_t>(i) + keys.first, n - i);
-      encode(i, run.count, FetchedDraws(run.at, run.rest, keys.second));
+      encode(i, run.count, VectorDraws(run.at, run.rest, keys.second));
       i += run.count;
     }
   } else {
@@ -473,10 +476,10 @@ HWY_INLINE void for_each_run(std::size_t n, detail::DrawKeys keys, std::uint32_t
 }
 
 /// Makes the codes of consecutive elements, a vector of bytes at a time.
-template <class Rule, class Encoder, class Source>
+template <class Rule, class Encoder, class DrawSource>
 class Coder {
  public:
-  HWY_INLINE Coder(const Encoder& encoder, const Source& draws) : encoder_(encoder), draws_(draws) {}
+  HWY_INLINE Coder(const Encoder& encoder, const DrawSource& draws) : encoder_(encoder), draws_(draws) {}
   const Encoder& encoder() const { return encoder_; }
   /// The draws of as many elements as there are lanes.
   HWY_INLINE Words next_draw() { return draws_.next(); }
@@ -484,28 +487,27 @@ class Coder {
   HWY_INLINE CodeBytes next_bytes(const float* x) {
     const auto number = [&](std::size_t v) HWY_ATTR { return hn::LoadU(F32(), x + v * hn::Lanes(F32())); };
     const CodeBytes codes = next_in_blocks(Rule(), *this, x);
-    return in_order(
-        settled_codes(Rule(), encoder_, codes, signs_in_blocks(number(0), number(1), number(2), number(3))));
+    return in_order(finish_codes(Rule(), encoder_, codes, signs_in_blocks(number(0), number(1), number(2), number(3))));
   }
 
  private:
   const Encoder& encoder_;
-  Source draws_;
+  DrawSource draws_;
 };
 
-/// Writes the codes of as many elements as there are bytes in a vector. A rule may have a quicker way.
+/// Writes the codes of as many elements as there are bytes in a vector. A rule may overload it with a quicker way.
 template <class Rule, class Coder>
 HWY_INLINE void store_next(Rule, Coder& coder, const float* x, std::byte* to) {
   store_codes<Rule::bits>(coder.next_bytes(x), to);
 }
 
-/// Writes the codes of n elements; n is a multiple of bucket_unit. What comes next is read from memory meanwhile, also
-/// for a bucket whose scale has to be known first: the search for that is too short to hide much of the reading.
-template <class Rule, class Encoder, class Source>
-HWY_INLINE void encode_units(const Encoder& encoder, const float* x, std::size_t n, const Source& draws,
+/// Writes the codes of n elements; n is a multiple of bucket_unit. Meanwhile the next elements are prefetched, also
+/// those of the next bucket: its norm is computed first, but that alone is too short to hide much of the reading.
+template <class Rule, class Encoder, class DrawSource>
+HWY_INLINE void encode_units(const Encoder& encoder, const float* x, std::size_t n, const DrawSource& draws,
                              std::byte* to) {
   const std::size_t step = hn::Lanes(U8());
-  Coder<Rule, Encoder, Source> coder(encoder, draws);
+  Coder<Rule, Encoder, DrawSource> coder(encoder, draws);
   for (std::size_t i = 0; i < n; i += step) {
     for (std::size_t line = 0; line < step; line += 16) hwy::Prefetch(x + i + prefetch_distance + line);
     store_next(Rule(), coder, x + i, to + i / 8 * Rule::bits);
@@ -513,9 +515,9 @@ HWY_INLINE void encode_units(const Encoder& encoder, const float* x, std::size_t
 }
 
 template <class Rule, Scaling scaling>
-HWY_INLINE void encode_scaled(detail::Coefficients rule, std::span<const float> x, detail::DrawKeys keys,
+HWY_INLINE void encode_scaled(detail::Coefficients coefficients, std::span<const float> x, detail::DrawKeys keys,
                               std::uint32_t low, std::byte* to) {
-  const VectorEncoder<scaling> encoder(rule);
+  const VectorEncoder<scaling> encoder(coefficients);
   const std::size_t rest = x.size() % bucket_unit;
   const float* from = x.data();
   std::byte* const end = to + (x.size() - rest) / 8 * Rule::bits;
@@ -538,20 +540,20 @@ HWY_INLINE void encode_scaled(detail::Coefficients rule, std::span<const float> 
   std::memcpy(end, last_codes.data(), (bits + 7) / 8);
 }
 
-/// `largest`: a magnitude that no element of x exceeds, where the rule does not compare.
+/// `largest`: a magnitude that no element of x exceeds; not used by a rule with one level.
 template <class Rule>
-HWY_INLINE void encode_bucket(detail::Coefficients rule, float largest, std::span<const float> x,
+HWY_INLINE void encode_bucket(detail::Coefficients coefficients, float largest, std::span<const float> x,
                               const detail::Draws& draws, std::size_t at, std::byte* to) {
   if (Rule::random && draws.crosses(at, x.size())) {  // happens once in 2^32 elements
     std::memset(to, 0, (x.size() * Rule::bits + 7) / 8);
-    return detail::encode_plain_codes<Rule>(rule, x, draws, at, to);
+    return detail::encode_plain_codes<Rule>(coefficients, x, draws, at, to);
   }
   const detail::DrawKeys keys = draws.keys(at);
   const auto low = static_cast<std::uint32_t>(draws.number(at));
-  if (scaling_for<Rule>(rule, largest) == Scaling::direct) {
-    encode_scaled<Rule, Scaling::direct>(rule, x, keys, low, to);
+  if (scaling_for<Rule>(coefficients, largest) == Scaling::direct) {
+    encode_scaled<Rule, Scaling::direct>(coefficients, x, keys, low, to);
   } else {
-    encode_scaled<Rule, Scaling::general>(rule, x, keys, low, to);
+    encode_scaled<Rule, Scaling::general>(coefficients, x, keys, low, to);
   }
 }
 
@@ -603,7 +605,7 @@ HWY_INLINE void sum_vectors(std::size_t parts, const Value& value, const float* 
   for (std::size_t v = 0; v < count; ++v) store_floats<store>(sums[v], out + v * lanes);
 }
 
-/// A part's codes of one bucket, or of the last elements of it.
+/// One part's codes of a bucket, or of the bucket's last elements.
 struct BucketPart {
   const std::byte* codes = nullptr;
   detail::Coefficients decoder;
@@ -659,7 +661,7 @@ HWY_INLINE void decode_bucket(std::span<const BucketPart> parts, std::size_t n, 
   std::copy(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(rest), out + whole);
 }
 
-/// Whether a bucket of `count` elements can be decoded with Scaling::direct. std::false_type: never.
+/// True if a bucket can be decoded with Scaling::direct. The type std::false_type: no bucket of this rule can.
 template <class Rule>
 HWY_INLINE auto is_direct(Rule, std::span<const BucketPart> parts, std::size_t) {
   if constexpr (requires { Rule::direct(parts[0].decoder); }) {
@@ -696,10 +698,10 @@ void decode_all(const detail::DecodeJob& job) {
 
 template <class Rule>
 void decode_buckets(const detail::DecodeJob& job) {
-  const bool streams = store_for(job) == Store::streaming;
+  const bool non_temporal = store_for(job) == Store::streaming;
   if (job.addend)
-    return streams ? decode_all<Rule, true, Store::streaming>(job) : decode_all<Rule, true, Store::cached>(job);
-  return streams ? decode_all<Rule, false, Store::streaming>(job) : decode_all<Rule, false, Store::cached>(job);
+    return non_temporal ? decode_all<Rule, true, Store::streaming>(job) : decode_all<Rule, true, Store::cached>(job);
+  return non_temporal ? decode_all<Rule, false, Store::streaming>(job) : decode_all<Rule, false, Store::cached>(job);
 }
 
 #endif

@@ -95,7 +95,7 @@ void add_squares(std::span<const float> x, std::array<double, sum_lanes>& partia
 
 float l2_of(double sum) {
   constexpr double most = std::numeric_limits<float>::max();
-  // Squares of floats stay far inside the doubles: what is not finite here was not finite in x.
+  // Sums of squares of floats never overflow a double, so a sum that is not finite comes from an x that is not finite.
   if (!std::isfinite(sum)) return std::numeric_limits<float>::quiet_NaN();
   return static_cast<float>(std::min(std::sqrt(sum), most));
 }

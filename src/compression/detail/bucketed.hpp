@@ -34,34 +34,36 @@ struct EncodeJob {
   Norm norm = Norm::max;
   Draws draws;
 };
-/// The scales and the codes of an encoding, from the first that is decoded on.
+/// One encoded tensor: the addresses of the first scale and of the first code to be decoded.
 struct Encoded {
   const std::byte *scales = nullptr, *codes = nullptr;
 };
-/// A job adds up at most so many encodings.
+/// The most encodings that one DecodeJob adds up.
 inline constexpr std::size_t most_parts = 16;
-/// out[i] = addend[i] + the parts' numbers, added one after the other in fp32.
+/// out[i] = addend[i] + what each part decodes to for element i, added one after the other in fp32.
 struct DecodeJob {
-  std::span<const Encoded> parts;  ///< 1 to most_parts
+  std::span<const Encoded> parts;  ///< 1 to most_parts encodings of the same elements
   const float* addend = nullptr;   ///< null: nothing is added
   std::span<float> out;
   WireLayout layout;
 };
-/// Calls one(part, addend) for each part, for loops that can decode only one at a time.
-template <class One>
-void part_by_part(const DecodeJob& job, const One& one) {
+/// Calls decode_one(part, addend) for each part, for loops that can decode only one part at a time.
+template <class DecodeOne>
+void part_by_part(const DecodeJob& job, const DecodeOne& decode_one) {
   const float* addend = job.addend;
   for (const Encoded& part : job.parts) {
-    one(part, addend);
+    decode_one(part, addend);
     addend = job.out.data();
   }
 }
 
+/// The loops of a codec over all elements of a span.
 struct Loops {
   void (*encode)(const EncodeJob&) = nullptr;
   void (*decode)(const DecodeJob&) = nullptr;
 };
 
+/// A codec that runs the loops `fast`; its reference() runs the loops `plain`.
 class Bucketed final : public Codec {
  public:
   Bucketed(std::string name, const WireLayout&, Norm, const Loops& fast, const Loops& plain);
@@ -116,15 +118,16 @@ GRADMETER_HOST_DEVICE constexpr Coefficients factors_to(float top, float norm) {
 }
 
 // The loops over buckets in plain code, which are the reference. A rule is a type with these static members:
-//   bits of a code; Scale, the type of a bucket's encoded scale; random, true if codes depend on draws;
+//   bits, the number of bits of a code; Scale, the type of a bucket's encoded scale; random, true if codes depend on
+//   draws;
 //   Scale scale(float norm), where norm is NaN if an element of the bucket is not finite;
 //   Coefficients encoder(float norm) and std::uint32_t code(Coefficients, float x, std::uint32_t draw), which are
 //   called only if norm is neither 0 nor NaN; in other buckets all codes are 0;
 //   Coefficients decoder(Scale) and float value(Coefficients, std::uint32_t code);
-//   top, where the encoder scales magnitudes by both factors: the largest scaled magnitude.
+//   top, the largest scaled magnitude, if the encoder scales magnitudes by both factors.
 
-/// Encodes x, whose first element has index `at` in the tensor. `codes` is where the code of x[0] begins; the bytes
-/// from there on must be 0.
+/// Encodes x, whose first element has index `at` in the span of `draws`. `codes` is where the code of x[0] begins; the
+/// bytes from there on must be 0.
 template <class Rule>
 void encode_plain_codes(Coefficients encoder, std::span<const float> x, const Draws& draws, std::size_t at,
                         std::byte* codes) {

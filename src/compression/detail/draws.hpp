@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The random numbers ("draws") of stochastic rounding. A draw is a hash of a key and of the element's number, 24 bits
-// long and the same on every instruction set.
+// The random numbers ("draws") of stochastic rounding. A draw is a hash of a key and of the element's number (its index
+// in the tensor), 24 bits long and the same on every instruction set.
 #pragma once
 #include <cstdint>
 

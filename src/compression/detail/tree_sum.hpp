@@ -9,14 +9,15 @@
 namespace gradmeter::compression::detail {
 
 /// Long sums are cut into pieces of 512 elements. In a piece, element i is added to partial sum i mod 16, in order;
-/// then the sixteen partial sums are added pairwise. A TreeSum adds up the sums of pieces.
+/// then the sixteen partial sums are added pairwise: i + 8 to i, then i + 4 to i, and so on. A TreeSum adds up the sums
+/// of the pieces.
 inline constexpr std::size_t sum_piece = 512, sum_lanes = 16;
 
 /// Adds numbers as a tree: first neighbours (0 + 1, 2 + 3, …), then neighbours among these sums ((0 + 1) + (2 + 3), …),
 /// and so on. A sum without a neighbour moves up a level unchanged.
 class TreeSum {
  public:
-  /// `sum` is that of the next 2^level pieces; the number of pieces before them must be a multiple of 2^level.
+  /// `sum`: the sum of the next 2^level pieces. The number of pieces added before must be a multiple of 2^level.
   constexpr void add(double sum, std::size_t level = 0) {
     // If bit b of the count is set, level b holds the sum of 2^b pieces.
     std::size_t b = level;

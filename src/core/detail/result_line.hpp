@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One line of a result file: its JSON as a list of nodes, the fields of its kind, and the reader of all kinds of lines.
-// result_file.cpp handles the file as a whole (line numbers, a last line that breaks off).
+// One line of a result file: its JSON as a list of nodes, the fields of each kind of line, and the reader of lines of
+// any kind. result_file.cpp handles the file as a whole (line numbers, an incomplete last line).
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -24,7 +24,7 @@ struct JsonNode {
   std::string_view key;     ///< the value's key, if it is a member of an object
   std::string_view text;    ///< value of a string
   double real = 0;          ///< value of any number
-  std::int64_t whole = 0;   ///< value of a whole number, if that fits 63 bits; 1 for true
+  std::int64_t whole = 0;   ///< value of a whole number below 2^63; for true and false 1 and 0
 
   bool is_null() const { return kind == Json::value_t::null; }
   bool is_truth() const { return kind == Json::value_t::boolean; }
@@ -55,7 +55,7 @@ struct JsonNode {
   const JsonNode* find(std::string_view key) const;
 };
 
-/// Parses one line of JSON to a list of nodes, whose memory it reuses for the next line. A tree of maps would take
+/// Parses a line of JSON to a list of nodes. The next line reuses the memory of the list. A tree of maps would take
 /// three times as long to build.
 class JsonLine {
  public:
@@ -69,9 +69,9 @@ class JsonLine {
   std::string texts_;              ///< keys and strings, unescaped
 };
 
-// The fields of a run's line, stated once for reading and for writing.
+// The fields of the lines of runs, plans and ends, stated once for reading and for writing.
 
-/// Calls visit(key, member) for each field, in the order of the line. Info: RunInfo or const RunInfo.
+/// Calls visit(key, member) for each field of a run's line, in the order of the line. Info: RunInfo or const RunInfo.
 template <class Info, class Visit>
 void each_field(Info& info, const Visit& visit) {
   visit("run_id", info.run_id);
@@ -109,13 +109,14 @@ void each_end_field(End& end, const Visit& visit) {
   visit("reason", end.reason);
 }
 
-/// The text is not one complete JSON value. If it is the last line of a file, the run was killed while it wrote.
+/// The error of a text that is not one complete JSON value. If the text is the last line of a file, the run was killed
+/// while it wrote the line.
 class NotJson : public UsageError {
  public:
   using UsageError::UsageError;
 };
 
-/// Reads the lines of one file. Equal texts of different points are stored once.
+/// Reads the lines of one file. Texts that several points share are stored once.
 class LineReader {
  public:
   LineReader(Reading reading, Samples samples) : reading_(reading), samples_(samples) {}
@@ -136,7 +137,7 @@ class LineReader {
   Reading reading_;
   Samples samples_;
   JsonLine json_;
-  std::string rest_;                                                     ///< the current line without its raw times
+  std::string rest_;                                                     ///< the current line without raw times
   std::unordered_map<std::string, Value, Hash, std::equal_to<>> texts_;  ///< values by their text in the file
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gives tasks (workers and servers) computation, a clock and messages, and strategies also collectives. A strategy
-// makes no MPI call and has no timer of its own, so the same code runs over processes, over threads and in virtual
-// time.
+// The interfaces by which tasks (workers and servers) compute, read a clock and exchange messages, and by which
+// strategies also make collectives. A strategy calls neither MPI nor a timer itself, so the same code runs over
+// processes, over threads and in virtual time.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -52,8 +52,8 @@ class Operation {
 };
 using Ticket = std::shared_ptr<Operation>;
 
-// The means of a task on a rank to compute: its rank, timed computation, and a clock. A background task has these and
-// its ports; a worker has a Fabric, which adds communication.
+// ExecutionContext gives a task its rank, a queue whose computations are timed, and a clock. A background task has such
+// a context and ports; a worker has a Fabric, which is a context with communication.
 
 /// A set of ranks. Group 0 holds all of them; others come from `Fabric::split`.
 struct Group {
@@ -61,8 +61,8 @@ struct Group {
 };
 inline constexpr Group everybody{};
 
-/// An entry of a log: one computation of a task or, if `exchanges` is true, one run of `exchange` on the task's own
-/// thread, which may contain computations and waits. The label is the literal that was given to `submit` or `exchange`.
+/// An entry of a log: one computation of a task, or, if `exchanges` is true, one run of `exchange` on the task's own
+/// thread (which may contain computations and waits). `label` is the literal that was passed to `submit` or `exchange`.
 struct ComputeRecord {
   std::string_view label;
   Interval when;
@@ -99,7 +99,7 @@ struct MessageHeader {
   /// Not 0: the message belongs to no step, and its bytes are not counted. A probe sets this in messages that a worker
   /// posts between steps, and a server copies it to the answer.
   std::uint16_t outside_step = 0;
-  std::uint32_t shard = 0;
+  std::uint32_t shard = 0;             ///< number of the server that the message comes from or goes to
   std::uint64_t clock = 0;             ///< a number of updates, not a time (server/consistency.hpp)
   std::uint64_t version = 0;           ///< version of the weights that were read, or are sent
   std::uint64_t sequence = 0;          ///< number of the request
@@ -127,9 +127,9 @@ struct PortOptions {
 constexpr std::size_t slot_bytes(const PortOptions& o) {
   return (sizeof(MessageHeader) + o.payload_bytes + 63) / 64 * 64;
 }
-/// A port has memory for this many payloads that it sends (drafts, see Port::draft) and for as many that it has
-/// received, however many ranks there are. Messages to one receiver occupy at most `in_flight` drafts, so a receiver
-/// that does not read cannot block them all.
+/// The most payloads for which a port has memory to send from (drafts, see Port::draft), and the most for which it has
+/// memory to receive to, however many ranks there are. Messages to one receiver occupy at most `in_flight` drafts, so a
+/// receiver that does not read cannot block them all.
 constexpr std::size_t held_payloads = 16;
 /// The most bytes that the two ports of a rank together take from a fabric's memory.
 constexpr std::size_t port_memory_bytes(const PortOptions& o, int ranks) {
@@ -175,10 +175,10 @@ class Port {
   /// payload counts as bytes sent. Null: there is no room, as for `draft`.
   virtual Ticket post_written(int to, const MessageHeader&, std::span<std::byte> payload, const char* label);
   /// Waits for a message and returns the earliest. Returns nothing at `deadline` (by the fabric's clock), or when a
-  /// posted message has left, so that `draft` may have room again. `why` and `of` are for the report of a hang: `why`
-  /// is a literal; `of` is the rank in the group whose message is awaited, -1 for no particular rank.
+  /// posted message has left, so that `draft` may have room again. `why` and `from` are for the report of a hang: `why`
+  /// is a literal; `from` is the rank in the group whose message is awaited, -1 for no particular rank.
   virtual std::optional<Message> next(const char* why, double deadline = std::numeric_limits<double>::infinity(),
-                                      int of = -1) = 0;
+                                      int from = -1) = 0;
   /// Returns the earliest message without waiting.
   std::optional<Message> poll() { return next("", -std::numeric_limits<double>::infinity()); }
   /// Keeps the last message that `next` returned: its payload stays valid until the returned object is destroyed, which
@@ -192,8 +192,8 @@ class Port {
   /// the server on its rank. The function returns whether there was any work. Some ports never call it.
   virtual void while_waiting(const std::function<bool()>&) {}
   /// Says that a worker's thread begins (true) or ends (false) a phase in which it posts and waits, and computes
-  /// little. Meanwhile the threads that move messages or serve on this rank need not be woken. Each true is followed by
-  /// a false.
+  /// little. In this phase it moves messages itself, so other threads of this rank that move messages need not be
+  /// woken. Each true is followed by a false.
   virtual void set_exchanging(bool yes) { (void)yes; }
   /// Ends a task's use of the port. Returns when no message of the task needs the port any more: at once or, if
   /// messages can get lost (in virtual time), when all of them have arrived.
@@ -274,41 +274,46 @@ class Fabric : public ExecutionContext {
   virtual Ticket start(const FabricCall&) = 0;
   virtual void wait(const Ticket&) = 0;
   /// Sums in place. average: the sum is divided by the group's size. `tensor_layout`: for codecs, which encode tensors.
-  Ticket all_reduce(Group g, Buffer b, allreduce::Op op, runtime::EventPtr r = {},
+  Ticket all_reduce(Group g, Buffer b, allreduce::Op op, runtime::EventPtr ready = {},
                     const allreduce::TensorLayout& tensor_layout = {}) {
     return start({.kind = CallKind::all_reduce,
                   .group = g,
                   .in = b,
                   .out = b,
                   .op = op,
-                  .ready = std::move(r),
+                  .ready = std::move(ready),
                   .tensor_layout = tensor_layout});
   }
   /// Works in place: afterwards this rank's block of the buffer holds the result, and the other blocks are undefined.
   /// allreduce::block_begin says where the block of each rank begins.
-  Ticket reduce_scatter(Group g, Buffer b, allreduce::Op op, runtime::EventPtr r = {}) {
-    return start({.kind = CallKind::reduce_scatter, .group = g, .in = b, .out = b, .op = op, .ready = std::move(r)});
+  Ticket reduce_scatter(Group g, Buffer b, allreduce::Op op, runtime::EventPtr ready = {}) {
+    return start(
+        {.kind = CallKind::reduce_scatter, .group = g, .in = b, .out = b, .op = op, .ready = std::move(ready)});
   }
   /// Works in place: block r of the buffer comes from rank r.
-  Ticket all_gather(Group g, Buffer b, runtime::EventPtr r = {}) {
-    return start({.kind = CallKind::all_gather, .group = g, .in = b, .out = b, .ready = std::move(r)});
+  Ticket all_gather(Group g, Buffer b, runtime::EventPtr ready = {}) {
+    return start({.kind = CallKind::all_gather, .group = g, .in = b, .out = b, .ready = std::move(ready)});
   }
-  Ticket broadcast(Group g, Buffer b, int root, runtime::EventPtr r = {}) {
-    return start({.kind = CallKind::broadcast, .group = g, .in = b, .out = b, .peer = root, .ready = std::move(r)});
+  Ticket broadcast(Group g, Buffer b, int root, runtime::EventPtr ready = {}) {
+    return start({.kind = CallKind::broadcast, .group = g, .in = b, .out = b, .peer = root, .ready = std::move(ready)});
   }
   /// Messages between two ranks of a group arrive in the order of posting; they do not wait for collectives.
-  Ticket send(Group g, int peer, ConstBuffer b, runtime::EventPtr r = {}) {
-    return start({.kind = CallKind::send, .group = g, .in = b, .peer = peer, .ready = std::move(r)});
+  Ticket send(Group g, int peer, ConstBuffer b, runtime::EventPtr ready = {}) {
+    return start({.kind = CallKind::send, .group = g, .in = b, .peer = peer, .ready = std::move(ready)});
   }
-  /// r: the event after which the buffer may be overwritten.
-  Ticket receive(Group g, int peer, Buffer b, runtime::EventPtr r = {}) {
-    return start({.kind = CallKind::receive, .group = g, .out = b, .peer = peer, .ready = std::move(r)});
+  /// ready: the event after which the buffer may be overwritten.
+  Ticket receive(Group g, int peer, Buffer b, runtime::EventPtr ready = {}) {
+    return start({.kind = CallKind::receive, .group = g, .out = b, .peer = peer, .ready = std::move(ready)});
   }
-  /// Receives a message that belongs to the step before: its sender has sent it in that step, but this rank receives it
-  /// only afterwards. Decorators that look at single steps count it in the step before.
-  Ticket receive_of_last_step(Group g, int peer, Buffer b, runtime::EventPtr r = {}) {
-    return start(
-        {.kind = CallKind::receive, .group = g, .out = b, .peer = peer, .ready = std::move(r), .of_last_step = true});
+  /// Receives a message that its sender has sent in the previous step, but that this rank receives only in the present
+  /// one. Decorators that look at single steps count the message in the previous step.
+  Ticket receive_of_last_step(Group g, int peer, Buffer b, runtime::EventPtr ready = {}) {
+    return start({.kind = CallKind::receive,
+                  .group = g,
+                  .out = b,
+                  .peer = peer,
+                  .ready = std::move(ready),
+                  .of_last_step = true});
   }
 
   /// Opens both ports of this rank. Collective over the group; no call may be under way.
@@ -325,7 +330,7 @@ class Fabric : public ExecutionContext {
 
 // The bases of decorators, which forward every call to an inner context, fabric or port.
 
-/// Interface is ExecutionContext or Fabric. ForwardingFabric adds the functions that only a Fabric has.
+/// The functions that contexts and fabrics have in common. Interface: ExecutionContext or Fabric.
 template <class Interface>
 class ForwardingContext : public Interface {
  public:
@@ -376,8 +381,8 @@ class ForwardingPort : public Port {
   Ticket post_written(int to, const MessageHeader& h, std::span<std::byte> payload, const char* label) override {
     return inner_->post_written(to, h, payload, label);
   }
-  std::optional<Message> next(const char* why, double deadline, int of) override {
-    return inner_->next(why, deadline, of);
+  std::optional<Message> next(const char* why, double deadline, int from) override {
+    return inner_->next(why, deadline, from);
   }
   std::shared_ptr<const void> keep() override { return inner_->keep(); }
   bool await(const char* why) override { return inner_->await(why); }

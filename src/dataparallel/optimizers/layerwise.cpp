@@ -16,8 +16,8 @@
 namespace gradmeter::dataparallel {
 namespace {
 
-/// An optimizer that takes two norms of each tensor before it changes its weights. Where tensors are parts, their norms
-/// are combined from all parts, by the host, which waits for them.
+/// An optimizer that computes two norms of each tensor before it changes the tensor's weights. If this rank holds only
+/// parts of tensors, the host waits for the norms of the parts and combines them over ranks.
 class NormOptimizer : public Optimizer {
  public:
   NormOptimizer(std::string name, const OptimizerScope&);
@@ -29,14 +29,16 @@ class NormOptimizer : public Optimizer {
   void apply(runtime::Buffer, runtime::ConstBuffer, std::size_t offset, UpdateStep) final;
 
  protected:
-  /// The input of one update. Its pieces are the tensors of the range, or the parts of them that this rank holds,
-  /// counted from the range's beginning.
+  /// The input of one update of a range: weights w, gradient g, the range's offset in the flat buffer, and the tensors
+  /// in the range (or the parts of tensors that this rank holds) with offsets from the range's beginning.
   struct UpdateInput {
     runtime::Buffer w;
     runtime::ConstBuffer g;
     std::size_t offset;
     std::span<const kernels::TensorPiece> pieces;
-    runtime::Buffer of(const runtime::OwnedBuffer& state) const { return state.buffer.part(offset, w.count()); }
+    runtime::Buffer state_range(const runtime::OwnedBuffer& state) const {
+      return state.buffer.part(offset, w.count());
+    }
   };
   /// Computes what each piece adds to the squares of its tensor's two norms, in float64. Called once a step, before
   /// `update_weights`.
@@ -45,33 +47,33 @@ class NormOptimizer : public Optimizer {
 
  private:
   /// A tensor, or the part of it that this rank holds.
-  struct Part {
+  struct TensorRange {
     std::size_t offset, count;
     bool is_part = false;
   };
-  /// The tensors of [offset, offset + count), ascending; elements between tensors belong to none. Parts may be empty:
-  /// then other ranks hold all of the tensor.
-  /// Errors: std::logic_error when one of them is only partly in it.
+  /// Finds the tensors that lie in [offset, offset + count), ascending. Elements between tensors belong to no tensor. A
+  /// part may be empty: other ranks then hold the whole tensor.
+  /// Errors: std::logic_error when a tensor lies only partly in the range.
   void find_pieces(std::size_t offset, std::size_t count);
   runtime::Buffer sums() const { return sums_.buffer.part(0, 2 * pieces_.size()); }
 
-  std::vector<Part> tensors_;  ///< ascending
+  std::vector<TensorRange> tensors_;  ///< ascending
   PartSums* parts_;
-  runtime::OwnedBuffer sums_;        ///< two sums for each piece, in the memory that holds the weights
-  std::vector<Part> range_tensors_;  ///< the tensors, or parts of tensors, of the last range
+  runtime::OwnedBuffer sums_;               ///< two sums for each piece, in the memory that holds the weights
+  std::vector<TensorRange> range_tensors_;  ///< the tensors, or parts of tensors, of the last range
   std::vector<kernels::TensorPiece> pieces_;
-  /// The sums of the range that was measured; after `share_norms` over all parts of a tensor.
+  /// Two sums for each piece of the range that was measured last; after `share_norms`, over all parts of a tensor.
   std::vector<double> measured_sums_;
   bool is_measured_ = false;
 };
 
-/// Where the scope names no tensors, all elements are one tensor.
+/// If the scope names no tensors, all elements count as one tensor.
 NormOptimizer::NormOptimizer(std::string name, const OptimizerScope& scope)
     : Optimizer(std::move(name)), parts_(scope.parts) {
   for (const auto& t : scope.tensors) tensors_.push_back({t.offset, t.count, t.is_part});
   if (tensors_.empty()) tensors_.push_back({0, scope.elements});
-  // Empty parts stay before what follows them, on all ranks.
-  std::ranges::stable_sort(tensors_, {}, &Part::offset);
+  // A stable sort, so that empty parts keep their place in the order, which must be the same on all ranks.
+  std::ranges::stable_sort(tensors_, {}, &TensorRange::offset);
   sums_ = scope.device.allocate(core::Element::f64, 2 * tensors_.size());
 }
 
@@ -79,7 +81,7 @@ void NormOptimizer::find_pieces(std::size_t offset, std::size_t count) {
   range_tensors_.clear();
   pieces_.clear();
   const std::size_t end = offset + count;
-  for (const Part& t : tensors_) {
+  for (const TensorRange& t : tensors_) {
     const bool is_empty = t.count == 0 && t.offset >= offset && t.offset <= end;
     if (!is_empty && (t.offset + t.count <= offset || t.offset >= end)) continue;
     if (t.offset < offset || t.offset + t.count > end) {
@@ -99,7 +101,7 @@ void NormOptimizer::measure(runtime::Buffer weights, runtime::ConstBuffer gradie
   take_norms({weights, gradient, offset, pieces_}, sums(), step);
   measured_sums_.resize(2 * pieces_.size());
   is_measured_ = true;
-  kernels::loops().copy(sums(), measured_sums_);  // `share_norms` comes after the queue has done it
+  kernels::loops().copy(sums(), measured_sums_);  // `share_norms` is called only when the queue has done this
 }
 
 void NormOptimizer::share_norms() {
@@ -132,7 +134,7 @@ void NormOptimizer::apply(runtime::Buffer weights, runtime::ConstBuffer gradient
 
 class Lars final : public NormOptimizer {
  public:
-  /// p.step: set by each update.
+  /// p.step is ignored; each update sets the step size.
   Lars(std::string name, const OptimizerScope& scope, kernels::LarsParameters p)
       : NormOptimizer(std::move(name), scope), parameters_(p), velocity_(scope.state()) {}
 
@@ -141,13 +143,13 @@ class Lars final : public NormOptimizer {
   runtime::Cost measure_cost(std::size_t n) const override { return {4.0 * double(n), 8.0 * double(n)}; }
 
  private:
-  void take_norms(const UpdateInput& r, runtime::Buffer sums, UpdateStep) override {
-    kernels::loops().lars_norms(r.w, r.g, r.pieces, sums);
+  void take_norms(const UpdateInput& input, runtime::Buffer sums, UpdateStep) override {
+    kernels::loops().lars_norms(input.w, input.g, input.pieces, sums);
   }
-  void update_weights(const UpdateInput& r, runtime::ConstBuffer sums, UpdateStep step) override {
+  void update_weights(const UpdateInput& input, runtime::ConstBuffer sums, UpdateStep step) override {
     kernels::LarsParameters p = parameters_;
     p.step = step.size;
-    kernels::loops().lars(r.w, r.of(velocity_), r.g, r.pieces, sums, p, step.which());
+    kernels::loops().lars(input.w, input.state_range(velocity_), input.g, input.pieces, sums, p, step.which());
   }
 
   kernels::LarsParameters parameters_;
@@ -156,7 +158,7 @@ class Lars final : public NormOptimizer {
 
 class Lamb final : public NormOptimizer {
  public:
-  /// p.step: set by each update.
+  /// p.step is ignored; each update sets the step size.
   Lamb(std::string name, const OptimizerScope& scope, kernels::LambParameters p)
       : NormOptimizer(std::move(name), scope), parameters_(p), mean_(scope.state()), square_(scope.state()) {}
 
@@ -165,13 +167,15 @@ class Lamb final : public NormOptimizer {
   runtime::Cost measure_cost(std::size_t n) const override { return {20.0 * double(n), 24.0 * double(n)}; }
 
  private:
-  void take_norms(const UpdateInput& r, runtime::Buffer sums, UpdateStep step) override {
-    kernels::loops().lamb_norms(r.w, r.of(mean_), r.of(square_), r.g, r.pieces, sums, with(step), step.which());
+  void take_norms(const UpdateInput& input, runtime::Buffer sums, UpdateStep step) override {
+    kernels::loops().lamb_norms(input.w, input.state_range(mean_), input.state_range(square_), input.g, input.pieces,
+                                sums, parameters_for(step), step.which());
   }
-  void update_weights(const UpdateInput& r, runtime::ConstBuffer sums, UpdateStep step) override {
-    kernels::loops().lamb(r.w, r.of(mean_), r.of(square_), r.pieces, sums, with(step), step.which());
+  void update_weights(const UpdateInput& input, runtime::ConstBuffer sums, UpdateStep step) override {
+    kernels::loops().lamb(input.w, input.state_range(mean_), input.state_range(square_), input.pieces, sums,
+                          parameters_for(step), step.which());
   }
-  kernels::LambParameters with(UpdateStep step) const {
+  kernels::LambParameters parameters_for(UpdateStep step) const {
     kernels::LambParameters p = parameters_;
     p.step = step.size;
     return p;
@@ -214,21 +218,21 @@ Forecast GroupSums::predict(const ForecastInput& s, std::size_t values) {
 
 void GroupSums::sum(std::span<double> values) {
   const int ranks = fabric_.size(group_);
-  const std::size_t own = 2 * values.size(), gathered_words = gathered_floats(ranks, values.size());
-  if (gathered_words > words_.count()) throw std::logic_error("more norms are to be summed than there is memory for");
+  const std::size_t floats_per_rank = 2 * values.size(), all_floats = gathered_floats(ranks, values.size());
+  if (all_floats > words_.count()) throw std::logic_error("more norms are to be summed than there is memory for");
   if (ranks == 1 || values.empty()) return;
-  const Buffer words = words_.part(0, gathered_words);
-  const std::size_t at = own * static_cast<std::size_t>(fabric_.rank(group_));
-  fabric_.at_once([&] { std::memcpy(&words.values<float>()[at], values.data(), values.size_bytes()); });
+  const Buffer words = words_.part(0, all_floats);
+  const std::size_t own_begin = floats_per_rank * static_cast<std::size_t>(fabric_.rank(group_));
+  fabric_.at_once([&] { std::memcpy(&words.values<float>()[own_begin], values.data(), values.size_bytes()); });
   fabric_.wait(fabric_.all_gather(group_, words));
   std::ranges::fill(values, 0.0);
   fabric_.at_once([&] {
     const std::span<const float> gathered = words.values<float>();
-    for (std::size_t from = 0; from < gathered_words; from += own) {
+    for (std::size_t rank_begin = 0; rank_begin < all_floats; rank_begin += floats_per_rank) {
       for (std::size_t i = 0; i < values.size(); ++i) {
-        double part = 0;
-        std::memcpy(&part, &gathered[from + 2 * i], sizeof part);
-        values[i] += part;
+        double value = 0;
+        std::memcpy(&value, &gathered[rank_begin + 2 * i], sizeof value);
+        values[i] += value;
       }
     }
   });

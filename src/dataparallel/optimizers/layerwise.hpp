@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Optimizers for large batches, which scale each tensor's step by norms of the tensor's weights and gradient; and the
+// Optimizers for large batches, which scale each tensor's step by norms of the tensor's weights and gradient, and the
 // sums over ranks that these norms need if a tensor is split over ranks.
 #pragma once
 #include <memory>
@@ -31,7 +31,7 @@ std::unique_ptr<Optimizer> make_lamb(const core::ParsedName&, const OptimizerSco
 /// Cost: one all-gather of 2·values floats from each rank. Errors: std::logic_error for more values than `most`.
 class GroupSums final : public PartSums {
  public:
-  /// most: the most values of one sum. Takes memory from the fabric, which must outlive it.
+  /// most: the largest number of values in one sum. Takes memory from the fabric, which must outlive this object.
   GroupSums(Fabric&, Group, std::size_t most);
   void sum(std::span<double> values) override;
 

@@ -78,50 +78,50 @@ constexpr std::array format_rows{
     UpdateFormatInfo{"lns16-f6-kahan", "the same with a carry", kahan_source, make_lns<6, true>},
 };
 
-/// An optimizer with weights in a format.
+/// Applies an inner optimizer to weights in a format.
 class Rounded final : public Optimizer {
  public:
-  Rounded(std::string name, std::unique_ptr<Optimizer> inside, std::unique_ptr<UpdateFormat> format,
-          const OptimizerScope& s)
+  Rounded(std::string name, std::unique_ptr<Optimizer> inner, std::unique_ptr<UpdateFormat> format,
+          const OptimizerScope& scope)
       : Optimizer(std::move(name)),
-        inside_(std::move(inside)),
+        inner_(std::move(inner)),
         format_(std::move(format)),
-        descends_(format_->has_products() && inside_->name() == "sgd"),
-        first_(s.first),
-        target_(descends_ ? runtime::OwnedBuffer{} : s.state()),
-        carry_(format_->has_carry() ? s.state() : runtime::OwnedBuffer{}) {}
+        descends_(format_->has_products() && inner_->name() == "sgd"),
+        first_(scope.first),
+        target_(descends_ ? runtime::OwnedBuffer{} : scope.state()),
+        carry_(format_->has_carry() ? scope.state() : runtime::OwnedBuffer{}) {}
 
-  bool needs_whole_tensors() const override { return inside_->needs_whole_tensors(); }
-  bool has_tensor_parts() const override { return inside_->has_tensor_parts(); }
+  bool needs_whole_tensors() const override { return inner_->needs_whole_tensors(); }
+  bool has_tensor_parts() const override { return inner_->has_tensor_parts(); }
   void measure(runtime::Buffer w, runtime::ConstBuffer g, std::size_t offset, UpdateStep step) override {
-    inside_->measure(w, g, offset, step);
+    inner_->measure(w, g, offset, step);
   }
-  runtime::Cost measure_cost(std::size_t n) const override { return inside_->measure_cost(n); }
-  void share_norms() override { inside_->share_norms(); }
-  std::vector<runtime::Buffer> state() override { return inside_->state(); }
+  runtime::Cost measure_cost(std::size_t n) const override { return inner_->measure_cost(n); }
+  void share_norms() override { inner_->share_norms(); }
+  std::vector<runtime::Buffer> state() override { return inner_->state(); }
   std::size_t kept_per_element() override {
-    return inside_->kept_per_element() + (descends_ ? 0 : 1) + (format_->has_carry() ? 1 : 0);
+    return inner_->kept_per_element() + (descends_ ? 0 : 1) + (format_->has_carry() ? 1 : 0);
   }
 
   void apply(runtime::Buffer w, runtime::ConstBuffer g, std::size_t offset, UpdateStep step) override {
     const runtime::Buffer carry = format_->has_carry() ? carry_.buffer.part(offset, w.count()) : runtime::no_floats;
     if (descends_) return format_->descend(w, g, carry, step);
-    // The optimizer inside changes a copy of the weights, in fp32.
+    // The inner optimizer changes a copy of the weights, in fp32.
     const runtime::Buffer target = target_.buffer.part(offset, w.count());
     kernels::loops().copy(w, target);
-    inside_->apply(target, g, offset, step);
+    inner_->apply(target, g, offset, step);
     format_->add(w, target, carry, first_ + offset, step);
   }
 
   runtime::Cost cost(std::size_t n) const override {
-    const runtime::Cost step = inside_->cost(n);
+    const runtime::Cost step = inner_->cost(n);
     const auto count = static_cast<double>(n);
     return {.flops = step.flops + (format_->has_carry() ? 4 : 1) * count,
             .bytes = step.bytes + (format_->has_carry() ? 28 : 20) * count};
   }
 
  private:
-  std::unique_ptr<Optimizer> inside_;
+  std::unique_ptr<Optimizer> inner_;
   std::unique_ptr<UpdateFormat> format_;
   bool descends_;  ///< the format makes the whole step
   std::size_t first_;
@@ -162,12 +162,12 @@ std::string update_format_of(std::string_view optimizer) {
   return update == name.parameters.end() ? "fp32" : update->second;
 }
 
-std::unique_ptr<Optimizer> make_rounded(std::unique_ptr<Optimizer> inside, std::string_view format,
-                                        const OptimizerScope& s) {
+std::unique_ptr<Optimizer> make_rounded(std::unique_ptr<Optimizer> inner, std::string_view format,
+                                        const OptimizerScope& scope) {
   auto update_format = make_update_format(format);
-  if (!update_format) return inside;
-  std::string name = with_update_format(inside->name(), format);
-  return std::make_unique<Rounded>(std::move(name), std::move(inside), std::move(update_format), s);
+  if (!update_format) return inner;
+  std::string name = with_update_format(inner->name(), format);
+  return std::make_unique<Rounded>(std::move(name), std::move(inner), std::move(update_format), scope);
 }
 
 }  // namespace gradmeter::dataparallel

@@ -43,18 +43,17 @@ std::span<const UpdateFormatInfo> update_formats();
 /// Makes the format of this name; null for fp32. Errors: UsageError that lists the formats.
 std::unique_ptr<UpdateFormat> make_update_format(std::string_view name);
 
-/// The optimizer's name with the format: "momentum:mu=0.9,update=bf16" for ("momentum:mu=0.9", "bf16"). fp32 adds
-/// nothing.
-/// Errors: UsageError if the name has another format already.
+/// The optimizer's name with the format added: "momentum:mu=0.9,update=bf16" for ("momentum:mu=0.9", "bf16"). For fp32
+/// nothing is added. Errors: UsageError if the name has another format already.
 std::string with_update_format(std::string_view optimizer, std::string_view format);
 /// The format in an optimizer's name, such as "bf16"; "fp32" if there is none.
 std::string update_format_of(std::string_view optimizer);
 
-/// Makes an optimizer that applies `inside` to weights in the format. It is named like `inside`, with the parameter
+/// Makes an optimizer that applies `inner` to weights in the format. It is named like `inner`, with the parameter
 /// `update` added.
-/// Cost besides that of `inside`: a copy of the weights, and a pass over weights and copy; together 20 bytes an
+/// Cost besides that of `inner`: a copy of the weights, and a pass over weights and copy; together 20 bytes an
 /// element, 28 with a carry. Memory: 4 bytes an element for the copy, 4 for the carry.
-std::unique_ptr<Optimizer> make_rounded(std::unique_ptr<Optimizer> inside, std::string_view format,
+std::unique_ptr<Optimizer> make_rounded(std::unique_ptr<Optimizer> inner, std::string_view format,
                                         const OptimizerScope&);
 
 }  // namespace gradmeter::dataparallel

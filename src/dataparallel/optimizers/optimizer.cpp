@@ -16,15 +16,15 @@ namespace gradmeter::dataparallel {
 
 void Optimizer::update(runtime::Queue& queue, runtime::Buffer weights, runtime::ConstBuffer change, std::size_t offset,
                        UpdateStep step) {
-  runtime::Cost rest = cost(weights.count());
+  runtime::Cost apply_cost = cost(weights.count());
   if (has_tensor_parts()) {
-    const runtime::Cost first = measure_cost(weights.count());
-    queue.submit("update.norms", first, [=, this] { measure(weights, change, offset, step); });
+    const runtime::Cost norms_cost = measure_cost(weights.count());
+    queue.submit("update.norms", norms_cost, [=, this] { measure(weights, change, offset, step); });
     queue.synchronise();
     share_norms();
-    rest = {.flops = rest.flops - first.flops, .bytes = rest.bytes - first.bytes};
+    apply_cost = {.flops = apply_cost.flops - norms_cost.flops, .bytes = apply_cost.bytes - norms_cost.bytes};
   }
-  queue.submit("update", rest, [=, this] { apply(weights, change, offset, step); });
+  queue.submit("update", apply_cost, [=, this] { apply(weights, change, offset, step); });
 }
 
 namespace {
@@ -76,8 +76,8 @@ std::unique_ptr<Optimizer> make_nesterov(const core::ParsedName& name, const Opt
 /// m = beta1·m + (1 − beta1)·g; v = beta2·v + (1 − beta2)·g²; w −= step·m̂/(√v̂ + epsilon), where m̂ = m/(1 − beta1^t)
 /// and v̂ = v/(1 − beta2^t): algorithm 1 of the paper, as frameworks have it. (The kernel's epsilon is that of the end
 /// of the paper's section 2, smaller by √(1 − beta2^t); the optimizer converts.) t is the step's number.
-/// AdamW before it: w *= 1 − step·decay, so that the decay does not pass through the averages. As in frameworks it is
-/// multiplied by the step; the paper multiplies it by its schedule alone.
+/// AdamW first computes w *= 1 − step·decay, so that the decay does not enter the averages. As in frameworks, the decay
+/// is multiplied by the step size; the paper multiplies it only by its schedule.
 /// Cost: 28 bytes an element, with decay 36. State: 8 bytes. Source: Kingma & Ba, ICLR 2015; Loshchilov & Hutter, ICLR
 /// 2019, algorithm 2.
 class Adam final : public Optimizer {
@@ -129,7 +129,7 @@ class Outer final : public Optimizer {
       growth_ = last_.size > 0 ? step.size / last_.size : 1;
       last_ = step;
     }
-    // A change is added where a gradient is subtracted: hence the step below zero.
+    // The step is negative, because a change is added, whereas the kernel subtracts gradients.
     kernels::loops().momentum(w, velocity_.buffer.part(offset, w.count()), change,
                               {-momentum_.step, growth_ * momentum_.mu, momentum_.nesterov}, step.which());
   }

@@ -19,9 +19,9 @@
 
 namespace gradmeter::dataparallel {
 
-/// One step of training as an optimizer sees it. size: the step size. number: counted from 1. loss_scale_counts: the
-/// counts of a loss scale that adapts; if they say that the step is skipped, the update does nothing and is not
-/// counted. `which`: number and counts in the form that kernels::loops() takes.
+/// One step of training as an optimizer sees it. size: the step size. number: the step's number, from 1.
+/// loss_scale_counts: the counts of a loss scale that adapts; if these say that the step is skipped, the update does
+/// nothing and is not counted. `which`: the number and the counts, in the form that kernels::loops() takes.
 struct UpdateStep {
   float size = 0;
   std::uint64_t number = 1;
@@ -45,27 +45,28 @@ class Optimizer {
   explicit Optimizer(std::string name) : name_(std::move(name)) {}
   virtual ~Optimizer() = default;
   const std::string& name() const { return name_; }  ///< canonical: "momentum:mu=0.9"
-  /// True if it uses norms of whole tensors. Ranges must then not cut tensors, unless it was made with `PartSums`.
+  /// True if the optimizer uses norms of whole tensors. Ranges must then not cut tensors, unless it was made with
+  /// `PartSums`.
   virtual bool needs_whole_tensors() const { return false; }
   /// Updates the range that begins at `offset` of the flat buffer. weights: the range itself. change, of the same
   /// length: a gradient, or for an outer optimizer a difference of weights.
   virtual void apply(runtime::Buffer weights, runtime::ConstBuffer change, std::size_t offset, UpdateStep) = 0;
-  /// The state that is kept from step to step, in buffers as long as the flat buffer. If all values are set to zero and
-  /// steps are counted from 1 again, the optimizer is as new.
+  /// The state that is kept from step to step, in buffers as long as the flat buffer. When all of it is set to zero and
+  /// steps are counted from 1 again, the optimizer behaves like a new one.
   virtual std::vector<runtime::Buffer> state() { return {}; }
   /// The number of fp32 values that are kept for each element.
   virtual std::size_t kept_per_element() { return state().size(); }
   /// The cost of the whole update, norms included.
   virtual runtime::Cost cost(std::size_t count) const = 0;
 
-  /// True if it was made for parts of tensors (with `PartSums`). Then `measure` and `share_norms` must be called before
-  /// each `apply`, for the same range.
+  /// True if the optimizer was made for parts of tensors (with `PartSums`). Then `measure` and `share_norms` must be
+  /// called before each `apply`, for the same range.
   virtual bool has_tensor_parts() const { return false; }
   /// Computes the range's contribution to the norms of its tensors.
   virtual void measure(runtime::Buffer, runtime::ConstBuffer, std::size_t, UpdateStep) {}
   virtual runtime::Cost measure_cost(std::size_t) const { return {}; }
-  /// Sums these contributions over the ranks that hold the tensors' other parts, in one exchange for all tensors of the
-  /// range.
+  /// Sums the contributions that `measure` computed over the ranks that hold the tensors' other parts, in one exchange
+  /// for all tensors of the range.
   virtual void share_norms() {}
   /// Makes the whole update of a range: `measure` and `share_norms`, if needed, and `apply`. The exchange in
   /// `share_norms` lies between two computations, because a kernel cannot contain it.
@@ -109,8 +110,9 @@ std::string codec_refusal(const compression::CodecChoicePtr&, std::string_view o
 /// The value of a parameter, in [least, below). Errors: UsageError that names the range.
 float optimizer_parameter(const core::ParsedName&, std::string_view key, float least, float below);
 
-/// The parameters of the outer optimizer, which applies the mean change of a block of steps when workers that trained
-/// apart synchronise. step: the factor of the change (bmuf's zeta, diloco's outer step size, slowmo's alpha).
+/// The parameters of the outer optimizer. When workers that trained apart synchronise, it applies the mean change of a
+/// block of steps to the weights. step: the factor of the change (bmuf's zeta, diloco's outer step size, slowmo's
+/// alpha).
 struct OuterMomentum {
   float step = 1, mu = 0;
   bool nesterov = false;

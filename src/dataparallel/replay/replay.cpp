@@ -20,9 +20,9 @@ TracedParts parts_of(const TracedStep& s) {
   std::vector<Interval> calls;
   for (const TracedCall& c : s.calls) calls.push_back({c.when.begin, std::min(c.when.end, s.seconds)});
   const auto communication = unite(calls);
-  const auto outside = subtract(communication, s.compute);
+  const auto exposed = subtract(communication, s.compute);
   TracedParts p{.step = s.seconds, .compute = total(s.compute), .communication = total(communication)};
-  p.exposed = total(outside);
+  p.exposed = total(exposed);
   p.overlap = p.communication - p.exposed;
   return p;
 }
@@ -51,7 +51,7 @@ std::optional<CallKind> replayed_as(std::string_view collective) {
 
 std::size_t floats_for(std::uint64_t bytes) { return (bytes + sizeof(float) - 1) / sizeof(float); }
 
-/// The length of the longest buffer of a call, by the call's index in its step [floats].
+/// By index of a call in its step: the length of its longest buffer in any step [floats].
 std::vector<std::size_t> buffer_floats(const StepTrace& t) {
   std::vector<std::size_t> floats;
   for (const TracedStep& s : t.steps) {
@@ -68,12 +68,12 @@ std::vector<Interval> busy_intervals(const TracedStep& s) {
   return subtract({&step, 1}, subtract(unite(calls), s.compute));
 }
 
-void compute_for(double seconds, ReplayedComputation as, const std::function<bool()>& is_over) {
+void compute_for(double seconds, ReplayedComputation computation, const std::function<bool()>& is_over) {
   constexpr double between_looks_s = 1e-3;
   const double begin = runtime::host_clock(), end = begin + seconds;
   double next_look = begin + between_looks_s;
   for (double now = begin; now < end; now = runtime::host_clock()) {
-    if (as == ReplayedComputation::sleep)
+    if (computation == ReplayedComputation::sleep)
       std::this_thread::sleep_for(std::chrono::duration<double>(std::min(end - now, between_looks_s)));
     if (now < next_look) continue;
     if (is_over && is_over()) return;
@@ -81,7 +81,7 @@ void compute_for(double seconds, ReplayedComputation as, const std::function<boo
   }
 }
 
-allreduce::KnownCollective known_of(const FabricCall& c, int ranks, std::uint64_t seed) {
+allreduce::KnownCollective known_collective(const FabricCall& c, int ranks, std::uint64_t seed) {
   return {.collective_kind = collective_kind(c.kind),
           .data = {.element = c.in.element(), .op = c.op, .ranks = static_cast<std::size_t>(ranks), .seed = seed},
           .count = c.in.count()};
@@ -94,36 +94,36 @@ std::vector<ReplayEvent> replay_events(const TracedStep& s) {
   if (!s.events.empty()) return s.events;
   constexpr double rounding_s = 1e-9;
   std::vector<ReplayEvent> out;
-  std::vector<std::size_t> open;
-  std::size_t next = 0;
+  std::vector<std::size_t> under_way;
+  std::size_t next_call = 0;
   // Starts the next call if it began at this time or earlier.
   const auto start_until = [&](double time) {
-    if (next == s.calls.size() || s.calls[next].when.begin > time) return false;
-    out.push_back({.kind = Kind::start, .call = next});
-    open.push_back(next++);
+    if (next_call == s.calls.size() || s.calls[next_call].when.begin > time) return false;
+    out.push_back({.kind = Kind::start, .call = next_call});
+    under_way.push_back(next_call++);
     return true;
   };
   const auto wait_for = [&](auto&& is_due) {
-    std::erase_if(open, [&](std::size_t call) {
+    std::erase_if(under_way, [&](std::size_t call) {
       if (!is_due(s.calls[call])) return false;
       out.push_back({.kind = Kind::wait, .call = call});
       return true;
     });
   };
-  double done = 0;
+  double busy_until = 0;
   for (const Interval& busy : busy_intervals(s)) {
     while (start_until(busy.begin)) {
     }
     // After a pause, the replay waits for the calls that ended during the pause.
-    if (busy.begin > done)
-      wait_for([&](const TracedCall& c) { return c.when.end > done && c.when.end <= busy.begin + rounding_s; });
+    if (busy.begin > busy_until)
+      wait_for([&](const TracedCall& c) { return c.when.end > busy_until && c.when.end <= busy.begin + rounding_s; });
     for (double from = busy.begin; from < busy.end;) {
-      const double to = next < s.calls.size() ? std::min(busy.end, s.calls[next].when.begin) : busy.end;
+      const double to = next_call < s.calls.size() ? std::min(busy.end, s.calls[next_call].when.begin) : busy.end;
       if (to > from) out.push_back({.kind = Kind::compute, .seconds = to - from});
       from = to;
       if (from < busy.end) start_until(from);
     }
-    done = busy.end;
+    busy_until = busy.end;
   }
   while (start_until(s.seconds)) {
   }
@@ -161,8 +161,8 @@ double replay_busy_s(const StepTrace& t) {
   return sum;
 }
 
-Replay::Replay(Fabric& f, const StepTrace& t, ReplayedComputation as, std::function<bool()> is_over)
-    : fabric_(f), computation_(as), is_over_(std::move(is_over)) {
+Replay::Replay(Fabric& f, const StepTrace& t, ReplayedComputation computation, std::function<bool()> is_over)
+    : fabric_(f), computation_(computation), is_over_(std::move(is_over)) {
   if (const auto why = replay_refusal(t); !why.empty()) throw core::UsageError(why);
   for (const std::size_t floats : buffer_floats(t)) buffers_.push_back(f.memory(floats));
   for (const TracedStep& s : t.steps) {
@@ -201,7 +201,7 @@ std::uint64_t Replay::wrong(std::uint64_t seed) {
   const auto rank = static_cast<std::size_t>(fabric_.rank());
   for (const Step& s : steps_) {
     for (const FabricCall& c : s.calls) {
-      const auto known = known_of(c, fabric_.size(), ++seed);
+      const auto known = known_collective(c, fabric_.size(), ++seed);
       const std::span<std::byte> bytes(c.out.host(), c.out.bytes());
       allreduce::write_input(known, rank, bytes);
       fabric_.wait(fabric_.start(c));

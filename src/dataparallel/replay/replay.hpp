@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the steps of a trace on a fabric. Computations of the trace become times in which the rank is busy; collectives
-// are made as in the trace.
+// Runs the steps of a trace on a fabric. A computation of the trace becomes a time in which the rank is busy;
+// collectives are made as in the trace.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -28,8 +28,8 @@ double replay_busy_s(const StepTrace&);
 /// In virtual time, a computation of t seconds is submitted as t times this many FLOP.
 inline constexpr double replay_flops_per_s = 1e9;
 
-/// A rank keeps its core for as long as the trace computes, as a computation on the host does, or sleeps and leaves it
-/// to others, such as the thread that moves collectives, as while a GPU computes.
+/// What a rank does during a computation of the trace. spin: it keeps its core busy, like a computation on the host.
+/// sleep: it leaves its core to other threads, such as the one that moves collectives, like a computation on a GPU.
 enum class ReplayedComputation { spin, sleep };
 
 /// Replays a trace; each rank makes a Replay of its own. Collectives have the kind, buffer length and element type of
@@ -54,7 +54,7 @@ class Replay {
   Fabric& fabric_;
   ReplayedComputation computation_;
   std::function<bool()> is_over_;
-  /// One buffer for each index of a call in its step, as long as the longest that such a call has in any step.
+  /// By index of a call in its step: a buffer as long as the longest that the calls with this index have in any step.
   std::vector<Buffer> buffers_;
   std::vector<Step> steps_;
 };

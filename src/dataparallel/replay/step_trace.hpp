@@ -11,7 +11,7 @@
 
 namespace gradmeter::dataparallel {
 
-/// One collective call. Times are counted from the begin of its step [s].
+/// One collective call. Times are counted from the beginning of its step [s].
 struct TracedCall {
   std::string collective;   ///< as result files name it: "allreduce"
   std::uint64_t bytes = 0;  ///< bytes of the whole buffer; 0: unknown
@@ -32,8 +32,8 @@ struct TracedStep {
   double seconds = 0;
   std::vector<Interval> compute;  ///< when the rank computed; sorted and disjoint
   std::vector<TracedCall> calls;  ///< in the order in which they begin
-  /// The events of the step, if the trace says which computation waited for which call. Empty: `replay_events`
-  /// concludes them from the times.
+  /// The events of the step, if the trace says which computation waited for which call; else empty, and `replay_events`
+  /// derives them from the times.
   std::vector<ReplayEvent> events{};
 };
 struct StepTrace {
@@ -47,7 +47,7 @@ struct StepTrace {
 struct TracedParts {
   double step = 0, compute = 0, communication = 0, exposed = 0, overlap = 0;
 };
-/// The parts of a step. Of a call, only the time before the end of the step counts. Cost: O(n log n).
+/// The parts of a step. The time of a call after the end of the step does not count. Cost: O(n log n).
 TracedParts parts_of(const TracedStep&);
 /// A text that identifies the trace in result rows, both in the trace's own row and in those of its replays:
 /// "trace:steps=3,calls=9,bytes=8036472".

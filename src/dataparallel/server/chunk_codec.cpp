@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The codecs in their form for one sender and one receiver. Those that consist of collectives have a form of their own
-// here; all others are applied unchanged, chunk by chunk.
+// The codecs in a form for messages from one sender to one receiver. Codecs that consist of collectives have such a
+// form here; all others are applied unchanged, chunk by chunk.
 #include "dataparallel/server/chunk_codec.hpp"
 
 #include <algorithm>
@@ -25,7 +25,8 @@ using compression::RandomK;
 
 std::vector<std::uint32_t> places_of(const RandomK& chosen, std::size_t n, const RandomDraw& d) {
   std::vector<std::uint32_t> places(chosen.kept(n));
-  // Drawn by the chunk's first element, so that chunks draw differently; random-k ignores a place in a draw.
+  // The chunk's first element is part of the key, so that chunks draw different places; RandomK takes it as the number
+  // of a tensor.
   chosen.draw_places({.seed = d.seed, .step = d.step, .tensor = static_cast<std::uint32_t>(d.first)}, n, places);
   return places;
 }
@@ -73,8 +74,8 @@ class DrawnPlaces final : public ChunkCodec {
   bool feedback_;
 };
 
-/// Deep gradient compression: the sender corrects momentum, and the largest elements travel. Local clipping takes the
-/// norm of the chunk, and the senders for the number of ranks.
+/// Deep gradient compression: the sender corrects momentum, and sends the largest elements. If the codec clips
+/// gradients, it clips each chunk by the chunk's norm, for `senders` ranks.
 /// Wire: as top-k's. Memory at the sender: 2n. Source: Lin et al., ICLR 2018, section 3.
 class MomentumCorrected final : public ChunkCodec {
  public:
@@ -96,7 +97,7 @@ class MomentumCorrected final : public ChunkCodec {
   std::size_t senders_;
 };
 
-/// PowerSGD's two thin factors. On the wire one lies behind the other, and need not be aligned.
+/// PowerSGD's two thin factors. On the wire q follows p; the wire need not be aligned.
 struct Factors {
   std::vector<float> p, q;
   Factors(const Matrix& m, std::size_t rank) : p(m.p_size(rank)), q(m.q_size(rank)) {}
@@ -125,7 +126,7 @@ class ThinFactorEncoder {
   std::size_t operator()(std::span<const float> x, std::byte* wire, const RandomDraw& draw) {
     for (std::size_t i = 0; i < residual_.size(); ++i) residual_[i] += x[i];
     const std::span<const float> m = residual_.empty() ? x : residual_;
-    if (!warm_)
+    if (!has_last_q_)
       compression::draw_first_q(matrix_, rank_, draw.seed, static_cast<std::uint32_t>(draw.first), factors_.q);
     compression::multiply(matrix_, rank_, m, factors_.q, factors_.p);
     compression::orthonormalise(matrix_, rank_, factors_.p);
@@ -133,32 +134,32 @@ class ThinFactorEncoder {
     const std::size_t bytes = factor_bytes(matrix_, rank_);
     std::fill(wire, wire + bytes, std::byte{0});
     factors_.write(wire);
-    // A basis with an infinity or a NaN would never become finite again, nor would such a residual.
-    warm_ = std::ranges::all_of(factors_.q, [](float v) { return std::isfinite(v); });
-    keep_what_is_missing();
+    // An infinity or a NaN in Q or in the residual would stay there for ever, so both begin anew.
+    has_last_q_ = std::ranges::all_of(factors_.q, [](float v) { return std::isfinite(v); });
+    update_residual();
     return bytes;
   }
 
  private:
-  void keep_what_is_missing() {
+  void update_residual() {
     if (residual_.empty()) return;
     std::vector<float> sent(residual_.size());
     compression::reconstruct(matrix_, rank_, factors_.p, factors_.q, sent);
-    for (std::size_t i = 0; i < sent.size(); ++i) residual_[i] = warm_ ? residual_[i] - sent[i] : 0;
+    for (std::size_t i = 0; i < sent.size(); ++i) residual_[i] = has_last_q_ ? residual_[i] - sent[i] : 0;
   }
 
   std::size_t rank_;
   Matrix matrix_;
   Factors factors_;
   std::vector<float> residual_;  ///< empty: without error feedback
-  bool warm_ = false;
+  bool has_last_q_ = false;
 };
 
-/// PowerSGD: the sender makes both thin factors of its own change, as there is no sum. A chunk is taken as nearly
-/// square. Q is kept from one change to the next (warm start).
-/// Wire: P, then Q, padded; a chunk that would shrink less than 2x goes dense. Memory at the sender: Q, and n with
-/// error feedback. Cost: 6·rank flops an element to encode and 2·rank to decode. Source: Vogels et al., NeurIPS 2019,
-/// with one worker.
+/// PowerSGD: the sender computes both thin factors of its own change, since there is no sum over ranks. A chunk is
+/// taken as a nearly square matrix. Q is kept from one change to the next (warm start).
+/// Wire: P, then Q, padded; a chunk whose factors have more than half as many elements as the chunk goes as fp32.
+/// Memory at the sender: Q, and n with error feedback. Cost: 6·rank flops an element to encode and 2·rank to decode.
+/// Source: Vogels et al., NeurIPS 2019, with one worker.
 class ThinFactors final : public ChunkCodec {
  public:
   explicit ThinFactors(const compression::CodecChoice& c)
@@ -189,7 +190,7 @@ class Plain final : public ChunkCodec {
   std::size_t grain() const override { return codec_->grain(); }
   std::size_t wire_bytes(std::size_t n) const override { return codec_->wire_bytes(n); }
   bool variable() const override { return codec_->variable(); }
-  /// With error feedback, what encoding a chunk loses is added to the next.
+  /// With error feedback, what one encoding of a chunk loses is added to the chunk's next change.
   ChunkEncoder encoder(std::size_t n) const override {
     if (!feedback_)
       return [this](std::span<const float> x, std::byte* wire, const RandomDraw& draw) {
@@ -210,8 +211,8 @@ class Plain final : public ChunkCodec {
   bool feedback_;
 };
 
-/// The form of a codec that consists of collectives. Null: nobody has said how one rank sends it to another.
-ChunkCodecPtr form_for_two(const compression::CodecChoice& c, std::size_t senders) {
+/// The form, for one sender and one receiver, of a codec that consists of collectives; null: it has no such form.
+ChunkCodecPtr point_to_point_form(const compression::CodecChoice& c, std::size_t senders) {
   const std::string_view name = c.info->name;
   if (name == "dgc") return std::make_shared<MomentumCorrected>(c, senders);
   if (name == "powersgd") return std::make_shared<ThinFactors>(c);
@@ -222,14 +223,14 @@ ChunkCodecPtr form_for_two(const compression::CodecChoice& c, std::size_t sender
 }  // namespace
 
 std::string chunk_codec_refusal(const compression::CodecChoice& c) {
-  if (c.codec || form_for_two(c, 1)) return {};
+  if (c.codec || point_to_point_form(c, 1)) return {};
   return fmt::format("codec {} is made of collectives and nobody has said how one rank sends it to another; take qsgd8",
                      c.label);
 }
 
 ChunkCodecPtr make_chunk_codec(const compression::CodecChoice& c, std::size_t senders) {
   if (c.codec) return std::make_shared<Plain>(c.codec, c.feedback);
-  return form_for_two(c, senders);
+  return point_to_point_form(c, senders);
 }
 
 }  // namespace gradmeter::dataparallel

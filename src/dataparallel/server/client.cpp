@@ -12,16 +12,21 @@
 namespace gradmeter::dataparallel {
 namespace {
 
-constexpr std::size_t credits = 4;  ///< most chunks that a server has not acknowledged
+constexpr std::size_t most_unacknowledged = 4;  ///< chunks of this worker, at each server
 
-std::uint16_t number(Opcode w) { return static_cast<std::uint16_t>(w); }
+std::uint16_t number(Opcode opcode) { return static_cast<std::uint16_t>(opcode); }
 
 }  // namespace
 
 ServerClient::ServerClient(Fabric& fabric, std::unique_ptr<Port> port, const Sharding& sharding,
-                           const ServicePlan& plan, int rank, const ConstBuffer& first)
-    : fabric_(fabric), port_(std::move(port)), sharding_(sharding), plan_(plan), rank_(rank), weights_(first.count()) {
-  fabric.at_once([&] { std::ranges::copy(first.values<float>(), weights_.begin()); });
+                           const ServicePlan& plan, int rank, const ConstBuffer& initial)
+    : fabric_(fabric),
+      port_(std::move(port)),
+      sharding_(sharding),
+      plan_(plan),
+      rank_(rank),
+      weights_(initial.count()) {
+  fabric.at_once([&] { std::ranges::copy(initial.values<float>(), weights_.begin()); });
   for (std::uint32_t s = 0; s < sharding.servers() && sharding.chunks(s) > 0; ++s) {
     const std::size_t chunks = sharding.chunks(s);
     ServerConnection& connection = connections_.emplace_back();
@@ -78,7 +83,7 @@ void ServerClient::finish_push(Buffer answers) {
   if (!fetch_) set_exchanging(false);
 }
 
-/// The place where the answer to a chunk's change may be written, if the answer will be dense.
+/// The place where a server may write the answer to a chunk's change; 0 if the answer will be encoded.
 std::uint64_t ServerClient::answer_place(std::size_t first, std::size_t count) {
   if (answers_.count() == 0 || plan_.weights.encodes(count)) return 0;
   const ConstBuffer to = answers_.part(first, count);
@@ -92,30 +97,34 @@ void ServerClient::set_exchanging(bool yes) {
   is_exchanging_ = yes;
 }
 
-void ServerClient::request(std::uint64_t clock, std::uint64_t own) { ask(Opcode::pull, clock, own); }
+void ServerClient::request(std::uint64_t clock, std::uint64_t own_updates) { ask(Opcode::pull, clock, own_updates); }
 
-void ServerClient::ask(Opcode opcode, std::uint64_t clock, std::uint64_t own) {
+void ServerClient::ask(Opcode opcode, std::uint64_t clock, std::uint64_t own_updates) {
   ++sequence_;
   fabric_.exchange("pull", [&] {
     for (ServerConnection& connection : connections_) {
-      expect(connection, opcode, clock, own);
+      expect(connection, opcode, clock, own_updates);
       connection.asks = true;
     }
     send();
   });
 }
 
-void ServerClient::expect(ServerConnection& connection, Opcode opcode, std::uint64_t clock, std::uint64_t own) {
+void ServerClient::expect(ServerConnection& connection, Opcode opcode, std::uint64_t clock, std::uint64_t own_updates) {
   connection.missing = connection.chunks;
-  connection.request = {
-      .operation = number(opcode), .shard = connection.server, .clock = clock, .version = own, .sequence = sequence_};
+  connection.request = {.operation = number(opcode),
+                        .shard = connection.server,
+                        .clock = clock,
+                        .version = own_updates,
+                        .sequence = sequence_};
 }
 
 void ServerClient::receive() {
-  wait_for("weights from servers", [](const ServerConnection& l) { return l.missing == 0; });
+  wait_for("weights from servers", [](const ServerConnection& connection) { return connection.missing == 0; });
 }
 
-/// Weights that came while the target may still have been read lie in `weights_`; the rest goes to the target itself.
+/// Weights that came before this call lie in `weights_`, since `to` might still have been read. All others are written
+/// to `to` itself.
 void ServerClient::fetch(Buffer to) {
   for (ServerConnection& connection : connections_) {
     for (std::size_t i = 0; i < connection.chunks; ++i) {
@@ -129,7 +138,7 @@ void ServerClient::fetch(Buffer to) {
   set_exchanging(false);
 }
 
-/// From now on the worker computes with what has come.
+/// Makes the weights that have come those from which the next pushes are computed.
 void ServerClient::take_over(ServerConnection& connection, const Buffer& to) {
   for (std::size_t i = 0; i < connection.chunks; ++i) {
     ChunkVersions& v = connection.versions[i];
@@ -139,7 +148,8 @@ void ServerClient::take_over(ServerConnection& connection, const Buffer& to) {
   }
 }
 
-/// Copies a chunk from `weights_`. The next answers change these behind it, since they are decoded on the same queue.
+/// Copies a chunk from `weights_` to `to`. Later answers cannot change it before that, since they are decoded on the
+/// same queue.
 void ServerClient::put(ServerConnection& connection, std::size_t i, const Buffer& to) {
   const Range chunk = sharding_.chunk(connection.server, i);
   const std::span<const float> from = std::span(weights_).subspan(chunk.first, chunk.count);
@@ -165,7 +175,9 @@ void ServerClient::fetch_for_evaluation(Buffer to) {
 }
 
 void ServerClient::await_acknowledgements() {
-  const auto is_acknowledged = [](const ServerConnection& l) { return is_posted(l) && l.unacknowledged == 0; };
+  const auto is_acknowledged = [](const ServerConnection& connection) {
+    return is_posted(connection) && connection.unacknowledged == 0;
+  };
   if (!std::ranges::all_of(connections_, is_acknowledged)) {
     wait_for("servers to acknowledge changes", is_acknowledged);
   }
@@ -173,11 +185,11 @@ void ServerClient::await_acknowledgements() {
 
 void ServerClient::settle() {
   await_acknowledgements();
-  // Servers that wait for a number of changes, whoever sends them, must not wait for this worker's.
+  // Servers that wait for a number of changes, from whichever workers, must not count on this worker now.
   if (plan_.options.rule.fresh_only) tell(Opcode::rest, "servers to hear of a rest");
 }
 
-/// Sends a request that is acknowledged at most.
+/// Sends a message that gets no answer but, if `acknowledged`, an acknowledgement.
 void ServerClient::tell(Opcode opcode, const char* why, bool acknowledged) {
   for (ServerConnection& connection : connections_) {
     connection.request = {
@@ -185,7 +197,7 @@ void ServerClient::tell(Opcode opcode, const char* why, bool acknowledged) {
     if (acknowledged) ++connection.unacknowledged;
     connection.asks = true;
   }
-  wait_for(why, [](const ServerConnection& l) { return !l.asks; });
+  wait_for(why, [](const ServerConnection& connection) { return !connection.asks; });
 }
 
 void ServerClient::disconnect() {
@@ -233,7 +245,8 @@ void ServerClient::take_weights(ServerConnection& connection, const MessageHeade
   if (v.waits && target_.count() > 0) put(connection, i, target_);
 }
 
-/// dense: the weights as they are; otherwise a change of those in `to`.
+/// Decodes weights to `to`. dense: the payload has the weights as fp32; otherwise it has a change, which is added to
+/// `to`.
 void ServerClient::decode(const MessageHeader& h, std::span<const std::byte> payload, bool dense, const Buffer& to) {
   const Coding coding = dense ? Coding() : plan_.weights;
   const compression::RandomDraw draw = draw_of_weights(plan_.options.seed, h.shard, h.version, h.first);
@@ -270,17 +283,17 @@ void ServerClient::send_request(ServerConnection& connection) {
   connection.asks = false;
 }
 
-/// The numbers of a change in the memory that the fabric reads, once they are computed.
+/// Waits until the numbers of a change are computed; returns them in the memory from which the fabric sends.
 std::span<const std::byte> ServerClient::bytes_of(const ConstBuffer& change) {
   fabric_.to_transport(change);
   fabric_.synchronise();
   return {fabric_.device().transport_address(change), change.bytes()};
 }
 
-/// Posts the connection's next chunk, if there is room for it.
+/// Posts the connection's next chunk; false if there is no room.
 bool ServerClient::post_chunk(ServerConnection& connection, MessageHeader h) {
   const ConstBuffer change = change_.part(h.first, h.count);
-  h.bytes = plan_.changes.wire_bytes(h.count);  // the most, where time alone is simulated
+  h.bytes = plan_.changes.wire_bytes(h.count);  // an upper bound, which stays if time alone is simulated
   if (!plan_.changes.encodes(h.count)) {
     return port_->post_from(connection.rank, h, bytes_of(change), "push") != nullptr;
   }
@@ -294,9 +307,9 @@ bool ServerClient::post_chunk(ServerConnection& connection, MessageHeader h) {
   return true;
 }
 
-/// One chunk, if it is ready and there is room for it.
+/// Sends the connection's next chunk; false if there is none, or if it is not computed yet, or if there is no room.
 bool ServerClient::send_chunk(ServerConnection& connection) {
-  if (is_posted(connection) || connection.unacknowledged >= credits) return false;
+  if (is_posted(connection) || connection.unacknowledged >= most_unacknowledged) return false;
   if (connection.next == 0 && connection.unacknowledged > 0) return false;  // one update at a time
   const Range chunk = sharding_.chunk(connection.server, connection.next);
   if (chunk.end() > ready_) return false;

@@ -15,31 +15,32 @@ namespace gradmeter::dataparallel {
 class ServerClient {
  public:
   /// rank: the rank of this worker. first: the initial weights, equal on all workers.
-  ServerClient(Fabric&, std::unique_ptr<Port>, const Sharding&, const ServicePlan&, int rank, const ConstBuffer& first);
+  ServerClient(Fabric&, std::unique_ptr<Port>, const Sharding&, const ServicePlan&, int rank,
+               const ConstBuffer& initial);
 
-  /// Begins to push the next update. Its elements are sent once `ready` has said that they are computed. They are sent
-  /// from the buffer itself, so they must not change until `await_acknowledgements` returns. size: the step size.
-  /// fetch: the servers shall send weights as soon as they have applied the update.
+  /// Begins to push the next update. The elements of `change` are sent once `ready` has said that they are computed.
+  /// They are sent from this buffer itself, so they must not change until `await_acknowledgements` returns. size: the
+  /// step size. fetch: servers send weights as soon as they have applied the update.
   void begin_push(ConstBuffer change, float size, bool fetch);
   /// Says that the first `elements` elements of the change are computed, and posts what can be posted without waiting.
   void ready(std::size_t elements);
   /// Waits until the whole change has been posted. answers: the buffer for the weights of the next fetch, to which
-  /// servers may write directly. Nobody may read it until `fetch` returns, nor write to it until the next push or the
-  /// disconnect, because servers compute the next weights from it. Empty: weights come by message.
+  /// servers may write directly; empty: weights come by message. Nobody may read the buffer until `fetch` returns, nor
+  /// write to it before the next push or the disconnect, because servers compute the next weights from it.
   void finish_push(Buffer answers = runtime::no_floats);
   /// Waits until the servers have received all changes that were pushed.
   void await_acknowledgements();
-  /// Asks the servers for weights: a read at this clock (consistency.hpp) that must include this worker's first `own`
-  /// updates.
-  void request(std::uint64_t clock, std::uint64_t own);
-  /// Waits for the weights that were asked for last, from which the next pushes will be computed, and writes them to
-  /// `to` (the buffer of `finish_push`, if it was given one).
+  /// Asks the servers for weights: a read at this clock (consistency.hpp) that must include this worker's first
+  /// `own_updates` updates.
+  void request(std::uint64_t clock, std::uint64_t own_updates);
+  /// Waits for the weights that were requested last, and writes them to `to` (the buffer of `finish_push`, if there was
+  /// one). The next pushes are computed from these weights.
   void fetch(Buffer to);
-  /// Fetches the servers' current weights. All workers must call it, after `settle`; it waits for all of them, and does
-  /// not affect training.
+  /// Fetches the servers' current weights. All workers must call this, after `settle`; it waits for all of them, and
+  /// has no effect on training.
   void fetch_for_evaluation(Buffer to);
-  /// To be called between steps: waits until the servers have acknowledged all changes. With StepRule::fresh_only it
-  /// also tells them not to wait for this worker until it sends a change again.
+  /// Waits until the servers have acknowledged all changes; to be called between steps. With StepRule::fresh_only it
+  /// also tells servers not to wait for this worker until it sends a change again.
   void settle();
   /// Tells the servers that this worker has finished, after `settle`. Waits until no server needs weights in this
   /// worker's memory any more.
@@ -55,9 +56,9 @@ class ServerClient {
     /// The version of the weights from which this worker computes, and the number of updates of every worker that they
     /// include.
     std::uint64_t base = 0, reached = 0;
-    /// The same two numbers for the weights that have arrived since
+    /// The same two numbers for the weights that have arrived since then, but were not fetched yet.
     std::uint64_t incoming = 0, incoming_reached = 0;
-    bool waits = false;       ///< the incoming weights lie in `weights_`
+    bool waits = false;       ///< the incoming weights lie in `weights_`, and `fetch` must copy them
     bool is_written = false;  ///< a server has written the incoming weights to the buffer of `finish_push`
   };
   /// This worker's state for one server.
@@ -65,7 +66,7 @@ class ServerClient {
     std::uint32_t server = 0;
     int rank = 0;
     std::size_t chunks = 0;
-    std::size_t next = 0;            ///< the next chunk to post of the push under way
+    std::size_t next = 0;            ///< index of the next chunk to post; `chunks`: all are posted
     std::size_t unacknowledged = 0;  ///< number of messages that the server has not acknowledged yet
     MessageHeader request = {};      ///< the last request, rest or disconnect
     bool asks = false;               ///< `request` must still be sent
@@ -83,15 +84,15 @@ class ServerClient {
   void send();
   bool send_chunk(ServerConnection&);
   bool post_chunk(ServerConnection&, MessageHeader);
-  static bool is_posted(const ServerConnection& l) { return l.next == l.chunks; }
+  static bool is_posted(const ServerConnection& connection) { return connection.next == connection.chunks; }
   std::span<const std::byte> bytes_of(const ConstBuffer& change);
   std::uint64_t answer_place(std::size_t first, std::size_t count);
   void take_over(ServerConnection&, const Buffer& to);
   void put(ServerConnection&, std::size_t chunk, const Buffer& to);
   void send_request(ServerConnection&);
   void tell(Opcode, const char* why, bool acknowledged = false);
-  void ask(Opcode, std::uint64_t clock, std::uint64_t own);
-  void expect(ServerConnection&, Opcode, std::uint64_t clock, std::uint64_t own);
+  void ask(Opcode, std::uint64_t clock, std::uint64_t own_updates);
+  void expect(ServerConnection&, Opcode, std::uint64_t clock, std::uint64_t own_updates);
   void receive();
 
   Fabric& fabric_;
@@ -103,11 +104,11 @@ class ServerClient {
   std::uint64_t clock_ = 0, sequence_ = 0;
   ConstBuffer change_ = runtime::no_floats;
   float size_ = 0;
-  bool fetch_ = false;
+  bool fetch_ = false;          ///< the push under way also requests weights
   bool is_exchanging_ = false;  ///< true from the end of a push until the weights have arrived
-  std::size_t ready_ = 0;
+  std::size_t ready_ = 0;       ///< number of elements of `change_` that are computed
   /// If servers encode weights: this worker's weights as the servers know them, to which decoded changes are added.
-  /// Otherwise: weights that have arrived and wait for `fetch`.
+  /// Otherwise: weights that have arrived before `fetch` was called.
   std::vector<float> weights_;
   std::vector<float> decoded_;           ///< scratch for the numbers of a chunk
   Buffer target_ = runtime::no_floats;   ///< buffer for weights that arrive now; empty outside a fetch

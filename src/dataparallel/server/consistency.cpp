@@ -33,16 +33,16 @@ void Admission::gone(int worker) {
   find_slowest();
 }
 
-bool Admission::may_read(int worker, std::uint64_t clock, std::uint64_t own) const {
-  if (this->clock(worker) < own) return false;
+bool Admission::may_read(int worker, std::uint64_t clock, std::uint64_t own_updates) const {
+  if (this->clock(worker) < own_updates) return false;
   const std::uint64_t needed = clock > staleness_ ? clock - staleness_ : 0;
   return slowest_ >= needed;
 }
 
 void StalenessCount::applied(std::uint64_t base, std::uint64_t version) {
-  const std::size_t late = version - base;
-  if (histogram_.size() <= late) histogram_.resize(late + 1, 0);
-  ++histogram_[late];
+  const std::size_t staleness = version - base;
+  if (histogram_.size() <= staleness) histogram_.resize(staleness + 1, 0);
+  ++histogram_[staleness];
 }
 
 std::uint64_t StalenessCount::outstanding(std::uint64_t version) const {
@@ -58,17 +58,17 @@ DelayCompensation::DelayCompensation(const CompensationPlan& plan, int workers, 
       mean_square_(plan.adaptive ? first.size() : 0),
       out_(first.size()) {}
 
-void DelayCompensation::read(ExecutionContext& f, int worker, std::span<const float> weights) {
+void DelayCompensation::read(ExecutionContext& context, int worker, std::span<const float> weights) {
   std::vector<float>& to = read_[static_cast<std::size_t>(worker)];
-  f.submit("server.copy", {0, 8.0 * double(weights.size())}, [&] { to.assign(weights.begin(), weights.end()); });
+  context.submit("server.copy", {0, 8.0 * double(weights.size())}, [&] { to.assign(weights.begin(), weights.end()); });
 }
 
-std::span<const float> DelayCompensation::compensated(ExecutionContext& f, int worker, std::span<const float> gradient,
-                                                      std::span<const float> weights) {
+std::span<const float> DelayCompensation::compensated(ExecutionContext& context, int worker,
+                                                      std::span<const float> gradient, std::span<const float> weights) {
   const std::vector<float>& last = read_[static_cast<std::size_t>(worker)];
   const std::vector<float>& read = last.empty() ? first_ : last;
   const double n = double(gradient.size());
-  f.submit("server.compensate", {5 * n, 16 * n}, [&] {
+  context.submit("server.compensate", {5 * n, 16 * n}, [&] {
     for (std::size_t i = 0; i < gradient.size(); ++i) {
       const float g = gradient[i], square = g * g;
       float lambda = plan_.lambda;

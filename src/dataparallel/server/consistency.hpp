@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules of a parameter server: when a worker may read the weights, and how changes are applied. They know nothing
-// of messages and times.
+// The rules of a parameter server: when a worker may read the weights, and how changes are applied. The rules involve
+// neither messages nor times.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -24,12 +24,12 @@ class Admission {
 
   Admission(int workers, std::uint64_t staleness);
   std::uint64_t staleness() const { return staleness_; }
-  /// True with staleness 0: all workers' updates of one clock are then collected and applied as one.
+  /// True if staleness is 0: the updates of one clock, from all workers, are collected and applied as one.
   bool grouped() const { return staleness_ == 0; }
 
   /// Says that the server has one more update of this worker.
   void pushed(int worker);
-  /// Says that the worker has finished or died. Reads do not wait for it any more.
+  /// Says that the worker has finished or died. Reads of other workers do not wait for it any more.
   void gone(int worker);
 
   std::uint64_t clock(int worker) const { return clocks_[static_cast<std::size_t>(worker)]; }
@@ -39,8 +39,8 @@ class Admission {
   int training() const { return training_; }
   bool all_train() const { return training_ == static_cast<int>(clocks_.size()); }
 
-  /// True if a read of this worker at `clock` is admitted, and the server has the worker's first `own` updates.
-  bool may_read(int worker, std::uint64_t clock, std::uint64_t own) const;
+  /// True if a read of this worker at `clock` is admitted, and the server has the worker's first `own_updates` updates.
+  bool may_read(int worker, std::uint64_t clock, std::uint64_t own_updates) const;
   /// The number of clocks by which a reader at this clock is ahead of the slowest worker.
   std::uint64_t gap(std::uint64_t clock) const { return clock > slowest_ ? clock - slowest_ : 0; }
 
@@ -76,12 +76,12 @@ class StalenessCount {
   std::vector<std::uint64_t> read_, histogram_;
 };
 
-// How a server that does not wait for all workers makes steps of the weights from the workers' changes.
+// The rules by which servers without bulk synchrony make steps of the weights from the workers' changes.
 
-/// How changes are scaled. mean: if a step is made from a single change, its size is divided by the number of workers;
-/// if from several, they are replaced by their mean. sum: changes are not scaled. staleness: if a step is made from a
-/// single change, its size is divided by the change's staleness (the number of updates applied since the worker's
-/// read), but at least by 1.
+/// How changes are scaled. mean: if a step is made from a single change, the step size is divided by the number of
+/// workers; if from several, their mean is used. sum: changes are not scaled. staleness: if a step is made from a
+/// single change, the step size is divided by the change's staleness (the number of updates applied since the worker's
+/// read), or by 1 if that is 0.
 enum class ChangeScale : std::uint8_t { mean, sum, staleness };
 
 /// Delay compensation (Zheng et al., "Asynchronous stochastic gradient descent with delay compensation", ICML 2017):

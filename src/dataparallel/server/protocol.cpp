@@ -11,17 +11,17 @@
 namespace gradmeter::dataparallel {
 namespace {
 
-constexpr std::size_t piece = 16;  ///< floats: a cache line
+constexpr std::size_t line_floats = 16;  ///< floats: a cache line
 
 }  // namespace
 
-Sharding::Sharding(std::size_t elements, std::uint32_t servers, std::size_t grain, std::size_t longest)
+Sharding::Sharding(std::size_t elements, std::uint32_t servers, std::size_t grain, std::size_t longest_bytes)
     : elements_(elements), servers_(servers) {
-  const auto rounded_up = [](std::size_t n, std::size_t d) { return (n + d - 1) / d; };
-  const std::size_t unit = std::lcm(piece, grain);
-  const std::size_t most = std::max(unit, longest / sizeof(float) / unit * unit);
-  const std::size_t of_each = std::max<std::size_t>(1, rounded_up(elements, most * servers));
-  chunk_elements_ = std::max<std::size_t>(1, rounded_up(elements, of_each * servers * unit)) * unit;
+  const auto ceil_div = [](std::size_t n, std::size_t d) { return (n + d - 1) / d; };
+  const std::size_t unit = std::lcm(line_floats, grain);
+  const std::size_t most_elements = std::max(unit, longest_bytes / sizeof(float) / unit * unit);
+  const std::size_t chunks_per_server = std::max<std::size_t>(1, ceil_div(elements, most_elements * servers));
+  chunk_elements_ = std::max<std::size_t>(1, ceil_div(elements, chunks_per_server * servers * unit)) * unit;
 }
 
 std::size_t Sharding::chunks(std::uint32_t server) const {
@@ -86,9 +86,9 @@ ChunkEncoder Coding::encoder(std::size_t n) const {
 }
 
 void Coding::check_length(std::size_t bytes, std::size_t n) const {
-  const std::size_t due = wire_bytes(n);
-  if (variable(n) ? bytes > due : bytes != due) {
-    throw std::logic_error(fmt::format("a message of {} bytes came where {} numbers take {}", bytes, n, due));
+  const std::size_t expected = wire_bytes(n);
+  if (variable(n) ? bytes > expected : bytes != expected) {
+    throw std::logic_error(fmt::format("a message of {} bytes came where {} numbers take {}", bytes, n, expected));
   }
 }
 
@@ -98,20 +98,20 @@ void Coding::decode(std::span<const std::byte> wire, std::span<float> out, const
   std::memcpy(out.data(), wire.data(), wire.size());
 }
 
-std::span<const float> Coding::numbers(ExecutionContext& f, std::string_view label, std::span<const std::byte> wire,
-                                       std::size_t n, std::span<float> decoded,
+std::span<const float> Coding::numbers(ExecutionContext& context, std::string_view label,
+                                       std::span<const std::byte> wire, std::size_t n, std::span<float> decoded,
                                        const compression::RandomDraw& draw) const {
   check_length(wire.size(), n);
   if (!encodes(n)) return {reinterpret_cast<const float*>(wire.data()), n};
-  work(f, label, n, wire.size(), [&] { decode(wire, decoded.first(n), draw); });
+  work(context, label, n, wire.size(), [&] { decode(wire, decoded.first(n), draw); });
   return decoded.first(n);
 }
 
-void Coding::work(ExecutionContext& f, std::string_view label, std::size_t n, std::size_t bytes,
-                  const std::function<void()>& chunk) const {
-  if (!encodes(n)) return f.at_once(chunk);
-  f.submit(label, {double(n), 4.0 * double(n) + double(bytes)}, chunk);
-  f.synchronise();
+void Coding::work(ExecutionContext& context, std::string_view label, std::size_t n, std::size_t bytes,
+                  const std::function<void()>& code) const {
+  if (!encodes(n)) return context.at_once(code);
+  context.submit(label, {double(n), 4.0 * double(n) + double(bytes)}, code);
+  context.synchronise();
 }
 
 compression::RandomDraw draw_of_change(std::uint64_t seed, int worker, std::uint64_t clock, std::size_t first) {

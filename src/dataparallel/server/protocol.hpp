@@ -57,7 +57,8 @@ class Sharding {
  public:
   /// grain: the length of all chunks but the last is a multiple of this [elements]. longest: the most bytes of a chunk
   /// in fp32.
-  Sharding(std::size_t elements, std::uint32_t servers, std::size_t grain, std::size_t longest = most_payload_bytes);
+  Sharding(std::size_t elements, std::uint32_t servers, std::size_t grain,
+           std::size_t longest_bytes = most_payload_bytes);
   std::size_t elements() const { return elements_; }
   std::uint32_t servers() const { return servers_; }
   std::size_t chunks(std::uint32_t server) const;
@@ -76,8 +77,8 @@ class Sharding {
   std::uint32_t servers_;
 };
 
-/// How chunks are sent. A chunk of n numbers is encoded if it is long enough for the codec and becomes shorter, else it
-/// is sent as fp32. The decision depends on n alone, so both sides know it.
+/// Decides how chunks are sent. A chunk of n numbers is encoded if it is long enough for the codec and becomes shorter;
+/// otherwise it is sent as fp32. The decision depends on n alone, so both sides know it.
 class Coding {
  public:
   /// codec: null if all chunks are sent as fp32. min_elements: shorter chunks are not encoded.
@@ -110,13 +111,13 @@ class Coding {
   ChunkEncoder encoder(std::size_t n) const;
   /// Decodes the payload of a message. Errors: logic_error if its length does not fit `out`.
   void decode(std::span<const std::byte> wire, std::span<float> out, const compression::RandomDraw&) const;
-  /// Returns the n numbers of a message. If they are sent as fp32, they are read where they lie in the message; else
-  /// they are decoded to `decoded`, which has room for them. label: for the kernel that decodes.
+  /// Returns the n numbers of a message. Numbers that are sent as fp32 are read where they lie in the message; others
+  /// are decoded to `decoded`, which has room for n. label: for the kernel that decodes.
   std::span<const float> numbers(ExecutionContext&, std::string_view label, std::span<const std::byte> wire,
                                  std::size_t n, std::span<float> decoded, const compression::RandomDraw&) const;
-  /// Runs a function that encodes or decodes a chunk of n numbers to or from `bytes` bytes, and waits for it. If the
-  /// chunk is encoded, this is a kernel with its label and cost; otherwise it is a copy, which counts as part of the
-  /// exchange.
+  /// Runs a function that encodes or decodes a chunk of n numbers to or from `bytes` bytes, and waits until it is done.
+  /// If chunks of this length are encoded, it runs as a kernel with a label and a cost; otherwise it is only a copy,
+  /// which counts as part of the exchange.
   void work(ExecutionContext&, std::string_view label, std::size_t n, std::size_t bytes,
             const std::function<void()>&) const;
 
@@ -140,10 +141,10 @@ struct ServiceOptions {
   std::uint64_t seed = 1;
 };
 
-/// The facts that all workers and servers of an axis share.
+/// What all workers and servers of an axis know.
 struct ServicePlan {
   ServiceOptions options = {};
-  int workers = 1;       ///< ranks 0, 1, …
+  int workers = 1;       ///< number of workers: ranks 0, 1, …
   int first_server = 0;  ///< rank of the first server; the others follow it
   Coding changes = Coding(), weights = Coding();
 };

@@ -19,33 +19,33 @@ ChunkWeights::ChunkWeights(std::span<float> memory, std::span<const float> first
   std::ranges::copy(first, copies_[0].memory.begin());
 }
 
-bool ChunkWeights::OwnCopy::unread() {
+bool ChunkWeights::OwnCopy::is_free() {
   std::erase_if(readers, [](const Ticket& t) { return t->done(); });
   return readers.empty();
 }
 
-/// Whatever is lent, one copy stays free for a step.
+/// A message occupies one copy. The other must be free, so that the next step has a copy to write to.
 bool ChunkWeights::can_send() {
-  return copies_[1 - last_written_].unread() && (owner_ == server_itself || copies_[last_written_].unread());
+  return copies_[1 - last_written_].is_free() && (owner_ == server_itself || copies_[last_written_].is_free());
 }
 
-/// One of the server's that nobody reads.
+/// Returns a copy in the server's memory from which no message leaves.
 std::span<float> ChunkWeights::free_copy() {
-  if (!copies_[last_written_].unread()) last_written_ = 1 - last_written_;
-  if (!copies_[last_written_].unread()) throw std::logic_error("both copies of a chunk are being read");
+  if (!copies_[last_written_].is_free()) last_written_ = 1 - last_written_;
+  if (!copies_[last_written_].is_free()) throw std::logic_error("both copies of a chunk are being read");
   return copies_[last_written_].memory;
 }
 
-std::span<const float> ChunkWeights::weights_to_send(ExecutionContext& f) {
+std::span<const float> ChunkWeights::weights_to_send(ExecutionContext& context) {
   if (owner_ == server_itself) return newest_;
   const std::span<float> to = free_copy();
-  f.submit("server.copy", {0, 8.0 * double(to.size())}, [&] { std::ranges::copy(newest_, to.begin()); });
+  context.submit("server.copy", {0, 8.0 * double(to.size())}, [&] { std::ranges::copy(newest_, to.begin()); });
   owner_ = server_itself;
   return newest_ = to;
 }
 
-void ChunkWeights::forget(ExecutionContext& f, int worker) {
-  if (owner_ == worker) weights_to_send(f);
+void ChunkWeights::forget(ExecutionContext& context, int worker) {
+  if (owner_ == worker) weights_to_send(context);
   place(worker) = {};
 }
 
@@ -97,15 +97,16 @@ class Add final : public Optimizer {
   runtime::Cost cost(std::size_t n) const override { return {double(n), 12.0 * double(n)}; }
 };
 
-/// Elements that are summed and applied before the next: the sum stays in the caches of the threads that make it.
+/// The number of elements that are summed and applied at a time, so that their sum stays in the caches of the threads.
 std::size_t elements_at_once() {
-  constexpr std::size_t of_one = 1536, of_each = 1 << 14;  // a thread alone needs no more than its first cache
+  // A single thread works in its first-level cache.
+  constexpr std::size_t elements_alone = 1536, elements_per_thread = 1 << 14;
   const auto threads = static_cast<std::size_t>(kernels::compute_threads());
-  return threads > 1 ? threads * of_each : of_one;
+  return threads > 1 ? threads * elements_per_thread : elements_alone;
 }
 
-/// Elements [first, first + count) of the terms' sum, added from left to right and divided. One term undivided is
-/// returned where it lies, all else in `scratch`.
+/// Elements [first, first + count) of the terms' sum, added from left to right and divided by `divisor`. If there is
+/// one term and divisor is 1, they are returned where they lie; otherwise in `scratch`.
 std::span<const float> mean_of(std::span<const std::span<const float>> terms, std::size_t first, std::size_t count,
                                int divisor, std::span<float> scratch) {
   constexpr auto fp32 = core::Element::f32;
@@ -122,7 +123,7 @@ std::span<const float> mean_of(std::span<const std::span<const float>> terms, st
   return scratch.first(count);
 }
 
-/// While the former are in the caches.
+/// Copies with the same split over threads as `mean_of`, so that each thread finds its elements in its cache.
 void copy_on_threads(std::span<const float> from, std::span<float> to) {
   constexpr std::size_t grain = 1 << 13;
   kernels::split(from.size(), grain, [&](std::size_t at, std::size_t n) {
@@ -130,7 +131,7 @@ void copy_on_threads(std::span<const float> from, std::span<float> to) {
   });
 }
 
-/// The tensors, as far as they lie in the range.
+/// The parts of tensors that lie in the range, with offsets from its beginning.
 std::vector<model::Tensor> clipped(std::span<const model::Tensor> tensors, Range r) {
   std::vector<model::Tensor> out;
   for (const auto& t : tensors) {
@@ -163,7 +164,7 @@ ServedChunk::ServedChunk(const ServicePlan& plan, int local_worker, SpareMemory&
     : plan_(plan),
       spare_(spare),
       range_(range),
-      group_(plan.options.rule.group(plan.workers)),
+      changes_per_step_(plan.options.rule.group(plan.workers)),
       weights_(memory, weights.subspan(range.first, range.count), plan.workers, local_worker),
       admission_(plan.workers, plan.options.staleness),
       staleness_(plan.workers) {
@@ -179,7 +180,7 @@ ServedChunk::ServedChunk(const ServicePlan& plan, int local_worker, SpareMemory&
   }
 }
 
-void ServedChunk::take(ExecutionContext& f, Port& port, const Message& message) {
+void ServedChunk::take(ExecutionContext& context, Port& port, const Message& message) {
   const MessageHeader& h = message.header;
   const int worker = message.from;
   if (h.clock != admission_.clock(worker)) throw std::logic_error(fmt::format("rank {} pushed out of turn", worker));
@@ -191,18 +192,18 @@ void ServedChunk::take(ExecutionContext& f, Port& port, const Message& message) 
   std::vector<float> decoded;
   if (plan_.changes.encodes(range_.count)) decoded = spare_.take(range_.count);
   Change change{.worker = worker, .base = h.version, .size = static_cast<float>(h.value)};
-  change.values = plan_.changes.numbers(f, "server.decode", message.payload, range_.count, decoded,
+  change.values = plan_.changes.numbers(context, "server.decode", message.payload, range_.count, decoded,
                                         draw_of_change(plan_.options.seed, worker, h.clock, h.first));
   if (admission_.grouped()) {
     change.memory = std::move(decoded);
-    take_in_turn(f, std::move(change), port);
+    take_in_turn(context, std::move(change), port);
   } else {
-    take_as_it_comes(f, std::move(change));
+    take_as_it_comes(context, std::move(change));
     if (!decoded.empty()) spare_.give_back(std::move(decoded));
   }
 }
 
-void ServedChunk::take_as_it_comes(ExecutionContext& f, Change change) {
+void ServedChunk::take_as_it_comes(ExecutionContext& context, Change change) {
   if (plan_.options.rule.fresh_only) {
     readable_[static_cast<std::size_t>(change.worker)] = change.base + 1;
     if (change.base != version_) {
@@ -210,17 +211,18 @@ void ServedChunk::take_as_it_comes(ExecutionContext& f, Change change) {
       return void(++observed_.dropped);
     }
   }
-  if (compensation_) change.values = compensation_->compensated(f, change.worker, change.values, weights_.values());
-  if (group_ == 1) {
+  if (compensation_)
+    change.values = compensation_->compensated(context, change.worker, change.values, weights_.values());
+  if (changes_per_step_ == 1) {
     count(change);
-    return apply(f, {&change.values, 1}, 1, scaled(change));
+    return apply(context, {&change.values, 1}, 1, step_size_of(change));
   }
   add(std::move(change));
-  finish_group(f);
-  keep_sum(f);  // the worker may write over its change when it is acknowledged
+  finish_group(context);
+  keep_sum(context);  // once a change is acknowledged, the worker may overwrite it
 }
 
-float ServedChunk::scaled(const Change& c) const {
+float ServedChunk::step_size_of(const Change& c) const {
   if (plan_.options.rule.softsync > 0) return c.size / static_cast<float>(plan_.options.rule.softsync);
   if (plan_.options.rule.fresh_only) return c.size;
   switch (plan_.options.rule.scale) {
@@ -234,18 +236,20 @@ float ServedChunk::scaled(const Change& c) const {
   return c.size;
 }
 
-/// So many changes make a step; fewer, where fewer workers send any.
-int ServedChunk::needed() const { return std::min(group_, admission_.training() - static_cast<int>(resting_.size())); }
-
-void ServedChunk::rest(ExecutionContext& f, int worker) {
-  resting_.insert(worker);
-  finish_group(f);
+/// The number of changes that make the next step: at most as many as there are workers that still send changes.
+int ServedChunk::needed() const {
+  return std::min(changes_per_step_, admission_.training() - static_cast<int>(resting_.size()));
 }
 
-/// A step, once so many changes have come as there can be.
-void ServedChunk::finish_group(ExecutionContext& f) {
+void ServedChunk::rest(ExecutionContext& context, int worker) {
+  resting_.insert(worker);
+  finish_group(context);
+}
+
+/// Makes a step if enough changes have come.
+void ServedChunk::finish_group(ExecutionContext& context) {
   if (summed_ == 0 || summed_ < needed()) return;
-  apply_sum(f, plan_.options.rule.softsync > 0 ? 1.0f / static_cast<float>(plan_.options.rule.softsync) : 1.0f);
+  apply_sum(context, plan_.options.rule.softsync > 0 ? 1.0f / static_cast<float>(plan_.options.rule.softsync) : 1.0f);
 }
 
 void ServedChunk::count(const Change& c) {
@@ -254,21 +258,21 @@ void ServedChunk::count(const Change& c) {
   if (admission_.all_train()) staleness_.applied(c.base, version_);
 }
 
-void ServedChunk::apply(ExecutionContext& f, Terms terms, int divisor, float size) {
+void ServedChunk::apply(ExecutionContext& context, Terms terms, int divisor, float size) {
   const ChunkWeights::Step weights = weights_.begin_step();
-  const bool moves = weights.from.data() != weights.to.data();
+  const bool out_of_place = weights.from.data() != weights.to.data();
   const UpdateStep step{.size = size, .number = version_ + 1};
-  const double n = double(range_.count), more = double(terms.size() - 1);
+  const double n = double(range_.count), further_terms = double(terms.size() - 1);
   runtime::Cost cost = optimizer_->cost(range_.count);
-  cost.flops += n * (more + (divisor == 1 ? 0 : 1));
-  cost.bytes += 4 * n * (more + (moves ? 1 : 0) + double(weights.copies.size()));
-  f.submit("server.update", cost, [&] {
+  cost.flops += n * (further_terms + (divisor == 1 ? 0 : 1));
+  cost.bytes += 4 * n * (further_terms + (out_of_place ? 1 : 0) + double(weights.copies.size()));
+  context.submit("server.update", cost, [&] {
     const std::size_t at_once = std::min(elements_at_once(), range_.count);
     const std::span<float> scratch = spare_.scratch(at_once);
     for (std::size_t first = 0; first < range_.count; first += at_once) {
       const std::size_t count = std::min(at_once, range_.count - first);
       const std::span<float> to = weights.to.subspan(first, count);
-      if (moves) copy_on_threads(weights.from.subspan(first, count), to);
+      if (out_of_place) copy_on_threads(weights.from.subspan(first, count), to);
       optimizer_->apply(to, mean_of(terms, first, count, divisor, scratch), first, step);
       for (const auto& copy : weights.copies) copy_on_threads(to, copy.subspan(first, count));
     }
@@ -279,29 +283,29 @@ void ServedChunk::apply(ExecutionContext& f, Terms terms, int divisor, float siz
   observed_.applied = version_;
 }
 
-/// A change of the clock under way: added, or kept until its turn comes. Its worker changes it no more before it has
-/// got the weights that it becomes part of.
-void ServedChunk::take_in_turn(ExecutionContext& f, Change change, Port& port) {
+/// Adds a change of the present clock to the sum, or keeps it until all lower ranks' changes have been added. The
+/// worker does not overwrite it in its own memory before it gets the weights of which the change becomes part.
+void ServedChunk::take_in_turn(ExecutionContext& context, Change change, Port& port) {
   skip_gone();
-  const bool is_next = change.worker == next_;
+  const bool is_next = change.worker == next_worker_;
   if (change.memory.empty()) change.message = port.keep();
   if (is_next) {
     add_next(std::move(change));
-    finish_clock(f);
-    return keep_sum(f);
+    finish_clock(context);
+    return keep_sum(context);
   }
-  if (!change.lasts()) copy(f, change);
+  if (!change.has_lasting_values()) copy(context, change);
   const int worker = change.worker;
   if (!early_.emplace(worker, std::move(change)).second) {
     throw std::logic_error(fmt::format("rank {} pushed before its last clock was applied", worker));
   }
 }
 
-void ServedChunk::copy(ExecutionContext& f, Change& change) {
+void ServedChunk::copy(ExecutionContext& context, Change& change) {
   change.memory = spare_.take(range_.count);
-  f.submit("server.copy", {0, 8.0 * double(range_.count)},
-           [&] { std::ranges::copy(change.values, change.memory.begin()); });
-  change.values = change.memory;  // stays where it is when the vector is moved
+  context.submit("server.copy", {0, 8.0 * double(range_.count)},
+                 [&] { std::ranges::copy(change.values, change.memory.begin()); });
+  change.values = change.memory;  // stays valid when the vector is moved
 }
 
 void ServedChunk::add(Change change) {
@@ -311,7 +315,7 @@ void ServedChunk::add(Change change) {
 }
 
 void ServedChunk::add_next(Change change) {
-  ++next_;
+  ++next_worker_;
   add(std::move(change));
 }
 
@@ -321,17 +325,17 @@ std::vector<std::span<const float>> ServedChunk::terms() const {
   return out;
 }
 
-/// Before a message is given back: its change must be in memory of its own.
-void ServedChunk::keep_sum(ExecutionContext& f) {
-  if (!std::ranges::all_of(terms_, &Change::lasts)) fold(f);
+/// Copies the sum of the terms if a term lies in a message that is about to be given back.
+void ServedChunk::keep_sum(ExecutionContext& context) {
+  if (!std::ranges::all_of(terms_, &Change::has_lasting_values)) add_up_terms(context);
 }
 
-/// Adds up what there is.
-void ServedChunk::fold(ExecutionContext& f) {
+/// Replaces the terms by their sum, in memory of its own.
+void ServedChunk::add_up_terms(ExecutionContext& context) {
   const Change& first = terms_.front();
   Change sum{.worker = first.worker, .base = first.base, .size = first.size, .memory = spare_.take(range_.count)};
   const double n = double(range_.count), count = double(terms_.size());
-  f.submit("server.sum", {n * (count - 1), 4 * n * (count + 1)}, [&] {
+  context.submit("server.sum", {n * (count - 1), 4 * n * (count + 1)}, [&] {
     const auto mean = mean_of(terms(), 0, range_.count, 1, sum.memory);
     if (mean.data() != sum.memory.data()) std::ranges::copy(mean, sum.memory.begin());
   });
@@ -348,22 +352,23 @@ void ServedChunk::drop_terms() {
 }
 
 void ServedChunk::skip_gone() {
-  while (next_ < plan_.workers && admission_.is_gone(next_) && !early_.contains(next_)) ++next_;
+  while (next_worker_ < plan_.workers && admission_.is_gone(next_worker_) && !early_.contains(next_worker_))
+    ++next_worker_;
 }
 
-/// Adds what has waited for its turn; applies the sum if it is whole.
-void ServedChunk::finish_clock(ExecutionContext& f) {
-  for (skip_gone(); early_.contains(next_); skip_gone()) {
-    add_next(std::move(early_.extract(next_).mapped()));
+/// Adds the changes whose turn has come; applies the sum if it has the changes of all workers.
+void ServedChunk::finish_clock(ExecutionContext& context) {
+  for (skip_gone(); early_.contains(next_worker_); skip_gone()) {
+    add_next(std::move(early_.extract(next_worker_).mapped()));
   }
-  if (next_ < plan_.workers) return;
-  next_ = 0;
-  if (summed_ > 0) apply_sum(f, 1);
+  if (next_worker_ < plan_.workers) return;
+  next_worker_ = 0;
+  if (summed_ > 0) apply_sum(context, 1);
 }
 
-void ServedChunk::apply_sum(ExecutionContext& f, float factor) {
+void ServedChunk::apply_sum(ExecutionContext& context, float factor) {
   const int divisor = plan_.options.rule.scale == ChangeScale::sum ? 1 : summed_;
-  apply(f, terms(), divisor, factor * terms_.front().size);
+  apply(context, terms(), divisor, factor * terms_.front().size);
   drop_terms();
   summed_ = 0;
 }
@@ -376,22 +381,22 @@ void ServedChunk::note_gap(std::uint64_t clock) {
 void ServedChunk::ask(const Read& r) {
   if (admission_.is_gone(r.worker)) return;
   note_gap(r.header.clock);
-  held_.push_back(r);
+  held_reads_.push_back(r);
 }
 
-void ServedChunk::leave(ExecutionContext& f, int worker) {
+void ServedChunk::leave(ExecutionContext& context, int worker) {
   if (admission_.all_train()) {
     const std::lock_guard lock(mutex_);
     observed_.staleness_under_way = staleness_.outstanding(version_);
   }
   admission_.gone(worker);
   resting_.erase(worker);
-  weights_.forget(f, worker);
-  std::erase_if(held_, [worker](const Read& r) { return r.worker == worker; });
+  weights_.forget(context, worker);
+  std::erase_if(held_reads_, [worker](const Read& r) { return r.worker == worker; });
   if (admission_.grouped()) {
-    finish_clock(f);
+    finish_clock(context);
   } else {
-    finish_group(f);
+    finish_group(context);
   }
 }
 
@@ -400,14 +405,14 @@ bool ServedChunk::may_read(const Read& r) const {
   return admission_.may_read(r.worker, r.header.clock, r.header.version);
 }
 
-std::optional<Read> ServedChunk::next_read(ExecutionContext& f) {
-  const auto it = std::ranges::find_if(held_, [this](const Read& r) { return may_read(r); });
-  if (it == held_.end()) return std::nullopt;
+std::optional<Read> ServedChunk::next_read(ExecutionContext& context) {
+  const auto it = std::ranges::find_if(held_reads_, [this](const Read& r) { return may_read(r); });
+  if (it == held_reads_.end()) return std::nullopt;
   const Read read = *it;
-  held_.erase(it);
-  if (compensation_) compensation_->read(f, read.worker, weights_.values());
+  held_reads_.erase(it);
+  if (compensation_) compensation_->read(context, read.worker, weights_.values());
   const std::lock_guard lock(mutex_);
-  observed_.held_s += f.now() - read.since;
+  observed_.held_s += context.now() - read.since;
   if (admission_.all_train()) staleness_.read(read.worker, version_);
   return read;
 }

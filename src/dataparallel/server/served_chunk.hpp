@@ -50,8 +50,8 @@ class ChunkWeights {
   void offer(int worker, std::span<float> memory);
   /// Says that the worker's change is part of the next step.
   void join_step(int worker) { place(worker).joins = true; }
-  /// Ends the offer of a worker that is being answered. Returns the worker's memory if it holds the newest weights,
-  /// else an empty span.
+  /// Ends the offer of a worker that is being answered. Returns the worker's memory if the newest weights are in it,
+  /// otherwise an empty span.
   std::span<float> end_offer(int worker);
   /// Says that the worker may write to its memory from now on, because it has finished or is answered by a message. If
   /// its memory holds the newest weights, they are copied first.
@@ -72,7 +72,7 @@ class ChunkWeights {
   struct OwnCopy {
     std::span<float> memory = {};
     std::vector<Ticket> readers = {};  ///< messages that leave from this copy
-    bool unread();
+    bool is_free();                    ///< no message leaves from this copy any more
   };
   /// The memory that a worker offers.
   struct WorkerPlace {
@@ -86,7 +86,7 @@ class ChunkWeights {
 
   std::array<OwnCopy, 2> copies_;
   const int local_worker_;
-  std::size_t last_written_ = 0;  ///< index among the copies
+  std::size_t last_written_ = 0;  ///< index in `copies_`
   std::span<const float> newest_;
   int owner_ = server_itself;        ///< the worker in whose memory `newest_` lies
   std::vector<WorkerPlace> places_;  ///< by worker
@@ -153,10 +153,10 @@ class ServedChunk {
     float size = 0;          ///< step size
     std::span<const float> values = {};
     std::shared_ptr<const void> message = {};  ///< keeps the message that holds the values
-    /// Holds the values if no kept message does. If both members are empty, the values lie in a message that is valid
-    /// only until the port returns the next one.
+    /// Holds the values if they are decoded or copied. If `message` and `memory` are both empty, the values lie in a
+    /// message that is valid only until the port returns the next one.
     std::vector<float> memory = {};
-    bool lasts() const { return message || !memory.empty(); }
+    bool has_lasting_values() const { return message || !memory.empty(); }
   };
   /// The changes that make a step; all spans are equally long.
   using Terms = std::span<const std::span<const float>>;
@@ -166,10 +166,10 @@ class ServedChunk {
   void take_in_turn(ExecutionContext&, Change, Port&);
   void copy(ExecutionContext&, Change&);
   void take_as_it_comes(ExecutionContext&, Change);
-  float scaled(const Change&) const;
+  float step_size_of(const Change&) const;
   void add(Change);
   void add_next(Change);
-  void fold(ExecutionContext&);
+  void add_up_terms(ExecutionContext&);
   void keep_sum(ExecutionContext&);
   std::vector<std::span<const float>> terms() const;
   void drop_terms();
@@ -184,21 +184,21 @@ class ServedChunk {
   const ServicePlan& plan_;
   SpareMemory& spare_;
   const Range range_;
-  const int group_;  ///< number of changes that make one step; not used with staleness 0
+  const int changes_per_step_;  ///< number of changes that make one step; not used with staleness 0
   ChunkWeights weights_;
   std::unique_ptr<Optimizer> optimizer_;
   Admission admission_;
   std::uint64_t version_ = 0;
-  std::vector<Read> held_;  ///< reads that must still wait
+  std::vector<Read> held_reads_;  ///< reads that must still wait
 
   std::vector<Change> terms_;    ///< changes whose sum makes the next step; the first may be a sum of earlier ones
-  int summed_ = 0;               ///< number of changes of which `terms_` is the sum
-  int next_ = 0;                 ///< with staleness 0: the worker whose change is added next
+  int summed_ = 0;               ///< number of changes that `terms_` consists of
+  int next_worker_ = 0;          ///< with staleness 0: the worker whose change is added next
   std::map<int, Change> early_;  ///< with staleness 0: changes that arrived before their turn, by worker
 
   std::optional<DelayCompensation> compensation_;
   std::set<int> resting_;  ///< workers for which steps do not wait
-  /// By worker, the least version that the worker may read; empty unless StepRule::fresh_only.
+  /// By worker: the least version that the worker may read; empty unless StepRule::fresh_only is set.
   std::vector<std::uint64_t> readable_;
 
   mutable std::mutex mutex_;  ///< guards the members below

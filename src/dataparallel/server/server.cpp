@@ -18,15 +18,15 @@ ReplyQueue::ReplyQueue(Port& port, const Sharding& sharding, std::uint32_t serve
       seed_(plan.options.seed),
       connections_(static_cast<std::size_t>(plan.workers)),
       snapshots_(sharding.chunks(server)) {
-  std::vector<std::shared_ptr<const Snapshot>> begin(snapshots_.size());
-  for (std::size_t i = 0; i < begin.size(); ++i) {
+  std::vector<std::shared_ptr<const Snapshot>> initial(snapshots_.size());
+  for (std::size_t i = 0; i < initial.size(); ++i) {
     const Range chunk = sharding.chunk(server, i);
     encoders_.push_back(coding_.encoder(chunk.count));
     if (!coding_.encodes(chunk.count)) continue;
     const auto values = first.subspan(chunk.first, chunk.count);
-    begin[i] = std::make_shared<Snapshot>(Snapshot{.id = ++last_id_, .values = {values.begin(), values.end()}});
+    initial[i] = std::make_shared<Snapshot>(Snapshot{.id = ++last_id_, .values = {values.begin(), values.end()}});
   }
-  for (WorkerConnection& c : connections_) c.worker_has = begin;
+  for (WorkerConnection& c : connections_) c.worker_has = initial;
 }
 
 void ReplyQueue::acknowledge(int worker, const MessageHeader& h) {
@@ -35,7 +35,7 @@ void ReplyQueue::acknowledge(int worker, const MessageHeader& h) {
   }
 }
 
-void ReplyQueue::answer(ExecutionContext& f, Reply reply, ChunkWeights& weights) {
+void ReplyQueue::answer(ExecutionContext& context, Reply reply, ChunkWeights& weights) {
   const int worker = reply.read.worker;
   const std::size_t chunk = reply.chunk;
   WorkerConnection& c = connection(worker);
@@ -43,20 +43,20 @@ void ReplyQueue::answer(ExecutionContext& f, Reply reply, ChunkWeights& weights)
   const bool goes_at_once = !base && c.replies.empty();
   if (!reply.for_evaluation) {
     if (goes_at_once && post_written(reply, weights.end_offer(worker))) return;
-    weights.forget(f, worker);  // the worker will write the weights of the message to its memory
+    weights.forget(context, worker);  // the weights go by message, and the worker then writes to its memory
   }
   if (goes_at_once && weights.can_send()) {
-    const auto bytes = std::as_bytes(weights.weights_to_send(f));
+    const auto bytes = std::as_bytes(weights.weights_to_send(context));
     Ticket t = port_.post_from(worker, header_of(reply, bytes.size()), bytes, "weights");
     if (t) return weights.note_message(std::move(t));
   }
-  reply.weights = snapshot(f, reply, weights.values(), base);
+  reply.weights = snapshot(context, reply, weights.values(), base);
   if (base) c.worker_has[chunk] = reply.weights;
   c.replies.push_back(std::move(reply));
 }
 
-/// Posts a message about weights that lie in the worker's memory already. Returns false if they do not, or if the port
-/// has no room.
+/// Posts a message that says that the weights lie in the worker's memory already. Returns false if they do not, or if
+/// the port has no room.
 bool ReplyQueue::post_written(const Reply& reply, std::span<float> weights) {
   if (weights.empty()) return false;
   const auto bytes = std::as_writable_bytes(weights);
@@ -65,8 +65,8 @@ bool ReplyQueue::post_written(const Reply& reply, std::span<float> weights) {
   return port_.post_written(reply.read.worker, h, bytes, "weights") != nullptr;
 }
 
-ReplyQueue::SnapshotPtr ReplyQueue::snapshot(ExecutionContext& f, const Reply& reply, std::span<const float> weights,
-                                             const Snapshot* base) {
+ReplyQueue::SnapshotPtr ReplyQueue::snapshot(ExecutionContext& context, const Reply& reply,
+                                             std::span<const float> weights, const Snapshot* base) {
   const std::uint64_t base_id = base ? base->id : 0;
   auto& snapshots = snapshots_[reply.chunk];
   SnapshotPtr free;
@@ -80,8 +80,9 @@ ReplyQueue::SnapshotPtr ReplyQueue::snapshot(ExecutionContext& f, const Reply& r
   free->base_id = base_id;
   free->wire.clear();
   free->values.resize(weights.size());
-  f.submit("server.copy", {0, 8.0 * double(weights.size())}, [&] { std::ranges::copy(weights, free->values.begin()); });
-  if (base) encode(f, *free, *base, reply.chunk);
+  context.submit("server.copy", {0, 8.0 * double(weights.size())},
+                 [&] { std::ranges::copy(weights, free->values.begin()); });
+  if (base) encode(context, *free, *base, reply.chunk);
   return free;
 }
 
@@ -90,11 +91,11 @@ bool ReplyQueue::all_acknowledged() const {
                      [](const WorkerConnection& c) { return c.acknowledgements.empty(); });
 }
 
-void ReplyQueue::send(ExecutionContext& f) {
+void ReplyQueue::send(ExecutionContext& context) {
   for (int w = 0; w < static_cast<int>(connections_.size()); ++w) {
     while (send_acknowledgement(w)) {
     }
-    while (send_weights(f, w)) {
+    while (send_weights(context, w)) {
     }
   }
 }
@@ -111,32 +112,32 @@ bool ReplyQueue::send_acknowledgement(int worker) {
 }
 
 /// Encodes the change from `base`. The loss stays in the snapshot's values, which become those that the worker decodes.
-void ReplyQueue::encode(ExecutionContext& f, Snapshot& v, const Snapshot& base, std::size_t chunk) {
+void ReplyQueue::encode(ExecutionContext& context, Snapshot& encoded, const Snapshot& base, std::size_t chunk) {
   const Range range = sharding_.chunk(server_, chunk);
   const std::size_t n = range.count;
-  const compression::RandomDraw draw = draw_of_weights(seed_, server_, v.version, range.first);
+  const compression::RandomDraw draw = draw_of_weights(seed_, server_, encoded.version, range.first);
   change_.resize(n);
-  v.wire.resize(coding_.wire_bytes(n));
-  coding_.work(f, "server.encode", n, v.wire.size(), [&] {
-    for (std::size_t k = 0; k < n; ++k) change_[k] = v.values[k] - base.values[k];
-    v.wire.resize(encoders_[chunk](change_, v.wire.data(), draw));
+  encoded.wire.resize(coding_.wire_bytes(n));
+  coding_.work(context, "server.encode", n, encoded.wire.size(), [&] {
+    for (std::size_t k = 0; k < n; ++k) change_[k] = encoded.values[k] - base.values[k];
+    encoded.wire.resize(encoders_[chunk](change_, encoded.wire.data(), draw));
   });
-  coding_.work(f, "server.decode", n, v.wire.size(), [&] {
-    coding_.decode(v.wire, change_, draw);
-    for (std::size_t k = 0; k < n; ++k) v.values[k] = base.values[k] + change_[k];
+  coding_.work(context, "server.decode", n, encoded.wire.size(), [&] {
+    coding_.decode(encoded.wire, change_, draw);
+    for (std::size_t k = 0; k < n; ++k) encoded.values[k] = base.values[k] + change_[k];
   });
 }
 
-bool ReplyQueue::send_weights(ExecutionContext& f, int worker) {
+bool ReplyQueue::send_weights(ExecutionContext& context, int worker) {
   auto& replies = connection(worker).replies;
   if (replies.empty()) return false;
   const Reply& reply = replies.front();
-  const Snapshot& v = *reply.weights;
-  const std::span<const std::byte> bytes =
-      v.base_id != 0 ? std::span<const std::byte>(v.wire) : std::as_bytes(std::span<const float>(v.values));
+  const Snapshot& weights = *reply.weights;
+  const std::span<const std::byte> bytes = weights.base_id != 0 ? std::span<const std::byte>(weights.wire)
+                                                                : std::as_bytes(std::span<const float>(weights.values));
   const auto draft = port_.draft(worker, bytes.size());
   if (!draft) return false;
-  f.at_once([&] { std::ranges::copy(bytes, draft->begin()); });
+  context.at_once([&] { std::ranges::copy(bytes, draft->begin()); });
   port_.post(worker, header_of(reply, bytes.size()), "weights");
   replies.pop_front();
   return true;
@@ -158,7 +159,7 @@ MessageHeader ReplyQueue::header_of(const Reply& reply, std::size_t bytes) const
 
 namespace {
 
-/// The elements of two copies of a chunk, each of which begins on a cache line.
+/// The number of floats for two copies of a chunk, each of which begins on a cache line.
 std::size_t elements_of_copies(Range chunk) { return 2 * ((chunk.count + 15) / 16 * 16); }
 
 }  // namespace
@@ -188,10 +189,10 @@ std::size_t Server::elements_needed(const Sharding& sharding, std::uint32_t serv
   return sum;
 }
 
-void Server::run(ExecutionContext& f) {
+void Server::run(ExecutionContext& context) {
   constexpr const char* why = "messages from workers";
   std::unique_lock lock(running_);
-  context_ = &f;
+  context_ = &context;
   while (training_ > 0 || !reply_queue_.all_acknowledged()) {
     lock.unlock();
     const bool is_shared = port_->await(why);

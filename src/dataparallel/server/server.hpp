@@ -22,18 +22,18 @@ namespace gradmeter::dataparallel {
 /// loses is part of the next change (DoubleSqueeze). The queue knows which weights each worker has. Workers that have
 /// read the same versions of a chunk, as all have in `ps-sync`, have the same weights, so each change is encoded once
 /// for all of them; otherwise it is encoded for each worker.
-/// Memory: a copy of a chunk for every version that waits for room; with a codec also a copy for each of the different
-/// states of the chunk that workers have (one with BSP, up to the number of workers with SSP and ASP).
-/// Source: Tang et al., "DoubleSqueeze", ICML 2019, algorithm 1. Its residual of the server is not stored: it is the
-/// difference between the server's weights and the worker's.
+/// Memory: a copy of a chunk for every version that waits for room; with a codec also one copy of a chunk for each
+/// state of it that some worker has (one with BSP, up to the number of workers with SSP and ASP).
+/// Source: Tang et al., "DoubleSqueeze", ICML 2019, algorithm 1. The server's residual of that algorithm is not stored:
+/// it is the difference between the server's weights and the worker's.
 class ReplyQueue {
  public:
   /// first: the whole flat buffer of weights, as all workers have it at the start. The port must outlive this object.
   ReplyQueue(Port&, const Sharding&, std::uint32_t server, const ServicePlan&, std::span<const float> first);
 
   void acknowledge(int worker, const MessageHeader&);
-  /// A copy of one chunk's weights. base_id: the id of the snapshot from which it is encoded as a change; 0: it is not
-  /// encoded, but sent as fp32.
+  /// A copy of one chunk's weights. base_id: if the copy is encoded as a change, the id of the snapshot that the change
+  /// starts from; 0: it is not encoded, but sent as fp32.
   struct Snapshot {
     std::uint64_t version = 0, id = 0, base_id = 0;
     std::vector<float> values = {};    ///< the server's values; if encoded, the values that workers decode
@@ -49,10 +49,11 @@ class ReplyQueue {
     double held = 0;            ///< time that the read had to wait [s]
     SnapshotPtr weights = {};   ///< the weights, while the reply waits for room
   };
-  /// Answers a read with the chunk's present weights. If they go as fp32 and the port has room, no copy is usually
-  /// made: the message is sent from the server's memory, or the weights are in the worker's memory already.
+  /// Answers a read with the chunk's present weights. If these are sent as fp32 and the port has room, usually no copy
+  /// is made: they are sent from the server's memory, or are in the worker's memory already.
   void answer(ExecutionContext&, Reply, ChunkWeights&);
-  /// drop_replies drops the weights that are not yet sent to that worker; drop_all drops all of its replies.
+  /// drop_replies: drops the replies with weights to that worker that are not sent yet. drop_all: drops its
+  /// acknowledgements too.
   void drop_replies(int worker) { connection(worker).replies.clear(); }
   void drop_all(int worker) { connection(worker) = {}; }
   bool all_acknowledged() const;
@@ -63,7 +64,7 @@ class ReplyQueue {
   struct WorkerConnection {
     std::deque<MessageHeader> acknowledgements = {};
     std::deque<Reply> replies = {};
-    /// By chunk: the weights that the worker will have when all messages have arrived; null: the chunk is not encoded.
+    /// By chunk: the weights that the worker has once all messages to it have arrived; null: the chunk is not encoded.
     std::vector<std::shared_ptr<const Snapshot>> worker_has = {};
   };
   WorkerConnection& connection(int worker) { return connections_[static_cast<std::size_t>(worker)]; }
@@ -82,15 +83,15 @@ class ReplyQueue {
   std::vector<ChunkEncoder> encoders_;  ///< by chunk
   std::vector<WorkerConnection> connections_;
   std::vector<std::vector<SnapshotPtr>> snapshots_;  ///< by chunk
-  std::uint64_t last_id_ = 0;
-  std::vector<float> change_;  ///< scratch for the change of a chunk
+  std::uint64_t last_id_ = 0;                        ///< id of the newest snapshot
+  std::vector<float> change_;                        ///< scratch for the change of a chunk
 };
 
-/// Memory: that of its chunks (ServedChunk) and of replies that have no room yet (ReplyQueue).
+/// One server of an axis. Memory: that of its chunks (ServedChunk) and of replies that have no room yet (ReplyQueue).
 class Server {
  public:
-  /// weights: the whole flat buffer, of which it copies its chunks. memory: `elements_needed` floats, from which the
-  /// fabric can send messages; it must outlive this object.
+  /// weights: the whole flat buffer, from which the server copies its chunks. memory: `elements_needed` floats, from
+  /// which the fabric can send messages; it must outlive this object.
   Server(const ServicePlan&, const Sharding&, std::uint32_t server, std::span<const float> weights,
          std::span<const model::Tensor> tensors, std::unique_ptr<Port>, std::span<float> memory);
   static std::size_t elements_needed(const Sharding&, std::uint32_t server);
@@ -100,9 +101,10 @@ class Server {
   /// not have disconnected. Returns false if there is no message, or if `run` is handling messages itself. If the two
   /// threads share a core, this saves the switch to the server's thread and back.
   bool serve_one_message();
-  /// Any thread may call it. `applied` is that of the chunk with the most steps, and `held_s` is the mean over chunks.
+  /// `applied` is that of the chunk with the most steps, and `held_s` is the mean over chunks. Any thread may call
+  /// this.
   Observations observed() const;
-  /// The weights that it holds, as Strategy::held_weights says.
+  /// The server's weights, in the form of Strategy::held_weights.
   std::vector<WeightsInPlace> held_weights() const;
 
  private:
@@ -124,11 +126,11 @@ class Server {
   std::deque<ServedChunk> chunks_;
   ReplyQueue reply_queue_;
   std::mutex running_;                   ///< held by the thread that takes messages
-  ExecutionContext* context_ = nullptr;  ///< set while `run` runs
+  ExecutionContext* context_ = nullptr;  ///< the context of `run`; null while it does not run
   int training_;                         ///< number of workers that have neither disconnected nor died
   std::vector<bool> gone_;               ///< by worker
-  /// By worker: its request for evaluation weights. These requests are answered once every worker that is not gone has
-  /// asked.
+  /// By worker: the request for evaluation weights, if there is one. All are answered once every worker that is not
+  /// gone has sent its request.
   std::vector<std::optional<Read>> evaluations_;
 };
 

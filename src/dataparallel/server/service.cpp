@@ -12,8 +12,8 @@
 namespace gradmeter::dataparallel {
 namespace {
 
-PortOptions port_options(const Sharding& cut) {
-  return {.payload_bytes = std::max<std::size_t>(1, cut.payload_bytes()), .in_flight = 8};
+PortOptions port_options(const Sharding& shards) {
+  return {.payload_bytes = std::max<std::size_t>(1, shards.payload_bytes()), .in_flight = 8};
 }
 
 }  // namespace
@@ -51,7 +51,7 @@ std::string ServerStrategy::refusal(int ranks) const {
 
 ServicePlan ServerStrategy::plan(int ranks) const {
   const int workers = this->workers(ranks);
-  // The worker has clipped its whole gradient.
+  // Chunks are not clipped, since the worker has clipped its whole gradient.
   const auto senders = static_cast<std::size_t>(std::max(1, workers));
   return {.options = options_,
           .workers = workers,
@@ -68,8 +68,8 @@ Sharding ServerStrategy::sharding(std::size_t elements, const ServicePlan& plan,
 }
 
 std::size_t ServerStrategy::memory_bytes(const model::Model& m, int ranks) const {
-  const Sharding cut = sharding(m.element_count(), plan(ranks), ranks);
-  return port_memory_bytes(port_options(cut), ranks) + Server::elements_needed(cut, 0) * sizeof(float) +
+  const Sharding shards = sharding(m.element_count(), plan(ranks), ranks);
+  return port_memory_bytes(port_options(shards), ranks) + Server::elements_needed(shards, 0) * sizeof(float) +
          memory_page_bytes;
 }
 
@@ -78,8 +78,8 @@ std::size_t ServerStrategy::own_bytes(const model::Model& m, int ranks) const {
   const std::size_t served = Server::elements_needed(sharding(elements, plan(ranks), ranks), 0);
   const StepRule& rule = options_.rule;
   const auto workers = static_cast<std::size_t>(this->workers(ranks));
-  std::size_t copies =
-      rule.group(this->workers(ranks)) > 1 ? 1 : 0;  // copies of the served elements: the sum of changes
+  // The number of copies of the served elements: one for the sum of changes, and those of the compensation.
+  std::size_t copies = rule.group(this->workers(ranks)) > 1 ? 1 : 0;
   if (rule.compensation) copies += workers + 2 + (rule.compensation->adaptive ? 1 : 0);
   const std::size_t state = options_.optimizer == "add" ? 0 : optimizer_bytes(options_.optimizer, served);
   const std::size_t residuals = options_.codec && options_.codec->feedback ? 2 * weight_bytes : 0;
@@ -90,26 +90,26 @@ void ServerStrategy::begin(Worker& w) {
   Strategy::begin(w);
   if (const std::string why = refusal(w.ranks()); !why.empty()) throw core::UsageError(why);
   const ServicePlan plan = this->plan(w.ranks());
-  const Sharding cut = sharding(w.parameters().count(), plan, w.ranks());
-  Ports ports = w.fabric().open(w.axis(), port_options(cut));
-  if (const int s = w.rank() - plan.first_server; s >= 0 && cut.chunks(static_cast<std::uint32_t>(s)) > 0)
-    serve(w, cut, plan, static_cast<std::uint32_t>(s), std::move(ports.server));
+  const Sharding shards = sharding(w.parameters().count(), plan, w.ranks());
+  Ports ports = w.fabric().open(w.axis(), port_options(shards));
+  if (const int s = w.rank() - plan.first_server; s >= 0 && shards.chunks(static_cast<std::uint32_t>(s)) > 0)
+    serve(w, shards, plan, static_cast<std::uint32_t>(s), std::move(ports.server));
   if (w.rank() >= plan.workers) return;
   if (server_) ports.worker->while_waiting([server = server_] { return server->serve_one_message(); });
   server_client_ =
-      std::make_unique<ServerClient>(w.fabric(), std::move(ports.worker), cut, plan, w.rank(), w.parameters());
+      std::make_unique<ServerClient>(w.fabric(), std::move(ports.worker), shards, plan, w.rank(), w.parameters());
 }
 
 /// Makes this rank's server, and starts it.
-void ServerStrategy::serve(Worker& w, const Sharding& cut, const ServicePlan& plan, std::uint32_t server,
+void ServerStrategy::serve(Worker& w, const Sharding& shards, const ServicePlan& plan, std::uint32_t server,
                            std::unique_ptr<Port> port) {
-  const Buffer memory = w.fabric().memory(Server::elements_needed(cut, server));
+  const Buffer memory = w.fabric().memory(Server::elements_needed(shards, server));
   const std::span<float> at{reinterpret_cast<float*>(w.queue().device().transport_address(memory)), memory.count()};
   w.queue().at_once([&] {
-    server_ = std::make_shared<Server>(plan, cut, server, w.parameters().values<float>(), w.model().tensors(),
+    server_ = std::make_shared<Server>(plan, shards, server, w.parameters().values<float>(), w.model().tensors(),
                                        std::move(port), at);
   });
-  background_task_ = w.fabric().launch([server = server_](ExecutionContext& f) { server->run(f); });
+  background_task_ = w.fabric().launch([server = server_](ExecutionContext& context) { server->run(context); });
 }
 
 void ServerStrategy::end(Worker&) {
@@ -117,7 +117,7 @@ void ServerStrategy::end(Worker&) {
     server_client_->settle();
     server_client_->disconnect();
     pushed_ = server_client_->pushed();
-    server_client_.reset();  // returns the memory of the last message to its sender
+    server_client_.reset();  // gives the memory of the last message back to its sender
   }
   if (background_task_) background_task_->join();
   background_task_.reset();
@@ -133,42 +133,44 @@ Observations ServerStrategy::observed() const {
   return o;
 }
 
-Forecast ServerStrategy::forecast(const ForecastInput& s, const RequestCounts& v) const {
+Forecast ServerStrategy::forecast(const ForecastInput& s, const RequestCounts& request_counts) const {
   const int ranks = static_cast<int>(s.ranks), workers = this->workers(ranks);
   if (workers < 1 || !Coding::refusal(options_.codec).empty()) return {.known = false};
   const ServicePlan plan = this->plan(ranks);
-  const Sharding cut = sharding(s.elements, plan, ranks);
+  const Sharding shards = sharding(s.elements, plan, ranks);
   const Coding &changes = plan.changes, &weights = plan.weights;
   const bool dedicated = options_.servers > 0;
   const auto clients =
-      static_cast<std::uint64_t>(dedicated ? workers : workers - 1);  // the clients of a server on other ranks
+      static_cast<std::uint64_t>(dedicated ? workers : workers - 1);  // the workers on other ranks than a server's
   Forecast out;
-  std::uint64_t all_up = 0, all_down = 0, most = 0;
-  std::vector<std::uint64_t> up, down;  // by server: the bytes of one worker to it and from it
-  for (std::uint32_t i = 0; i < cut.servers(); ++i) {
-    const std::uint64_t chunks = cut.chunks(i);
+  std::uint64_t all_up = 0, all_down = 0, busiest = 0;
+  std::vector<std::uint64_t> up, down;  // by server: the bytes from one worker, and to one worker
+  for (std::uint32_t i = 0; i < shards.servers(); ++i) {
+    const std::uint64_t chunks = shards.chunks(i);
     if (chunks == 0) continue;
-    out.messages += clients * (2 * chunks * v.pushes + chunks * v.pulls + v.requests);
-    if (clients > 0 && ((v.pushes > 0 && changes.variable(cut, i)) || (v.pulls > 0 && weights.variable(cut, i)))) {
+    out.messages +=
+        clients * (2 * chunks * request_counts.pushes + chunks * request_counts.pulls + request_counts.requests);
+    if (clients > 0 && ((request_counts.pushes > 0 && changes.variable(shards, i)) ||
+                        (request_counts.pulls > 0 && weights.variable(shards, i)))) {
       out.known = false, out.most = true;
     }
-    up.push_back(v.pushes * changes.wire_bytes(cut, i));
-    down.push_back(v.pulls * weights.wire_bytes(cut, i));
+    up.push_back(request_counts.pushes * changes.wire_bytes(shards, i));
+    down.push_back(request_counts.pulls * weights.wire_bytes(shards, i));
     all_up += up.back();
     all_down += down.back();
-    if (!changes.variable(cut, i)) out.least += clients * up.back();
-    if (!weights.variable(cut, i)) out.least += clients * down.back();
+    if (!changes.variable(shards, i)) out.least += clients * up.back();
+    if (!weights.variable(shards, i)) out.least += clients * down.back();
   }
   out.bytes = clients * (all_up + all_down);
-  for (std::size_t i = 0; i < up.size(); ++i) {  // the bytes that a rank sends; it receives as many
+  for (std::size_t i = 0; i < up.size(); ++i) {  // the bytes that the rank of server i sends and receives
     const std::uint64_t sent = clients * down[i] + (dedicated ? 0 : all_up - up[i]);
     const std::uint64_t received = clients * up[i] + (dedicated ? 0 : all_down - down[i]);
-    most = std::max({most, sent, received});
+    busiest = std::max({busiest, sent, received});
   }
-  // A worker that does not serve, or whose shard is empty.
-  if (dedicated || up.size() < static_cast<std::size_t>(workers)) most = std::max({most, all_up, all_down});
-  out.seconds = wire_seconds(s, static_cast<double>(most));
-  out.least_of_one = out.known ? most : out.least / s.ranks;
+  // The bytes of a worker whose rank has no server, or a server without chunks.
+  if (dedicated || up.size() < static_cast<std::size_t>(workers)) busiest = std::max({busiest, all_up, all_down});
+  out.seconds = wire_seconds(s, static_cast<double>(busiest));
+  out.least_of_one = out.known ? busiest : out.least / s.ranks;
   return out;
 }
 

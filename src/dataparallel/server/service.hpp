@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts that strategies with servers share: which ranks serve, how service begins and ends, and what it costs.
+// What strategies with servers share: which ranks serve, how service begins and ends, and what it costs.
 #pragma once
 #include <memory>
 #include <optional>
@@ -13,10 +13,10 @@
 
 namespace gradmeter::dataparallel {
 
-/// How often one worker pushes to and pulls from all servers.
+/// How often one worker pushes to all servers, and pulls from all servers.
 struct RequestCounts {
   std::uint64_t pushes = 0, pulls = 0;
-  /// pulls that are messages of their own, not sent along with a push
+  /// the pulls that are messages of their own; other pulls are part of a push
   std::uint64_t requests = 0;
 };
 
@@ -62,7 +62,7 @@ class ServerStrategy : public Strategy {
   std::shared_ptr<Server> server_;
   std::unique_ptr<ServerClient> server_client_;
   std::uint64_t pushed_ = 0;  ///< number of updates that the client had pushed when it was destroyed
-  /// Declared last, so that it is destroyed, and the server's task ends, before the other members are destroyed.
+  /// Declared last, so that it is destroyed first: that ends the server's task before the members that it uses.
   std::unique_ptr<BackgroundTask> background_task_;
 };
 

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Averages of two ranks' weights, of which one is active and one passive: the active one sends its weights, a
-// background task of the passive one answers with its own and replaces these by the mean, and so does the active one on
-// receipt.
+// Averages of the weights of two ranks, an active and a passive one. The active rank sends its weights. A background
+// task of the passive rank answers with the passive rank's weights, and then replaces these by the mean. When the
+// answer arrives, the active rank replaces its weights by the mean too.
 //
-// Weights travel in chunks, and a chunk is the unit of an average: what is sent and the mean are taken of the same
-// weights, which the passive rank's update cannot change in between. So averages keep the sum over all ranks of every
-// element. Updates, and averages with other active ranks, may come between two chunks of one average.
+// Weights travel in chunks, and each chunk is averaged by itself: the weights in the answer are those of which the
+// passive rank takes the mean, since its updates cannot change them in between. So averages keep the sum over all ranks
+// of every element. Updates, and averages with other active ranks, may come between two chunks of one average.
 //
 // | operation  | clock                     | first, count | payload                     |
 // | average    | updates of the active one | the chunk    | its weights                 |
 // | answer     | as asked                  | as asked     | weights before this average |
 // | disconnect | -                         | -            | -                           |
 //
-// An active rank has few chunks unanswered, and a passive one keeps memory for an answer to each: so nobody waits for
-// another active rank, which may be in the middle of a long computation and read nothing.
+// An active rank may have only a few chunks unanswered, and a passive rank has memory for an answer to each of them. So
+// nobody waits for another active rank, which may be in the middle of a long computation without reading messages.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -34,7 +34,7 @@
 
 namespace gradmeter::dataparallel {
 
-/// The plan on which all ranks of an axis agree, of which there are at least two.
+/// The cut of the weights into chunks, and of the passive ranks' memory, equal on all ranks of an axis (at least two).
 class PairPlan {
  public:
   PairPlan(std::size_t elements, int ranks);
@@ -43,31 +43,32 @@ class PairPlan {
   std::size_t chunks() const { return chunks_.chunks(0); }
   Range chunk(std::size_t i) const { return chunks_.chunk(0, i); }
   std::size_t index_of(std::size_t first) const { return chunks_.index_of(first); }
-  /// The most chunks of an active rank that are not answered.
+  /// The most chunks of one active rank that may be unanswered.
   std::size_t unanswered() const { return unanswered_; }
-  /// The passive side's memory: a copy of the weights, and answers.
+  /// The length of a passive rank's memory, which holds a copy of the weights and behind it answers [elements].
   std::size_t passive_elements() const;
-  /// The place of the answer to an active rank's chunk. It is behind the weights.
+  /// The elements of this memory that hold the answer to a chunk of an active rank.
   Range answer(int active, std::size_t chunk) const;
   PortOptions port_options() const;
 
  private:
   int ranks_;
-  Sharding chunks_;  ///< the chunks of one server
+  Sharding chunks_;  ///< the cut into chunks: that for a single server
   std::size_t unanswered_;
 };
 
-/// An active rank's side of averages, for its worker's thread. Memory: M.
+/// An active rank's side of averages; only its worker's thread uses it. Memory: M, for `theirs`.
 class ActiveSide {
  public:
-  /// theirs: where a passive rank's weights are written.
+  /// theirs: the buffer for the passive rank's weights.
   ActiveSide(Fabric&, std::unique_ptr<Port>, const PairPlan&, const Buffer& theirs);
 
-  /// Begins an average with that rank, unless it has died. The weights must not change before `finish`.
+  /// Begins an average with a passive rank, unless it has died. `weights` must not change before `finish`.
   void begin(int passive, std::uint64_t clock, const ConstBuffer& weights);
-  /// Takes and posts what it can without waiting.
+  /// Takes and posts messages as far as possible without waiting.
   void poll();
-  /// Waits for the passive rank's weights, with which the caller averages. False: it has died.
+  /// Waits until the passive rank's weights are in `theirs`; the caller then averages. False: the passive rank has
+  /// died.
   bool finish();
   /// Tells all passive ranks that there will be no more averages.
   void disconnect();
@@ -82,31 +83,33 @@ class ActiveSide {
   const PairPlan plan_;
   const Buffer theirs_;
   std::byte* const theirs_at_;
-  std::vector<bool> gone_;  ///< by rank: it has died
+  std::vector<bool> gone_;  ///< by rank: whether it has died
   int passive_ = 0;
   std::uint64_t clock_ = 0;
   std::span<const std::byte> weights_;
-  std::size_t sent_ = 0, answered_ = 0;  ///< chunks
+  std::size_t sent_ = 0, answered_ = 0;  ///< numbers of chunks in the present average
 };
 
-/// The passive rank's weights, between its worker and its background task. The worker computes gradients at a copy, its
-/// `parameters`, which it reads with each update; averages meanwhile change the weights only.
-/// Memory: M, and for answers a chunk of at most 1 MiB for each active rank, for few of them up to four.
+/// A passive rank's weights, which its worker and its background task share. The worker computes gradients at a copy of
+/// them, its `parameters`, which it renews with each update; averages change the shared weights only.
+/// Memory: M, and for the answers to each active rank one to four chunks of at most 1 MiB (four if there are few active
+/// ranks).
 class PassiveSide {
  public:
-  /// memory: `plan.passive_elements()` of the fabric's.
+  /// memory: `plan.passive_elements()` floats of the fabric's memory.
   PassiveSide(const PairPlan&, std::unique_ptr<Port>, Worker&, const Buffer& memory);
 
-  /// The background task: until all active ranks have disconnected or died.
+  /// The background task's program. It returns when all active ranks have disconnected or died.
   void run(ExecutionContext&);
 
-  /// The worker: applies its gradient, and reads the weights for the next one.
+  /// Called by the worker: applies its gradient, and copies the weights to its parameters for the next gradient.
   void update(Worker&, UpdateStep);
-  /// The worker: reads the weights, which it does not train from.
+  /// Called by the worker: copies the weights to `to`, but not to train from them.
   void read(Worker&, const Buffer& to) const;
-  /// The weights in their own memory. It may be called only while nobody changes them.
+  /// A view of the weights. Only while nobody changes them.
   std::span<const float> weights() const { return weights_.values<float>(); }
-  /// Any thread. staleness: averages since the weights were read; gap: the most updates between two that averaged.
+  /// Any thread may call this. staleness: the number of averages since the weights were read; gap: the largest
+  /// difference in updates between two ranks that averaged.
   Observations observed() const;
 
  private:
@@ -120,9 +123,9 @@ class PassiveSide {
   std::unique_ptr<Port> port_;
   const std::span<float> memory_;  ///< memory of the host: the weights, then answers
   const Buffer weights_;           ///< the weights in `memory_`, for the worker's queue
-  std::vector<bool> gone_;         ///< by rank, of active ones
-  int connected_;                  ///< active ranks that are not gone
-  /// By active rank: the headers of answers for which there has been no room yet. Their weights lie at
+  std::vector<bool> gone_;         ///< by active rank: whether it has disconnected or died
+  int connected_;                  ///< number of active ranks that are not gone
+  /// By active rank: the headers of answers for which there has been no room yet. The weights of these answers lie at
   /// PairPlan::answer.
   std::vector<std::deque<MessageHeader>> answers_;
 
@@ -135,7 +138,9 @@ namespace {
 
 enum class PairOpcode : std::uint16_t { average = 1, answer, disconnect };
 
-constexpr std::size_t most_unanswered = 4;  ///< messages of one active rank, so that the link has work during averages
+/// The most chunks of one active rank that may be unanswered: several, so that the link is busy while a chunk is
+/// averaged.
+constexpr std::size_t most_unanswered = 4;
 
 std::uint16_t number(PairOpcode o) { return static_cast<std::uint16_t>(o); }
 
@@ -144,7 +149,8 @@ std::uint16_t number(PairOpcode o) { return static_cast<std::uint16_t>(o); }
                                      m.header.operation, m.payload.size()));
 }
 
-/// A worker's queue, whose work each holds the mutex while it runs: also when an optimizer submits it.
+/// A worker's queue whose every piece of work holds the mutex while it runs, including the work that an optimizer
+/// submits.
 class LockingQueue final : public runtime::Queue {
  public:
   LockingQueue(runtime::Queue& inner, std::mutex& mutex) : inner_(inner), mutex_(mutex) {}
@@ -174,7 +180,7 @@ PairPlan::PairPlan(std::size_t elements, int ranks)
           std::clamp(held_payloads / static_cast<std::size_t>(active_ranks(ranks)), std::size_t{1}, most_unanswered)) {}
 
 std::size_t PairPlan::passive_elements() const {
-  return answer(2 * active_ranks(ranks_), 0).first;  // behind those of all active ranks
+  return answer(2 * active_ranks(ranks_), 0).first;  // the end of the answers to all active ranks
 }
 
 Range PairPlan::answer(int active, std::size_t chunk) const {
@@ -183,7 +189,8 @@ Range PairPlan::answer(int active, std::size_t chunk) const {
   return {padded(elements()) + place * padded(this->chunk(0).count), this->chunk(chunk).count};
 }
 
-/// With room for answers that have been read while that is not known yet.
+/// Two messages more than may be unanswered may be on their way, for answers that have been read but whose sender does
+/// not know it yet.
 PortOptions PairPlan::port_options() const {
   return {.payload_bytes = std::max<std::size_t>(1, chunks_.payload_bytes()),
           .in_flight = static_cast<int>(unanswered_) + 2};
@@ -275,20 +282,20 @@ PassiveSide::PassiveSide(const PairPlan& plan, std::unique_ptr<Port> port, Worke
   w.queue().at_once([&] { std::ranges::copy(w.parameters().values<float>(), weights_.values<float>().begin()); });
 }
 
-void PassiveSide::run(ExecutionContext& f) {
+void PassiveSide::run(ExecutionContext& context) {
   while (connected_ > 0) {
-    if (const auto message = port_->next("weights of active ranks")) take(f, *message);
+    if (const auto message = port_->next("weights of active ranks")) take(context, *message);
     send();
   }
   port_->close();
 }
 
-void PassiveSide::take(ExecutionContext& f, const Message& m) {
-  if (!is_active(m.from) || gone_[static_cast<std::size_t>(m.from)]) return;  // a passive rank has died
+void PassiveSide::take(ExecutionContext& context, const Message& m) {
+  if (!is_active(m.from) || gone_[static_cast<std::size_t>(m.from)]) return;  // the failure notice of a passive rank
   if (m.is_failure_notice) return leave(m.from);
   switch (static_cast<PairOpcode>(m.header.operation)) {
     case PairOpcode::average:
-      return average(f, m);
+      return average(context, m);
     case PairOpcode::disconnect:
       return leave(m.from);
     default:
@@ -296,14 +303,15 @@ void PassiveSide::take(ExecutionContext& f, const Message& m) {
   }
 }
 
-/// The answer is posted last: then the message has been read, and its sender may change what it sent.
-void PassiveSide::average(ExecutionContext& f, const Message& m) {
+/// Averages a chunk and queues the answer, which is posted by `send`, after the message has been read: its sender may
+/// then change what it sent.
+void PassiveSide::average(ExecutionContext& context, const Message& m) {
   const MessageHeader& h = m.header;
   if (m.payload.size() != h.count * sizeof(float)) refuse(m);
   const Range place = plan_.answer(m.from, plan_.index_of(h.first));
   const std::span<const float> theirs{reinterpret_cast<const float*>(m.payload.data()), h.count};
   const std::span<float> own = memory_.subspan(h.first, h.count), answer = memory_.subspan(place.first, h.count);
-  f.submit("mix", {.flops = 2.0 * double(h.count), .bytes = 16.0 * double(h.count)}, [&] {
+  context.submit("mix", {.flops = 2.0 * double(h.count), .bytes = 16.0 * double(h.count)}, [&] {
     const std::lock_guard lock(mutex_);
     for (std::size_t i = 0; i < own.size(); ++i) {
       answer[i] = own[i];
@@ -366,7 +374,7 @@ Observations PassiveSide::observed() const {
 
 namespace {
 
-constexpr std::size_t word_floats = 16;  ///< the elements of an all-reduce that only synchronises
+constexpr std::size_t barrier_floats = 16;  ///< length of an all-reduce that only synchronises
 
 class AdPsgd final : public Strategy {
  public:
@@ -375,7 +383,7 @@ class AdPsgd final : public Strategy {
   std::size_t memory_bytes(const model::Model& m, int ranks) const override {
     if (ranks == 1) return 0;
     const PairPlan plan(m.element_count(), ranks);
-    return port_memory_bytes(plan.port_options(), ranks) + (plan.passive_elements() + word_floats) * sizeof(float) +
+    return port_memory_bytes(plan.port_options(), ranks) + (plan.passive_elements() + barrier_floats) * sizeof(float) +
            2 * memory_page_bytes;
   }
 
@@ -384,14 +392,14 @@ class AdPsgd final : public Strategy {
     if (w.ranks() == 1) return;
     const PairPlan plan(w.parameters().count(), w.ranks());
     Ports ports = w.fabric().open(w.axis(), plan.port_options());
-    barrier_ = w.fabric().memory(word_floats);
+    barrier_ = w.fabric().memory(barrier_floats);
     if (is_active(w.rank())) {
       theirs_ = w.fabric().memory(plan.elements());
       active_ = std::make_unique<ActiveSide>(w.fabric(), std::move(ports.worker), plan, theirs_);
     } else {
       passive_ =
           std::make_shared<PassiveSide>(plan, std::move(ports.server), w, w.fabric().memory(plan.passive_elements()));
-      background_task_ = w.fabric().launch([passive = passive_](ExecutionContext& f) { passive->run(f); });
+      background_task_ = w.fabric().launch([passive = passive_](ExecutionContext& context) { passive->run(context); });
     }
   }
 
@@ -407,8 +415,9 @@ class AdPsgd final : public Strategy {
     return outcome;
   }
 
-  /// Waits for all to call it, since only then no average is under way. No event: an average is done when its answer is
-  /// sent, and the rank's own work comes first in its queue.
+  /// Waits until all ranks have called it, since only then no average is under way. The all-reduces need no event: an
+  /// average is complete when its answer has been sent, and reading the weights comes after the rank's own work in its
+  /// queue.
   void evaluation_weights(Worker& w, Buffer to) override {
     if (w.ranks() == 1) return Strategy::evaluation_weights(w, to);
     w.fabric().wait(w.fabric().all_reduce(w.axis(), barrier_, allreduce::Op::sum));
@@ -420,7 +429,7 @@ class AdPsgd final : public Strategy {
     w.fabric().wait(w.fabric().all_reduce(w.axis(), to, allreduce::Op::average));
   }
 
-  /// While an average is under way only the passive rank has its part.
+  /// While a chunk's average is under way, the passive rank holds the mean already and the active rank not yet.
   std::vector<WeightsInPlace> held_weights(const Worker& w) const override {
     if (!passive_) return Strategy::held_weights(w);
     return {{.first = 0, .values = passive_->weights()}};
@@ -442,7 +451,8 @@ class AdPsgd final : public Strategy {
     return o;
   }
 
-  /// Passive ranks have answers for all active ones, of which there may be one more; how many each has is drawn.
+  /// The busiest ranks are passive ones, which answer active/passive averages a step in the mean. How many one rank
+  /// answers is drawn, so its bytes are not known in advance.
   Forecast predict(const ForecastInput& s) const override {
     if (s.ranks < 2) return {};
     const auto ranks = static_cast<int>(s.ranks);
@@ -480,29 +490,30 @@ class AdPsgd final : public Strategy {
   std::uint64_t seed_;
   bool overlap_;
   std::uint64_t updates_ = 0;
-  std::array<std::uint64_t, 2> staleness_{};  ///< active rank: the number of updates of staleness 0 and 1
+  std::array<std::uint64_t, 2> staleness_{};  ///< of an active rank: numbers of updates of staleness 0 and 1
   Buffer barrier_ = runtime::no_floats;
-  Buffer theirs_ = runtime::no_floats;  ///< active rank: the weights of its passive partner
-  std::unique_ptr<ActiveSide> active_;  ///< neither side: there is one rank
+  Buffer theirs_ = runtime::no_floats;  ///< of an active rank: the weights of its passive partner
+  std::unique_ptr<ActiveSide> active_;  ///< null on passive ranks, and if there is one rank
   std::shared_ptr<PassiveSide> passive_;
-  std::unique_ptr<BackgroundTask> background_task_;  ///< destroyed first, which ends its task
+  std::unique_ptr<BackgroundTask> background_task_;  ///< declared last: destroyed first, which ends its task
 };
 
 }  // namespace
 
-/// Asynchronous decentralised parallel SGD: each active rank averages its weights with a passive one, drawn anew in
-/// each step, which need not be at the same step. A step computes g(x_i), averages, x_i and x_j <- (x_i + x_j)/2, and
-/// then takes x_i <- x_i - step g, so that g is of older weights. Ranks with an even number are active and begin
-/// averages, one a step, each with a passive rank (an odd number) drawn by seed, rank and step. Passive ranks answer at
-/// any time, from a background task: an average waits for no computation of the other rank, and as nobody waits for who
-/// waits there is no deadlock. With overlap an active rank's weights travel during its pass, else after it. An average
-/// of two ranks is atomic chunk by chunk, of at most 1 MiB; see ad_psgd.cpp. The paper has plain SGD. With other
-/// optimizers each rank has a state of its own, which is not averaged; they see the averaged weights (for decay and
-/// norms) and the gradient at those before. Staleness: averages between the read of the weights for a gradient and its
-/// update; on active ranks one. Bytes: M from an active rank to a passive one and M back, in each step of each active
-/// rank. Memory: M, and of passive ranks answers (PassiveSide). The evaluation weights: the mean of all x. One rank
-/// trains alone. Source: Lian et al., "Asynchronous decentralized parallel stochastic gradient descent", ICML 2018,
-/// algorithm 1.
+/// Asynchronous decentralised parallel SGD: in each step an active rank averages its weights with a passive rank, drawn
+/// anew, which may be at another step.
+/// A step of rank i computes g(x_i), averages x_i and x_j <- (x_i + x_j)/2, and then applies x_i <- x_i - step g, so g
+/// belongs to older weights. Ranks with an even number are active and begin one average a step, with a passive rank (an
+/// odd number) drawn by seed, rank and step. Passive ranks answer at any time, from a background task. So an average
+/// waits for no computation of the other rank, and there is no deadlock, since nobody waits for a rank that waits. With
+/// overlap an active rank's weights travel during its pass, otherwise after it. An average of two ranks is atomic for
+/// each chunk of at most 1 MiB (see the beginning of this file). The paper has plain SGD. With other optimizers each
+/// rank has a state of its own, which is not averaged; the optimizer uses the averaged weights (for decay and norms)
+/// and the gradient at the weights before the average. Staleness of an update: the number of averages since the weights
+/// of its gradient were read; one on active ranks. Bytes: M from an active rank to a passive one and M back, in each
+/// step of each active rank. Memory: M, and on passive ranks answers (PassiveSide). The evaluation weights: the mean of
+/// all x. One rank trains alone. Source: Lian et al., "Asynchronous decentralized parallel stochastic gradient
+/// descent", ICML 2018, algorithm 1.
 extern constinit const StrategyInfo ad_psgd_strategy{
     .name = "ad-psgd",
     .rule = "x_i, x_j = (x_i + x_j)/2 with a rank drawn at random, at any time; x_i -= step*g(x_i before)",

@@ -26,7 +26,7 @@ constexpr std::array<std::uint32_t, word_bits> make_masks() {
 }
 constexpr auto masks = make_masks();
 
-/// Adds a fixed number of signs, and works on a copy, so that compilers make vectors of it.
+/// Adds 32 signs. The number is fixed, and the sum is made in a copy, so that compilers can use vector instructions.
 void add_word(float* values, std::uint32_t signs, float scale) {
   std::array<float, word_bits> sum;
   std::copy_n(values, word_bits, sum.begin());
@@ -35,14 +35,15 @@ void add_word(float* values, std::uint32_t signs, float scale) {
 }
 
 core::PhiloxBlock block(NoiseName n, std::size_t number) {
-  // Apart from core::Random of the same seed, which draws initial weights and batches.
+  // Part of the key, so that signs are independent of core::Random with the same seed, which draws initial weights and
+  // batches.
   constexpr std::uint32_t purpose = 0x7369676e;  // "sign"
   const auto low = [](std::uint64_t x) { return static_cast<std::uint32_t>(x); };
   return core::philox4x32({low(number), n.member, low(n.step), low(n.step >> 32)},
                           {low(n.seed) ^ purpose, low(n.seed >> 32)});
 }
 
-/// One noise, a block of it at a time.
+/// The signs of one noise vector. Keeps the block of random bits that was used last.
 class Signs {
  public:
   explicit Signs(NoiseName name) : name_(name) {}
@@ -71,7 +72,7 @@ class Signs {
 
   static constexpr std::size_t block_signs = 128;
   NoiseName name_;
-  std::size_t number_ = SIZE_MAX;
+  std::size_t number_ = SIZE_MAX;  ///< number of the block in `block_`
   core::PhiloxBlock block_{};
 };
 
@@ -108,7 +109,7 @@ void add_signs(std::span<float> values, std::span<const NoiseRun> runs, NoiseNam
 
 namespace {
 
-/// A block of weights that stays in the cache while all pairs are added to it.
+/// The number of weights that stay in the cache while the noise of all pairs is added to them.
 constexpr std::size_t cached_weights = 8192;
 
 class EvolutionStrategies final : public Strategy {
@@ -118,7 +119,7 @@ class EvolutionStrategies final : public Strategy {
   std::size_t memory_bytes(const model::Model&, int ranks) const override {
     return all_pairs(ranks) * sizeof(float) + memory_page_bytes;
   }
-  /// The weights around which pairs are tried.
+  /// The bytes of the weights that are perturbed.
   std::size_t own_bytes(const model::Model& m, int) const override { return m.element_count() * sizeof(float); }
 
   void begin(Worker& w) override {
@@ -157,7 +158,7 @@ class EvolutionStrategies final : public Strategy {
   struct Pair {
     model::PendingOutcome plus, minus;
   };
-  /// The gain of each, and the mean of all outcomes.
+  /// Computes F+ - F- of each pair (F is minus the mean loss), and the mean of all outcomes.
   static void compare(std::span<const Pair> pairs, std::span<float> gains, model::Outcome& mean) {
     double loss = 0, correct = 0;
     for (std::size_t k = 0; k < pairs.size(); ++k) {
@@ -208,24 +209,26 @@ class EvolutionStrategies final : public Strategy {
   std::size_t pairs_;
   float sigma_;
   std::uint64_t seed_;
-  Buffer gains_ = runtime::no_floats;  ///< F+ - F- by pair, rank by rank
+  Buffer gains_ = runtime::no_floats;  ///< F+ - F- of all pairs, rank by rank
   runtime::OwnedBuffer center_;        ///< the weights that are perturbed
-  std::vector<NoiseRun> runs_;         ///< and their places in the whole model, by which noise is drawn
+  std::vector<NoiseRun> runs_;         ///< the weights' places in the whole model, by which noise is drawn
 };
 
 }  // namespace
 
-/// Evolution strategies: gradients estimated from losses at perturbed weights. Only scalars travel.
-/// Each rank evaluates its share of n pairs θ ± σε on its batch; F is less the mean loss. The differences F+ - F- are
-/// gathered, and every rank draws all ε again and applies θ += a/(2nσ) Σ (F+ - F-) ε in the order of the pairs, so that
-/// all hold equal bits; a is the step size. `pairs`: of all ranks together, rounded up to a multiple of the ranks.
-/// `step` returns the mean over the perturbed models: the search follows their mean loss.
-/// In a replica on several ranks one rank has the losses, and sends the others its share of the differences. Each rank
-/// draws ε by the places of its weights in the whole model, so the search is that of a replica on one rank.
-/// Bytes: scalars: those of an all-gather of n floats, and of n/P to each other rank of a replica. Compute: 2n/P
-/// forward passes a rank, and n·M of noise. The estimate is off by sqrt((d - 1)/n) of the gradient's length, d the
-/// number of weights: take as small steps. Source: Salimans et al., "Evolution strategies as a scalable alternative to
-/// reinforcement learning", 2017, algorithm 2; antithetic pairs: section 2.1. Signs as noise: see add_signs.
+/// Evolution strategies: a gradient is estimated from the losses at perturbed weights, and only scalars are sent.
+/// Each rank evaluates its share of n pairs of models θ ± σε on its batch. F is minus the mean loss; F+ and F- are
+/// those of a pair. The differences F+ - F- are gathered. Every rank draws all ε again and applies θ += a/(2nσ) Σ (F+ -
+/// F-) ε in the order of the pairs, so all ranks hold equal bits; a is the step size. `pairs`: n, for all ranks
+/// together, rounded up to a multiple of the ranks.
+/// `step` returns the mean outcome of the perturbed models.
+/// If a replica is on several ranks, one of them has the losses, and sends its share of the differences to the others.
+/// Each rank draws ε by the places of its weights in the whole model, so the search is the same as with a replica on
+/// one rank.
+/// Bytes: those of an all-gather of n floats, and n/P floats to each other rank of a replica. Compute: 2n/P forward
+/// passes a rank, and noise for n·M. The estimate's relative error is sqrt((d - 1)/n), with d weights, so step sizes
+/// must be small. Source: Salimans et al., "Evolution strategies as a scalable alternative to reinforcement learning",
+/// 2017, algorithm 2; antithetic pairs: section 2.1. For signs as noise see add_signs.
 extern constinit const StrategyInfo es_strategy{
     .name = "es",
     .parameters = "pairs=8,sigma=0.02",
@@ -247,8 +250,9 @@ extern constinit const StrategyInfo es_strategy{
 
 namespace {
 
-constexpr std::size_t longest_run = 1 << 16;  // any: runs are of no size that matters here
+constexpr std::size_t longest_run = 1 << 16;  // any length will do here
 
+/// The parameters of `population`.
 struct Search {
   std::size_t size = 0, survivors = 0;
   double mutation = 0, decay = 1;
@@ -258,10 +262,10 @@ struct Search {
 
 class Population final : public Strategy {
  public:
-  explicit Population(const Search& s) : s_(s) {}
+  explicit Population(const Search& s) : search_(s) {}
 
   std::size_t memory_bytes(const model::Model& m, int ranks) const override {
-    const std::size_t models = per_rank(ranks) + (ranks > 1 ? s_.survivors : 0);
+    const std::size_t models = per_rank(ranks) + (ranks > 1 ? search_.survivors : 0);
     return models * (m.element_count() * sizeof(float) + memory_page_bytes) +
            (all_members(ranks) + ranking_floats()) * sizeof(float) + 2 * memory_page_bytes;
   }
@@ -273,11 +277,12 @@ class Population final : public Strategy {
     ranking_buffer_ = w.fabric().memory(ranking_floats());
     runs_ = noise_runs(w.model().tensors(), longest_run);
     const auto draw = [&](const Buffer& weights, std::size_t slot) {
-      const std::uint64_t seed = core::Random(s_.seed, slot).bits(0);
+      const std::uint64_t seed = core::Random(search_.seed, slot).bits(0);
       w.model().initialise(w.queue(), {.parameters = weights, .gradients = w.gradients()}, seed);
     };
     for (std::size_t k = 0; k < own; ++k) draw(members_.emplace_back(w.fabric().memory(n)), first_ + k);
-    for (std::size_t k = 0; w.ranks() > 1 && k < s_.survivors; ++k) remote_survivors_.push_back(w.fabric().memory(n));
+    for (std::size_t k = 0; w.ranks() > 1 && k < search_.survivors; ++k)
+      remote_survivors_.push_back(w.fabric().memory(n));
     ranking_ = {0};
     if (!owns(0)) draw(remote_survivors_.front(), 0);
     load_parameters(w, members_.front());
@@ -328,27 +333,27 @@ class Population final : public Strategy {
     const auto ranks = static_cast<int>(s.ranks);
     Forecast step = forecast_collective(s, allreduce::CollectiveKind::all_gather, all_members(ranks));
     step += forecast_collective(s, allreduce::CollectiveKind::broadcast, ranking_floats());
-    // At most each survivor to every other rank; how many depends on where they are.
-    const std::uint64_t models = s_.survivors * (s.ranks - 1), bytes = s.elements * sizeof(float);
+    // At most, each survivor is sent to every other rank; how many are sent depends on which ranks own them.
+    const std::uint64_t models = search_.survivors * (s.ranks - 1), bytes = s.elements * sizeof(float);
     step += {.bytes = models * bytes,
              .messages = models,
-             .seconds = wire_seconds(s, static_cast<double>(s_.survivors * bytes)),
+             .seconds = wire_seconds(s, static_cast<double>(search_.survivors * bytes)),
              .known = false,
              .most = true};
     return step.times(s.steps);
   }
-  /// With the shared model, which the rank that owns it evaluates only once.
+  /// The passes of a rank that does not own the shared model; the owner does not evaluate it a second time.
   ReplicaWork replica_work(const ForecastInput& s) const override {
     const std::size_t own = per_rank(static_cast<int>(s.ranks));
     return {.passes = 0, .forwards = own + (s.ranks > 1 ? 1 : 0), .replica_floats = own + ranking_floats()};
   }
 
  private:
-  static constexpr std::size_t copies = 3;  ///< the number of copies of the ranking that are sent
-  std::size_t ranking_floats() const { return copies * s_.survivors; }
+  static constexpr std::size_t ranking_copies = 3;  ///< number of copies of the ranking in one message
+  std::size_t ranking_floats() const { return ranking_copies * search_.survivors; }
   std::size_t per_rank(int ranks) const {
     const auto p = static_cast<std::size_t>(ranks);
-    return (s_.size + p - 1) / p;
+    return (search_.size + p - 1) / p;
   }
   std::size_t all_members(int ranks) const { return per_rank(ranks) * static_cast<std::size_t>(ranks); }
   bool owns(std::size_t slot) const { return slot >= first_ && slot < first_ + members_.size(); }
@@ -369,12 +374,12 @@ class Population final : public Strategy {
     ranking_.resize(losses.size());
     std::iota(ranking_.begin(), ranking_.end(), std::size_t{0});
     const auto fitter = [&](std::size_t a, std::size_t b) {
-      // A NaN must not break the order.
+      // a NaN counts as the worst loss, since comparisons with it give no order
       const float x = std::isnan(losses[a]) ? INFINITY : losses[a], y = std::isnan(losses[b]) ? INFINITY : losses[b];
       return x < y || (x == y && a < b);
     };
     std::sort(ranking_.begin(), ranking_.end(), fitter);
-    ranking_.resize(s_.survivors);
+    ranking_.resize(search_.survivors);
   }
 
   /// Rank 0's ranking is used by all ranks. All have the same losses unless something is wrong. Ranks with different
@@ -394,28 +399,29 @@ class Population final : public Strategy {
   void write_ranking() {
     const auto slots_as_floats = ranking_buffer_.values<float>();
     for (std::size_t i = 0; i < slots_as_floats.size(); ++i)
-      slots_as_floats[i] = static_cast<float>(ranking_[i % s_.survivors]);
+      slots_as_floats[i] = static_cast<float>(ranking_[i % search_.survivors]);
   }
   void read_ranking() {
     const auto slots = static_cast<float>(losses_.count());
     const auto slots_as_floats = ranking_buffer_.values<float>();
-    for (std::size_t i = 0; i < s_.survivors; ++i) {
-      const float a = slots_as_floats[i], b = slots_as_floats[i + s_.survivors],
-                  c = slots_as_floats[i + 2 * s_.survivors];
-      const float most = a == b || a == c ? a : b;
-      ranking_[i] = most >= 0 && most < slots ? static_cast<std::size_t>(most) : 0;
+    for (std::size_t i = 0; i < search_.survivors; ++i) {
+      const float a = slots_as_floats[i], b = slots_as_floats[i + search_.survivors],
+                  c = slots_as_floats[i + 2 * search_.survivors];
+      const float majority = a == b || a == c ? a : b;
+      ranking_[i] = majority >= 0 && majority < slots ? static_cast<std::size_t>(majority) : 0;
     }
   }
 
-  /// The two parents' places among the survivors, best first. Without breeding both are the same.
+  /// The two parents of the child in a slot, as places among the survivors (best first). Without breeding both are the
+  /// same.
   std::pair<std::size_t, std::size_t> parents(std::size_t slot, std::uint64_t step) const {
-    const core::Random draw(s_.seed ^ 0x706172656e7473, step);  // apart from the streams of initial weights
-    const auto first = static_cast<std::size_t>(draw.below(2 * slot, s_.survivors));
-    if (!s_.breeding) return {first, first};
-    return {first, static_cast<std::size_t>(draw.below(2 * slot + 1, s_.survivors))};
+    const core::Random draw(search_.seed ^ 0x706172656e7473, step);  // a stream of its own, not that of initial weights
+    const auto first = static_cast<std::size_t>(draw.below(2 * slot, search_.survivors));
+    if (!search_.breeding) return {first, first};
+    return {first, static_cast<std::size_t>(draw.below(2 * slot + 1, search_.survivors))};
   }
 
-  /// True where this rank needs the survivor, to make a child of it.
+  /// True if that rank needs the survivor: to make a child from it, or because it is the best.
   bool needs_survivor(std::size_t survivor, std::size_t rank, std::uint64_t step) const {
     if (survivor == 0) return true;  // the next step's shared model
     const std::size_t own = members_.size();
@@ -427,8 +433,8 @@ class Population final : public Strategy {
     return false;
   }
 
-  /// Survivors are sent once to each rank that wants them. They do not change meanwhile. No work is under way: the
-  /// ranking has been waited for.
+  /// Sends each survivor once to each rank that needs it. Survivors do not change meanwhile, and no work on them is
+  /// under way, since the ranking has been waited for.
   void fetch(Worker& w, std::uint64_t step) {
     const auto rank = static_cast<std::size_t>(w.rank()), ranks = static_cast<std::size_t>(w.ranks());
     std::vector<Ticket> tickets;
@@ -455,8 +461,8 @@ class Population final : public Strategy {
   void breed(Worker& w, std::size_t slot, std::uint64_t step) {
     const Buffer& child = members_[slot - first_];
     const auto [first_parent, second_parent] = parents(slot, step);
-    const auto distance = static_cast<float>(s_.mutation * std::pow(s_.decay, static_cast<double>(step - 1)));
-    const NoiseName noise{.seed = s_.seed, .step = step, .member = static_cast<std::uint32_t>(slot)};
+    const auto distance = static_cast<float>(search_.mutation * std::pow(search_.decay, static_cast<double>(step - 1)));
+    const NoiseName noise{.seed = search_.seed, .step = step, .member = static_cast<std::uint32_t>(slot)};
     const double n = static_cast<double>(child.count());
     w.queue().submit("breed", {.flops = 3.0 * n, .bytes = 20.0 * n},
                      [this, noise, distance, child, first = survivor(first_parent), second = survivor(second_parent)] {
@@ -466,35 +472,35 @@ class Population final : public Strategy {
                      });
   }
 
-  Search s_;
+  Search search_;
   std::size_t first_ = 0;                 ///< this rank's slots are first_, first_ + 1, …
-  std::vector<Buffer> members_;           ///< this rank's
-  std::vector<Buffer> remote_survivors_;  ///< by place among the survivors: those of other ranks
+  std::vector<Buffer> members_;           ///< the models of this rank's slots
+  std::vector<Buffer> remote_survivors_;  ///< by place among the survivors: copies of other ranks' models
   std::vector<NoiseRun> runs_;            ///< the weights' places in the whole model, by which noise is drawn
   /// The ranking in the form that is sent: slots as floats, in several copies.
   Buffer ranking_buffer_ = runtime::no_floats;
   Buffer losses_ =
-      runtime::no_floats;             ///< by slot: its loss in the last step, less the shared model's on these samples
+      runtime::no_floats;  ///< by slot: the loss in the last step, minus the shared model's on the same samples
   std::vector<std::size_t> ranking_;  ///< slots of the survivors, best first; before the first step slot 0 alone
 };
 
 }  // namespace
 
-/// Population search: the best of many models stay, and the others are replaced by their descendants.
-/// `size` models (rounded up to a multiple of the ranks), the same number on each rank, begin as so many random
-/// initialisations. A step evaluates each on its own rank's part of the batch. Ranks use different samples, whose
-/// difficulty differs by more than models do. So each also evaluates one shared model, the best of the last step, and a
-/// model is compared by its loss less that one's on the same samples. The `survivors` best stay where they are, by rank
-/// 0's ranking, which is sent to all. Every other place gets a child of survivors that all ranks draw alike from the
-/// seed: with breeding=1 the mean of two, else a copy of one, perturbed by mutation·decay^step in every weight
-/// (add_signs). A survivor is sent once to each rank that needs it, the best to all. It takes no optimizer and no step
-/// size. `step` returns the outcome of this rank's best model. The evaluation weights are the best model of the last
-/// step. Of a replica on several ranks one has the losses and sends them to the others; weights and noise are drawn by
-/// places in the whole model, and a survivor's parts travel each among the ranks that hold such parts. Bytes: those of
-/// an all-gather of `size` floats and a broadcast of 3 · survivors, as many within replicas, and at most survivors ·
-/// (P-1) · M of all ranks together. Memory: (size/P + survivors) · M a rank. Source: truncation selection: Such et al.,
-/// "Deep neuroevolution", 2017, algorithm 1; intermediate recombination: Beyer & Schwefel, "Evolution strategies",
-/// Natural Computing 2002.
+/// Population search: the best of many models stay, and the others are replaced by children of the best.
+/// `size` models (rounded up to a multiple of the ranks), equally many on each rank, begin with different random
+/// weights. A step evaluates each model on its own rank's part of the batch. Ranks have different samples, whose
+/// difficulty differs by more than models do. So each rank also evaluates one shared model (the best of the last step),
+/// and models are compared by their loss minus the shared model's loss on the same samples. The `survivors` best models
+/// stay where they are, by rank 0's ranking, which is sent to all ranks. Every other slot gets a child of survivors
+/// that all ranks draw alike from the seed: with breeding=1 the mean of two survivors, otherwise a copy of one; in step
+/// t (from 1) every weight of the child is perturbed by mutation·decay^(t-1) (add_signs). A survivor is sent once to
+/// each rank that needs it, the best to all. Optimizer and step size are not used. `step` returns the outcome of this
+/// rank's best model. The evaluation weights are the best model of the last step. If a replica is on several ranks, one
+/// of them has the losses and sends them to the others; weights and noise are drawn by places in the whole model, and
+/// each part of a survivor is sent among the ranks that hold this part. Bytes: those of an all-gather of `size` floats
+/// and a broadcast of 3 · survivors floats, as many within replicas, and at most survivors · (P-1) · M for all ranks
+/// together. Memory: (size/P + survivors) · M a rank. Source: truncation selection: Such et al., "Deep neuroevolution",
+/// 2017, algorithm 1; intermediate recombination: Beyer & Schwefel, "Evolution strategies", Natural Computing 2002.
 extern constinit const StrategyInfo population_strategy{
     .name = "population",
     .parameters = "breeding=1,decay=0.9998,mutation=0.005,size=16,survivors=4",

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::array<std::string_view, 4> graph_names{"exponential", "hypercube", "random", "ring"};
 
-/// ceil(log2 P): so many powers of two are below P. 1 for a single rank, which has no peer at any distance.
+/// ceil(log2 P), the number of powers of two below P; at least 1.
 unsigned levels_of(int ranks) {
   return std::max(1u, static_cast<unsigned>(std::bit_width(static_cast<unsigned>(ranks) - 1)));
 }
@@ -80,24 +80,24 @@ int drawn_passive(int rank, int ranks, std::uint64_t number, std::uint64_t seed)
 
 namespace {
 
-/// Follows x in every message: its weight, padded to a cache line.
-constexpr std::size_t tail = 16;
+/// The floats behind x in every message: the weight of x, padded to a cache line.
+constexpr std::size_t tail_floats = 16;
 
 class Gossip final : public Strategy {
  public:
-  Gossip(PushTargets peers, bool overlap) : targets_(peers), overlap_(overlap) {}
+  Gossip(PushTargets targets, bool overlap) : targets_(targets), overlap_(overlap) {}
 
   std::size_t memory_bytes(const model::Model& m, int ranks) const override {
-    return ranks == 1 ? 0 : buffers() * ((m.element_count() + tail) * sizeof(float) + memory_page_bytes);
+    return ranks == 1 ? 0 : buffers() * ((m.element_count() + tail_floats) * sizeof(float) + memory_page_bytes);
   }
 
   void begin(Worker& w) override {
     Strategy::begin(w);
     if (w.ranks() == 1) return;
     elements_ = w.model().element_count();
-    own_ = w.fabric().memory(elements_ + tail);
-    received_ = w.fabric().memory(elements_ + tail);
-    if (!targets_.regular()) next_ = w.fabric().memory(elements_ + tail);
+    own_ = w.fabric().memory(elements_ + tail_floats);
+    received_ = w.fabric().memory(elements_ + tail_floats);
+    if (!targets_.regular()) next_ = w.fabric().memory(elements_ + tail_floats);
     w.queue().at_once([&] {
       const auto x = own_.values<float>();
       std::ranges::copy(w.parameters().values<float>(), x.begin());
@@ -108,7 +108,7 @@ class Gossip final : public Strategy {
   model::PendingOutcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
     auto outcome = w.pass(batch);
     if (w.ranks() == 1) return w.update(step), outcome;
-    add_received(w);  // before x changes: the peer may not have received it yet
+    add_received(w);  // also waits until the peer has received x, which changes now
     w.optimizer().update(w.queue(), own_.part(0, elements_), w.gradients(), 0, step);
     push(w, step.number);
     if (!overlap_) add_received(w);
@@ -117,7 +117,7 @@ class Gossip final : public Strategy {
     return outcome;
   }
 
-  /// Weights that it receives are added in the next step, whether or not `settle` was called.
+  /// Waits for the messages of the last step. They are added to x in the next step, whether or not `settle` was called.
   void settle(Worker& w) override {
     if (!leaving_) return;
     if (arriving_) w.fabric().wait(arriving_);
@@ -128,7 +128,7 @@ class Gossip final : public Strategy {
       add(w, next_, received_);
     }
     further_senders_.clear();
-    w.fabric().wait(leaving_);  // last: its receiver may be waiting for others first
+    w.fabric().wait(leaving_);  // last, since the receiver may first wait for other ranks
   }
   void end(Worker& w) override { settle(w); }
 
@@ -141,18 +141,18 @@ class Gossip final : public Strategy {
     w.fabric().wait(w.fabric().all_reduce(w.axis(), to, allreduce::Op::average));
   }
 
-  /// A part of the sum of all x may be in a message.
+  /// Empty: a part of the sum of all x may be in a message, so the mean is not known without communication.
   std::vector<WeightsInPlace> held_weights(const Worker&) const override { return {}; }
 
   Forecast predict(const ForecastInput& s) const override {
     if (s.ranks < 2) return {};
-    return forecast_messages(s, s.ranks, s.steps, s.steps * (s.elements + tail) * sizeof(float));
+    return forecast_messages(s, s.ranks, s.steps, s.steps * (s.elements + tail_floats) * sizeof(float));
   }
 
  private:
   std::size_t buffers() const { return targets_.regular() ? 2 : 3; }
 
-  /// Half is sent, the same half is kept.
+  /// Halves x and its weight; sends one half to a peer, and begins to receive.
   void push(Worker& w, std::uint64_t number) {
     const int ranks = w.ranks(), rank = w.rank();
     w.queue().submit("halve", {.flops = double(elements_), .bytes = 8.0 * double(elements_)}, [mine = own_] {
@@ -182,35 +182,35 @@ class Gossip final : public Strategy {
     });
   }
 
-  /// z = x / weight, which follows x.
+  /// z = x / weight; the weight lies behind x.
   static void divide(std::span<const float> x, std::span<float> z) {
-    const float inverse = 1.0f / x[z.size()];  // a power of two on regular graphs, where nothing rounds
+    const float inverse = 1.0f / x[z.size()];  // a power of two on regular graphs, so nothing is rounded
     for (std::size_t i = 0; i < z.size(); ++i) z[i] = x[i] * inverse;
   }
 
   PushTargets targets_;
   bool overlap_;
   std::size_t elements_ = 0;
-  Buffer own_ = runtime::no_floats;       ///< x, its weight, zeros
-  Buffer received_ = runtime::no_floats;  ///< the sum of what others sent in the last step
-  Buffer next_ = runtime::no_floats;      ///< where several ranks send: the message that is added next to `received_`
-  Ticket arriving_, leaving_;             ///< leaving: a step's messages have not been taken in yet
-  std::vector<int> further_senders_;      ///< who else sends in that step
+  Buffer own_ = runtime::no_floats;       ///< x, its weight, padding
+  Buffer received_ = runtime::no_floats;  ///< the sum of the messages received in the last step
+  Buffer next_ = runtime::no_floats;      ///< if several ranks send: the next message, to be added to `received_`
+  Ticket arriving_, leaving_;             ///< of the last step; null once its messages have been added to x
+  std::vector<int> further_senders_;      ///< further ranks that send to this rank in that step
 };
 
 }  // namespace
 
-/// Stochastic gradient push: instead of an average over all ranks, each step has one message to one peer.
-/// Each rank holds a numerator x and a weight (push-sum). A step takes the gradient at z = x / weight, applies it to x,
-/// sends half of (x, weight) to one peer, keeps the other half and adds what another rank sent it. The weight travels
-/// behind x in the same message. graph=exponential: at step t (from 0) to rank + 2^(t mod ceil(log2 P)); graph=ring:
-/// always to rank + 1; graph=random: to any other rank, drawn anew for each step and rank, so that some receive nothing
-/// and some several messages: here weights differ. overlap=1: what was sent in a step is received in the next, under
-/// its computation (the paper's OSGP with a delay of 1).
+/// Stochastic gradient push: instead of an average over all ranks, each step sends one message to one peer.
+/// Each rank holds a numerator x and a weight (push-sum). A step computes the gradient at z = x / weight, applies it to
+/// x, sends half of (x, weight) to one peer, keeps the other half, and adds what other ranks have sent. The weight
+/// travels behind x in the same message. graph=exponential: in step t (from 0) to rank + 2^(t mod ceil(log2 P));
+/// graph=ring: always to rank + 1; graph=random: to any other rank, drawn anew for each step and rank, so that some
+/// ranks receive no message and others several, and weights differ. overlap=1: what is sent in a step is received in
+/// the next, during its computation (the paper's OSGP with a delay of 1).
 /// Bytes: M + 64 sent by each rank in each step. Memory: 2M, with graph=random 3M. Time: with graph=random O(P) a step
-/// to draw everybody's peers.
-/// The evaluation weights: the mean of all x, each with the messages on their way to it, to which all z converge.
-/// (Weights are 1 on average; where they differ, the mean of z is another.)
+/// to draw all ranks' peers.
+/// The evaluation weights: the mean of all x, including messages on their way, to which all z converge. (The weights
+/// are 1 on average; if they differ, the mean of all z is not the same.)
 /// Source: Assran et al., "Stochastic gradient push for distributed deep learning", ICML 2019, algorithm 1; random:
 /// Kempe, Dobra and Gehrke, "Gossip-based computation of aggregate information", FOCS 2003.
 extern constinit const StrategyInfo gossip_strategy{
@@ -258,11 +258,11 @@ class DPsgd final : public Strategy {
   Forecast predict(const ForecastInput& s) const override {
     Forecast forecast;
     const int ranks = static_cast<int>(s.ranks);
-    const std::uint64_t period = neighbour_period(graph_, ranks), past = s.first_step - 1;
+    const std::uint64_t period = neighbour_period(graph_, ranks), steps_before = s.first_step - 1;
     for (std::uint64_t number = 1; s.ranks > 1 && number <= period; ++number) {
       // The number of steps that have the same neighbours as step `number`.
       const auto until = [&](std::uint64_t step) { return (step + period - number) / period; };
-      const std::uint64_t steps = until(past + s.steps) - until(past);
+      const std::uint64_t steps = until(steps_before + s.steps) - until(steps_before);
       std::uint32_t senders = 0;
       for (int r = 0; r < ranks; ++r) senders += neighbours(graph_, r, ranks, number).empty() ? 0 : 1;
       const std::uint64_t messages = steps * static_cast<std::uint64_t>(most_neighbours(graph_, ranks));
@@ -272,11 +272,12 @@ class DPsgd final : public Strategy {
   }
 
  private:
-  /// Begins to exchange weights, which nothing changes before `wait`. Returns with how many ranks.
+  /// Begins to exchange weights with the step's neighbours; nothing changes the weights before `wait`. Returns the
+  /// number of neighbours.
   std::size_t exchange(Worker& w, std::uint64_t number) {
     const auto peers = neighbours(graph_, w.rank(), w.ranks(), number);
     const std::size_t n = w.parameters().count();
-    const runtime::EventPtr ready = w.fabric().record();  // averages of the last step have been taken, and applied
+    const runtime::EventPtr ready = w.fabric().record();  // reached when the last step's average and update are done
     for (std::size_t i = 0; i < peers.size(); ++i)
       under_way_.push_back(w.fabric().receive(w.axis(), peers[i], received_.part(i * n, n), ready));
     for (const int peer : peers) under_way_.push_back(w.fabric().send(w.axis(), peer, w.parameters(), ready));
@@ -310,18 +311,19 @@ class DPsgd final : public Strategy {
 
 }  // namespace
 
-/// Decentralised parallel SGD: each rank averages its weights with its neighbours' and applies its own gradient.
-/// x_i <- sum_j W_ij x_j - step g_i(x_i): weights travel during the pass that computes the gradient at them, and are
-/// averaged before it is applied. W gives a rank and its neighbours equal parts, so it is symmetric and doubly
-/// stochastic. graph=ring: both neighbours, W = 1/3 (two ranks: 1/2). graph=hypercube: one neighbour a step, rank xor
-/// 2^(t mod ceil(log2 P)), W = 1/2; where P is no power of two, some ranks have none in some steps. It has half the
-/// ring's bytes. For P a power of two the product over log2 P steps is the exact mean, which the ring's differences
-/// only come to by 1/3 + 2/3 cos(2 pi/P) a step. The paper has plain SGD. With other optimizers each rank has a state
-/// of its own, which is not averaged; the rule sees the averaged weights (for decay and norms) and the gradient at
-/// those before. Bytes: ring 2M sent by each rank in each step (two ranks: M), hypercube M by each that has a
-/// neighbour. Memory: as much as a rank receives. The evaluation weights: the mean of all x. Source: Lian et al., "Can
-/// decentralized algorithms outperform centralized algorithms?", NIPS 2017, algorithm 1; hypercube: Shi et al.,
-/// "Finite-time convergent gossiping", IEEE/ACM Trans. Networking 2016.
+/// Decentralised parallel SGD: each rank averages its weights with those of its neighbours, and applies its own
+/// gradient: x_i <- sum_j W_ij x_j - step g_i(x_i). Weights travel during the pass that computes the gradient at them,
+/// and are averaged before the gradient is applied. W gives a rank and its neighbours equal parts, so it is symmetric
+/// and doubly stochastic. graph=ring: two neighbours, parts of 1/3 (with two ranks: one, 1/2). graph=hypercube: one
+/// neighbour in step t (from 0), rank xor 2^(t mod ceil(log2 P)), parts of 1/2; if P is no power of two, some ranks
+/// have no neighbour in some steps. The hypercube sends half the bytes of the ring. If P is a power of two, log2 P
+/// steps on the hypercube give the exact mean; on the ring the differences between ranks shrink only by the factor 1/3
+/// + 2/3 cos(2 pi/P) a step. The paper has plain SGD. With other optimizers each rank has a state of its own, which is
+/// not averaged; the optimizer uses the averaged weights (for decay and norms) and the gradient at the weights before
+/// the average. Bytes: on the ring 2M sent by each rank in each step (two ranks: M), on the hypercube M by each rank
+/// that has a neighbour. Memory: as much as a rank receives in a step. The evaluation weights: the mean of all x.
+/// Source: Lian et al., "Can decentralized algorithms outperform centralized algorithms?", NIPS 2017, algorithm 1;
+/// hypercube: Shi et al., "Finite-time convergent gossiping", IEEE/ACM Trans. Networking 2016.
 extern constinit const StrategyInfo d_psgd_strategy{
     .name = "d-psgd",
     .parameters = "graph=ring",

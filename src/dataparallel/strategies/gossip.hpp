@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs of the strategies without a centre: in each step a rank exchanges with a few others, in place of an average
+// The graphs of strategies without a centre: in each step a rank exchanges with a few other ranks, instead of averaging
 // over all.
 #pragma once
 #include <cstdint>

@@ -15,8 +15,8 @@
 namespace gradmeter::dataparallel {
 namespace {
 
-/// The rule when workers that train apart average: after a number of steps that is fixed. Steps are counted from 1.
-/// Each of the first `start` steps is a block of its own, the others have `every`.
+/// The rule that says when workers that train apart average: here, after a fixed number of steps. Steps are counted
+/// from 1. Each of the first `start` steps is a block of its own; later blocks have `every` steps.
 class BlockPeriod {
  public:
   explicit BlockPeriod(std::uint64_t every, std::uint64_t start = 0) : every_(every), start_(start) {}
@@ -26,12 +26,12 @@ class BlockPeriod {
   virtual std::size_t memory_bytes(int ranks) const { return (void)ranks, 0; }
   virtual std::size_t replica_floats() const { return 0; }  ///< as in ReplicaWork
   virtual void begin(Worker&) {}
-  /// After each pass. All ranks of all replicas call it.
+  /// Called after each pass, by all ranks of all replicas.
   virtual void take_loss(Worker&, const model::PendingOutcome&, std::uint64_t step) { (void)step; }
   virtual bool ends_with(std::uint64_t step) const { return ended(step) != ended(step - 1); }
-  /// After the exchange that ends a block, which has waited for all work before it.
+  /// Called after the exchange that ends a block. All earlier work is done then.
   virtual void end_block(Worker&, std::uint64_t step) { (void)step; }
-  /// exchange: at the end of one block.
+  /// exchange: the forecast for the exchange at the end of one block.
   virtual Forecast predict(const ForecastInput& s, const Forecast& exchange) const {
     const std::uint64_t before = s.first_step - 1;
     return exchange.times(ended(before + s.steps) - ended(before));
@@ -43,34 +43,34 @@ class BlockPeriod {
   std::uint64_t every_, start_;
 };
 
-constexpr std::size_t exchanged = 2;  ///< floats, when the period may change
+constexpr std::size_t averaged_floats = 2;  ///< length of the all-reduce of losses when the period may change
 
-/// Blocks whose length follows the loss.
-class FollowingPeriod final : public BlockPeriod {
+/// Blocks that get shorter as the loss falls (AdaComm).
+class LossDrivenPeriod final : public BlockPeriod {
  public:
-  explicit FollowingPeriod(LossPeriod rule)
+  explicit LossDrivenPeriod(LossPeriod rule)
       : BlockPeriod(rule.every), rule_(rule), period_(rule.every), end_(rule.every) {}
 
   std::size_t memory_bytes(int ranks) const override {
-    return (exchanged + 1 + static_cast<std::size_t>(ranks)) * sizeof(float) + 2 * memory_page_bytes;
+    return (averaged_floats + 1 + static_cast<std::size_t>(ranks)) * sizeof(float) + 2 * memory_page_bytes;
   }
   std::size_t replica_floats() const override { return 1; }
   void begin(Worker& w) override {
-    losses_ = w.fabric().memory(exchanged + 1);
+    losses_ = w.fabric().memory(averaged_floats + 1);
     periods_ = w.fabric().memory(static_cast<std::size_t>(w.ranks()));
   }
 
   void take_loss(Worker& w, const model::PendingOutcome& outcome, std::uint64_t step) override {
-    const Buffer last = losses_.part(exchanged, 1);
+    const Buffer last = losses_.part(averaged_floats, 1);
     w.queue().submit("loss", {}, [last, place = outcome.place()] {
-      const auto to = last.values<float>();  // first, since a device's work before it computes the loss
+      const auto to = last.values<float>();  // first: this waits for a device to compute the loss
       to[0] = static_cast<float>(place->mean_loss());
     });
     w.broadcast_to_replica(last);
     w.queue().submit("loss", {}, [step, losses = losses_] {
-      const auto l = losses.values<float>();
-      if (step == 1) l[0] = l[exchanged];
-      l[1] += l[exchanged];
+      const auto values = losses.values<float>();
+      if (step == 1) values[0] = values[averaged_floats];
+      values[1] += values[averaged_floats];
     });
   }
 
@@ -81,17 +81,19 @@ class FollowingPeriod final : public BlockPeriod {
     end_ = step + period_;
   }
 
-  /// Until the period may have changed for the first time, exactly; then at most: blocks of one step.
+  /// Exact as long as the period cannot have changed; after that an upper bound, with blocks of one step.
   Forecast predict(const ForecastInput& s, const Forecast& exchange) const override {
-    const std::uint64_t known = (rule_.interval + rule_.every - 1) / rule_.every * rule_.every;
-    const auto blocks = [&](std::uint64_t n) { return std::min(n, known) / rule_.every + (n > known ? n - known : 0); };
-    const auto changes = [&](std::uint64_t n) { return n < known ? 0 : 1 + n - known; };
+    const std::uint64_t exact_steps = (rule_.interval + rule_.every - 1) / rule_.every * rule_.every;
+    const auto blocks = [&](std::uint64_t n) {
+      return std::min(n, exact_steps) / rule_.every + (n > exact_steps ? n - exact_steps : 0);
+    };
+    const auto changes = [&](std::uint64_t n) { return n < exact_steps ? 0 : 1 + n - exact_steps; };
     const std::uint64_t before = s.first_step - 1, last = before + s.steps;
     Forecast f = exchange.times(blocks(last) - blocks(before));
-    Forecast change = forecast_collective(s, allreduce::CollectiveKind::all_reduce, exchanged);
+    Forecast change = forecast_collective(s, allreduce::CollectiveKind::all_reduce, averaged_floats);
     change += forecast_collective(s, allreduce::CollectiveKind::all_gather, s.ranks);
     f += change.times(changes(last) - changes(before));
-    if (s.ranks < 2 || last <= known) return f;
+    if (s.ranks < 2 || last <= exact_steps) return f;
     const Forecast least = exchange.times(s.steps / rule_.every);
     f.least = least.least, f.least_of_one = least.least_of_one, f.least_between_nodes = least.least_between_nodes;
     f.most = f.bounds();
@@ -101,19 +103,19 @@ class FollowingPeriod final : public BlockPeriod {
 
  private:
   void change(Worker& w, std::uint64_t step) {
-    const Buffer means = losses_.part(0, exchanged);
+    const Buffer means = losses_.part(0, averaged_floats);
     if (w.ranks() > 1) w.fabric().wait(w.fabric().all_reduce(w.axis(), means, allreduce::Op::average));
     w.queue().at_once([&] {
-      const auto l = means.values<float>();
-      period_ = rule_.next(period_, double{l[0]}, double{l[1]} / static_cast<double>(step - changed_));
-      l[1] = 0;
+      const auto values = means.values<float>();
+      period_ = rule_.next(period_, double{values[0]}, double{values[1]} / static_cast<double>(step - changed_));
+      values[1] = 0;
     });
     if (w.ranks() > 1) compare_periods(w, step);
     changed_ = step;
   }
 
-  /// Ends the job if the ranks have found different periods: they would wait for each other for ever, in exchanges that
-  /// the others do not begin. Errors: WrongResult.
+  /// Ends the job if ranks have found different periods. Otherwise they would wait for ever, in exchanges that other
+  /// ranks do not begin. Errors: WrongResult.
   void compare_periods(Worker& w, std::uint64_t step) {
     const auto rank = static_cast<std::size_t>(w.rank());
     w.queue().at_once([&] { periods_.part(rank, 1).values<float>()[0] = as_float(period_); });
@@ -133,13 +135,14 @@ class FollowingPeriod final : public BlockPeriod {
         step, rank, other));
   }
 
-  /// The bits of a period, which is below 2^31, in what collectives move.
+  /// The bits of a period (below 2^31) as a float, since collectives move floats.
   static float as_float(std::uint64_t period) { return std::bit_cast<float>(static_cast<std::uint32_t>(period)); }
 
   LossPeriod rule_;
   std::uint64_t period_, end_;
-  std::uint64_t changed_ = 0;            ///< the step after which the period was last chosen
-  Buffer losses_ = runtime::no_floats;   ///< the loss of step 1; the sum since the period was chosen; the last step's
+  std::uint64_t changed_ = 0;  ///< the step after which the period was last chosen
+  Buffer losses_ =
+      runtime::no_floats;  ///< the loss of step 1; the sum of losses since `changed_`; the last step's loss
   Buffer periods_ = runtime::no_floats;  ///< the period of each rank
 };
 
@@ -166,8 +169,8 @@ InnerState inner_state_of(const core::ParsedName& n) {
 
 class BlockAveraging final : public Strategy {
  public:
-  /// Without an outer optimizer the next block begins with the mean: no state, no further pass over memory. Its mu
-  /// below 0: 1 - 1/P.
+  /// outer: empty: the next block begins with the mean of the weights, without state or a further pass over memory.
+  /// outer.mu below 0 means 1 - 1/P.
   BlockAveraging(const StrategyOptions& o, std::unique_ptr<BlockPeriod> period, std::optional<OuterMomentum> outer,
                  InnerState inner = InnerState::maintain)
       : Strategy(o.bucket_bytes),
@@ -238,11 +241,12 @@ class BlockAveraging final : public Strategy {
       const auto anchor = runtime::ConstBuffer(anchor_.buffer).values<float>();
       for (std::size_t i = 0; i < p.size(); ++i) p[i] -= anchor[i];
       optimizer_->apply(anchor_.buffer, parameters, 0, step);
-      kernels::loops().copy(anchor_.buffer, parameters);  // read anew: `p` may be older than a device's update
+      // Not through `p`, a host view that may be older than a device's update.
+      kernels::loops().copy(anchor_.buffer, parameters);
     });
   }
 
-  /// b: one buffer of the run's optimizer.
+  /// b: one buffer of the state of the run's optimizer.
   void handle_optimizer_state(Worker& w, const Buffer& b) const {
     if (inner_ == InnerState::reset) {
       w.queue().submit("outer.reset", {.flops = 0, .bytes = double(b.bytes())},
@@ -259,24 +263,24 @@ class BlockAveraging final : public Strategy {
   std::optional<OuterMomentum> outer_;
   InnerState inner_;
   std::size_t averaged_buffers_;
-  std::uint64_t last_end_ = 0;  ///< the number of the last block's last step
+  std::uint64_t last_end_ = 0;  ///< number of the step that ended the last block
   std::unique_ptr<Optimizer> optimizer_;
   runtime::OwnedBuffer anchor_;  ///< the weights with which the block began
-  bool diverged_ = false;        ///< steps have been made since the workers were equal
+  bool diverged_ = false;        ///< true: workers have made steps since their weights were equal
 };
 
 std::uint64_t every_of(const core::ParsedName& n) { return core::count_parameter(n, "every", {1, 1u << 30}); }
-float fraction(const core::ParsedName& n, std::string_view key, double least, double below) {
+float float_parameter(const core::ParsedName& n, std::string_view key, double least, double below) {
   return static_cast<float>(core::number_parameter(n, key, {least, below}));
 }
 
 }  // namespace
 
 /// After every `every` local steps, w = mean(w). The first `start` steps are each a block of their own, as in
-/// post-local SGD: for optimizers that are linear in the gradient that is `sync`.
-/// Bytes, all of them: those of an all-reduce over all weights, divided by `every`: 2(P-1)/P · M / every for the ring.
-/// The evaluation weights, all of them: the mean of the workers' current weights, also within a block.
-/// Source: McDonald et al., NAACL 2010; Su & Chen, "Experiments on parallel training of deep neural network using model
+/// post-local SGD; for optimizers that are linear in the gradient that equals `sync`.
+/// Bytes, also of bmuf and slowmo: those of an all-reduce over all weights, divided by `every`: 2(P-1)/P · M / every
+/// for the ring. The evaluation weights, also of adacomm, bmuf and slowmo: the mean of the workers' current weights,
+/// also within a block.
 /// averaging", 2015; post-local: Lin et al., "Don't use large mini-batches, use local SGD", ICLR 2020.
 extern constinit const StrategyInfo model_averaging_strategy{
     .name = "model-averaging",
@@ -290,15 +294,17 @@ extern constinit const StrategyInfo model_averaging_strategy{
       return std::make_unique<BlockAveraging>(o, std::make_unique<BlockPeriod>(every_of(n), start), std::nullopt);
     }};
 
-/// model-averaging whose blocks get shorter as the loss F falls. At the first end of a block after every `interval`
-/// steps they become ceil(sqrt(F/F0)·every) steps long, where that is less than they are, else gamma times as long;
-/// one step at least. F is the mean loss of all ranks' steps since the last change, F0 that of the first step. So all
-/// ranks have the same periods. The paper changes them every so many seconds, and takes the loss at that time; here
-/// runs repeat. It is not told step sizes.
-/// Bytes: as model-averaging with `every` at least; once the period may have changed, `predict` is the most, blocks of
-/// one step. With each change 2 floats are averaged too, and a float of each rank is gathered: the period, which all
-/// must have found. A replica's rank that has the loss sends it to the others in each step. Source: Wang & Joshi,
-/// "Adaptive communication strategies to achieve the best error-runtime trade-off in local-update SGD", MLSys 2019.
+/// model-averaging whose blocks get shorter as the loss F falls. At the first end of a block at least `interval` steps
+/// after the last change, the length of blocks becomes ceil(sqrt(F/F0)·every) steps if that is less than the present
+/// length, otherwise gamma times the present length, but at least one step. F is the mean loss of all ranks' steps
+/// since the last change, and F0 that of the first step, so all ranks have the same periods. The paper counts the time
+/// between changes in seconds and takes the loss at that moment; here steps are counted, so that runs repeat. Step
+/// sizes do not enter.
+/// Bytes: at least those of model-averaging with the same `every`; once the period may have changed, `predict` gives an
+/// upper bound, with blocks of one step. With each change 2 floats are averaged, and one float of each rank is
+/// gathered: the period, which must be equal on all ranks. In each step, the rank of a replica that has the loss sends
+/// it to the replica's other ranks. Source: Wang & Joshi, "Adaptive communication strategies to achieve the best
+/// error-runtime trade-off in local-update SGD", MLSys 2019.
 extern constinit const StrategyInfo adacomm_strategy{
     .name = "adacomm",
     .parameters = "every=16,gamma=0.5,interval=100",
@@ -313,13 +319,12 @@ extern constinit const StrategyInfo adacomm_strategy{
       const LossPeriod rule{.every = every_of(n),
                             .interval = core::count_parameter(n, "interval", {1, 1u << 30}),
                             .gamma = core::number_parameter(n, "gamma", {0.01, 1})};
-      return std::make_unique<BlockAveraging>(o, std::make_unique<FollowingPeriod>(rule), std::nullopt);
+      return std::make_unique<BlockAveraging>(o, std::make_unique<LossDrivenPeriod>(rule), std::nullopt);
     }};
 
 /// Block-wise model update filtering: Δ = mean(w) - w0; v = mu·v + zeta·Δ; w = w0 + v, where w0 are the weights at the
-/// block's beginning; nesterov=1: w = w0 + zeta·Δ + mu·v, see make_outer_momentum. mu=auto: 1 - 1/P, the paper's
-/// choice.
-/// Memory: 2M. Source: Chen & Huo, ICASSP 2016.
+/// beginning of the block. nesterov=1: w = w0 + zeta·Δ + mu·v, see make_outer_momentum. mu=auto: 1 - 1/P, the paper's
+/// choice. Memory: 2M. Source: Chen & Huo, ICASSP 2016.
 extern constinit const StrategyInfo bmuf_strategy{
     .name = "bmuf",
     .parameters = "every=16,mu=auto,nesterov=0,zeta=1",
@@ -328,20 +333,20 @@ extern constinit const StrategyInfo bmuf_strategy{
     .source = "Chen & Huo, ICASSP 2016",
     .communication = CommunicationPattern::collectives,
     .make = [](const core::ParsedName& n, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
-      const OuterMomentum outer{.step = fraction(n, "zeta", 1e-6, 10),
-                                .mu = n.parameters.at("mu") == "auto" ? -1.0f : fraction(n, "mu", 0, 1),
+      const OuterMomentum outer{.step = float_parameter(n, "zeta", 1e-6, 10),
+                                .mu = n.parameters.at("mu") == "auto" ? -1.0f : float_parameter(n, "mu", 0, 1),
                                 .nesterov = core::count_parameter(n, "nesterov", {0, 1}) == 1};
       return std::make_unique<BlockAveraging>(o, std::make_unique<BlockPeriod>(every_of(n)), outer);
     }};
 
-/// Slow momentum: with x the workers' mean and w0 the weights at the block's beginning u = beta·u + (w0 - x)/step;
-/// w = w0 - alpha·step·u. The step size is that of the block's last step: where it changes between blocks, u stays and
-/// its share in w changes with it; where it changes within one, the whole block counts as made with the last.
-/// buffers: what becomes of the optimizer's state (momentum and the like) when blocks end, as in the paper: each worker
-/// keeps its own (maintain), all take the mean (average, which costs an all-reduce for each buffer), or it is zero
-/// again, and Adam's count of steps with it (reset).
-/// Memory: 2M. Source: Wang, Tantia, Ballas & Rabbat, "SlowMo: improving communication-efficient distributed SGD with
-/// slow momentum", ICLR 2020, algorithm 1.
+/// Slow momentum: u = beta·u + (w0 - x)/step; w = w0 - alpha·step·u, where x is the mean of the workers' weights and w0
+/// the weights at the beginning of the block. `step` is the step size of the block's last step: if it changes between
+/// blocks, u stays the same, and its share in w changes; if it changes within a block, the whole block counts as made
+/// with the last one. buffers: what becomes of the optimizer's state (such as momentum) when a block ends, as in the
+/// paper: each worker keeps its own (maintain), all workers take the mean (average, at the cost of an all-reduce for
+/// each buffer), or the state is set to zero, and Adam's count of steps with it (reset). Memory: 2M. Source: Wang,
+/// Tantia, Ballas & Rabbat, "SlowMo: improving communication-efficient distributed SGD with slow momentum", ICLR 2020,
+/// algorithm 1.
 extern constinit const StrategyInfo slowmo_strategy{
     .name = "slowmo",
     .parameters = "alpha=1,beta=0.6,buffers=maintain,every=16",
@@ -350,8 +355,9 @@ extern constinit const StrategyInfo slowmo_strategy{
     .source = "Wang et al., ICLR 2020",
     .communication = CommunicationPattern::collectives,
     .make = [](const core::ParsedName& n, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
-      const OuterMomentum outer{
-          .step = fraction(n, "alpha", 1e-6, 10), .mu = fraction(n, "beta", 0, 1), .follows_step_size = true};
+      const OuterMomentum outer{.step = float_parameter(n, "alpha", 1e-6, 10),
+                                .mu = float_parameter(n, "beta", 0, 1),
+                                .follows_step_size = true};
       return std::make_unique<BlockAveraging>(o, std::make_unique<BlockPeriod>(every_of(n)), outer, inner_state_of(n));
     }};
 
@@ -366,8 +372,8 @@ struct DilocoRule {
 /// A part of the weights that is exchanged at once.
 struct Fragment {
   std::size_t offset = 0, count = 0;   ///< elements
-  std::uint64_t first = 0, every = 1;  ///< blocks end with step `first`, and then every `every` steps
-  /// The fragment's tensors or parts of tensors; offsets count from the fragment's.
+  std::uint64_t first = 0, every = 1;  ///< its first block ends with step `first`, later ones every `every` steps
+  /// The tensors, or parts of tensors, in the fragment, with offsets from the fragment's beginning.
   std::vector<allreduce::TensorPart> parts = {};
   allreduce::TensorLayout tensor_layout() const { return {.first = offset, .tensors = parts}; }
   /// The number of blocks that have ended after step n.
@@ -375,7 +381,7 @@ struct Fragment {
   bool ends_with(std::uint64_t n) const { return n >= first && (n - first) % every == 0; }
 };
 
-/// Tensors that are cut are matrices no longer.
+/// Cuts the weights into fragments. A tensor that is cut is no longer taken as a matrix (for codecs).
 std::vector<Fragment> fragments_of(std::span<const model::Tensor> tensors, std::size_t elements,
                                    const DilocoRule& rule) {
   std::vector<Fragment> out;
@@ -426,7 +432,7 @@ class Diloco final : public Strategy {
     optimizer_ = make_outer_momentum({.elements = n, .device = device}, rule_.outer);
     fragments_ = fragments_of(w.model().tensors(), n, rule_);
     tickets_.resize(fragments_.size());
-    // Gradients are not needed any more when a block ends, but they are in the next step.
+    // Without overlap the buffer of gradients can hold the changes, since the gradients of the step are used up.
     changes_ = rule_.overlap > 0 ? w.fabric().memory(n) : w.gradients();
   }
 
@@ -443,7 +449,7 @@ class Diloco final : public Strategy {
     return outcome;
   }
 
-  /// Changes that have come are applied when they are due, whether or not `settle` was called.
+  /// Waits for exchanges. Their results are applied when they are due, whether or not `settle` was called.
   void settle(Worker& w) override {
     for (const Ticket& t : tickets_) {
       if (t) w.fabric().wait(t);
@@ -495,7 +501,7 @@ class Diloco final : public Strategy {
                       anchor = anchor_.buffer.part(part.offset, part.count)] {
                        optimizer_->apply(anchor, change, offset, step);
                        const auto x = weights.values<float>(), a = anchor.values<float>();
-                       // Without its own share a worker has the anchor's bits, as all the others.
+                       // With mix = 0 the weights are the anchor bit by bit, so all workers are equal.
                        for (std::size_t i = 0; i < x.size(); ++i) x[i] = mix > 0 ? mix * x[i] + (1 - mix) * a[i] : a[i];
                      });
   }
@@ -505,24 +511,25 @@ class Diloco final : public Strategy {
   std::unique_ptr<Optimizer> optimizer_;
   runtime::OwnedBuffer anchor_;  ///< the weights with which the blocks of the fragments began
   std::vector<Fragment> fragments_;
-  std::vector<Ticket> tickets_;          ///< by fragment; null: nothing under way
-  Buffer changes_ = runtime::no_floats;  ///< since the anchor, then their mean
-  bool diverged_ = false;                ///< workers may have different weights
+  std::vector<Ticket> tickets_;          ///< by fragment: the exchange of its changes; null: none is under way
+  Buffer changes_ = runtime::no_floats;  ///< the changes since the anchor; after the exchange, their mean
+  bool diverged_ = false;                ///< true: workers may have different weights
 };
 
 }  // namespace
 
-/// Workers exchange how far they came, not their weights: part by part, and while they go on training. With a the
-/// anchor, the weights at the block's beginning: when a block of `every` steps ends, the workers' changes w - a are
-/// averaged, and a = outer SGD with Nesterov momentum on their mean; w = a.
+/// Workers exchange the changes of their weights, part by part, and may train on during the exchange. The anchor a
+/// holds the weights at the beginning of a block. When a block of `every` steps ends, the workers' changes w - a are
+/// averaged, outer SGD with Nesterov momentum applies their mean to a, and w = a.
 ///
-/// fragments=n: the weights in n parts of equally many elements, whose blocks end every/n steps apart, so that no step
-/// exchanges more than 1/n of them. The first blocks are shorter.
-/// overlap=k, less than `every`: the changes are those at the block's end, but their exchange goes on during the next k
-/// steps. After these a is updated, and w = mix·w + (1 - mix)·a: what the worker learned meanwhile stays with the
-/// weight mix. Where k is 0, mix has no effect. With n and k that is Streaming DiLoCo's algorithm 2.
-/// The codec encodes the changes; what it loses is added to the next block's, as by its own error feedback. Not dgc,
-/// whose momentum is that of gradients, and with fragments not powersgd, since they cut its matrices.
+/// fragments=n: the weights are cut into n parts of equally many elements, whose blocks end every/n steps apart, so
+/// that no step exchanges more than one part. The first blocks are shorter.
+/// overlap=k, less than `every`: the changes are those at the end of the block, but their exchange may take the next k
+/// steps. After these, a is updated and w = mix·w + (1 - mix)·a, which keeps the share `mix` of what the worker has
+/// learned meanwhile. With k = 0, mix has no effect. With n and k this is algorithm 2 of Streaming DiLoCo.
+/// The codec encodes the changes; what it loses is added to the next block's changes, by the codec's own error
+/// feedback. Codec dgc is refused, because its momentum is that of gradients; so is powersgd with fragments, because
+/// they cut its matrices.
 ///
 /// Bytes: those of an all-reduce over all weights, with the codec, divided by `every`.
 /// The evaluation weights: the mean of the workers' current weights.

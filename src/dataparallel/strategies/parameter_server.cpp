@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parameter servers: workers push gradients to servers that hold the weights in shards, and pull weights from them.
 //
-// A step is: pass, push, pull. Chunks leave as soon as backward has announced their gradients
-// (StrategyOptions.overlap).
-//   ps-sync     a pull waits for the pushes of all; they are applied as one step of their mean, summed in rank order
-//   ps-ssp      a pull waits until the slowest worker is at most `staleness` updates behind
+// A step makes a pass, pushes and pulls. With StrategyOptions.overlap, chunks leave as soon as the backward pass has
+// announced their gradients.
+//   ps-sync    a pull waits for the pushes of all workers, whose mean (summed in rank order) is applied as one step
+//   ps-ssp     a pull waits until the slowest worker is at most `staleness` updates behind
 //   ps-async   a pull never waits
-// push=n: n gradients are summed before they are pushed; in between, and where no pull follows, the worker applies its
-// own. fetch=n: weights are pulled after every n-th step; with `staleness` also after a push that leaves the worker's
-// weights too old for its next step, as in the paper's cache. scale=mean: a worker's push steps size/P, so that P
-// pushes move as far as one step of `sync`; scale=sum: the whole size, as in Downpour; scale=staleness: the size
-// divided by the updates that the gradient missed. prefetch=1: weights for the next step are requested before this one
-// is computed, so they travel meanwhile and lack its gradient.
+// push=n: n gradients are summed before they are pushed; in steps without a pull the worker applies its own gradient.
+// fetch=n: weights are pulled after every n-th step; with `staleness` also after a push that leaves the worker's
+// weights too old for its next step, as in the paper's cache. scale=mean: a push is applied with the step size divided
+// by P, so that P pushes move as far as one step of `sync`; scale=sum: with the whole step size, as in Downpour;
+// scale=staleness: with the step size divided by the number of updates that the gradient missed. prefetch=1: the
+// weights for the next step are requested before this step's pass, so they travel during the pass and lack this step's
+// gradient.
 #include <algorithm>
 #include <numeric>
 #include <vector>
@@ -28,14 +29,14 @@ namespace {
 struct PushPullPeriods {
   std::uint64_t push = 1, fetch = 1;
   bool prefetch = false;
-  /// The worker itself never changes its weights.
+  /// True if every step pushes and then pulls, so that the worker never changes its weights itself.
   bool pulls_what_it_pushes() const { return push == 1 && fetch == 1 && !prefetch; }
 };
 
 class ParameterServer final : public ServerStrategy {
  public:
-  ParameterServer(const ServiceOptions& service, const PushPullPeriods& h, bool overlap)
-      : ServerStrategy(service), periods_(h), overlap_(overlap), clip_(compression::clip_of(service.codec)) {}
+  ParameterServer(const ServiceOptions& service, const PushPullPeriods& periods, bool overlap)
+      : ServerStrategy(service), periods_(periods), overlap_(overlap), clip_(compression::clip_of(service.codec)) {}
 
   std::size_t period() const override { return std::lcm(periods_.push, periods_.fetch); }
 
@@ -57,18 +58,18 @@ class ParameterServer final : public ServerStrategy {
     const bool pulls = step.number % periods_.fetch == 0 || too_old(next_clock);
     const bool pulls_after_push = pulls && pushes && !periods_.prefetch;
     if (pulls && periods_.prefetch) server_client.request(next_clock, 0);
-    // The norm that clips is of all tensors: nothing can be sent before the last.
-    const bool early = pushes && overlap_ && periods_.push == 1 && clip_ == 0;
+    // The norm by which gradients are clipped needs all tensors, so nothing can be sent before the last is ready.
+    const bool pushes_during_pass = pushes && overlap_ && periods_.push == 1 && clip_ == 0;
     const auto& tensors = w.model().tensors();
     const auto push = [&](std::size_t i) {
-      if (!early) return;
+      if (!pushes_during_pass) return;
       if (i == 0) server_client.begin_push(w.gradients(), step.size, pulls_after_push);
       if (i + 1 < tensors.size()) server_client.ready(tensors[i + 1].offset);
     };
     auto outcome = w.pass(batch, push);
     if (clip_ > 0) w.clip(clip_, workers(w.ranks()));
-    if (pushes && !early) server_client.begin_push(gathered(w), step.size, pulls_after_push);
-    if (!pushes) gathered(w);
+    if (pushes && !pushes_during_pass) server_client.begin_push(accrue(w), step.size, pulls_after_push);
+    if (!pushes) accrue(w);
     if (pushes) server_client.finish_push(periods_.pulls_what_it_pushes() ? w.parameters() : runtime::no_floats);
     if (pulls && !pushes && !periods_.prefetch) server_client.request(server_client.pushed(), server_client.pushed());
     if (pulls) {
@@ -85,25 +86,26 @@ class ParameterServer final : public ServerStrategy {
 
   Forecast predict(const ForecastInput& s) const override {
     const std::uint64_t both = s.multiples_of(std::lcm(periods_.push, periods_.fetch));
-    RequestCounts v{.pushes = s.multiples_of(periods_.push), .pulls = s.multiples_of(periods_.fetch)};
-    v.requests = periods_.prefetch ? v.pulls : v.pulls - both;
-    const std::uint64_t between = v.pushes - both;  // after which the weights may be too old
-    if (options().staleness == Admission::unbounded || between == 0) return forecast(s, v);
-    Forecast seldom = forecast(s, v);
-    v.pulls += between;
-    if (periods_.prefetch) v.requests += between;
-    const Forecast often = forecast(s, v);
-    if (options().staleness == 0) return often;  // after every push
-    seldom.bytes = often.bytes;
-    seldom.messages = often.messages;
-    seldom.most = often.bounds();
-    seldom.known = false;
-    return seldom;
+    RequestCounts request_counts{.pushes = s.multiples_of(periods_.push), .pulls = s.multiples_of(periods_.fetch)};
+    request_counts.requests = periods_.prefetch ? request_counts.pulls : request_counts.pulls - both;
+    const std::uint64_t pushes_without_pull = request_counts.pushes - both;  // after which the weights may be too old
+    if (options().staleness == Admission::unbounded || pushes_without_pull == 0) return forecast(s, request_counts);
+    Forecast fewest_pulls = forecast(s, request_counts);
+    request_counts.pulls += pushes_without_pull;
+    if (periods_.prefetch) request_counts.requests += pushes_without_pull;
+    const Forecast most_pulls = forecast(s, request_counts);
+    if (options().staleness == 0) return most_pulls;  // every push is followed by a pull
+    fewest_pulls.bytes = most_pulls.bytes;
+    fewest_pulls.messages = most_pulls.messages;
+    fewest_pulls.most = most_pulls.bounds();
+    fewest_pulls.known = false;
+    return fewest_pulls;
   }
 
  private:
-  /// The change to push: the gradient, or the sum of the gradients since the last push.
-  ConstBuffer gathered(Worker& w) {
+  /// Returns the change to push: the gradient, or, with push=n, the sum of the gradients since the last push, to which
+  /// it adds this one.
+  ConstBuffer accrue(Worker& w) {
     if (periods_.push == 1) return w.gradients();
     const auto n = static_cast<double>(w.gradients().count());
     w.queue().submit("accrue", {n, 12 * n}, [to = accrued_, gradients = w.gradients()] {
@@ -115,15 +117,15 @@ class ParameterServer final : public ServerStrategy {
 
   PushPullPeriods periods_;
   bool overlap_;
-  double clip_;                          ///< 0: none
-  Buffer accrued_ = runtime::no_floats;  ///< gradients since the last push
+  double clip_;                          ///< norm to which gradients are clipped; 0: they are not clipped
+  Buffer accrued_ = runtime::no_floats;  ///< the sum of the gradients since the last push
 };
 
-constexpr core::CountRange counts{1, 1'000'000};
+constexpr core::CountRange period_range{1, 1'000'000};
 
 PushPullPeriods periods_of(const core::ParsedName& name) {
-  return {.push = count_parameter(name, "push", counts),
-          .fetch = count_parameter(name, "fetch", counts),
+  return {.push = count_parameter(name, "push", period_range),
+          .fetch = count_parameter(name, "fetch", period_range),
           .prefetch = count_parameter(name, "prefetch", {0, 1}) == 1};
 }
 
@@ -151,9 +153,11 @@ std::unique_ptr<Strategy> make(const StrategyOptions& o, std::uint64_t staleness
 
 }  // namespace
 
-/// Bytes: M up with every push, M down with every pull; none between a worker and the server on its own rank.
-/// Time: at least max(M/B, P·M/(S·B)) a step with S dedicated servers, 2(P-1)M/(P·B) with servers on all ranks.
-/// Memory: a server's, and of a worker M for weights that come while it computes, M with push > 1, M with feedback.
+/// The strategies ps-*, and dc-asgd.
+/// Bytes: M up with every push, M down with every pull; none between a worker and the server on its own rank. Time: at
+/// least max(M/B, P·M/(S·B)) a step with S dedicated servers on links of bandwidth B, 2(P-1)M/(P·B) with servers on all
+/// ranks. Memory: that of a server; of a worker M for weights that come while it computes, M with push > 1, and M with
+/// error feedback.
 /// Source: Dean et al. (DistBelief, Downpour), NIPS 2012; Li et al., OSDI 2014; SSP: Ho et al., NIPS 2013;
 /// scale=staleness and n-softsync: Zhang et al., "Staleness-aware Async-SGD", IJCAI 2016; backup workers: Chen et al.,
 /// "Revisiting distributed synchronous SGD", 2016; DC-ASGD: Zheng et al., ICML 2017.
@@ -256,7 +260,7 @@ class Easgd final : public ServerStrategy {
 
   std::size_t period() const override { return every_; }
 
-  /// And the centre as it was fetched.
+  /// In addition, the fetched centre or the difference (`difference_`).
   std::size_t own_bytes(const model::Model& m, int ranks) const override {
     return ServerStrategy::own_bytes(m, ranks) + m.element_count() * sizeof(float);
   }
@@ -284,7 +288,7 @@ class Easgd final : public ServerStrategy {
   }
 
  private:
-  /// x -= d. The gradient, already computed at the same x, is applied after it.
+  /// Computes x -= d. The gradient, which was computed at x before this, is applied afterwards.
   void attract(Worker& w) {
     server_client().await_acknowledgements();  // `difference_` still holds the last d, which was pushed
     server_client().fetch(difference_);
@@ -306,17 +310,16 @@ class Easgd final : public ServerStrategy {
 
   std::uint64_t every_;
   float beta_;
-  std::vector<float> difference_;  ///< the centre, then d
+  std::vector<float> difference_;  ///< the fetched centre c, then d
 };
 
 }  // namespace
 
-/// Elastic averaging: workers train by themselves; their weights and a centre on the servers attract each other.
-/// In every `every`-th step a worker pulls the centre c while it computes its gradient g at x, and takes both terms at
-/// that x: x <- x - d - step g(x), d = alpha (x - c), alpha = beta/P; the servers add its d to the centre. No worker
-/// waits for another (the asynchronous form).
-/// Bytes: 2M / every a step. Memory: servers', and of a worker 2M.
-/// Source: Zhang, Choromanska and LeCun, "Deep learning with elastic averaging SGD", NIPS 2015, algorithm 1.
+/// Elastic averaging: workers train by themselves; their weights and a centre on the servers attract each other. In
+/// every `every`-th step a worker pulls the centre c while it computes its gradient g(x). Then x <- x - d - step g(x)
+/// with d = alpha (x - c) and alpha = beta/P, both terms computed at the old x; the servers add d to the centre. No
+/// worker waits for another (the asynchronous form).
+/// Bytes: 2M / every a step. Memory: that of a server, and 2M of a worker.
 extern constinit const StrategyInfo easgd_strategy{
     .name = "easgd",
     .parameters = "beta=0.9,every=4,servers=0",

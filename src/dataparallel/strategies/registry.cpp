@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The strategies that there are, by name. Each is defined beside its code.
+// The table of all strategies, by name. Each is defined beside its code.
 #include <array>
 
 #include "dataparallel/strategy.hpp"
@@ -26,7 +26,7 @@ StrategyPtr find_strategy(std::string_view text) {
   for (const StrategyInfo& s : strategies()) {
     if (s.name == parsed.base) {
       auto choice = std::make_shared<StrategyChoice>(s, core::with_defaults("strategy", s.name, s.parameters, parsed));
-      (void)choice->make({});  // a wrong value is wrong whatever the rest: report it now
+      (void)choice->make({});  // reports wrong values of parameters now
       return choice;
     }
     names.emplace_back(s.name);

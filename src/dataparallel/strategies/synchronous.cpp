@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Synchronous data parallelism, with the optimizer's state whole or in parts, and its control, which does not
-// communicate.
+// Synchronous data parallelism: `sync` keeps the optimizer's whole state on every rank, `sharded` splits it over ranks.
+// And their control `independent`, which does not communicate.
 #include <algorithm>
 #include <list>
 #include <optional>
@@ -47,10 +47,10 @@ class Sync final : public Strategy {
     const auto buckets = this->buckets(s);
     Forecast forecast;
     for (const auto& phase : compression::warm_up_phases(s.codec, s.first_step - 1, s.steps)) {
-      ForecastInput like = s;
-      like.codec = phase.codec;
+      ForecastInput phase_input = s;
+      phase_input.codec = phase.codec;
       Forecast step;
-      for (const Bucket& b : buckets) step += forecast_all_reduce(like, b.count, b.tensor_layout());
+      for (const Bucket& b : buckets) step += forecast_all_reduce(phase_input, b.count, b.tensor_layout());
       forecast += step.times(phase.steps);
     }
     return forecast;
@@ -197,8 +197,8 @@ class Sharded final : public Strategy {
     if (found > 0) w.scaler()->note_not_finite(w.queue());
   }
 
-  /// Makes the optimizer for the parts of a bucket's tensors in this rank's share. All ranks list all tensors, some as
-  /// empty parts, so that their norms can be summed.
+  /// Makes the optimizer for the parts of a bucket's tensors in this rank's share. All ranks list all tensors of the
+  /// bucket, some as empty parts, so that norms can be summed over ranks.
   std::unique_ptr<Optimizer> make_bucket_optimizer(Worker& w, const Bucket& b, const Range& own) {
     const auto whole = w.model().tensors().subspan(b.first_tensor, b.tensors);
     std::vector<model::Tensor> mine(whole.begin(), whole.end());
@@ -228,19 +228,19 @@ class Sharded final : public Strategy {
   bool takes_norms_;
   std::vector<Bucket> buckets_;
   std::vector<Range> shares_;           ///< by bucket: the part of it that this rank owns
-  std::optional<GroupSums> axis_sums_;  ///< empty unless blocks cut tensors whose norms are asked for, or ranks agree
+  std::optional<GroupSums> axis_sums_;  ///< empty unless norms or the decision to skip are summed over ranks
   std::list<BlockSums> block_sums_;     ///< by bucket
   std::vector<std::unique_ptr<Optimizer>> optimizers_;
 };
 
 }  // namespace
 
-/// Without redundant optimizer state: each rank updates the part of each bucket that it owns. Gradients are
-/// reduce-scattered bucket by bucket while backward goes on, each rank applies the optimizer of the options to its own
-/// block of each bucket, and the weights are gathered while the next bucket is updated. Stage 1 of the paper: gradients
-/// are exchanged as in stage 2, but live in one whole buffer on every rank, as weights do. Blocks cut tensors: for an
-/// optimizer with norms, these are summed over all blocks, bucket by bucket. Bytes: 2(P-1)/P · M for the ring, and with
-/// such an optimizer 16 for each tensor and pair of ranks. State: M/P of the optimizer's. Source: Rajbhandari et al.,
+/// Data parallelism without redundant optimizer state. Gradients are reduce-scattered bucket by bucket while the
+/// backward pass goes on. Each rank applies the optimizer of the options to its own block of each bucket, and the
+/// weights are gathered while the next bucket is updated. This is stage 1 of the paper: gradients are exchanged as in
+/// stage 2, but every rank keeps whole buffers of gradients and weights. Blocks cut tensors, so an optimizer with norms
+/// sums these over all blocks, bucket by bucket. Bytes: 2(P-1)/P · M for the ring, and with such an optimizer 16 for
+/// each tensor and ordered pair of ranks. State: 1/P of the optimizer's. Source: Rajbhandari et al.,
 /// "ZeRO: memory optimizations toward training trillion parameter models", SC20, section 5.
 extern constinit const StrategyInfo sharded_strategy{
     .name = "sharded",
@@ -274,8 +274,8 @@ class Independent final : public Strategy {
 
 }  // namespace
 
-/// Every rank trains alone: the control, which shows the cost of communication, and contention without communication.
-/// Bytes: none. Source: tf_cnn_benchmarks' `independent`.
+/// The control: every rank trains alone. A comparison with it shows the cost of communication; its own times show
+/// contention between ranks that do not communicate. Bytes: none. Source: tf_cnn_benchmarks' `independent`.
 extern constinit const StrategyInfo independent_strategy{
     .name = "independent",
     .rule = "no communication: the control",

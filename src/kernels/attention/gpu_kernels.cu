@@ -12,27 +12,27 @@
 namespace gradmeter::kernels::cuda {
 namespace {
 
-constexpr float gelu_cubic = 0.044715f, gelu_slope = 1.5957691216f;  // 2·√(2/π)
+constexpr float gelu_cubic = 0.044715f, gelu_slope = 1.5957691216f;  // gelu_slope is 2·√(2/π)
 
-__device__ float gelu_share(float x) { return sigmoid(gelu_slope * (x + gelu_cubic * (x * (x * x)))); }
+__device__ float gelu_factor(float x) { return sigmoid(gelu_slope * (x + gelu_cubic * (x * (x * x)))); }
 
 __global__ void gelu_each(const float* x, float* y, std::size_t n) {
   const std::size_t i = element_of_thread();
-  if (i < n) y[i] = x[i] * gelu_share(x[i]);
+  if (i < n) y[i] = x[i] * gelu_factor(x[i]);
 }
 
-/// With u the argument of σ: σ + x·σ·(1 − σ)·u'.
+/// gelu'(x) = σ + x·σ·(1 − σ)·u', where u is the argument of σ.
 __global__ void gelu_gradient(const float* x, const float* delta, float* to, std::size_t n) {
   const std::size_t i = element_of_thread();
   if (i >= n) return;
-  const float v = x[i], share = gelu_share(v), inner = gelu_slope * (1 + 3 * gelu_cubic * (v * v));
-  to[i] = delta[i] * (share + v * share * ((1 - share) * inner));
+  const float v = x[i], factor = gelu_factor(v), u_derivative = gelu_slope * (1 + 3 * gelu_cubic * (v * v));
+  to[i] = delta[i] * (factor + v * factor * ((1 - factor) * u_derivative));
 }
 
-/// The same sum in all lanes.
-__device__ double sum_of_warp(double mine) {
-  for (int with = 16; with > 0; with /= 2) mine += __shfl_xor_sync(~0u, mine, with);
-  return mine;
+/// The sum over the lanes of a warp, which all of them get.
+__device__ double sum_of_warp(double lane_value) {
+  for (int lane_mask = 16; lane_mask > 0; lane_mask /= 2) lane_value += __shfl_xor_sync(~0u, lane_value, lane_mask);
+  return lane_value;
 }
 
 struct Moments {
@@ -44,8 +44,8 @@ __device__ Moments moments_of(const float* x, std::size_t width) {
   for (std::size_t j = threadIdx.x % 32; j < width; j += 32) sum += static_cast<double>(x[j]);
   const double mean = sum_of_warp(sum) / n;
   for (std::size_t j = threadIdx.x % 32; j < width; j += 32) {
-    const double off = static_cast<double>(x[j]) - mean;
-    squares += off * off;
+    const double distance = static_cast<double>(x[j]) - mean;
+    squares += distance * distance;
   }
   return {static_cast<float>(mean), static_cast<float>(1 / sqrt(sum_of_warp(squares) / n + 1e-5))};
 }
@@ -61,24 +61,24 @@ __global__ void normalise_rows(const float* x, const float* gain, const float* b
   }
 }
 
-/// With x̂ the normalised row and g = delta·gain: (g − mean(g) − x̂·mean(g·x̂))/deviation.
+/// The gradient of x is (g − mean(g) − x̂·mean(g·x̂))/deviation, where x̂ is the normalised row and g = delta·gain.
 __global__ void normalised_gradient(const float* x, const float* gain, const float* delta, float* to, std::size_t rows,
                                     std::size_t width) {
   const std::size_t row = element_of_warp();
   if (row >= rows) return;
   const float *in = x + row * width, *above = delta + row * width;
   const Moments m = moments_of(in, width);
-  double sum = 0, along = 0;
+  double g_sum = 0, g_normal_sum = 0;
   for (std::size_t j = threadIdx.x % 32; j < width; j += 32) {
     const float g = above[j] * gain[j];
-    sum += static_cast<double>(g);
-    along += static_cast<double>(g) * static_cast<double>((in[j] - m.mean) * m.inverse_deviation);
+    g_sum += static_cast<double>(g);
+    g_normal_sum += static_cast<double>(g) * static_cast<double>((in[j] - m.mean) * m.inverse_deviation);
   }
-  const auto level = static_cast<float>(sum_of_warp(sum) / static_cast<double>(width)),
-             slope = static_cast<float>(sum_of_warp(along) / static_cast<double>(width));
+  const auto g_mean = static_cast<float>(sum_of_warp(g_sum) / static_cast<double>(width)),
+             g_normal_mean = static_cast<float>(sum_of_warp(g_normal_sum) / static_cast<double>(width));
   for (std::size_t j = threadIdx.x % 32; j < width; j += 32) {
     const float normal = (in[j] - m.mean) * m.inverse_deviation;
-    to[row * width + j] = (above[j] * gain[j] - level - normal * slope) * m.inverse_deviation;
+    to[row * width + j] = (above[j] * gain[j] - g_mean - normal * g_normal_mean) * m.inverse_deviation;
   }
 }
 
@@ -91,7 +91,7 @@ __global__ void row_moments(const float* x, std::size_t rows, std::size_t width,
   moments[2 * row + 1] = m.inverse_deviation;
 }
 
-/// A row's parts of the gradients: first those of the gain, then those of the bias.
+/// What each row of x adds to the gradients: columns [0, width) to those of gain, [width, 2·width) to those of bias.
 struct ParameterGradients {
   const float *x, *delta, *moments;
   std::size_t width;
@@ -112,28 +112,29 @@ struct GainAndBias {
   }
 };
 
-/// Row i of each matrix: the softmax of its first i + 1 scores, zeros after them.
-template <class D>
-__global__ void softmax_rows(float* scores, std::size_t rows, std::size_t steps, D by_steps, float scale) {
+/// Row i of each matrix becomes the softmax of its first i + 1 scores, followed by zeros.
+template <class AnyDivisor>
+__global__ void softmax_rows(float* scores, std::size_t rows, std::size_t steps, AnyDivisor by_steps, float scale) {
   const std::size_t row = element_of_warp();
   if (row >= rows) return;
-  float* in = scores + row * steps;
-  const std::size_t seen = by_steps.divide(row).rest + 1;
-  float top = -core::infinite_float;
-  for (std::size_t j = threadIdx.x % 32; j < seen; j += 32) top = core::greater(top, in[j]);
-  for (int with = 16; with > 0; with /= 2) top = core::greater(top, __shfl_xor_sync(~0u, top, with));
+  float* row_scores = scores + row * steps;
+  const std::size_t visible = by_steps.divide(row).rest + 1;
+  float largest = -core::infinite_float;
+  for (std::size_t j = threadIdx.x % 32; j < visible; j += 32) largest = core::greater(largest, row_scores[j]);
+  for (int lane_mask = 16; lane_mask > 0; lane_mask /= 2)
+    largest = core::greater(largest, __shfl_xor_sync(~0u, largest, lane_mask));
   double sum = 0;
   for (std::size_t j = threadIdx.x % 32; j < steps; j += 32) {
-    in[j] = j < seen ? expf(scale * (in[j] - top)) : 0.0f;
-    sum += static_cast<double>(in[j]);
+    row_scores[j] = j < visible ? expf(scale * (row_scores[j] - largest)) : 0.0f;
+    sum += static_cast<double>(row_scores[j]);
   }
   const auto inverse = static_cast<float>(1 / sum_of_warp(sum));
-  for (std::size_t j = threadIdx.x % 32; j < seen; j += 32) in[j] = in[j] * inverse;
+  for (std::size_t j = threadIdx.x % 32; j < visible; j += 32) row_scores[j] = row_scores[j] * inverse;
 }
 
-template <class D>
+template <class AnyDivisor>
 __global__ void softmax_gradient(const float* probabilities, float* gradient, std::size_t rows, std::size_t steps,
-                                 D by_steps, float scale) {
+                                 AnyDivisor by_steps, float scale) {
   const std::size_t row = element_of_warp();
   if (row >= rows) return;
   const float* p = probabilities + row * steps;
@@ -147,7 +148,7 @@ __global__ void softmax_gradient(const float* probabilities, float* gradient, st
   for (std::size_t j = threadIdx.x % 32; j < steps; j += 32) g[j] = scale * p[j] * (g[j] - mean);
 }
 
-/// A warp to a row. Nothing for no rows.
+/// Launches a kernel with one warp for each row; launches nothing if there are no rows.
 template <class... P>
 void launch_rows(void (*kernel)(P...), const char* name, std::size_t rows, cudaStream_t stream,
                  std::type_identity_t<P>... arguments) {
@@ -155,7 +156,7 @@ void launch_rows(void (*kernel)(P...), const char* name, std::size_t rows, cudaS
   runtime::check_cuda(gpu::launch(kernel, warp_for_each(rows), stream, arguments...), name);
 }
 
-/// Rows of `width` in a buffer that holds whole ones.
+/// The number of rows of `width` elements in a buffer. Errors: std::invalid_argument when a row is not whole.
 std::size_t rows_of(const char* what, std::size_t elements, std::size_t width) {
   const std::size_t rows = width == 0 ? 0 : elements / width;
   check_lengths(what, elements, rows * width);
@@ -216,8 +217,9 @@ void layer_norm_backward_parameters(DeviceSpan<const float> x, DeviceSpan<const 
 void causal_softmax(DeviceSpan<float> scores, std::size_t steps, float scale, cudaStream_t stream) {
   rows_of("causal_softmax: scores", scores.size(), steps * steps);
   const std::size_t rows = rows_of("causal_softmax: scores", scores.size(), steps);
-  with_divisors_below(rows, [&]<class D>(std::type_identity<D>) {
-    launch_rows(softmax_rows<D>, "softmax_rows", rows, stream, scores.device_address(), rows, steps, D(steps), scale);
+  with_divisors_below(rows, [&]<class AnyDivisor>(std::type_identity<AnyDivisor>) {
+    launch_rows(softmax_rows<AnyDivisor>, "softmax_rows", rows, stream, scores.device_address(), rows, steps,
+                AnyDivisor(steps), scale);
   });
 }
 
@@ -226,9 +228,9 @@ void causal_softmax_backward(DeviceSpan<const float> probabilities, DeviceSpan<f
   check_lengths("causal_softmax_backward: gradient", gradient.size(), probabilities.size());
   rows_of("causal_softmax_backward: gradient", gradient.size(), steps * steps);
   const std::size_t rows = rows_of("causal_softmax_backward: gradient", gradient.size(), steps);
-  with_divisors_below(rows, [&]<class D>(std::type_identity<D>) {
-    launch_rows(softmax_gradient<D>, "softmax_gradient", rows, stream, probabilities.device_address(),
-                gradient.device_address(), rows, steps, D(steps), scale);
+  with_divisors_below(rows, [&]<class AnyDivisor>(std::type_identity<AnyDivisor>) {
+    launch_rows(softmax_gradient<AnyDivisor>, "softmax_gradient", rows, stream, probabilities.device_address(),
+                gradient.device_address(), rows, steps, AnyDivisor(steps), scale);
   });
 }
 

@@ -15,7 +15,7 @@ using runtime::DeviceSpan;
 /// are CUDA's, within 2 units of the last place, so the bits differ from the host's. Errors: std::invalid_argument when
 /// lengths differ; BackendError when a launch fails.
 
-/// The result is off by at most 2^-20·(1 + |x|), the gradient by 2^-19·(1 + |x|)·|delta|.
+/// The error of y is at most 2^-20·(1 + |x|), that of the gradient 2^-19·(1 + |x|)·|delta|.
 void gelu(DeviceSpan<const float> x, DeviceSpan<float> y, cudaStream_t);
 void gelu_backward(DeviceSpan<const float> x, DeviceSpan<const float> delta, DeviceSpan<float> to, cudaStream_t);
 
@@ -25,8 +25,8 @@ void layer_norm(DeviceSpan<const float> x, DeviceSpan<const float> gain, DeviceS
                 DeviceSpan<float> y, cudaStream_t);
 void layer_norm_backward(DeviceSpan<const float> x, DeviceSpan<const float> gain, DeviceSpan<const float> delta,
                          DeviceSpan<float> to, cudaStream_t);
-/// layer_norm_backward_parameters adds rows in the host's order. Its workspace has layer_norm_workspace(rows, width)
-/// floats.
+/// layer_norm_backward_parameters adds up rows in the host's order. It needs a workspace of
+/// layer_norm_workspace(rows, width) floats.
 std::size_t layer_norm_workspace(std::size_t rows, std::size_t width);
 void layer_norm_backward_parameters(DeviceSpan<const float> x, DeviceSpan<const float> delta, DeviceSpan<float> gain,
                                     DeviceSpan<float> bias, DeviceSpan<float> workspace, cudaStream_t);

@@ -9,20 +9,20 @@
 namespace gradmeter::kernels {
 namespace {
 
-const double gelu_argument = std::sqrt(2 / std::numbers::pi);
+const double root_of_two_over_pi = std::sqrt(2 / std::numbers::pi);
 
-double tanh_of(double x) { return std::tanh(gelu_argument * (x + 0.044715 * x * x * x)); }
+double gelu_tanh(double x) { return std::tanh(root_of_two_over_pi * (x + 0.044715 * x * x * x)); }
 
 }  // namespace
 
 void gelu_reference(std::span<const float> x, std::span<float> y) {
-  for (std::size_t i = 0; i < x.size(); ++i) y[i] = static_cast<float>(0.5 * double{x[i]} * (1 + tanh_of(x[i])));
+  for (std::size_t i = 0; i < x.size(); ++i) y[i] = static_cast<float>(0.5 * double{x[i]} * (1 + gelu_tanh(x[i])));
 }
 
 void gelu_backward_reference(std::span<const float> x, std::span<const float> delta, std::span<float> to) {
   for (std::size_t i = 0; i < x.size(); ++i) {
-    const double v = x[i], t = tanh_of(v);
-    const double slope = 0.5 * (1 + t) + 0.5 * v * (1 - t * t) * gelu_argument * (1 + 3 * 0.044715 * v * v);
+    const double v = x[i], t = gelu_tanh(v);
+    const double slope = 0.5 * (1 + t) + 0.5 * v * (1 - t * t) * root_of_two_over_pi * (1 + 3 * 0.044715 * v * v);
     to[i] = static_cast<float>(double{delta[i]} * slope);
   }
 }
@@ -42,12 +42,13 @@ void layer_norm_reference(std::span<const float> x, std::span<const float> gain,
 
 void causal_softmax_reference(std::span<float> scores, std::size_t steps, float scale) {
   for (std::size_t at = 0; at < scores.size(); at += steps) {
-    const std::size_t seen = at / steps % steps + 1;
-    double top = scores[at], sum = 0;
-    for (std::size_t j = 0; j < seen; ++j) top = std::max(top, double{scores[at + j]});
-    std::vector<double> e(steps);
-    for (std::size_t j = 0; j < seen; ++j) sum += e[j] = std::exp(double{scale} * (double{scores[at + j]} - top));
-    for (std::size_t j = 0; j < steps; ++j) scores[at + j] = static_cast<float>(e[j] / sum);
+    const std::size_t visible = at / steps % steps + 1;
+    double largest = scores[at], sum = 0;
+    for (std::size_t j = 0; j < visible; ++j) largest = std::max(largest, double{scores[at + j]});
+    std::vector<double> exponentials(steps);
+    for (std::size_t j = 0; j < visible; ++j)
+      sum += exponentials[j] = std::exp(double{scale} * (double{scores[at + j]} - largest));
+    for (std::size_t j = 0; j < steps; ++j) scores[at + j] = static_cast<float>(exponentials[j] / sum);
   }
 }
 

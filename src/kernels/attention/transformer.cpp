@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of transformer layers. Those with exponentials are vectorised for every instruction set; sums over rows are
-// float64 in order, so they are not.
+// The loops of transformer layers. Loops with exponentials are vectorised for every instruction set. The sums over a
+// row's elements are not, since they are made in float64 in order.
 #include "kernels/attention/transformer.hpp"
 
 #include <algorithm>
@@ -19,10 +19,10 @@ HWY_BEFORE_NAMESPACE();
 
 namespace gradmeter::kernels::HWY_NAMESPACE {
 
-constexpr float gelu_cubic = 0.044715F, gelu_slope = 1.5957691216F;  // 2·√(2/π)
+constexpr float gelu_cubic = 0.044715F, gelu_slope = 1.5957691216F;  // gelu_slope is 2·√(2/π)
 
 template <class D>
-HWY_INLINE hn::Vec<D> gelu_share(D d, hn::Vec<D> x) {
+HWY_INLINE hn::Vec<D> gelu_factor(D d, hn::Vec<D> x) {
   const auto cubic = hn::Mul(hn::Set(d, gelu_cubic), hn::Mul(x, hn::Mul(x, x)));
   return sigmoid(d, hn::Mul(hn::Set(d, gelu_slope), hn::Add(x, cubic)));
 }
@@ -30,18 +30,18 @@ HWY_INLINE hn::Vec<D> gelu_share(D d, hn::Vec<D> x) {
 void Gelu(const float* x, float* y, std::size_t n) {
   each(n, [=](auto d, std::size_t i) HWY_ATTR {
     const auto v = load(d, x + i);
-    store(hn::Mul(v, gelu_share(d, v)), d, y + i);
+    store(hn::Mul(v, gelu_factor(d, v)), d, y + i);
   });
 }
 
-// With u the argument of σ: σ + x·σ·(1 − σ)·u'.
+// gelu'(x) = σ + x·σ·(1 − σ)·u', where u is the argument of σ.
 void GeluBackward(const float* x, const float* delta, float* to, std::size_t n) {
   each(n, [=](auto d, std::size_t i) HWY_ATTR {
-    const auto v = load(d, x + i), one = hn::Set(d, 1.0F), share = gelu_share(d, v);
-    const auto inner =
+    const auto v = load(d, x + i), one = hn::Set(d, 1.0F), factor = gelu_factor(d, v);
+    const auto u_derivative =
         hn::Mul(hn::Set(d, gelu_slope), hn::Add(one, hn::Mul(hn::Set(d, 3 * gelu_cubic), hn::Mul(v, v))));
-    const auto bend = hn::Mul(hn::Mul(v, share), hn::Mul(hn::Sub(one, share), inner));
-    store(hn::Mul(load(d, delta + i), hn::Add(share, bend)), d, to + i);
+    const auto factor_change = hn::Mul(hn::Mul(v, factor), hn::Mul(hn::Sub(one, factor), u_derivative));
+    store(hn::Mul(load(d, delta + i), hn::Add(factor, factor_change)), d, to + i);
   });
 }
 
@@ -69,7 +69,7 @@ HWY_EXPORT(Exponentials);
 
 namespace {
 
-// The fewest elements for each thread: exponentials repay the start of a team sooner than loads do.
+// The fewest elements for each thread: exponentials repay the start of a team of threads sooner than loads do.
 constexpr std::size_t transformer_grain = 1 << 14;
 
 struct RowMoments {
@@ -84,7 +84,7 @@ RowMoments moments_of(const float* x, std::size_t width) {
   return {static_cast<float>(mean), static_cast<float>(1 / std::sqrt(squares / n + 1e-5))};
 }
 
-/// Calls row(first element) for each row, rows in parallel.
+/// Calls row(at) for each row, in parallel, where `at` is the index of the row's first element.
 template <class Row>
 void each_row(std::size_t elements, std::size_t width, const Row& row) {
   split(elements / width, transformer_grain / width + 1, [&](std::size_t first, std::size_t count) {
@@ -92,13 +92,13 @@ void each_row(std::size_t elements, std::size_t width, const Row& row) {
   });
 }
 
-/// Turns one matrix of scores into exponentials of their distance from the row's largest; those above the diagonal
-/// become zero.
+/// Replaces each score s of a matrix by exp(scale·(s − largest)), where `largest` is the largest visible score of its
+/// row. Scores above the diagonal are not visible, and become zero.
 void exponentials_of(float* scores, std::size_t steps, float scale) {
   for (std::size_t i = 0; i < steps; ++i) {
     float* const row = scores + i * steps;
-    const float top = *std::max_element(row, row + i + 1);
-    for (std::size_t j = 0; j <= i; ++j) row[j] = scale * (row[j] - top);
+    const float largest = *std::max_element(row, row + i + 1);
+    for (std::size_t j = 0; j <= i; ++j) row[j] = scale * (row[j] - largest);
     std::fill(row + i + 1, row + steps, -std::numeric_limits<float>::infinity());
   }
   HWY_DYNAMIC_DISPATCH(Exponentials)(scores, steps * steps);
@@ -135,19 +135,19 @@ void layer_norm_backward_parameters(std::span<const float> x, std::span<const fl
                                     std::span<float> bias) {
   require_elements("layer_norm_backward_parameters: delta", delta.size(), x.size());
   require_elements("layer_norm_backward_parameters: bias", bias.size(), gain.size());
-  RowSums gains(gain.size()), biases(gain.size());
-  std::vector<float> by_gain(gain.size());
+  RowSums gain_sums(gain.size()), bias_sums(gain.size());
+  std::vector<float> gain_terms(gain.size());
   for (std::size_t at = 0; at < x.size(); at += gain.size()) {
     const auto [mean, inverse] = moments_of(&x[at], gain.size());
-    for (std::size_t j = 0; j < gain.size(); ++j) by_gain[j] = delta[at + j] * ((x[at + j] - mean) * inverse);
-    gains.add(by_gain.data());
-    biases.add(&delta[at]);
+    for (std::size_t j = 0; j < gain.size(); ++j) gain_terms[j] = delta[at + j] * ((x[at + j] - mean) * inverse);
+    gain_sums.add(gain_terms.data());
+    bias_sums.add(&delta[at]);
   }
-  gains.finish(gain);
-  biases.finish(bias);
+  gain_sums.finish(gain);
+  bias_sums.finish(bias);
 }
 
-// With x̂ the normalised row and g = delta·gain: (g − mean(g) − x̂·mean(g·x̂))/deviation.
+// The gradient of x is (g − mean(g) − x̂·mean(g·x̂))/deviation, where x̂ is the normalised row and g = delta·gain.
 void layer_norm_backward(std::span<const float> x, std::span<const float> gain, std::span<const float> delta,
                          std::span<float> to) {
   require_elements("layer_norm_backward: delta", delta.size(), x.size());
@@ -155,16 +155,16 @@ void layer_norm_backward(std::span<const float> x, std::span<const float> gain, 
   const std::size_t width = gain.size();
   each_row(x.size(), width, [&](std::size_t at) {
     const auto [mean, inverse] = moments_of(&x[at], width);
-    double sum = 0, along = 0;
+    double g_sum = 0, g_normal_sum = 0;
     for (std::size_t j = 0; j < width; ++j) {
       const float g = delta[at + j] * gain[j];
-      sum += double{g};
-      along += double{g} * double{(x[at + j] - mean) * inverse};
+      g_sum += double{g};
+      g_normal_sum += double{g} * double{(x[at + j] - mean) * inverse};
     }
-    const auto level = static_cast<float>(sum / static_cast<double>(width)),
-               slope = static_cast<float>(along / static_cast<double>(width));
+    const auto g_mean = static_cast<float>(g_sum / static_cast<double>(width)),
+               g_normal_mean = static_cast<float>(g_normal_sum / static_cast<double>(width));
     for (std::size_t j = 0; j < width; ++j)
-      to[at + j] = (delta[at + j] * gain[j] - level - (x[at + j] - mean) * inverse * slope) * inverse;
+      to[at + j] = (delta[at + j] * gain[j] - g_mean - (x[at + j] - mean) * inverse * g_normal_mean) * inverse;
   });
 }
 
@@ -186,11 +186,11 @@ void causal_softmax_backward(std::span<const float> probabilities, std::span<flo
                              float scale) {
   require_elements("causal_softmax_backward: gradient", gradient.size(), probabilities.size());
   each_row(gradient.size(), steps, [&](std::size_t at) {
-    const std::size_t seen = at / steps % steps + 1;
+    const std::size_t visible = at / steps % steps + 1;
     double sum = 0;
-    for (std::size_t j = 0; j < seen; ++j) sum += double{probabilities[at + j]} * double{gradient[at + j]};
+    for (std::size_t j = 0; j < visible; ++j) sum += double{probabilities[at + j]} * double{gradient[at + j]};
     const auto mean = static_cast<float>(sum);
-    for (std::size_t j = 0; j < steps; ++j)  // probabilities after `seen` are zero
+    for (std::size_t j = 0; j < steps; ++j)  // probabilities after the visible ones are zero
       gradient[at + j] = scale * probabilities[at + j] * (gradient[at + j] - mean);
   });
 }

@@ -17,7 +17,7 @@ namespace {
 constexpr std::string_view sparse_source = "own, on Highway: CSR, which 2:4 is held as, and blocks of 16 x 1",
                            pointwise_source = "own, on Highway: optimizers' updates and an lstm cell";
 
-std::vector<KernelCaseInfo>& others() {
+std::vector<KernelCaseInfo>& cases_without_op() {
   static std::vector<KernelCaseInfo> rows{
       {"highway", sparse_source, KernelKind::sparse, Precision::fp32, sparse_case_refusal, sparse_case_bytes,
        make_sparse_case},
@@ -61,12 +61,12 @@ std::vector<KernelCaseInfo> kernel_cases(const runtime::Device& device) {
   std::vector<KernelCaseInfo> cases;
   for (const OpBackend& b : op_backends())
     if (b.device == device.name() && !b.is_definition) cases.push_back(case_of(b));
-  for (const KernelCaseInfo& row : others())
+  for (const KernelCaseInfo& row : cases_without_op())
     if (row.device == device.name()) cases.push_back(row);
   return cases;
 }
 
-void add_kernel_case(const KernelCaseInfo& row) { others().push_back(row); }
+void add_kernel_case(const KernelCaseInfo& row) { cases_without_op().push_back(row); }
 
 std::string kernel_case_refusal(const Problem& p, const runtime::Device& device) { return find_case(p, device).why; }
 
@@ -90,10 +90,10 @@ double allowed_distance(const ReferenceSum& sum, Precision p) {
 }
 
 void ElementCheck::add(double result, double reference, double allowed, bool counts) {
-  const double far = std::fabs(result - reference);
-  off_ += far * far;
-  norm_ += reference * reference;
-  const double worst = allowed > 0 ? far / allowed : far == 0 ? 0 : 2;
+  const double distance = std::fabs(result - reference);
+  squared_distance_ += distance * distance;
+  squared_reference_ += reference * reference;
+  const double worst = allowed > 0 ? distance / allowed : distance == 0 ? 0 : 2;
   if (worst > worst_ || std::isnan(worst)) worst_ = worst;  // nothing is greater than a NaN, so it stays
   if (!counts) return;
   ++counted_;
@@ -102,7 +102,8 @@ void ElementCheck::add(double result, double reference, double allowed, bool cou
 
 KernelCaseCheck ElementCheck::verdict() const {
   const double zeros = counted_ > 0 ? static_cast<double>(zeros_) / static_cast<double>(counted_) : 0;
-  return {norm_ > 0 ? std::sqrt(off_ / norm_) : std::sqrt(off_), worst_, zeros};
+  return {squared_reference_ > 0 ? std::sqrt(squared_distance_ / squared_reference_) : std::sqrt(squared_distance_),
+          worst_, zeros};
 }
 
 std::vector<std::size_t> sample_places(std::size_t n, std::size_t count, std::uint64_t seed) {

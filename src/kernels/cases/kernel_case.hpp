@@ -26,7 +26,7 @@ struct KernelCaseOptions {
 };
 
 /// How far a result is from the reference on the same inputs, which are rounded to the storage type. `error` hides one
-/// wrong element among millions; `worst` shows it, because it judges each element by itself: its distance from the
+/// wrong element among millions. `worst` shows it, because each element is judged by itself: by the distance from its
 /// reference, divided by the rounding error that is possible there (for a sum of products: `allowed_distance`). Whole
 /// numbers must be equal.
 struct KernelCaseCheck {
@@ -36,7 +36,7 @@ struct KernelCaseCheck {
   bool right() const { return worst <= 1; }  // false for NaN
 };
 
-/// One check of one call; the caller does not know beforehand which elements are checked.
+/// One check of one call. Which elements are checked is drawn from `seed`, so that no call can prepare for it.
 struct CheckedCall {
   std::size_t set = 0;
   double flops_at_most = 0;   ///< limit of the reference's FLOP; a large problem is checked in part
@@ -56,8 +56,8 @@ class KernelCase {
   /// Gives a set other inputs, so that its results are no longer those of earlier calls.
   virtual void redraw(std::size_t set, std::uint64_t seed) = 0;
   /// The two halves of a check, before and after one or more runs of the set. The first half overwrites some of the
-  /// outputs that will be checked with a value that no call writes, so that it is noticed if a call leaves them out;
-  /// they are few, so that the call takes as long as others. The second half checks the result: all of it, or in large
+  /// outputs that will be checked with a value that no call writes, so that a call that leaves them out is noticed;
+  /// only a few, so that the call takes as long as others. The second half checks the result: all of it, or in large
   /// problems as many elements, rows, planes or steps as the limit of FLOP allows.
   virtual void prepare_check(const CheckedCall&) = 0;
   virtual KernelCaseCheck finish_check(const CheckedCall&) = 0;
@@ -83,8 +83,8 @@ struct KernelCaseInfo {
   std::unique_ptr<KernelCase> (*make)(const Problem&, const KernelCaseOptions&);
   std::string_view device = "host";  ///< runtime::Device::name
 };
-/// All cases for the device. Every row of op_backends() has one, except those with `is_definition`, whose times are of
-/// no use. Cases of operations that are no Op come after these.
+/// All cases for the device. Every row of op_backends() has a case, except rows with `is_definition`, whose times are
+/// of no use. Cases of operations that are no Op come after these.
 std::vector<KernelCaseInfo> kernel_cases(const runtime::Device& = runtime::host_device());
 /// Adds a case of an operation that is no Op. Call it before threads begin.
 void add_kernel_case(const KernelCaseInfo&);
@@ -113,7 +113,7 @@ struct ReferenceSum {
 /// another. `a` and `b` read elements.
 template <class A, class B>
 ReferenceSum product_at(const GemmShape& s, const A& a, const B& b, std::size_t index) {
-  const std::size_t any_row = index / s.n, column = index % s.n, product = any_row / s.m, row = any_row % s.m;
+  const std::size_t row_of_all = index / s.n, column = index % s.n, product = row_of_all / s.m, row = row_of_all % s.m;
   const std::size_t first_a = product * s.m * s.k, first_b = product * s.k * s.n;
   const bool ta = s.transpose_a == Transpose::yes, tb = s.transpose_b == Transpose::yes;
   ReferenceSum sum;
@@ -135,7 +135,7 @@ class ElementCheck {
   KernelCaseCheck verdict() const;
 
  private:
-  double off_ = 0, norm_ = 0, worst_ = 0;
+  double squared_distance_ = 0, squared_reference_ = 0, worst_ = 0;
   std::size_t counted_ = 0, zeros_ = 0;
 };
 

@@ -47,7 +47,7 @@ void OpCase::set_input(std::size_t set, std::string_view name, const PlainNumber
   const std::size_t i = index_of(op_->inputs(), name);
   if (!packing_[i]) return upload(numbers.bytes, sets_[set].memory[i].buffer);
   runtime::ConstBuffer plain(core::Element::i8, std::span(numbers.bytes));
-  const runtime::OwnedBuffer uploaded = beside(numbers.bytes.size());
+  const runtime::OwnedBuffer uploaded = plain_memory(numbers.bytes.size());
   if (!on_host_) queue_->copy("upload", plain, uploaded.buffer), plain = uploaded.buffer;
   packing_[i]->run(*queue_, "pack", {plain}, {sets_[set].memory[i].buffer});
   queue_->synchronise();
@@ -63,7 +63,7 @@ PlainNumbers OpCase::output(std::size_t set, std::string_view name) {
   if (!o.packed) return {stored_output(set, name), o.format};
   PlainNumbers numbers{std::vector<std::byte>(o.plain_bytes()), o.format};
   const runtime::Buffer plain(core::Element::i8, std::span(numbers.bytes));
-  const runtime::OwnedBuffer unpacked = beside(numbers.bytes.size());
+  const runtime::OwnedBuffer unpacked = plain_memory(numbers.bytes.size());
   const auto unpacking = op_->unpacking(i);
   unpacking->run(*queue_, "unpack", {sets_[set].outputs[i]}, {on_host_ ? plain : unpacked.buffer});
   if (!on_host_) queue_->copy("download", unpacked.buffer, plain);
@@ -85,8 +85,7 @@ void OpCase::store_output(std::size_t set, std::string_view name, std::span<cons
 }
 
 namespace {
-/// A byte pattern for poison: bytes of ones are NaN; for whole numbers 0x5a... is a sum that no product of small ones
-/// has.
+/// The bytes that poison one element.
 std::vector<std::byte> poison_of(const NumberFormat& f) { return std::vector<std::byte>(f.bytes, never_written(f)); }
 }  // namespace
 
@@ -139,8 +138,8 @@ void OpCase::upload(std::span<const std::byte> bytes, const runtime::Buffer& to)
   queue_->synchronise();
 }
 
-/// Device memory for an operand's plain form; none for the host, which has that form already.
-runtime::OwnedBuffer OpCase::beside(std::size_t bytes) const {
+/// Device memory for an operand's plain form; none on the host, where the caller's memory serves.
+runtime::OwnedBuffer OpCase::plain_memory(std::size_t bytes) const {
   return on_host_ ? runtime::OwnedBuffer{} : device_.allocate(core::Element::i8, bytes);
 }
 

@@ -44,7 +44,8 @@ class OpCase {
   /// Submits a call; on the host the call is done when this returns.
   void run(std::size_t set) { op_->run(*queue_, "kernel", sets_[set].inputs, sets_[set].outputs); }
   runtime::Queue* queue() { return on_host_ ? nullptr : queue_.get(); }  ///< as KernelCase::queue
-  /// Prepares calls after the sets have been filled, so that the first timed run of a set takes no longer than others.
+  /// Binds the operation to all sets (Op::bind), so that the first timed run of a set takes no longer than later runs.
+  /// Call it after the sets have been filled.
   void bind();
 
   /// Draws random numbers as fill_random does.
@@ -57,9 +58,9 @@ class OpCase {
   std::vector<std::byte> stored_output(std::size_t set, std::string_view name) const;
   void store_input(std::size_t set, std::string_view name, std::span<const std::byte>);
   void store_output(std::size_t set, std::string_view name, std::span<const std::byte>);
-  /// Overwrites these elements of an output with a value that no operation writes; of more than `most_poisoned`
-  /// elements, at least that many. If the backend does not tell where its layout has the elements, the whole output is
-  /// overwritten.
+  /// Overwrites these elements of an output with a value that no operation writes (`never_written`). Of more than
+  /// `most_poisoned` elements, some are left out, but at least that many are overwritten. If the backend does not tell
+  /// where its layout has the elements, the whole output is overwritten.
   void poison(std::size_t set, std::string_view output, std::span<const std::size_t> elements);
   /// Counts how many of these elements still have the value that `poison` wrote.
   std::size_t count_poisoned(std::size_t set, std::string_view output, std::span<const std::size_t> elements) const;
@@ -72,7 +73,7 @@ class OpCase {
   const runtime::Buffer& output_buffer(std::size_t set, std::string_view name) const;
   std::vector<std::byte> download(const runtime::ConstBuffer&) const;
   void upload(std::span<const std::byte>, const runtime::Buffer& to);
-  runtime::OwnedBuffer beside(std::size_t bytes) const;
+  runtime::OwnedBuffer plain_memory(std::size_t bytes) const;
 
   runtime::Device& device_;
   const bool on_host_;

@@ -64,8 +64,9 @@ class ProductCase final : public KernelCase {
     return sample_places(result_.elements, static_cast<std::size_t>(count), call.seed);
   }
 
-  /// Draws numbers that packing to fp8 leaves unchanged, since operands in fp8 are given in fp32, and those that tf32
-  /// does not cut. No GPU multiplies two operands of e5m2, so the right one is then in e4m3.
+  /// Draws the numbers of an operand. For fp8, whose operands are given in fp32, they are rounded to fp8, so that
+  /// packing leaves them unchanged; for tf32 they have only the bits that tf32 keeps. No GPU multiplies two operands in
+  /// e5m2, so the right one is then in e4m3.
   PlainNumbers drawn(std::string_view operand, std::size_t set) const {
     const bool is_first = operand == "a" || operand == "input", is_second = operand == "b" || operand == "filters";
     PlainNumbers numbers = op_.draw(operand, seeds_[set] + (is_first ? 0U : is_second ? 1U : 2U));
@@ -79,7 +80,7 @@ class ProductCase final : public KernelCase {
     return numbers;
   }
 
-  /// Root mean square of a sum of as many products of two random numbers as the problem has.
+  /// The root mean square of the result's elements, as sums of products of random numbers.
   double rms_of_result() const {
     return usual_size(*factors()[0].format) * usual_size(*factors()[1].format) *
            std::sqrt(std::max(flops_of_an_element() / 2, 1.0));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Convolutions on a GPU by cuDNN, forward and backward: fp32 without tf32; bf16 and fp16 with sums in fp32. Images and
-// filters have the problem's layout (NCHW, KCRS). It prefers direct algorithms that give the same bits each time:
+// filters have the problem's layout (NCHW, KCRS). Direct algorithms that give the same bits each time are preferred:
 // Winograd's and Fourier's transforms lose digits that a check of single elements would miss.
 #include <array>
 #include <optional>
@@ -54,7 +54,7 @@ struct ConvDescriptors {
   }
 };
 
-/// Addresses by the descriptors' names: two are read, and one is written.
+/// The operands' addresses, with the names of their descriptors. A pass reads two of them and writes the third.
 struct ConvAddresses {
   std::byte *input, *filters, *output;
 };
@@ -62,7 +62,8 @@ struct ConvAddresses {
 constexpr float one = 1, zero = 0;  // result = one · convolution + zero · result
 constexpr int most_algorithms = 16;
 
-/// The library's names of a pass' calls, and its direct algorithms.
+// The library's calls for each pass, and which algorithms of the pass are direct.
+
 struct ForwardPass {
   using Found = cudnnConvolutionFwdAlgoPerf_t;
   static bool is_direct(const Found& f) { return f.algo <= CUDNN_CONVOLUTION_FWD_ALGO_DIRECT; }
@@ -137,9 +138,9 @@ struct FiltersGradientPass {
   }
 };
 
-template <class Pass>
+template <class PassCalls>
 class CudnnConvOp final : public DeviceOp {
-  using Found = typename Pass::Found;
+  using Found = typename PassCalls::Found;
 
  public:
   CudnnConvOp(const Problem& p, const OpOptions& o, const OperandLists& operands, runtime::Device& device)
@@ -161,7 +162,7 @@ class CudnnConvOp final : public DeviceOp {
  protected:
   void launch(Op::Inputs in, Op::Outputs out, cudaStream_t stream) override {
     const ConvAddresses a = addresses(in, out[0]);
-    library_->in(stream, [&](cudnnHandle_t h) { Pass::run(h, descriptors_, a, chosen_, workspace_.buffer); });
+    library_->in(stream, [&](cudnnHandle_t h) { PassCalls::run(h, descriptors_, a, chosen_, workspace_.buffer); });
   }
 
  private:
@@ -173,8 +174,9 @@ class CudnnConvOp final : public DeviceOp {
     auto* const first = const_cast<std::byte*>(address_of(in[0]));
     auto* const second = const_cast<std::byte*>(address_of(in[1]));
     auto* const out = address_of(result);
-    if constexpr (std::is_same_v<Pass, ForwardPass>) return {.input = first, .filters = second, .output = out};
-    if constexpr (std::is_same_v<Pass, InputGradientPass>) return {.input = out, .filters = second, .output = first};
+    if constexpr (std::is_same_v<PassCalls, ForwardPass>) return {.input = first, .filters = second, .output = out};
+    if constexpr (std::is_same_v<PassCalls, InputGradientPass>)
+      return {.input = out, .filters = second, .output = first};
     return {.input = first, .filters = out, .output = second};
   }
 
@@ -185,7 +187,7 @@ class CudnnConvOp final : public DeviceOp {
     for (const Found& f : all) {
       if (f.status != CUDNN_STATUS_SUCCESS || f.memory > most_memory) continue;
       const bool is_exact = precision_ != Precision::fp32 || f.mathType == CUDNN_FMA_MATH;
-      if (is_exact && Pass::is_direct(f) && f.determinism == CUDNN_DETERMINISTIC) return f;
+      if (is_exact && PassCalls::is_direct(f) && f.determinism == CUDNN_DETERMINISTIC) return f;
       if (!any) any = f;
     }
     if (!any) throw core::BackendError("cuDNN", "choice of an algorithm", "it has none for this convolution");
@@ -194,10 +196,10 @@ class CudnnConvOp final : public DeviceOp {
   Found estimated() const {
     std::array<Found, most_algorithms> found{};
     int count = 0;
-    library_->in(nullptr, [&](cudnnHandle_t h) { Pass::estimate(h, descriptors_, &count, found.data()); });
+    library_->in(nullptr, [&](cudnnHandle_t h) { PassCalls::estimate(h, descriptors_, &count, found.data()); });
     return best(std::span(found).first(static_cast<std::size_t>(count)));
   }
-  /// Searches on operands of its own, all zero.
+  /// The best algorithm by the library's own measurements, which run on operands made here, all zero.
   Found searched(runtime::Device& device) const {
     constexpr std::size_t workspace_bytes = std::size_t{256} << 20;
     std::vector<runtime::OwnedBuffer> memory;
@@ -210,7 +212,7 @@ class CudnnConvOp final : public DeviceOp {
     int count = 0;
     const runtime::Stream stream;
     library_->in(stream.get(), [&](cudnnHandle_t h) {
-      Pass::search(h, descriptors_, addresses(read, out.buffer), workspace.buffer, &count, found.data());
+      PassCalls::search(h, descriptors_, addresses(read, out.buffer), workspace.buffer, &count, found.data());
     });
     stream.synchronize();
     return best(std::span(found).first(static_cast<std::size_t>(count)));

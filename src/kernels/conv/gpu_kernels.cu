@@ -11,6 +11,7 @@ namespace {
 struct Place {
   unsigned outer, y, x;
 };
+/// The extents of a plane, and divisors that take an index apart into plane, row and column.
 struct Planes {
   unsigned height, width;
   Divisor by_plane, by_width;
@@ -23,6 +24,7 @@ struct Planes {
   __device__ std::size_t elements() const { return by_plane.d; }
 };
 
+/// The shape of a convolution as kernels use it. `taps`: the planes of the filters.
 struct Geometry {
   Planes input, output, taps;
   unsigned channels, filters, pad_height, pad_width;
@@ -39,19 +41,20 @@ struct Geometry {
         stride_width(s.stride_width) {}
 };
 
-/// The input as a filter's taps read it: [channels × taps] by [images × output's places].
+/// The input elements that each tap reads for each output pixel: [channels × taps] by [images × output pixels].
 template <class T>
 struct InputPatches {
   const T* input;
   Geometry g;
   __device__ float at(unsigned tap, unsigned output) const {
     const Place t = g.taps.place(tap), o = g.output.place(output);
-    // Before the first row or column these are huge.
+    // For places before the first row or column these unsigned numbers wrap around and are huge.
     const unsigned y = o.y * g.stride_height.d + t.y - g.pad_height, x = o.x * g.stride_width.d + t.x - g.pad_width;
     if (y >= g.input.height || x >= g.input.width) return 0;
     return load(input + (std::size_t{o.outer} * g.channels + t.outer) * g.input.elements() + y * g.input.width + x);
   }
 };
+/// The right factor of a forward product: [channels × taps] by [images × output pixels].
 template <class T>
 struct PatchesByPlace {
   InputPatches<T> patches;
@@ -59,6 +62,7 @@ struct PatchesByPlace {
   __device__ float at(unsigned, unsigned place, unsigned tap) const { return patches.at(tap, place); }
   __device__ bool is_contiguous_in_k() const { return false; }
 };
+/// The right factor of a product for the filters' gradient: [images × output pixels] by [channels × taps].
 template <class T>
 struct PatchesByTap {
   InputPatches<T> patches;
@@ -67,8 +71,8 @@ struct PatchesByTap {
   __device__ bool is_contiguous_in_k() const { return true; }
 };
 
-/// The gradient of the output that a tap has carried a place of the input to: [images × input's places] by
-/// [filters × taps].
+/// The right factor of a product for the input's gradient: [filters × taps] by [images × input pixels]. The element is
+/// the gradient of the output pixel whose tap reads the input pixel; 0 if there is no such output pixel.
 template <class T>
 struct GradientPatches {
   const T* output;
@@ -77,8 +81,8 @@ struct GradientPatches {
   __device__ float at(unsigned, unsigned place, unsigned tap) const {
     const Place i = g.input.place(place), t = g.taps.place(tap);
     const unsigned down = i.y + g.pad_height - t.y, across = i.x + g.pad_width - t.x;
-    const auto beyond = [](unsigned way, const Divisor& stride, unsigned steps) {
-      return way > (steps - 1) * stride.d;  // also what is before the first, which is huge
+    const auto beyond = [](unsigned distance, const Divisor& stride, unsigned steps) {
+      return distance > (steps - 1) * stride.d;  // also true before the first step, where `distance` has wrapped around
     };
     if (beyond(down, g.stride_height, g.output.height) || beyond(across, g.stride_width, g.output.width)) return 0;
     const unsigned y = g.stride_height(down), x = g.stride_width(across);
@@ -88,12 +92,12 @@ struct GradientPatches {
   __device__ bool is_contiguous_in_k() const { return false; }
 };
 
-/// A row for each channel of all images, as products have them: element (channel, image and place).
+/// Images as a matrix, [channels] by [images × pixels].
 template <class T>
 struct ChannelRows {
   T* images;
   unsigned extent;  ///< channels
-  Divisor plane;
+  Divisor plane;    ///< by the pixels of an image
   __device__ std::size_t index(unsigned channel, unsigned place) const {
     const unsigned image = plane(place);
     return (std::size_t{image} * extent + channel) * plane.d + (place - image * plane.d);
@@ -105,7 +109,7 @@ struct ChannelRows {
   }
 };
 
-/// Filters by channel: [channels] by [filters × taps].
+/// The left factor of a product for the input's gradient: [channels] by [filters × taps].
 template <class T>
 struct FiltersByChannel {
   const T* filters;
@@ -118,11 +122,11 @@ struct FiltersByChannel {
   __device__ bool is_contiguous_in_k() const { return true; }
 };
 
-/// [filters × channels and taps], as memory has them.
+/// Filters as a matrix as they lie in memory, [filters] by [channels × taps].
 template <class T>
 struct FilterRows {
   T* first;
-  unsigned extent, columns;
+  unsigned extent, columns;  ///< filters, channels × taps
   __device__ float at(unsigned, unsigned filter, unsigned tap) const {
     return load(first + std::size_t{filter} * columns + tap);
   }
@@ -137,11 +141,11 @@ void check(const ConvShape& s, Pass pass, const ConvOperands<T>& o) {
   const std::size_t input = s.batch * s.channels * s.height * s.width,
                     filters = s.filters * s.channels * s.filter_height * s.filter_width,
                     output = s.batch * s.filters * s.out_height() * s.out_width();
-  const bool forward = pass == Pass::forward, data = pass == Pass::backward_data;
-  check_lengths(data ? "conv: output gradient" : "conv: input", o.left.size(), data ? output : input);
-  check_lengths(forward || data ? "conv: filters" : "conv: output gradient", o.right.size(),
-                forward || data ? filters : output);
-  check_lengths("conv: result", o.result.size(), forward ? output : data ? input : filters);
+  const bool forward = pass == Pass::forward, backward_data = pass == Pass::backward_data;
+  check_lengths(backward_data ? "conv: output gradient" : "conv: input", o.left.size(), backward_data ? output : input);
+  check_lengths(forward || backward_data ? "conv: filters" : "conv: output gradient", o.right.size(),
+                forward || backward_data ? filters : output);
+  check_lengths("conv: result", o.result.size(), forward ? output : backward_data ? input : filters);
 }
 
 template <class T>

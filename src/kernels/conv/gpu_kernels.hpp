@@ -15,15 +15,16 @@ using runtime::DeviceSpan;
 
 /// The extents m, n and k of the matrix product that computes a pass, where taps are the elements of a filter's window.
 /// Forward: filters, output pixels of all images, channels × taps. Backward data: channels, input pixels of all images,
-/// filters × taps. Backward weights: filters, channels × taps, output pixels of all images. k follows the order of
-/// memory.
+/// filters × taps. Backward weights: filters, channels × taps, output pixels of all images. Where k is a product of two
+/// extents, taps run fastest.
 ProductExtents extents_of(const ConvShape&, Pass);
 
 /// Operands are in the order of kernels::Op's conv: input, filters to output; output gradient, filters to input
 /// gradient; input, output gradient to filters gradient. They are stored as T. Products and sums are fp32, in the order
 /// of gemm/product.cuh. Zeros outside the images are multiplied too, so an infinite or NaN filter makes the border NaN.
 /// Shape:  as op.hpp says; scratch: product_scratch(extents_of(shape, pass)) floats.
-/// Cost:   2·m·n·k FLOP of that product; for backward data this is the definition's FLOP times the area of a stride.
+/// Cost:   2·m·n·k FLOP with the extents of extents_of; for backward data this is the FLOP of the definition times
+///         stride height · stride width.
 /// Errors: std::invalid_argument when a length differs; BackendError when a launch fails.
 template <class T>
 struct ConvOperands {

@@ -62,10 +62,10 @@ class ConvMaker {
   struct Layouts {
     Tag input, output;
   };
-  /// Where an input has few channels, the layout that is best for forward leaves backward to the library's reference
-  /// loops, which are far slower. Such images are stored in blocks of channels,
-  /// the last filled up with zeros, or plain. Pictures of 1 or 3 channels keep the library's layout: they are data, and
-  /// nobody asks for their gradient.
+  /// Layouts of the images with which neither forward nor backward data falls back to the library's reference loops,
+  /// which are far slower. The library's own choice for few input channels makes backward data do so; such images are
+  /// stored in blocks of channels, the last filled up with zeros, or plain. Images of 1 or 3 channels keep the
+  /// library's choice: they are input data, whose gradient is not needed.
   Layouts training_layouts() {
     constexpr Layouts chosen_by_library{Tag::any, Tag::any};
     if (input_[1] == 1 || input_[1] == 3) return chosen_by_library;
@@ -98,7 +98,7 @@ class ConvMaker {
                                             {"filters", DNNL_ARG_WEIGHTS, d.weights_desc(), filters(Tag::oihw)}},
                                            {"output", DNNL_ARG_DST, d.dst_desc(), output(Tag::nchw)});
   }
-  /// The layouts of input and output in a backward pass: the library's choice, or its choice for forward.
+  /// The layouts of input and output in a backward pass: in training those of forward, otherwise the library's choice.
   std::pair<Description, Description> images(const dnnl::convolution_forward::primitive_desc& forward) const {
     if (training_) return {forward.src_desc(), forward.dst_desc()};
     return {input(Tag::any), output(Tag::any)};

@@ -19,7 +19,8 @@ std::size_t index(Place p, std::size_t inner, std::size_t height, std::size_t wi
   return ((p.outer * inner + p.inner) * height + p.y) * width + p.x;
 }
 
-/// [first, last) of the steps i for which first_at + i·stride, counted from the pad's beginning, is inside the input.
+/// The steps i, [first, last), for which the place first_at + i·stride, counted from the beginning of the padding, is
+/// inside the input.
 struct Range {
   std::size_t first, last;
 };
@@ -29,8 +30,8 @@ Range inside(std::size_t first_at, std::size_t stride, std::size_t steps, std::s
   const std::size_t last = first_at >= end ? 0 : std::min(steps, (end - first_at + stride - 1) / stride);
   return {std::min(first, last), last};
 }
-/// The output whose tap `tap` reads the padded place `at`, if any.
-bool seen(std::size_t at, std::size_t tap, std::size_t stride, std::size_t outputs) {
+/// True if there is an output whose tap `tap` reads the place `at`, counted from the beginning of the padding.
+bool is_read(std::size_t at, std::size_t tap, std::size_t stride, std::size_t outputs) {
   return at >= tap && (at - tap) % stride == 0 && (at - tap) / stride < outputs;
 }
 
@@ -56,16 +57,16 @@ template <class Elements>
 ReferenceSum backward_data_at(const ConvShape& s, const Elements& output, const Elements& filters, std::size_t at) {
   const Place i = place(at, s.channels, s.height, s.width);
   const std::size_t y = i.y + s.pad_height, x = i.x + s.pad_width;
-  const std::size_t plane = s.out_height() * s.out_width(), bank = s.channels * s.filter_height * s.filter_width;
+  const std::size_t plane = s.out_height() * s.out_width(), filter_size = s.channels * s.filter_height * s.filter_width;
   ReferenceSum sum;
   for (std::size_t fy = 0; fy < s.filter_height; ++fy) {
-    if (!seen(y, fy, s.stride_height, s.out_height())) continue;
+    if (!is_read(y, fy, s.stride_height, s.out_height())) continue;
     for (std::size_t fx = 0; fx < s.filter_width; ++fx) {
-      if (!seen(x, fx, s.stride_width, s.out_width())) continue;
+      if (!is_read(x, fx, s.stride_width, s.out_width())) continue;
       const std::size_t out = index({i.outer, 0, (y - fy) / s.stride_height, (x - fx) / s.stride_width}, s.filters,
                                     s.out_height(), s.out_width());
       const std::size_t tap = index({0, i.inner, fy, fx}, s.channels, s.filter_height, s.filter_width);
-      for (std::size_t k = 0; k < s.filters; ++k) sum.add(output(out + k * plane), filters(tap + k * bank));
+      for (std::size_t k = 0; k < s.filters; ++k) sum.add(output(out + k * plane), filters(tap + k * filter_size));
     }
   }
   return sum;

@@ -21,8 +21,9 @@
 
 namespace gradmeter::kernels::cuda {
 
-// The host computes what no library or kernel of a GPU computes, on copies of the operands that the device's queues
-// make and bring back. So training goes on, and tests have results to compare; no kernel case times it.
+// The host computes the operations for which a GPU has no library and no kernel. It works on copies of the operands,
+// which the device's queues make and bring back. So training can run on such a GPU, and tests have results to compare;
+// no kernel case times these operations.
 
 /// Refuses what the host refuses.
 std::string host_fallback_refusal(const Problem&);
@@ -155,8 +156,8 @@ void add_cases() {
                      device_pointwise_refusal, pointwise_case_bytes, cuda::make_pointwise_case, "cuda"});
 }
 
-/// Adds rows for operations that the host computes and our kernels do not. A library's row comes before them: it
-/// refuses what its GPU is too old for.
+/// Adds rows for operations that the host computes and our own kernels do not. Rows of libraries come earlier, but may
+/// refuse a problem because the GPU is too old.
 void add_host_fallbacks() {
   std::set<std::pair<KernelKind, Precision>> wanted;
   for (const OpBackend& row : op_backends())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adds what GPUs have to the tables of operations (op.hpp) and loops.
+// Adds the rows for GPUs to the tables of operations (op.hpp), kernel cases (kernel_case.hpp) and loops (loops.hpp).
 #pragma once
 
 namespace gradmeter::kernels {

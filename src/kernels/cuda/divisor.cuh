@@ -20,7 +20,7 @@ struct Divisor {
   static constexpr std::size_t end = std::size_t{1} << 31;
   unsigned d = 1, factor = 1, shift = 0;
   Divisor() = default;
-  explicit Divisor(std::size_t by) : d(by == 0 ? 1 : static_cast<unsigned>(by)) {  // 0: no elements, so never used
+  explicit Divisor(std::size_t by) : d(by == 0 ? 1 : static_cast<unsigned>(by)) {  // by 0: no elements, never used
     while (std::uint64_t{1} << shift < d) ++shift;
     factor = static_cast<unsigned>(((std::uint64_t{1} << 32) * ((std::uint64_t{1} << shift) - d)) / d + 1);
   }

@@ -33,9 +33,9 @@ __device__ inline float sigmoid(float x) {
 }
 
 /// Launches a kernel with one thread for each element; launches nothing for n = 0, since CUDA refuses empty grids.
-template <class... P>
-void launch_each(void (*kernel)(P...), const char* name, std::size_t n, cudaStream_t stream,
-                 std::type_identity_t<P>... arguments) {
+template <class... Parameters>
+void launch_each(void (*kernel)(Parameters...), const char* name, std::size_t n, cudaStream_t stream,
+                 std::type_identity_t<Parameters>... arguments) {
   if (n == 0) return;
   const gpu::Shape shape{.grid = dim3(gpu::blocks_of(n, threads_for_each)), .block = dim3(threads_for_each)};
   runtime::check_cuda(gpu::launch(kernel, shape, stream, arguments...), name);

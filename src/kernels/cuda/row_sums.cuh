@@ -23,8 +23,8 @@ struct MatrixRows {
   __device__ float operator()(std::size_t row, std::size_t column) const { return first[row * columns + column]; }
 };
 
-/// The kernel hands its sums to one of these: SumsTo stores them, AddedTo adds them to what is there. The sum of a
-/// column over one block of rows has the number i = block of rows · columns + column.
+/// The kernel passes its sums to one of these: SumsTo stores them, AddedTo adds them to the numbers in memory. The sum
+/// of a column over one block of rows has the index i = block of rows · columns + column.
 struct SumsTo {
   float* first;
   __device__ void operator()(std::size_t i, float sum) const { first[i] = sum; }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dense products on a GPU by cuBLASLt: fp32; bf16 and fp16 with sums in fp32; fp8 with sums and results in fp32, of
-// operands that are scaled by their largest number; int8 by int8 with sums in int32. Modes of fp32 (tf32) and of fp8
-// (sums in fewer bits) are precisions of their own.
-// Operands in fp8 and int8 are packed: the library takes them with k contiguous in both, and extents that are multiples
-// of 16. Results are packed if these extents are larger than their own.
+// Dense products on a GPU by cuBLASLt: fp32; bf16 and fp16 with sums in fp32; fp8 with sums and results in fp32, and
+// operands that are scaled by their largest number; int8 by int8 with sums in int32. Fast modes of fp32 (tf32) and of
+// fp8 (sums in fewer bits) are precisions of their own.
+// Operands in fp8 and int8 are packed: the library takes them with k contiguous in both, and with extents that are
+// multiples of 16. The result of such a product is packed, too, if its extents had to be padded.
 #include <span>
 #include <stdexcept>
 #include <utility>
@@ -20,7 +20,7 @@ namespace {
 
 using core::Element;
 
-/// The types that the library reads and writes.
+/// The types of the operands as the library reads and writes them, and its mode.
 struct LtTypes {
   cudaDataType a, b, c, bias;
   bool is_narrow = false;  ///< 8 bits: operands are packed
@@ -38,7 +38,7 @@ LtTypes types_of(Precision p) {
       return {CUDA_R_16F, CUDA_R_16F, CUDA_R_16F, CUDA_R_16F};
     case Precision::fp8_e4m3:
       return {CUDA_R_8F_E4M3, CUDA_R_8F_E4M3, CUDA_R_32F, CUDA_R_16BF, true};
-    case Precision::fp8_e5m2:  // the library multiplies no two of e5m2; `a` is e5m2, since gradients need its range
+    case Precision::fp8_e5m2:  // the library has no e5m2 by e5m2, so only `a` is e5m2, whose range gradients need
       return {CUDA_R_8F_E5M2, CUDA_R_8F_E4M3, CUDA_R_32F, CUDA_R_16BF, true};
     case Precision::tf32: {
       LtTypes t = types_of(Precision::fp32);
@@ -76,14 +76,15 @@ Element element_of(cudaDataType t) {
   }
 }
 
-std::size_t up_to(std::size_t n, std::size_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+std::size_t rounded_up(std::size_t n, std::size_t multiple) { return (n + multiple - 1) / multiple * multiple; }
 
-/// The shape that the library multiplies. Narrow operands: a [m x k] and b [n x k], all extents multiples of 16. With
-/// 17 rows int8 has been seen to fail on sm_90 (pytorch issue 106840), and the library takes no less.
+/// The shape that the library multiplies. 8-bit operands are stored as a [m x k] and b [n x k], with extents padded to
+/// multiples of 16; for int8, m to a multiple of 32, since the library takes no fewer than 17 rows, and has been seen
+/// to fail with 17 on sm_90 (pytorch issue 106840).
 GemmShape stored_shape(const GemmShape& s, const LtTypes& t) {
   GemmShape stored = s;
   if (!t.is_narrow) return stored;
-  stored.m = up_to(s.m, t.is_fp8() ? 16 : 32), stored.n = up_to(s.n, 16), stored.k = up_to(s.k, 16);
+  stored.m = rounded_up(s.m, t.is_fp8() ? 16 : 32), stored.n = rounded_up(s.n, 16), stored.k = rounded_up(s.k, 16);
   stored.transpose_a = Transpose::no, stored.transpose_b = Transpose::yes;
   return stored;
 }
@@ -180,7 +181,7 @@ class LtOp final : public DeviceOp {
     c.is_added_to = std::get<GemmShape>(p.shape).accumulate;
     return c;
   }
-  /// Bytes of each operand once, as it is stored, without the padding of its extents.
+  /// The bytes of all operands in their stored types, each once (an accumulated c twice), without padding.
   static double moved_bytes(const Problem& p, const Forms& f) {
     const LtTypes t = types_of(p.precision);
     const auto& s = std::get<GemmShape>(p.shape);
@@ -194,7 +195,7 @@ class LtOp final : public DeviceOp {
   const MatrixForm& form(std::size_t input) const {
     return input == 0 ? forms_.a : input == 1 ? forms_.b : forms_.bias;
   }
-  /// The scale, which follows the numbers of a stored operand.
+  /// The address of an fp8 operand's scale, which lies behind its numbers.
   static const Fp8Scale* scale_of(const std::byte* stored, const MatrixForm& f) {
     return reinterpret_cast<const Fp8Scale*>(stored + f.stored_elements());
   }
@@ -208,14 +209,14 @@ class LtOp final : public DeviceOp {
     return o;
   }
 
-  /// Unpacks the matrix from c, in its format.
+  /// Makes the conversion that unpacks c, whose type T stays as it is.
   template <class T>
   Conversion unpack_c() const {
     return [f = forms_.c](const auto& from, const auto& to, cudaStream_t stream) {
       unpack(address_of<T>(from), address_of<T>(to), f, stream);
     };
   }
-  /// Packs operands to 8 bits, and biases, which may be of 16 bits.
+  /// Makes the conversion of an fp32 input to its stored form: 8 bits, or 16 bits for the bias.
   Conversion conversion_from_floats(std::size_t input) const {
     const Element element = element_of(input == 0 ? types_.a : input == 1 ? types_.b : types_.bias);
     if (element == Element::i8) return int8_from_floats(input);
@@ -228,10 +229,11 @@ class LtOp final : public DeviceOp {
       pack_fp8(address_of<float>(from), address_of<std::uint8_t>(to), scale, element, f, stream);
     };
   }
-  /// Quantizes to signed numbers: zero points are 128 less than for unsigned ones, and sums keep what they add.
+  /// Makes the conversion to signed 8-bit numbers. Their zero point is 128 less than the unsigned one of Quantization;
+  /// what it adds to the sums of products is not subtracted.
   Conversion int8_from_floats(std::size_t input) const {
     Int8Quantum q;
-    if (quanta_.memory && input == 0) q = {quantum_, zero_, nullptr};
+    if (quanta_.memory && input == 0) q = {quantum_, zero_point_, nullptr};
     if (quanta_.memory && input == 1) q.row_quanta = device_quanta();
     return [q, f = form(input), quanta = quanta_](const auto& from, const auto& to, cudaStream_t stream) {
       pack_int8(address_of<float>(from), address_of<std::int8_t>(to), q, f, stream);
@@ -249,7 +251,7 @@ class LtOp final : public DeviceOp {
       throw std::invalid_argument(
           fmt::format("{} quanta for the {} outputs of a product", q.weight_quanta.size(), forms_.b.rows));
     quantum_ = q.quantum;
-    zero_ = static_cast<float>(q.zero_point - 128);
+    zero_point_ = static_cast<float>(q.zero_point - 128);
     quanta_ = device.allocate(Element::f32, q.weight_quanta.size());
     runtime::upload(quanta_.buffer.device(), std::as_bytes(std::span(q.weight_quanta)));
   }
@@ -262,15 +264,15 @@ class LtOp final : public DeviceOp {
   LtTypes types_;
   Forms forms_;
   LtProduct product_;
-  float quantum_ = 1, zero_ = 0;
-  runtime::OwnedBuffer quanta_;  ///< quanta of the columns; none: numbers stand for themselves
+  float quantum_ = 1, zero_point_ = 0;
+  runtime::OwnedBuffer quanta_;  ///< quantum of each column of b; no memory: whole numbers stand for themselves
 };
 
-std::string device_refusal(Precision p, int major, int minor) {
+std::string device_refusal(Precision p, int least_major, int least_minor) {
   const cudaDeviceProp properties = current_device();
-  if (properties.major > major || (properties.major == major && properties.minor >= minor)) return {};
-  return fmt::format("{} products need a GPU of compute capability {}.{}; this one has {}.{}", name(p), major, minor,
-                     properties.major, properties.minor);
+  if (properties.major > least_major || (properties.major == least_major && properties.minor >= least_minor)) return {};
+  return fmt::format("{} products need a GPU of compute capability {}.{}; this one has {}.{}", name(p), least_major,
+                     least_minor, properties.major, properties.minor);
 }
 
 }  // namespace

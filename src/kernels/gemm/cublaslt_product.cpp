@@ -28,10 +28,10 @@ std::shared_ptr<const LtHandle> library_of_device() {
   return handle;
 }
 
-/// NVIDIA's advice: 32 MiB on Hopper and later, else 4.
+/// The largest workspace of an algorithm [bytes]: 32 MiB on Hopper and later GPUs, else 4 MiB, as NVIDIA advises.
 std::size_t most_workspace() { return std::size_t{current_device().major >= 9 ? 32u : 4u} << 20; }
 
-/// The library's matrices are column-major, so it sees a row-major one as its transpose.
+/// Describes row-major matrices. The library's matrices are column-major, so it sees each of these as its transpose.
 LtLayout layout(cudaDataType type, std::size_t rows, std::size_t columns, std::size_t count) {
   LtLayout l;
   check_cublaslt(cublasLtMatrixLayoutCreate(l.receive(), type, columns, rows, static_cast<std::int64_t>(columns)),
@@ -79,7 +79,7 @@ T configured(const cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoConfigAttr
   return value;
 }
 
-/// Operands for measurements: small numbers, so that no sum overflows.
+/// Operands for timing algorithms, filled with small numbers, so that no sum overflows.
 struct TrialOperands {
   runtime::OwnedBuffer a, b, bias, c, scales;
 
@@ -120,9 +120,9 @@ void release_cublaslt(cublasStatus_t status) noexcept {
     core::note_failed_release("cuBLASLt", "destroy", cublasLtGetStatusString(status));
 }
 
-LtProduct::LtProduct(const LtProblem& p, AlgorithmSearch choice, runtime::Device& device)
-    : p_(p),
-      choice_(choice),
+LtProduct::LtProduct(const LtProblem& p, AlgorithmSearch search, runtime::Device& device)
+    : problem_(p),
+      search_(search),
       device_(device),
       library_(library_of_device()),
       a_(is_transposed(p.shape.transpose_a) ? layout(p.a, p.shape.k, p.shape.m, p.shape.count)
@@ -142,36 +142,37 @@ void LtProduct::set(cublasLtMatmulDescAttributes_t which, const T& value) {
 
 /// The library sees row-major C = A·B as column-major C' = B'·A', so its first operand is b.
 void LtProduct::describe() {
-  const bool is_whole = p_.c == CUDA_R_32I;
-  const cublasComputeType_t of_floats = p_.mode == LtMode::tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
-  check_cublaslt(cublasLtMatmulDescCreate(description_.receive(), is_whole ? CUBLAS_COMPUTE_32I : of_floats,
-                                          is_whole ? CUDA_R_32I : CUDA_R_32F),
+  const bool is_integer = problem_.c == CUDA_R_32I;
+  const cublasComputeType_t float_type =
+      problem_.mode == LtMode::tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+  check_cublaslt(cublasLtMatmulDescCreate(description_.receive(), is_integer ? CUBLAS_COMPUTE_32I : float_type,
+                                          is_integer ? CUDA_R_32I : CUDA_R_32F),
                  "cublasLtMatmulDescCreate");
-  if (p_.mode == LtMode::fast_sums) set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, std::int8_t{1});
-  set(CUBLASLT_MATMUL_DESC_TRANSA, operation(p_.shape.transpose_b));
-  set(CUBLASLT_MATMUL_DESC_TRANSB, operation(p_.shape.transpose_a));
-  set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue(p_.shape));
-  if (p_.shape.bias) set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<std::int32_t>(p_.bias));
+  if (problem_.mode == LtMode::fast_sums) set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, std::int8_t{1});
+  set(CUBLASLT_MATMUL_DESC_TRANSA, operation(problem_.shape.transpose_b));
+  set(CUBLASLT_MATMUL_DESC_TRANSB, operation(problem_.shape.transpose_a));
+  set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue(problem_.shape));
+  if (problem_.shape.bias) set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, static_cast<std::int32_t>(problem_.bias));
 }
 
 LtProduct::Alignments LtProduct::alignments_of(const LtOperands& o) {
-  const auto of = [](const std::byte* at) {
+  const auto alignment = [](const std::byte* at) {
     const auto address = reinterpret_cast<std::uintptr_t>(at) | most_alignment;
     return static_cast<std::uint32_t>(std::uintptr_t{1} << std::countr_zero(address));
   };
-  return {of(o.a), of(o.b), of(o.c), of(o.bias)};
+  return {alignment(o.a), alignment(o.b), alignment(o.c), alignment(o.bias)};
 }
 
 const LtProduct::Chosen& LtProduct::chosen_for(const Alignments& aligned) {
   if (const auto known = chosen_.find(aligned); known != chosen_.end()) return known->second;
   constexpr int most_candidates = 64;
-  const bool is_search = choice_ == AlgorithmSearch::exhaustive;
-  const std::vector<Candidate> measured = candidates(aligned, is_search ? most_candidates : 1);
+  const bool is_exhaustive = search_ == AlgorithmSearch::exhaustive;
+  const std::vector<Candidate> measured = candidates(aligned, is_exhaustive ? most_candidates : 1);
   const Candidate best = fastest(measured).value_or(measured.front());
   return chosen_[aligned] = {best.algorithm, device_.allocate(core::Element::i8, best.workspace_bytes)};
 }
 
-/// Candidates, the likeliest first. The heuristic assumes 256 bytes if an operand has no alignment of its own.
+/// Asks the library for at most `most` algorithms, the one that it estimates to be fastest first.
 std::vector<LtProduct::Candidate> LtProduct::candidates(const Alignments& aligned, int most) {
   LtPreference preference;
   check_cublaslt(cublasLtMatmulPreferenceCreate(preference.receive()), "cublasLtMatmulPreferenceCreate");
@@ -180,14 +181,15 @@ std::vector<LtProduct::Candidate> LtProduct::candidates(const Alignments& aligne
                    "cublasLtMatmulPreferenceSetAttribute");
   };
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{most_workspace()});
-  // Sums over parts of k use the computing type, never a narrower one, but an order of their own.
+  // Where k is divided, the parts' sums are added in the type of the computation, never in a narrower one.
   prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, aligned[1]);
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, aligned[0]);
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, aligned[2]);
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, aligned[2]);
-  // The library takes the bias' alignment from this address, and reads nothing there.
-  if (p_.shape.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, reinterpret_cast<const void*>(std::uintptr_t{aligned[3]}));
+  // The library takes the alignment of the bias from this address; it reads nothing there.
+  if (problem_.shape.bias)
+    set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, reinterpret_cast<const void*>(std::uintptr_t{aligned[3]}));
   std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<std::size_t>(most));
   int count = 0;
   check_cublaslt(cublasLtMatmulAlgoGetHeuristic(library_->get(), description_.get(), b_.get(), a_.get(), c_.get(),
@@ -198,30 +200,31 @@ std::vector<LtProduct::Candidate> LtProduct::candidates(const Alignments& aligne
     if (r.state == CUBLAS_STATUS_SUCCESS) usable.push_back({r.algo, r.workspaceSize});
   if (usable.empty())
     throw core::BackendError("cuBLASLt", "cublasLtMatmulAlgoGetHeuristic",
-                             fmt::format("it has no algorithm for {}", text(p_.shape)));
+                             fmt::format("it has no algorithm for {}", text(problem_.shape)));
   return usable;
 }
 
-/// Chooses by times on this device, with operands that are read repeatedly; none: there was no choice.
+/// Times the candidates on this device, all with the same operands, and returns the fastest. Empty: there are fewer
+/// than two candidates, or the library refuses all.
 std::optional<LtProduct::Candidate> LtProduct::fastest(const std::vector<Candidate>& all) {
   if (all.size() < 2) return {};
-  const TrialOperands trial(p_, device_);
-  const auto most = std::ranges::max(all, {}, &Candidate::workspace_bytes).workspace_bytes;
-  const runtime::OwnedBuffer workspace = device_.allocate(core::Element::i8, most);
-  // No other work may run meanwhile.
+  const TrialOperands trial(problem_, device_);
+  const auto most_workspace_bytes = std::ranges::max(all, {}, &Candidate::workspace_bytes).workspace_bytes;
+  const runtime::OwnedBuffer workspace = device_.allocate(core::Element::i8, most_workspace_bytes);
+  // Waits for all other work, so that it does not run while candidates are timed.
   runtime::check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   const runtime::Stream stream;
   std::optional<Candidate> best;
-  float least = 0;
+  float least_time = 0;
   for (const Candidate& c : all) {
-    const float time = time_of(c, trial.addresses(p_), workspace.buffer.part(0, c.workspace_bytes), stream);
-    if (time < 0 || (best && time >= least)) continue;
-    best = c, least = time;
+    const float time = time_of(c, trial.addresses(problem_), workspace.buffer.part(0, c.workspace_bytes), stream);
+    if (time < 0 || (best && time >= least_time)) continue;
+    best = c, least_time = time;
   }
   return best;
 }
 
-/// The median in milliseconds; less than zero: the library refuses it after all.
+/// The median time of five products [ms]; negative if the library refuses the candidate.
 float LtProduct::time_of(const Candidate& c, const LtOperands& operands, const runtime::Buffer& workspace,
                          const runtime::Stream& stream) {
   if (multiply(c.algorithm, operands, workspace, stream.get()) != CUBLAS_STATUS_SUCCESS) return -1;  // also warms up
@@ -241,15 +244,15 @@ float LtProduct::time_of(const Candidate& c, const LtOperands& operands, const r
 cublasStatus_t LtProduct::multiply(const cublasLtMatmulAlgo_t& algorithm, const LtOperands& o,
                                    const runtime::Buffer& workspace, cudaStream_t stream) {
   if (o.bias) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(o.bias));
-  if (p_.scaled) {
+  if (problem_.scaled) {
     set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, static_cast<const void*>(o.b_scale));
     set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, static_cast<const void*>(o.a_scale));
   }
-  const float one = 1, added = p_.shape.accumulate ? 1 : 0;
-  const std::int32_t whole_one = 1, whole_added = p_.shape.accumulate ? 1 : 0;
-  const bool is_whole = p_.c == CUDA_R_32I;
-  const void* const alpha = is_whole ? static_cast<const void*>(&whole_one) : &one;
-  const void* const beta = is_whole ? static_cast<const void*>(&whole_added) : &added;
+  const float one = 1, c_factor = problem_.shape.accumulate ? 1 : 0;
+  const std::int32_t integer_one = 1, integer_c_factor = problem_.shape.accumulate ? 1 : 0;
+  const bool is_integer = problem_.c == CUDA_R_32I;
+  const void* const alpha = is_integer ? static_cast<const void*>(&integer_one) : &one;
+  const void* const beta = is_integer ? static_cast<const void*>(&integer_c_factor) : &c_factor;
   return cublasLtMatmul(library_->get(), description_.get(), alpha, o.b, b_.get(), o.a, a_.get(), beta, o.c, c_.get(),
                         o.c, c_.get(), &algorithm, workspace.device().device_address(), workspace.bytes(), stream);
 }

@@ -33,26 +33,28 @@ using LtDescription = LtOwner<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
 using LtLayout = LtOwner<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 using LtPreference = LtOwner<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
 
-/// How the tensor cores compute. tf32: fp32 operands are cut to 10 bits of mantissa. fast_sums: for fp8, faster and
-/// less accurate: leaves out the periodic promotion of intermediate sums to a higher precision.
+/// How the tensor cores compute. tf32: fp32 operands are cut to 10 bits of mantissa. fast_sums, for fp8: intermediate
+/// sums are not promoted to a higher precision from time to time, which is faster and less accurate.
 /// Source: cuBLAS, cublasComputeType_t; CUBLASLT_MATMUL_DESC_FAST_ACCUM
 enum class LtMode : std::uint8_t { usual, tf32, fast_sums };
 
-/// Matrices are row-major, and the operands of several products follow one another, as in GemmShape. The shape's
-/// extents include the padding with which operands are stored.
+/// A product as the library computes it. Matrices are row-major, and the operands of several products follow one
+/// another, as in GemmShape. The shape's extents include the padding with which operands are stored.
 struct LtProblem {
   GemmShape shape;
-  cudaDataType a, b, c, bias;
-  bool scaled = false;  ///< operands have scales in device memory
+  cudaDataType a, b, c, bias;  ///< types of the operands
+  bool scaled = false;         ///< a and b have scales in device memory
   LtMode mode = LtMode::usual;
 };
 
+/// Addresses in device memory.
 struct LtOperands {
   const std::byte *a, *b, *bias;  ///< bias is null where the product has none
   std::byte* c;
   const float *a_scale = nullptr, *b_scale = nullptr;
 };
 
+/// A product and the algorithms chosen for it, one for each alignment of operands that has occurred.
 class LtProduct {
  public:
   /// Chooses an algorithm for operands that are aligned to 256 bytes. An exhaustive search waits for the device.
@@ -90,8 +92,8 @@ class LtProduct {
   cublasStatus_t multiply(const cublasLtMatmulAlgo_t&, const LtOperands&, const runtime::Buffer& workspace,
                           cudaStream_t);
 
-  LtProblem p_;
-  AlgorithmSearch choice_;
+  LtProblem problem_;
+  AlgorithmSearch search_;
   runtime::Device& device_;
   std::shared_ptr<const LtHandle> library_;
   LtDescription description_;

@@ -31,8 +31,9 @@ void Gemm::run(std::span<const float> a, std::span<const float> b, std::span<con
 
 std::string Gemm::implementation() const { return op_->implementation(); }
 
-// C = op(A)·op(B) by the definition, summed in float64 in the order of k, rounded once to float32. Blocks of op(B) are
-// unpacked so that the inner loop is contiguous: slow against a real GEMM, quick enough to check one.
+// C = op(A)·op(B) by the definition, summed in float64 in the order of k and rounded once to float32. Blocks of op(B)
+// are copied to `panel_`, so that the inner loop reads contiguous memory: slower than a library, but fast enough to
+// check one.
 
 namespace {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// C = op(A)·op(B) + beta·C (+ a bias for each column), then perhaps an activation, with beta 0 or 1: the kernel in
-// which training spends nearly all its time.
+// The dense matrix product C = op(A)·op(B) + beta·C with beta 0 or 1, optionally with a bias for each column and an
+// activation. Training spends nearly all its time in these products.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -13,7 +13,8 @@ namespace gradmeter::kernels {
 enum class Transpose { no, yes };
 enum class Activation { none, relu };
 
-/// op(A) is [m × k], op(B) is [k × n], C is [m × n]; all row-major and dense. With transpose_a, A is stored as [k × m].
+/// op(A) is [m × k], op(B) is [k × n], C is [m × n]; all row-major and dense. With transpose_a, A is stored as [k × m];
+/// with transpose_b, B as [n × k].
 struct GemmShape {
   std::size_t m = 0, n = 0, k = 0;
   Transpose transpose_a = Transpose::no, transpose_b = Transpose::no;
@@ -34,7 +35,7 @@ class Gemm {
   /// Errors: those of `prepare`; std::invalid_argument on an empty extent.
   explicit Gemm(const GemmShape&, std::string_view backend = {});
   ~Gemm();
-  /// `bias` is empty where the problem has none. Errors: std::invalid_argument when a length is not the problem's.
+  /// `bias` is empty if the shape has none. Errors: std::invalid_argument when a length is not that of the shape.
   void run(std::span<const float> a, std::span<const float> b, std::span<const float> bias, std::span<float> c);
   std::string implementation() const;
 

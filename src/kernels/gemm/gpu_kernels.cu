@@ -77,19 +77,20 @@ namespace {
 
 constexpr std::uint32_t infinity_bits = 0x7f800000;
 
-/// Maps an element's place in the stored form to its place in the plain one.
+/// Where an element of the stored form lies in the plain form: its index there, and its row and column in the matrix.
+/// `inside` is false for padding.
 struct PlainPlace {
-  std::size_t at, row, column;
+  std::size_t index, row, column;
   bool inside;
 };
-template <class D>
+template <class AnyDivisor>
 struct StoredExtents {
-  D rows, columns;
+  AnyDivisor rows, columns;
 };
-template <class D>
-__device__ PlainPlace plain_place(std::size_t stored, const MatrixForm& f, const StoredExtents<D>& extents) {
-  const Quotient in_line = extents.columns.divide(stored), line = extents.rows.divide(in_line.whole);
-  const std::size_t column = in_line.rest, row = line.rest, first = line.whole * f.rows * f.columns;
+template <class AnyDivisor>
+__device__ PlainPlace plain_place(std::size_t stored, const MatrixForm& f, const StoredExtents<AnyDivisor>& extents) {
+  const Quotient in_row = extents.columns.divide(stored), in_matrix = extents.rows.divide(in_row.whole);
+  const std::size_t column = in_row.rest, row = in_matrix.rest, first = in_matrix.whole * f.rows * f.columns;
   const bool inside = row < f.rows && column < f.columns;
   return {first + (f.transposed ? column * f.rows + row : row * f.columns + column), row, column, inside};
 }
@@ -130,34 +131,35 @@ struct FromSum {
   }
 };
 
-/// Converts with a thread for each stored element.
-template <class D, class From, class To, class Convert>
-__global__ void pack_elements(const From* plain, To* stored, Convert convert, MatrixForm f, StoredExtents<D> extents) {
+/// Converts one stored element in each thread.
+template <class AnyDivisor, class From, class To, class Convert>
+__global__ void pack_elements(const From* plain, To* stored, Convert convert, MatrixForm f,
+                              StoredExtents<AnyDivisor> extents) {
   const std::size_t i = element_of_thread();
   if (i >= f.stored_elements()) return;
   const PlainPlace p = plain_place(i, f, extents);
-  stored[i] = p.inside ? convert(plain[p.at], p.row) : To{};
+  stored[i] = p.inside ? convert(plain[p.index], p.row) : To{};
 }
-template <class D, class From, class To, class Convert>
+template <class AnyDivisor, class From, class To, class Convert>
 __global__ void unpack_elements(const From* stored, To* plain, Convert convert, MatrixForm f,
-                                StoredExtents<D> extents) {
+                                StoredExtents<AnyDivisor> extents) {
   const std::size_t i = element_of_thread();
   if (i >= f.stored_elements()) return;
   const PlainPlace p = plain_place(i, f, extents);
-  if (p.inside) plain[p.at] = convert(stored[i], p.column);
+  if (p.inside) plain[p.index] = convert(stored[i], p.column);
 }
 
-/// Finds the largest finite magnitude; its bits have the order of the numbers.
+/// Finds the largest finite magnitude. Magnitudes are compared by their bits, which are in the same order.
 __global__ void find_largest(const float* x, std::size_t n, Fp8Scale* scale) {
-  std::uint32_t most = 0;
-  const std::size_t step = std::size_t{gridDim.x} * blockDim.x;
-  for (std::size_t i = element_of_thread(); i < n; i += step) {
+  std::uint32_t largest = 0;
+  const std::size_t stride = std::size_t{gridDim.x} * blockDim.x;
+  for (std::size_t i = element_of_thread(); i < n; i += stride) {
     const std::uint32_t bits = __float_as_uint(x[i]) & 0x7fffffff;
-    if (bits < infinity_bits) most = core::greater(most, bits);
+    if (bits < infinity_bits) largest = core::greater(largest, bits);
   }
-  for (unsigned apart = 16; apart > 0; apart /= 2)
-    most = core::greater(most, __shfl_xor_sync(~0u, most, static_cast<int>(apart)));
-  if (threadIdx.x % 32 == 0) atomicMax(&scale->largest_bits, most);
+  for (unsigned lane_mask = 16; lane_mask > 0; lane_mask /= 2)
+    largest = core::greater(largest, __shfl_xor_sync(~0u, largest, static_cast<int>(lane_mask)));
+  if (threadIdx.x % 32 == 0) atomicMax(&scale->largest_bits, largest);
 }
 __global__ void finish_scale(Fp8Scale* scale, float largest_of_format) {
   const float largest = __uint_as_float(scale->largest_bits);
@@ -167,33 +169,33 @@ __global__ void finish_scale(Fp8Scale* scale, float largest_of_format) {
 
 template <class From, class To, class Convert>
 void launch_pack(const From* plain, To* stored, Convert convert, const MatrixForm& f, cudaStream_t stream) {
-  with_divisors_below(f.stored_elements(), [&]<class D>(std::type_identity<D>) {
-    launch_each(pack_elements<D, From, To, Convert>, "pack_elements", f.stored_elements(), stream, plain, stored,
-                convert, f, StoredExtents<D>{D(f.stored_rows), D(f.stored_columns)});
+  with_divisors_below(f.stored_elements(), [&]<class AnyDivisor>(std::type_identity<AnyDivisor>) {
+    launch_each(pack_elements<AnyDivisor, From, To, Convert>, "pack_elements", f.stored_elements(), stream, plain,
+                stored, convert, f, StoredExtents<AnyDivisor>{AnyDivisor(f.stored_rows), AnyDivisor(f.stored_columns)});
   });
 }
 template <class From, class To, class Convert>
 void launch_unpack(const From* stored, To* plain, Convert convert, const MatrixForm& f, cudaStream_t stream) {
-  with_divisors_below(f.stored_elements(), [&]<class D>(std::type_identity<D>) {
-    launch_each(unpack_elements<D, From, To, Convert>, "unpack_elements", f.stored_elements(), stream, stored, plain,
-                convert, f, StoredExtents<D>{D(f.stored_rows), D(f.stored_columns)});
+  with_divisors_below(f.stored_elements(), [&]<class AnyDivisor>(std::type_identity<AnyDivisor>) {
+    launch_each(unpack_elements<AnyDivisor, From, To, Convert>, "unpack_elements", f.stored_elements(), stream, stored,
+                plain, convert, f, StoredExtents<AnyDivisor>{AnyDivisor(f.stored_rows), AnyDivisor(f.stored_columns)});
   });
 }
 
-[[noreturn]] void refuse() { throw std::logic_error("matrices are not packed into this type of element"); }
+[[noreturn]] void refuse_element() { throw std::logic_error("matrices are not packed into this type of element"); }
 
 }  // namespace
 
 void pack_halves(const float* plain, std::uint16_t* stored, core::Element element, const MatrixForm& f,
                  cudaStream_t stream) {
   if (element == core::Element::f16) return launch_pack(plain, stored, ToHalf<core::fp16_format>{}, f, stream);
-  if (element != core::Element::bf16) refuse();
+  if (element != core::Element::bf16) refuse_element();
   launch_pack(plain, stored, ToHalf<core::bf16_format>{}, f, stream);
 }
 
 void pack_fp8(const float* plain, std::uint8_t* stored, Fp8Scale* scale, core::Element element, const MatrixForm& f,
               cudaStream_t stream) {
-  if (element != core::Element::e4m3 && element != core::Element::e5m2) refuse();
+  if (element != core::Element::e4m3 && element != core::Element::e5m2) refuse_element();
   runtime::check_cuda(cudaMemsetAsync(scale, 0, sizeof *scale, stream), "cudaMemsetAsync");
   const std::size_t n = f.plain_elements();
   constexpr std::size_t most_blocks = 1024;

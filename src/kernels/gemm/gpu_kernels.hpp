@@ -16,20 +16,20 @@
 
 namespace gradmeter::kernels::cuda {
 
-/// `batches` products of [m × k] by [k × n], each extent below 2^31.
+/// The extents of `batches` products of [m × k] by [k × n]; each extent is below 2^31.
 struct ProductExtents {
   unsigned m, n, k, batches;
 };
 
-inline constexpr unsigned busy_blocks = 128;  ///< about the number of a GPU's multiprocessors
+/// The number of thread blocks that keep a GPU busy: about as many as it has multiprocessors.
+inline constexpr unsigned busy_blocks = 128;
 
 /// The pieces of k: [0, length), [length, 2·length), …
 struct ProductPieces {
   unsigned count, length;
 };
-/// Divides k if there are few results but long sums, as for gradients of weights, so that enough thread blocks have
-/// work: each piece has at least about 256 summands, and k is not cut further once there are about busy_blocks thread
-/// blocks.
+/// Divides k into pieces if C has few tiles but long sums, as for gradients of weights, so that enough thread blocks
+/// have work. Each piece has at least about 256 summands, and there are no more pieces than give busy_blocks blocks.
 inline ProductPieces pieces_of(const ProductExtents& e) {
   constexpr unsigned tile = 64, least = 256;
   const std::size_t tiles = (std::size_t{e.m} + tile - 1) / tile * ((std::size_t{e.n} + tile - 1) / tile) * e.batches;
@@ -39,7 +39,7 @@ inline ProductPieces pieces_of(const ProductExtents& e) {
   return {(e.k + length - 1) / length, length};
 }
 
-/// The floats of scratch for the sums of the pieces; 0 where there is one piece.
+/// The number of floats of scratch memory for the pieces' sums; 0 if there is one piece.
 inline std::size_t product_scratch(const ProductExtents& e) {
   const unsigned pieces = pieces_of(e).count;
   return pieces == 1 ? 0 : std::size_t{pieces} * e.batches * e.m * e.n;
@@ -50,9 +50,9 @@ inline std::size_t product_scratch(const ProductExtents& e) {
 
 using runtime::DeviceSpan;
 
-/// Operands are stored as T; products and sums are fp32. `bias` is empty where the problem has none.
-/// Shape:  a [count × m × k], b [count × k × n] (or as the problem transposes them), bias [n], c [count × m × n];
-///         scratch: as many floats as gemm_scratch says.
+/// Operands are stored as T; products and sums are fp32. `bias` is empty if the shape has none.
+/// Shape:  a [count × m × k], b [count × k × n] (or transposed, as the GemmShape says), bias [n], c [count × m × n],
+///         scratch [gemm_scratch(shape)].
 template <class T>
 struct GemmOperands {
   DeviceSpan<const T> a, b;
@@ -63,24 +63,24 @@ struct GemmOperands {
 ProductExtents extents_of(const GemmShape&);
 inline std::size_t gemm_scratch(const GemmShape& s) { return product_scratch(extents_of(s)); }
 
-/// C = op(A)·op(B) (+ C) (+ bias) (ReLU), in this order, each rounded to fp32. The order of sums is that of
-/// gemm/product.cuh, so all GPUs give the same bits.
+/// C = op(A)·op(B), then plus the old C, plus the bias, and ReLU, as the shape asks; each step rounds to fp32. Sums are
+/// in the order of gemm/product.cuh, so all GPUs give the same bits.
 /// Cost:   2·count·m·n·k FLOP; each element of an operand is read once for 64 (or 32) rows or columns of the result.
 /// Errors: std::invalid_argument when a length differs, and for a packed operand; BackendError when a launch fails.
 void gemm(const GemmShape&, const GemmOperands<float>&, cudaStream_t);
 void gemm(const GemmShape&, const GemmOperands<Bf16>&, cudaStream_t);
 void gemm(const GemmShape&, const GemmOperands<Fp16>&, cudaStream_t);
 
-/// A matrix within a larger one, in device memory.
+/// A matrix in device memory, which may be a part of a larger one. Strides are in elements.
 template <class T>
 struct DeviceMatrix {
   T* first;
   std::size_t row_stride, column_stride = 1;
   DeviceMatrix transposed() const { return {first, column_stride, row_stride}; }
 };
-/// C = A·B or C += A·B, plus a bias if there is one, of fp32 matrices. The column stride of C must be 1. If m or k is
-/// 0, C is left as it is. Errors: std::invalid_argument if scratch does not have product_scratch(extents) floats;
-/// BackendError when a launch fails.
+/// The fp32 product C = A·B, or with `accumulate` C += A·B, plus a bias if there is one. The column stride of C must be
+/// 1. `multiply` queues the product on the stream; if m or k is 0, it leaves C as it is. Errors: std::invalid_argument
+/// if scratch does not have product_scratch(extents) floats; BackendError when a launch fails.
 struct MatrixProduct {
   unsigned m, n, k;
   DeviceMatrix<const float> a, b;
@@ -111,13 +111,13 @@ struct Fp8Scale {
   std::uint32_t padding[2];
 };
 
-/// All functions queue their work on the stream. Element: f16, bf16; e4m3, e5m2. Errors: BackendError when a launch
-/// fails.
+/// All functions queue their work on the stream. Errors: BackendError when a launch fails; std::logic_error for an
+/// element other than f16 and bf16 (pack_halves), or e4m3 and e5m2 (pack_fp8).
 
 /// Rounds to nearest even; numbers that are too large become infinite.
 void pack_halves(const float* plain, std::uint16_t* stored, core::Element, const MatrixForm&, cudaStream_t);
-/// Scales so that the largest finite number becomes the format's largest (current scaling). NaN stays NaN, and
-/// infinities stay or become NaN, so that they are seen. `scale` is aligned to 16 bytes.
+/// Divides by a scale with which the largest finite number becomes the format's largest (current scaling), and writes
+/// that scale. NaN stays NaN, and infinities stay or become NaN, so that they are seen. `scale` is aligned to 16 bytes.
 void pack_fp8(const float* plain, std::uint8_t* stored, Fp8Scale* scale, core::Element, const MatrixForm&,
               cudaStream_t);
 /// x becomes the whole number in -128 … 127 that is nearest to x / quantum + zero. If row_quanta is given, row r uses
@@ -132,8 +132,8 @@ void pack_int8(const std::int8_t* plain, std::int8_t* stored, const MatrixForm&,
 
 void unpack(const float* stored, float* plain, const MatrixForm&, cudaStream_t);
 void unpack(const std::int32_t* stored, std::int32_t* plain, const MatrixForm&, cudaStream_t);
-/// Multiplies each sum by quantum. If column_quanta (in the device's memory) is given, multiplies the sums of column j
-/// by column_quanta[j] too.
+/// Multiplies each sum by `quantum`, and if column_quanta (in the device's memory) is not null, the sums of column j
+/// also by column_quanta[j].
 void unpack_sums(const std::int32_t* stored, float* plain, float quantum, const float* column_quanta, const MatrixForm&,
                  cudaStream_t);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dense products on a GPU by our own kernels as operations.
+// The operations of dense products on a GPU by our own kernels.
 #include "kernels/backends.hpp"
 #include "kernels/cuda/device_op.hpp"
 #include "kernels/gemm/gpu_kernels.hpp"
@@ -7,7 +7,7 @@
 namespace gradmeter::kernels::cuda {
 namespace {
 
-std::vector<Operand> factors_of(const GemmShape& s, core::Element e) {
+std::vector<Operand> inputs_of_own_gemm(const GemmShape& s, core::Element e) {
   std::vector<Operand> operands{plain_operand("a", e, s.count * s.m * s.k), plain_operand("b", e, s.count * s.k * s.n)};
   if (s.bias) operands.push_back(plain_operand("bias", core::Element::f32, s.n));
   return operands;
@@ -17,25 +17,25 @@ template <class T>
 class OwnGemm final : public DeviceOp {
  public:
   OwnGemm(const GemmShape& s, core::Element e, runtime::Cost cost, runtime::Device& device)
-      : DeviceOp({factors_of(s, e), {plain_operand("c", e, s.count * s.m * s.n, s.accumulate)}}, cost),
-        s_(s),
+      : DeviceOp({inputs_of_own_gemm(s, e), {plain_operand("c", e, s.count * s.m * s.n, s.accumulate)}}, cost),
+        shape_(s),
         scratch_(device, gemm_scratch(s)) {}
   std::size_t scratch_bytes() const override { return scratch_.bytes(); }
   std::string implementation() const override { return "own tiles"; }
 
  protected:
   void launch(Inputs in, Outputs out, cudaStream_t stream) override {
-    gemm(s_,
+    gemm(shape_,
          GemmOperands<T>{.a = device_values<T>(in[0]),
                          .b = device_values<T>(in[1]),
-                         .bias = s_.bias ? device_values<float>(in[2]) : DeviceSpan<const float>(),
+                         .bias = shape_.bias ? device_values<float>(in[2]) : DeviceSpan<const float>(),
                          .c = device_values<T>(out[0]),
                          .scratch = scratch_.span()},
          stream);
   }
 
  private:
-  GemmShape s_;
+  GemmShape shape_;
   Scratch scratch_;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dense products by oneDNN's matmul: fp32; bf16 with sums in fp32; u8 by s8 with sums in int32. Bias, accumulation and
-// ReLU are fused into it. Transposes are memory strides (format tags ab, ba): nothing is copied.
+// ReLU are parts of the same primitive. A transposed operand is described by its strides (format tags ab, ba), so that
+// nothing is copied.
 #include "kernels/host/onednn.hpp"
 #include "kernels/backends.hpp"
 
@@ -10,7 +11,7 @@ namespace {
 using onednn::Tag;
 using onednn::Type;
 
-/// Describes matrices that follow one another, as many as there are products.
+/// Describes an operand in plain form: `count` matrices one after another, one for each product.
 class Matrices {
  public:
   explicit Matrices(std::size_t count) : count_(count) {}
@@ -30,25 +31,25 @@ dnnl::primitive_attr attributes(const GemmShape& s) {
   if (s.activation == Activation::relu) after.append_eltwise(1.0F, dnnl::algorithm::eltwise_relu, 0.0F, 0.0F);
   dnnl::primitive_attr attributes;
   attributes.set_post_ops(after);
-  // The library's own scratchpad belongs to the thread that made the primitive; ours lets any one thread run it.
+  // The library's own scratchpad belongs to the thread that made the primitive; with ours, any thread may run it.
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   return attributes;
 }
 
 onednn::PreparedPrimitive prepared(const Problem& p, const OpOptions& o, const dnnl::engine& engine) {
   const auto& s = std::get<GemmShape>(p.shape);
-  const onednn::OperandTypes t = onednn::operand_types(p.precision);
+  const onednn::OperandTypes types = onednn::operand_types(p.precision);
   const Matrices matrix(s.count);
-  const auto a = matrix(s.m, s.k, t.left, s.transpose_a), b = matrix(s.k, s.n, t.right, s.transpose_b),
-             c = matrix(s.m, s.n, t.result), bias = matrix(1, s.n, Type::f32);
-  const auto wanted = s.packed ? dnnl::memory::desc({onednn::dim(s.k), onednn::dim(s.n)}, t.right, Tag::any) : b;
-  const dnnl::matmul::primitive_desc d(
-      s.bias ? dnnl::matmul::desc(a, wanted, bias, c) : dnnl::matmul::desc(a, wanted, c), attributes(s), engine);
+  const auto a = matrix(s.m, s.k, types.left, s.transpose_a), b = matrix(s.k, s.n, types.right, s.transpose_b),
+             c = matrix(s.m, s.n, types.result), bias = matrix(1, s.n, Type::f32);
+  const auto b_layout = s.packed ? dnnl::memory::desc({onednn::dim(s.k), onednn::dim(s.n)}, types.right, Tag::any) : b;
+  const dnnl::matmul::primitive_desc description(
+      s.bias ? dnnl::matmul::desc(a, b_layout, bias, c) : dnnl::matmul::desc(a, b_layout, c), attributes(s), engine);
   onednn::PreparedPrimitive prepared{
-      .primitive = dnnl::matmul(d),
-      .scratchpad = d.scratchpad_desc(),
-      .implementation = d.impl_info_str(),
-      .inputs = {{"a", DNNL_ARG_SRC, a, a}, {"b", DNNL_ARG_WEIGHTS, d.weights_desc(), b}},
+      .primitive = dnnl::matmul(description),
+      .scratchpad = description.scratchpad_desc(),
+      .implementation = description.impl_info_str(),
+      .inputs = {{"a", DNNL_ARG_SRC, a, a}, {"b", DNNL_ARG_WEIGHTS, description.weights_desc(), b}},
       .outputs = {{"c", DNNL_ARG_DST, c, c, s.accumulate}}};
   if (s.bias) prepared.inputs.push_back({"bias", DNNL_ARG_BIAS, bias, bias});
   if (o.quantization) onednn::quantize(*o.quantization, 1, prepared);

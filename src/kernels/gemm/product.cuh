@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products by tiles in shared memory. An operand is an object that finds its own elements in memory: a dense
-// matrix, or the images of a convolution, which need no unfolded copy.
+// Matrix products by tiles in shared memory. An operand is an object whose at(batch, i, k) loads one element: a dense
+// matrix, or the images of a convolution, which therefore need no unfolded copy.
 //
 // Order of a sum: k is cut into pieces (`pieces_of`). Within a piece, products are added in the order of k by fused
 // multiply-adds, beginning with zero; then the sums of the pieces are added in their order. The size of tiles does not
@@ -16,42 +16,45 @@
 
 namespace gradmeter::kernels::cuda {
 
-inline constexpr unsigned slab = 16;  ///< elements of k that lie in shared memory at once
+inline constexpr unsigned slab_depth = 16;  ///< how many values of k lie in shared memory at once
 
 /// A dense operand with elements (i, k), where i is a row of A or a column of B.
 template <class T>
 struct DenseFactor {
   const T* first;
-  std::size_t stride, k_stride, batch_stride;
-  unsigned extent;  ///< extent of i
+  std::size_t i_stride, k_stride, batch_stride;  ///< [elements]
+  unsigned extent;                               ///< number of rows of A or columns of B
 
   __device__ float at(unsigned batch, unsigned i, unsigned k) const {
-    return load(first + batch * batch_stride + i * stride + k * k_stride);
+    return load(first + batch * batch_stride + i * i_stride + k * k_stride);
   }
   /// True if elements with consecutive k are adjacent in memory; the threads of a warp then load along k.
   __device__ bool is_contiguous_in_k() const { return k_stride == 1; }
 };
 
-/// Loads elements [k …][first …] of an operand, with zeros outside its extent and from k = `end` on.
+/// Loads the elements [k, k + slab_depth) × [first, first + tile) of an operand, with zeros outside its extent and from
+/// k = `end` on. Rows in shared memory are 4 floats longer than a tile, so that fewer accesses meet in one bank.
 template <unsigned tile, class Factor>
-__device__ void load_slab(float (&to)[slab][tile + 4], const Factor& x, unsigned batch, unsigned first, unsigned k,
-                          unsigned end) {
+__device__ void load_slab(float (&to)[slab_depth][tile + 4], const Factor& x, unsigned batch, unsigned first,
+                          unsigned k, unsigned end) {
   const bool along_k = x.is_contiguous_in_k();
-  for (unsigned at = threadIdx.x; at < slab * tile; at += tile * tile / 16) {
-    const unsigned depth = along_k ? at % slab : at / tile, i = along_k ? at / slab : at % tile;
+  for (unsigned at = threadIdx.x; at < slab_depth * tile; at += tile * tile / 16) {
+    const unsigned depth = along_k ? at % slab_depth : at / tile, i = along_k ? at / slab_depth : at % tile;
     const bool inside = first + i < x.extent && k + depth < end;
     to[depth][i] = inside ? x.at(batch, first + i, k + depth) : 0;
   }
 }
 
-/// The 4 × 4 sums of the thread at (x, y) in a tile of C. Their elements are tile / 4 rows and columns apart, so that a
-/// warp reads and writes neighbours.
+/// The 4 × 4 elements of a tile of C that one thread sums. They are tile / 4 rows and columns apart, so that the
+/// threads of a warp read and write neighbours.
 using ThreadSums = float[4][4];
 
+/// Adds the products of one slab to the thread's sums. The first of the thread's elements is in row y and column x of
+/// the tile.
 template <unsigned tile>
-__device__ void add_slab(const float (&a)[slab][tile + 4], const float (&b)[slab][tile + 4], unsigned x, unsigned y,
-                         ThreadSums& sums) {
-  for (unsigned depth = 0; depth < slab; ++depth) {
+__device__ void add_slab(const float (&a)[slab_depth][tile + 4], const float (&b)[slab_depth][tile + 4], unsigned x,
+                         unsigned y, ThreadSums& sums) {
+  for (unsigned depth = 0; depth < slab_depth; ++depth) {
     for (unsigned i = 0; i < 4; ++i) {
       for (unsigned j = 0; j < 4; ++j) {
         sums[i][j] = __fmaf_rn(a[depth][y + i * tile / 4], b[depth][x + j * tile / 4], sums[i][j]);
@@ -60,7 +63,8 @@ __device__ void add_slab(const float (&a)[slab][tile + 4], const float (&b)[slab
   }
 }
 
-/// Calls put(row, column, sum) for the sums inside the matrix.
+/// Calls put(row, column, sum) for those of the thread's sums that lie inside the matrix; `row` and `column` are the
+/// place of the first one.
 template <unsigned tile, class Put>
 __device__ void put_sums(const ProductExtents& e, unsigned row, unsigned column, const ThreadSums& sums, Put put) {
   for (unsigned i = 0; i < 4; ++i) {
@@ -71,19 +75,21 @@ __device__ void put_sums(const ProductExtents& e, unsigned row, unsigned column,
   }
 }
 
-/// A block of (tile / 4)² threads computes a tile of C. blockIdx.x is the tile, y the piece of k, and z the first of
-/// the batches that the block computes. If there is one piece, result.put(batch, row, column, sum) gets the sums; if
-/// there are several, they go to `partial` [pieces × batches × m × n].
+/// A block of (tile / 4)² threads computes a tile of C. blockIdx.x is the number of the tile, blockIdx.y that of the
+/// piece of k, which is `piece_length` long, and blockIdx.z the first of the batches that the block computes. If there
+/// is one piece, result.put(batch, row, column, sum) gets the sums; if there are several, the sums go to `partial`
+/// [pieces × batches × m × n].
 template <unsigned tile, class Left, class Right, class Result>
-__global__ void multiply_tile(Left left, Right right, Result result, ProductExtents e, unsigned piece, float* partial) {
-  GPU_SHARED(float, a, [slab][tile + 4]);
-  GPU_SHARED(float, b, [slab][tile + 4]);
-  const unsigned across = (e.n + tile - 1) / tile, x = threadIdx.x % (tile / 4), y = threadIdx.x / (tile / 4);
-  const unsigned row = blockIdx.x / across * tile, column = blockIdx.x % across * tile;
-  const unsigned begin = blockIdx.y * piece, end = core::lesser(begin + piece, e.k);
+__global__ void multiply_tile(Left left, Right right, Result result, ProductExtents e, unsigned piece_length,
+                              float* partial) {
+  GPU_SHARED(float, a, [slab_depth][tile + 4]);
+  GPU_SHARED(float, b, [slab_depth][tile + 4]);
+  const unsigned tiles_across = (e.n + tile - 1) / tile, x = threadIdx.x % (tile / 4), y = threadIdx.x / (tile / 4);
+  const unsigned row = blockIdx.x / tiles_across * tile, column = blockIdx.x % tiles_across * tile;
+  const unsigned begin = blockIdx.y * piece_length, end = core::lesser(begin + piece_length, e.k);
   for (unsigned batch = blockIdx.z; batch < e.batches; batch += gridDim.z) {
     ThreadSums sums = {};
-    for (unsigned k = begin; k < end; k += slab) {
+    for (unsigned k = begin; k < end; k += slab_depth) {
       load_slab<tile>(a, left, batch, row, k, end);
       load_slab<tile>(b, right, batch, column, k, end);
       __syncthreads();
@@ -99,14 +105,16 @@ __global__ void multiply_tile(Left left, Right right, Result result, ProductExte
 }
 
 /// Adds up the sums of all pieces, one thread for each element of C.
-template <class D, class Result>
-__global__ void add_pieces(Result result, ProductExtents e, D columns, D rows, unsigned pieces, const float* partial) {
+template <class AnyDivisor, class Result>
+__global__ void add_pieces(Result result, ProductExtents e, AnyDivisor columns, AnyDivisor rows, unsigned pieces,
+                           const float* partial) {
   const std::size_t i = element_of_thread(), elements = std::size_t{e.batches} * e.m * e.n;
   if (i >= elements) return;
   float sum = 0;
-  for (unsigned p = 0; p < pieces; ++p) sum += partial[p * elements + i];
-  const Quotient line = columns.divide(i), at = rows.divide(line.whole);
-  result.put(static_cast<unsigned>(at.whole), static_cast<unsigned>(at.rest), static_cast<unsigned>(line.rest), sum);
+  for (unsigned piece = 0; piece < pieces; ++piece) sum += partial[piece * elements + i];
+  const Quotient in_row = columns.divide(i), row_and_batch = rows.divide(in_row.whole);
+  result.put(static_cast<unsigned>(row_and_batch.whole), static_cast<unsigned>(row_and_batch.rest),
+             static_cast<unsigned>(in_row.rest), sum);
 }
 
 inline unsigned tiles_of(const ProductExtents& e, unsigned tile) {
@@ -115,12 +123,12 @@ inline unsigned tiles_of(const ProductExtents& e, unsigned tile) {
 
 template <unsigned tile, class Left, class Right, class Result>
 void launch_tiles(const Left& left, const Right& right, const Result& result, const ProductExtents& e,
-                  const ProductPieces& p, float* partial, cudaStream_t stream) {
-  constexpr unsigned most_batches = 1024;  // a grid has at most 65535; these are enough for any GPU
-  const dim3 grid(tiles_of(e, tile), p.count, core::lesser(e.batches, most_batches));
+                  const ProductPieces& pieces, float* partial, cudaStream_t stream) {
+  constexpr unsigned most_batches = 1024;  // a grid's z extent is at most 65535; 1024 are enough for any GPU
+  const dim3 grid(tiles_of(e, tile), pieces.count, core::lesser(e.batches, most_batches));
   runtime::check_cuda(
       gpu::launch(multiply_tile<tile, Left, Right, Result>, {.grid = grid, .block = dim3(tile * tile / 16)}, stream,
-                  left, right, result, e, p.length, partial),
+                  left, right, result, e, pieces.length, partial),
       "multiply_tile");
 }
 
@@ -128,19 +136,19 @@ void launch_tiles(const Left& left, const Right& right, const Result& result, co
 template <class Left, class Right, class Result>
 void launch_product(const Left& left, const Right& right, const Result& result, const ProductExtents& e,
                     DeviceSpan<float> partial, cudaStream_t stream) {
-  const ProductPieces p = pieces_of(e);
+  const ProductPieces pieces = pieces_of(e);
   check_lengths("product: scratch", partial.size(), product_scratch(e));
-  // Big tiles load less, small ones keep more multiprocessors at work.
-  if (std::size_t{tiles_of(e, 64)} * e.batches * p.count >= busy_blocks) {
-    launch_tiles<64>(left, right, result, e, p, partial.device_address(), stream);
+  // Big tiles load each operand fewer times; small tiles keep more multiprocessors at work.
+  if (std::size_t{tiles_of(e, 64)} * e.batches * pieces.count >= busy_blocks) {
+    launch_tiles<64>(left, right, result, e, pieces, partial.device_address(), stream);
   } else {
-    launch_tiles<32>(left, right, result, e, p, partial.device_address(), stream);
+    launch_tiles<32>(left, right, result, e, pieces, partial.device_address(), stream);
   }
-  if (p.count == 1) return;
+  if (pieces.count == 1) return;
   const std::size_t elements = std::size_t{e.batches} * e.m * e.n;
-  with_divisors_below(elements, [&]<class D>(std::type_identity<D>) {
-    launch_each(add_pieces<D, Result>, "add_pieces", elements, stream, result, e, D(e.n), D(e.m), p.count,
-                partial.device_address());
+  with_divisors_below(elements, [&]<class AnyDivisor>(std::type_identity<AnyDivisor>) {
+    launch_each(add_pieces<AnyDivisor, Result>, "add_pieces", elements, stream, result, e, AnyDivisor(e.n),
+                AnyDivisor(e.m), pieces.count, partial.device_address());
   });
 }
 

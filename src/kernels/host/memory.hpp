@@ -17,7 +17,7 @@ inline constexpr std::size_t cache_line_bytes = 64;
 constexpr std::size_t whole_line_bytes(std::size_t bytes) {
   return (bytes + cache_line_bytes - 1) / cache_line_bytes * cache_line_bytes;
 }
-/// The length of n floats, rounded up to whole cache lines [floats].
+/// The number of floats in the whole cache lines that n floats take.
 constexpr std::size_t whole_lines(std::size_t n) { return whole_line_bytes(n * sizeof(float)) / sizeof(float); }
 
 template <class T>
@@ -37,8 +37,8 @@ using AlignedVector = std::vector<T, CacheLineAllocator<T>>;
 
 // The check that every kernel makes of its buffers.
 
-/// Throws unless a buffer has the right length. Errors: std::invalid_argument, since this is a mistake of the program:
-/// "gemm: c has 5 elements, not 6".
+/// Throws unless a buffer has the right length. Errors: std::invalid_argument, since a wrong length is a mistake of the
+/// program: "gemm: c has 5 elements, not 6".
 inline void require_elements(std::string_view what, std::size_t have, std::size_t want) {
   if (have != want) throw std::invalid_argument(fmt::format("{} has {} elements, not {}", what, have, want));
 }

@@ -31,7 +31,7 @@ std::unique_ptr<Op> make_rnn_op(const Problem&, const OpOptions&, runtime::Devic
   throw core::UsageError(onednn_refusal());
 }
 
-// Without oneDNN no kernel of 8-bit numbers depends on it.
+// The largest magnitude of int8, since only oneDNN's products need a lower limit.
 double largest_int8_weight() { return 127; }
 
 }  // namespace gradmeter::kernels

@@ -15,7 +15,8 @@ namespace gradmeter::kernels {
 
 namespace onednn {
 namespace {
-/// Codes of instruction sets are sets of bits; each includes the bits of the sets before it.
+/// True if oneDNN may use this instruction set. Its code of a set is a bit mask, which includes the bits of each set
+/// that it extends.
 bool has(dnnl::cpu_isa wanted) {
   const auto bits = static_cast<unsigned>(wanted);
   return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & bits) == bits;
@@ -35,7 +36,7 @@ OperandTypes operand_types(Precision p) {
 }  // namespace onednn
 
 void limit_loops_as_library() {
-  // Better sets have lower bits in Highway.
+  // In Highway, better instruction sets have lower bits: X - 1 is the mask of all sets that are better than X.
   if (!onednn::has(dnnl::cpu_isa::avx2)) {
     hwy::DisableTargets(HWY_SSE4 - 1);
   } else if (!onednn::has(dnnl::cpu_isa::avx512_core)) {
@@ -138,14 +139,14 @@ std::optional<std::size_t> offset_in(const dnnl_memory_desc_t& d, Indices at) {
 }
 
 class PrimitiveOp final : public HostOp {
-  /// The library's objects for one set of addresses. Changing an object's address may cost a pass over its padding, so
-  /// each set keeps its own.
+  /// The library's memory objects for the addresses of one call. To change an object's address may cost a pass over its
+  /// padding, so each combination of addresses keeps its own objects.
   struct Binding {
     std::vector<const std::byte*> inputs;
     std::vector<std::byte*> outputs;
     std::vector<dnnl::memory> memories;
-    /// The list that the C interface takes, which refers to `memories`. The C++ interface makes one in each call, which
-    /// is 3 % of a product of 16 by 16 by 16 (`compare-speed.py --only kernels`).
+    /// The list that the C interface takes, which refers to `memories`. The C++ interface makes such a list in each
+    /// call, which costs 3 % of a product of 16 by 16 by 16 (`compare-speed.py --only kernels`).
     std::vector<dnnl_exec_arg_t> arguments;
 
     void add(int number, dnnl::memory memory) {
@@ -157,40 +158,41 @@ class PrimitiveOp final : public HostOp {
  public:
   PrimitiveOp(PreparedPrimitive p, runtime::Cost cost, const dnnl::engine& engine, runtime::Device& device)
       : HostOp(operands(p.inputs), operands(p.outputs), cost),
-        p_(std::move(p)),
+        prepared_(std::move(p)),
         engine_(engine),
         stream_(engine),
         device_(device),
-        scratch_(device.allocate(core::Element::i8, std::max<std::size_t>(p_.scratchpad.get_size(), 1))) {}
+        scratchpad_(device.allocate(core::Element::i8, std::max<std::size_t>(prepared_.scratchpad.get_size(), 1))) {}
 
-  std::size_t scratch_bytes() const override { return p_.scratchpad.get_size(); }
-  std::string implementation() const override { return fmt::format("onednn {}", p_.implementation); }
+  std::size_t scratch_bytes() const override { return prepared_.scratchpad.get_size(); }
+  std::string implementation() const override { return fmt::format("onednn {}", prepared_.implementation); }
   std::unique_ptr<Op> packing(std::size_t input) const override {
-    const Argument& a = p_.inputs.at(input);
-    return inputs()[input].packed ? reorder_op(a, a.plain, a.stored, p_.packing_attributes) : HostOp::packing(input);
+    const Argument& a = prepared_.inputs.at(input);
+    return inputs()[input].packed ? reorder_op(a, a.plain, a.stored, prepared_.packing_attributes)
+                                  : HostOp::packing(input);
   }
   std::unique_ptr<Op> unpacking(std::size_t output) const override {
-    const Argument& a = p_.outputs.at(output);
-    return outputs()[output].packed ? reorder_op(a, a.stored, a.plain, p_.packing_attributes)
+    const Argument& a = prepared_.outputs.at(output);
+    return outputs()[output].packed ? reorder_op(a, a.stored, a.plain, prepared_.packing_attributes)
                                     : HostOp::unpacking(output);
   }
   std::unique_ptr<Op> packing_floats(std::size_t input) const override {
-    const Argument& a = p_.inputs.at(input);
+    const Argument& a = prepared_.inputs.at(input);
     return is_plain_floats(a)
                ? HostOp::packing(input)
-               : reorder_op(a, as_floats(a.plain), a.stored, a.fp32_conversion.value_or(p_.packing_attributes));
+               : reorder_op(a, as_floats(a.plain), a.stored, a.fp32_conversion.value_or(prepared_.packing_attributes));
   }
   std::unique_ptr<Op> unpacking_floats(std::size_t output) const override {
-    const Argument& a = p_.outputs.at(output);
+    const Argument& a = prepared_.outputs.at(output);
     return is_plain_floats(a)
                ? HostOp::unpacking(output)
-               : reorder_op(a, a.stored, as_floats(a.plain), a.fp32_conversion.value_or(p_.packing_attributes));
+               : reorder_op(a, a.stored, as_floats(a.plain), a.fp32_conversion.value_or(prepared_.packing_attributes));
   }
   std::optional<std::size_t> stored_at(const Operand& o, std::size_t element) const override {
     if (!o.packed) return HostOp::stored_at(o, element);
     const bool is_input = &o >= inputs().data() && &o < inputs().data() + inputs().size();
-    const Argument& a = is_input ? p_.inputs[static_cast<std::size_t>(&o - inputs().data())]
-                                 : p_.outputs[static_cast<std::size_t>(&o - outputs().data())];
+    const Argument& a = is_input ? prepared_.inputs[static_cast<std::size_t>(&o - inputs().data())]
+                                 : prepared_.outputs[static_cast<std::size_t>(&o - outputs().data())];
     const auto indices = indices_in(a.plain.data, element);
     const auto offset = indices ? offset_in(a.stored.data, *indices) : std::nullopt;
     if (!offset) return std::nullopt;
@@ -202,7 +204,7 @@ class PrimitiveOp final : public HostOp {
   void compute(Reads inputs, Writes outputs) override {
     checked("primitive", [&] {
       const auto& arguments = binding_of(inputs, outputs).arguments;
-      dnnl::error::wrap_c_api(dnnl_primitive_execute(p_.primitive.get(), stream_.get(),
+      dnnl::error::wrap_c_api(dnnl_primitive_execute(prepared_.primitive.get(), stream_.get(),
                                                      static_cast<int>(arguments.size()), arguments.data()),
                               "could not execute a primitive");
       stream_.wait();
@@ -210,8 +212,8 @@ class PrimitiveOp final : public HostOp {
   }
 
  private:
-  /// The binding of these addresses, made if there is none. Sets of addresses usually come in turn, so the search
-  /// begins behind the one used last.
+  /// The binding of these addresses; makes it if there is none. Callers usually take their sets of operands in turn, so
+  /// the search begins behind the binding that was used last.
   const Binding& binding_of(Reads inputs, Writes outputs) {
     for (std::size_t i = 0; i < bindings_.size(); ++i) {
       if (++last_ >= bindings_.size()) last_ = 0;
@@ -226,12 +228,13 @@ class PrimitiveOp final : public HostOp {
 
   Binding bound_to(Reads inputs, Writes outputs) {
     Binding b{{inputs.begin(), inputs.end()}, {outputs.begin(), outputs.end()}, {}, {}};
-    // oneDNN takes no pointer to const; it does not write its inputs, except padding, which it owns.
+    // oneDNN takes no pointer to const; of its inputs, it writes nothing but the padding of its own layouts.
     for (std::size_t i = 0; i < inputs.size(); ++i)
-      b.add(p_.inputs[i].number, dnnl::memory(p_.inputs[i].stored, engine_, const_cast<std::byte*>(inputs[i])));
+      b.add(prepared_.inputs[i].number,
+            dnnl::memory(prepared_.inputs[i].stored, engine_, const_cast<std::byte*>(inputs[i])));
     for (std::size_t i = 0; i < outputs.size(); ++i)
-      b.add(p_.outputs[i].number, dnnl::memory(p_.outputs[i].stored, engine_, outputs[i]));
-    b.add(DNNL_ARG_SCRATCHPAD, dnnl::memory(p_.scratchpad, engine_, scratch_.buffer.host()));
+      b.add(prepared_.outputs[i].number, dnnl::memory(prepared_.outputs[i].stored, engine_, outputs[i]));
+    b.add(DNNL_ARG_SCRATCHPAD, dnnl::memory(prepared_.scratchpad, engine_, scratchpad_.buffer.host()));
     return b;
   }
 
@@ -250,11 +253,11 @@ class PrimitiveOp final : public HostOp {
     });
   }
 
-  PreparedPrimitive p_;
+  PreparedPrimitive prepared_;
   dnnl::engine engine_;
   dnnl::stream stream_;
   runtime::Device& device_;
-  runtime::OwnedBuffer scratch_;
+  runtime::OwnedBuffer scratchpad_;
   std::vector<Binding> bindings_;
   std::size_t last_ = 0;
 };
@@ -262,16 +265,16 @@ class PrimitiveOp final : public HostOp {
 }  // namespace
 
 void quantize(const Quantization& q, int weights_output_dimension, PreparedPrimitive& p) {
-  std::vector<float> per_quantum, sums;
-  for (const float w : q.weight_quanta) {
-    per_quantum.push_back(1 / w);
-    sums.push_back(q.quantum * w);
+  std::vector<float> weight_scales, sum_scales;
+  for (const float weight_quantum : q.weight_quanta) {
+    weight_scales.push_back(1 / weight_quantum);
+    sum_scales.push_back(q.quantum * weight_quantum);
   }
   dnnl::primitive_attr input, weights, output;
   input.set_output_scales(0, {1 / q.quantum});
   if (q.zero_point != 0) input.set_zero_points(DNNL_ARG_TO, 0, {q.zero_point});
-  weights.set_output_scales(1 << weights_output_dimension, per_quantum);
-  output.set_output_scales(1 << 1, sums);
+  weights.set_output_scales(1 << weights_output_dimension, weight_scales);
+  output.set_output_scales(1 << 1, sum_scales);
   p.inputs.at(0).fp32_conversion = input, p.inputs.at(1).fp32_conversion = weights,
   p.outputs.at(0).fp32_conversion = output;
 }

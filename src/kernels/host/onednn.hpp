@@ -49,7 +49,7 @@ OperandTypes operand_types(Precision);
 /// An operand as oneDNN describes it. Stored and plain form are those of Operand (op.hpp).
 struct Argument {
   std::string_view name;
-  int number;  ///< the library's number of the argument: DNNL_ARG_…
+  int number;  ///< the library's constant for the argument: DNNL_ARG_…
   dnnl::memory::desc stored;
   dnnl::memory::desc plain;  ///< empty: there is no plain form
   bool is_added_to = false;  ///< as in Operand
@@ -58,7 +58,7 @@ struct Argument {
 };
 
 /// A primitive and its description, from which make_primitive_op makes an Op. The primitive has scratchpad_mode::user:
-/// its caller provides memory of the form `scratchpad`.
+/// the Op provides its scratch memory, which `scratchpad` describes.
 struct PreparedPrimitive {
   dnnl::primitive primitive;
   dnnl::memory::desc scratchpad;
@@ -68,8 +68,8 @@ struct PreparedPrimitive {
 };
 
 /// Sets how an int8 product or convolution quantizes fp32 operands and turns its sums into fp32. Each output (a column
-/// or a filter) has a scale of its own. weights_output_dimension: the dimension of the weights that runs over outputs;
-/// in the result it is dimension 1. The zero point's contribution to the sums is not subtracted.
+/// or a filter) has a scale of its own. weights_output_dimension: the dimension of the weights that counts outputs; in
+/// the result, dimension 1 counts them. What the zero point adds to the sums is not subtracted.
 void quantize(const Quantization&, int weights_output_dimension, PreparedPrimitive&);
 
 /// Makes the operation that executes the primitive.

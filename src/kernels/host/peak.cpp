@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rates that libraries reach below the roofs: the best fp32 product, and the copy of a buffer.
+// The rates that libraries reach: oneDNN with fp32 products, and memcpy with the copy of a buffer.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -25,7 +25,7 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 constexpr std::array<std::size_t, 3> sides{384, 768, 1536};
 
-// Values in [-1, 1): zeros or small integers would run cooler, and faster, than training does.
+// Values in [-1, 1). Zeros or small integers would leave the processor cooler, and so faster, than training does.
 AlignedVector<float> random_floats(std::size_t n, std::uint64_t stream) {
   AlignedVector<float> values(n);
   const core::Random random(1, stream);
@@ -33,8 +33,8 @@ AlignedVector<float> random_floats(std::size_t n, std::uint64_t stream) {
   return values;
 }
 
-/// The product of other inputs, each row of it checked where there are up to 2^20 elements of operands. Twice, as a
-/// library may be wrong in some calls only.
+/// Checks the product by two more runs, each on changed inputs: a library may be wrong in some calls only. If the
+/// operands together have up to 2^20 elements, CallCheck checks each row. Errors: WrongResult.
 void require_right(Gemm& product, std::span<float> a, std::span<const float> b, std::span<float> c) {
   for (const std::uint64_t call : {1, 2}) {
     a[call] = -a[call];
@@ -89,14 +89,14 @@ core::BytesPerSecond measure_copy_bandwidth(std::size_t bytes, core::Seconds bud
   if (bytes == 0) throw std::invalid_argument("measure_copy_bandwidth: nothing to copy");
   AlignedVector<std::uint8_t> from(bytes), to(bytes);
   for (std::size_t i = 0; i < bytes; ++i) from[i] = static_cast<std::uint8_t>(i % 251);
-  constexpr std::size_t grain = 1 << 20;  // below this a thread costs more than it brings
+  constexpr std::size_t copy_grain = 1 << 20;  // bytes; a smaller part does not repay its thread
   constexpr std::size_t least_copies = 3;
   std::vector<double> times;
   const auto start = Clock::now();
   while (times.size() < least_copies || seconds_since(start) < budget.value) {
     from[times.size() % bytes] ^= 0x5a;  // changes the source, so that each copy moves something new
     const auto begin = Clock::now();
-    split(bytes, grain,
+    split(bytes, copy_grain,
           [&](std::size_t first, std::size_t count) { std::memcpy(to.data() + first, from.data() + first, count); });
     times.push_back(seconds_since(begin));
   }

@@ -29,26 +29,29 @@ namespace gradmeter::kernels::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// x = x·f + a tends to a / (1 - f): all digits of the mantissa are in use, and nothing overflows or turns subnormal.
-// Returns a sum of everything, so that no chain can be left out.
+// Computes x = x·f + a again and again in twelve vectors. x tends to a / (1 - f), so all digits of the mantissa are in
+// use, and nothing overflows or becomes subnormal. Returns the sum of all vectors, so that the compiler keeps each.
 float Chains(std::size_t rounds) {
-  const hn::ScalableTag<float> d;
-  const auto f = hn::Set(d, 0.7310586F), a = hn::Set(d, 0.4142136F);
-  auto x0 = hn::Iota(d, 0.1F), x1 = hn::Iota(d, 0.2F), x2 = hn::Iota(d, 0.3F), x3 = hn::Iota(d, 0.4F);
-  auto x4 = hn::Iota(d, 0.5F), x5 = hn::Iota(d, 0.6F), x6 = hn::Iota(d, 0.7F), x7 = hn::Iota(d, 0.8F);
-  auto x8 = hn::Iota(d, 0.9F), x9 = hn::Iota(d, 1.0F), x10 = hn::Iota(d, 1.1F), x11 = hn::Iota(d, 1.2F);
+  const hn::ScalableTag<float> tag;
+  const auto factor = hn::Set(tag, 0.7310586F), addend = hn::Set(tag, 0.4142136F);
+  auto x0 = hn::Iota(tag, 0.1F), x1 = hn::Iota(tag, 0.2F), x2 = hn::Iota(tag, 0.3F), x3 = hn::Iota(tag, 0.4F);
+  auto x4 = hn::Iota(tag, 0.5F), x5 = hn::Iota(tag, 0.6F), x6 = hn::Iota(tag, 0.7F), x7 = hn::Iota(tag, 0.8F);
+  auto x8 = hn::Iota(tag, 0.9F), x9 = hn::Iota(tag, 1.0F), x10 = hn::Iota(tag, 1.1F), x11 = hn::Iota(tag, 1.2F);
   for (std::size_t i = 0; i < rounds; ++i) {
-    x0 = hn::MulAdd(x0, f, a), x1 = hn::MulAdd(x1, f, a), x2 = hn::MulAdd(x2, f, a), x3 = hn::MulAdd(x3, f, a);
-    x4 = hn::MulAdd(x4, f, a), x5 = hn::MulAdd(x5, f, a), x6 = hn::MulAdd(x6, f, a), x7 = hn::MulAdd(x7, f, a);
-    x8 = hn::MulAdd(x8, f, a), x9 = hn::MulAdd(x9, f, a), x10 = hn::MulAdd(x10, f, a), x11 = hn::MulAdd(x11, f, a);
+    x0 = hn::MulAdd(x0, factor, addend), x1 = hn::MulAdd(x1, factor, addend), x2 = hn::MulAdd(x2, factor, addend),
+    x3 = hn::MulAdd(x3, factor, addend);
+    x4 = hn::MulAdd(x4, factor, addend), x5 = hn::MulAdd(x5, factor, addend), x6 = hn::MulAdd(x6, factor, addend),
+    x7 = hn::MulAdd(x7, factor, addend);
+    x8 = hn::MulAdd(x8, factor, addend), x9 = hn::MulAdd(x9, factor, addend), x10 = hn::MulAdd(x10, factor, addend),
+    x11 = hn::MulAdd(x11, factor, addend);
   }
   const auto sum0 = hn::Add(hn::Add(hn::Add(x0, x1), hn::Add(x2, x3)), hn::Add(hn::Add(x4, x5), hn::Add(x6, x7)));
-  return hn::GetLane(hn::SumOfLanes(d, hn::Add(sum0, hn::Add(hn::Add(x8, x9), hn::Add(x10, x11)))));
+  return hn::GetLane(hn::SumOfLanes(tag, hn::Add(sum0, hn::Add(hn::Add(x8, x9), hn::Add(x10, x11)))));
 }
 
 std::size_t LanesOfChains() { return 12 * hn::Lanes(hn::ScalableTag<float>()); }
 
-// n is a multiple of every vector's length, and all three stand on its border.
+// Computes a = b + s·c. n is a multiple of the vector's length, and all three arrays are aligned to it.
 void Triad(float* HWY_RESTRICT a, const float* HWY_RESTRICT b, const float* HWY_RESTRICT c, float s, std::size_t n) {
   const hn::ScalableTag<float> d;
   const auto factor = hn::Set(d, s);
@@ -58,7 +61,7 @@ void Triad(float* HWY_RESTRICT a, const float* HWY_RESTRICT b, const float* HWY_
   hwy::FlushStream();
 }
 
-// w, m and v in place, as Adam does with weights and moments: what is stored was loaded before.
+// Updates w, m and v in place, as Adam does with weights and moments: every line that is stored was loaded before.
 void Update(float* HWY_RESTRICT w, float* HWY_RESTRICT m, float* HWY_RESTRICT v, const float* HWY_RESTRICT g, float s,
             std::size_t n) {
   const hn::ScalableTag<float> d;
@@ -73,8 +76,8 @@ void Update(float* HWY_RESTRICT w, float* HWY_RESTRICT m, float* HWY_RESTRICT v,
   }
 }
 
-// Four streams side by side: prefetchers follow each, and one alone does not fill the memory's queues. Eight sums, so
-// that no addition waits for the one before.
+// Reads four streams side by side: prefetchers follow each, and one alone does not fill the memory's queues. There are
+// eight sums, so that no addition waits for the one before.
 float Sum(const float* HWY_RESTRICT x, std::size_t n) {
   const hn::ScalableTag<float> d;
   const std::size_t lanes = hn::Lanes(d), step = 2 * lanes, quarter = n / 4 / step * step;
@@ -110,7 +113,7 @@ HWY_EXPORT(Sum);
 
 namespace {
 
-/// The time of the shortest call among those that fit in `budget`, and at least `least` calls [s].
+/// The time of the shortest call [s] among as many as fit in `budget`, but at least `least`.
 template <class Work>
 double shortest(core::Seconds budget, int least, const Work& work) {
   using Clock = std::chrono::steady_clock;
@@ -126,12 +129,12 @@ double shortest(core::Seconds budget, int least, const Work& work) {
   }
 }
 
-/// Untouched memory, on huge pages where the kernel grants them: each thread's part becomes local to it, and address
-/// translation does not count as memory.
+/// Memory that no thread has touched, so that each thread's part becomes local to it at the first touch. It is on huge
+/// pages where the kernel grants them, so that address translation takes little of the measured time.
 class Pages {
  public:
   explicit Pages(std::size_t floats) : data_(::operator new(floats * sizeof(float), align)) {
-    madvise(data_, floats * sizeof(float), MADV_HUGEPAGE);  // only advice: if refused, ordinary pages serve
+    madvise(data_, floats * sizeof(float), MADV_HUGEPAGE);  // if this advice is refused, ordinary pages serve
   }
   ~Pages() { ::operator delete(data_, align); }
   Pages(const Pages&) = delete;
@@ -143,21 +146,22 @@ class Pages {
   void* data_;
 };
 
-constexpr std::size_t line = 16;        // the least number of floats in a part of `split`, and the most in a vector
-constexpr std::size_t grain = 1 << 18;  // floats; below this a thread costs more than it brings
+// The most floats in a vector; the parts of `split` start at multiples of this.
+constexpr std::size_t vector_floats = 16;
+constexpr std::size_t grain = 1 << 18;  // floats; a smaller part does not repay its thread
 
-float b_of(std::size_t i) { return 0.25F + static_cast<float>(static_cast<int>(i & 1023)); }
-float c_of(std::size_t i) { return 0.5F + static_cast<float>(static_cast<int>(i & 511)); }
+float initial_b(std::size_t i) { return 0.25F + static_cast<float>(static_cast<int>(i & 1023)); }
+float initial_c(std::size_t i) { return 0.5F + static_cast<float>(static_cast<int>(i & 511)); }
 
 }  // namespace
 
 core::FlopsPerSecond measure_fma_peak(core::Seconds budget) {
   constexpr std::size_t rounds = 1 << 16;
   const auto threads = static_cast<std::size_t>(compute_threads());
-  std::vector<float> sums(threads * line);
+  std::vector<float> sums(threads * vector_floats);
   const double took = shortest(budget, 10, [&] {
-    // One part for each thread, whose sum goes to a cache line of its own.
-    split(sums.size(), line,
+    // Each thread has one part, and writes its sum to a cache line of its own.
+    split(sums.size(), vector_floats,
           [&](std::size_t first, std::size_t) { sums[first] = HWY_DYNAMIC_DISPATCH(Chains)(rounds); });
   });
   if (!(sums[0] > 0)) throw core::WrongResult("measure_fma_peak: the chains did not run");
@@ -168,7 +172,8 @@ core::FlopsPerSecond measure_fma_peak(core::Seconds budget) {
 namespace {
 
 #if defined(__x86_64__)
-/// True if the processor has the instructions of this bit of CPUID's leaf 7.
+/// True if this bit of CPUID's leaf 7 is set, which says that the processor has certain instructions. reg: 0 to 3 for
+/// EAX to EDX.
 bool has_feature(unsigned subleaf, unsigned reg, unsigned bit) {
   std::array<unsigned, 4> r{};
   return __get_cpuid_count(7, subleaf, r.data(), &r[1], &r[2], &r[3]) != 0 && ((r.at(reg) >> bit) & 1U) != 0;
@@ -179,9 +184,7 @@ double multiple_of_bf16() {
 }
 double multiple_of_int8() {
   const bool amx = has_feature(0, 3, 25), vnni = has_feature(0, 2, 11) || has_feature(1, 0, 4);
-  return amx    ? 32
-         : vnni ? 4
-                : 2;  // without VNNI VPMADDUBSW has twice as many products, but needs two more instructions
+  return amx ? 32 : vnni ? 4 : 2;  // VPMADDUBSW has twice as many products, and two more instructions follow
 }
 #else
 double multiple_of_bf16() { return 4; }  // BFMMLA has 16 products where FMLA has 4
@@ -214,39 +217,41 @@ std::size_t memory_array_bytes() {
 
 MemoryRates measure_memory(core::Seconds budget, std::size_t array_bytes) {
   const std::size_t wanted = array_bytes == 0 ? memory_array_bytes() : array_bytes;
-  const std::size_t n = std::max<std::size_t>(wanted / sizeof(float) / (2 * line), 1) * 2 * line;
+  const std::size_t n = std::max<std::size_t>(wanted / sizeof(float) / (2 * vector_floats), 1) * 2 * vector_floats;
   Pages a(n), b(n), c(n);
   split(n, grain, [&](std::size_t first, std::size_t count) {
-    for (std::size_t i = first; i < first + count; ++i) a.data()[i] = 0, b.data()[i] = b_of(i), c.data()[i] = c_of(i);
+    for (std::size_t i = first; i < first + count; ++i)
+      a.data()[i] = 0, b.data()[i] = initial_b(i), c.data()[i] = initial_c(i);
   });
-  constexpr int least = 6;
-  const core::Seconds each{budget.value / 3};
+  constexpr int least_passes = 6;
+  const core::Seconds pass_budget{budget.value / 3};
   const auto rate = [&](std::size_t bytes, std::size_t elements, const auto& pass) {
-    return core::Bytes{bytes * elements} / core::Seconds{shortest(each, least, [&] { split(elements, grain, pass); })};
+    return core::Bytes{bytes * elements} /
+           core::Seconds{shortest(pass_budget, least_passes, [&] { split(elements, grain, pass); })};
   };
-  // the numbers are small, so sums are exact
+  // Compares some numbers of `a`; they are small, so sums are exact.
   const auto check = [&](const char* pass, std::size_t elements, auto value) {
     for (std::size_t i = 0; i < elements; i += 4099) {
       if (a.data()[i] != value(i)) throw core::WrongResult(std::string("measure_memory: wrong after the ") + pass);
     }
   };
-  MemoryRates r;
-  constexpr float s = 3, nothing = 0;
-  r.triad = rate(12, n, [&](std::size_t first, std::size_t count) {
-    HWY_DYNAMIC_DISPATCH(Triad)(a.data() + first, b.data() + first, c.data() + first, s, count);
+  MemoryRates rates;
+  constexpr float factor = 3, zero_factor = 0;
+  rates.triad = rate(12, n, [&](std::size_t first, std::size_t count) {
+    HWY_DYNAMIC_DISPATCH(Triad)(a.data() + first, b.data() + first, c.data() + first, factor, count);
   });
-  check("triad", n, [](std::size_t i) { return b_of(i) + s * c_of(i); });
-  const std::size_t half = n / 2;  // both halves of `a` are updated
-  r.update = rate(28, half, [&](std::size_t first, std::size_t count) {
+  check("triad", n, [](std::size_t i) { return initial_b(i) + factor * initial_c(i); });
+  const std::size_t half = n / 2;  // `a` holds two of the updated arrays; factor 0 gives the same numbers in each pass
+  rates.update = rate(28, half, [&](std::size_t first, std::size_t count) {
     HWY_DYNAMIC_DISPATCH(Update)
-    (a.data() + first, a.data() + half + first, b.data() + first, c.data() + first, nothing, count);
+    (a.data() + first, a.data() + half + first, b.data() + first, c.data() + first, zero_factor, count);
   });
-  check("update", half, [](std::size_t i) { return 2 * c_of(i); });
+  check("update", half, [](std::size_t i) { return 2 * initial_c(i); });
   std::atomic<float> sum{0};
-  r.read = rate(4, n, [&](std::size_t first, std::size_t count) {
+  rates.read = rate(4, n, [&](std::size_t first, std::size_t count) {
     sum.store(HWY_DYNAMIC_DISPATCH(Sum)(c.data() + first, count), std::memory_order_relaxed);
   });
-  return r;
+  return rates;
 }
 
 }  // namespace gradmeter::kernels

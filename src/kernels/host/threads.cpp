@@ -22,18 +22,18 @@ void set_compute_threads(int threads) {
 int compute_threads() { return chosen > 0 ? chosen : omp_get_max_threads(); }
 
 void split(std::size_t n, std::size_t grain, const std::function<void(std::size_t, std::size_t)>& part) {
-  constexpr std::size_t line = 16;  // floats in 64 bytes
+  constexpr std::size_t line_elements = 16;  // floats in 64 bytes
   const std::size_t wanted = std::min(static_cast<std::size_t>(compute_threads()), n / std::max<std::size_t>(grain, 1));
   if (wanted <= 1) {
     if (n != 0) part(0, n);
     return;
   }
-  const std::size_t lines = (n + line - 1) / line;
-  const std::size_t each = (lines + wanted - 1) / wanted * line;
+  const std::size_t line_count = (n + line_elements - 1) / line_elements;
+  const std::size_t part_elements = (line_count + wanted - 1) / wanted * line_elements;
 #pragma omp parallel for schedule(static, 1) num_threads(static_cast <int>(wanted))
-  for (std::size_t p = 0; p < wanted; ++p) {
-    const std::size_t first = p * each;
-    if (first < n) part(first, std::min(each, n - first));
+  for (std::size_t i = 0; i < wanted; ++i) {
+    const std::size_t first = i * part_elements;
+    if (first < n) part(first, std::min(part_elements, n - first));
   }
 }
 

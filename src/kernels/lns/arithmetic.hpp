@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products and sums of logarithmic numbers, one at a time, for the host and for a GPU's threads. `table(d, opposite)`
-// gives G±(d) (tables.hpp).
+// Products and sums of logarithmic numbers (lns.hpp), one at a time, for the host and for a GPU's threads. In all
+// functions, `table` is a callable: table(d, opposite) is G−(d) if `opposite`, else G+(d) (tables.hpp). `events` may be
+// null: nothing is counted.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -11,9 +12,10 @@
 
 namespace gradmeter::kernels {
 
+/// A number of the system: a word of 16 bits (lns.hpp).
 struct Lns16 {
   static constexpr std::uint16_t sign_bit = 0x8000, code_mask = 0x7fff;
-  static constexpr std::int32_t one = 1 << 14, largest = 0x7fff;  ///< codes
+  static constexpr std::int32_t one = 1 << 14, largest = 0x7fff;  ///< the codes of 1 and of the largest number
   std::uint16_t bits = 0;
 
   GRADMETER_HOST_DEVICE static constexpr Lns16 from(bool negative, std::int32_t code) {
@@ -28,6 +30,7 @@ struct Lns16 {
   bool operator==(const Lns16&) const = default;
 };
 
+/// Counts of results that the system cannot represent.
 struct LnsEvents {
   std::uint64_t underflows = 0;  ///< nonzero results that became zero
   std::uint64_t overflows = 0;   ///< results that became the largest number
@@ -35,7 +38,7 @@ struct LnsEvents {
   bool operator==(const LnsEvents&) const = default;
 };
 
-/// Makes a word from a sign and a code, which may be outside the range.
+/// Makes a word from a sign and a code. A code outside the range saturates or becomes zero.
 GRADMETER_HOST_DEVICE constexpr Lns16 lns_word(bool negative, std::int32_t code, LnsEvents* events) {
   if (code > Lns16::largest) {
     if (events) ++events->overflows;
@@ -85,8 +88,8 @@ GRADMETER_HOST_DEVICE constexpr Lns16 lns_add(Lns16 x, Lns16 y, const Table& tab
   return lns_word(larger.negative(), larger.code() + table(static_cast<std::uint32_t>(d), opposite), events);
 }
 
-/// A compensated sum: a second word c keeps what rounding has added to w, so that the value is w − c. The steps: y =
-/// change − c; t = w + y; c = (t − w) − y; w = t. For a step of gradient descent, change = (−η)·g.
+/// Adds `change` to a compensated sum w − c, where c holds what rounding has added to w so far. The steps: y = change −
+/// c; t = w + y; c = (t − w) − y; w = t. In gradient descent, change = (−η)·g.
 /// Source: Kahan, "Further remarks on reducing truncation errors", CACM 8(1), 1965.
 template <class Table>
 GRADMETER_HOST_DEVICE constexpr void lns_kahan_add(Lns16& w, Lns16& c, Lns16 change, const Table& table,
@@ -98,20 +101,21 @@ GRADMETER_HOST_DEVICE constexpr void lns_kahan_add(Lns16& w, Lns16& c, Lns16 cha
 
 // Conversions between fp32 and logarithmic numbers by tables, one at a time, for the host and for a GPU's threads.
 
-/// Pointers to the tables, which are in memory of the host or of a device.
+/// Pointers to the tables of a conversion, which are in memory of the host or of a device. With F fraction bits, a code
+/// is Lns16::one + 2^F·exponent + fraction, where `fraction` is from 0 to 2^F.
 struct LnsConversion {
   static constexpr unsigned mantissa_bits = 23;  ///< mantissa bits of fp32
-  /// fp32's mantissas are divided into 2^9 cells. A cell is narrower than the range of mantissas that any code stands
-  /// for, so at most one such range begins inside a cell.
+  /// fp32's mantissas are divided into 2^9 cells. A cell is narrower than the range of mantissas that round to the same
+  /// fraction, so at most one such range begins inside a cell.
   static constexpr unsigned cell_bits = 9;
 
   const float* number = nullptr;         ///< the fp32 value of each word, [65536]
-  const std::uint16_t* code = nullptr;   ///< for each cell, the code of its first mantissa, [512]
-  const std::uint32_t* begin = nullptr;  ///< the first mantissa of code i, [258]
+  const std::uint16_t* code = nullptr;   ///< for each cell, the fraction of its first mantissa, [512]
+  const std::uint32_t* begin = nullptr;  ///< for each fraction, the first mantissa that rounds to it, [258]
   unsigned fraction_bits = 0;
 };
 
-/// Lns::encode of a float. It computes no logarithm.
+/// Lns::encode of a float by the tables, without computing a logarithm.
 GRADMETER_HOST_DEVICE constexpr Lns16 lns_encode(const LnsConversion& t, float value, LnsEvents* events) {
   constexpr std::uint32_t hidden_one = 1U << LnsConversion::mantissa_bits;
   const auto bits = core::bits_as<std::uint32_t>(value), magnitude = bits & 0x7fffffff;
@@ -135,8 +139,8 @@ GRADMETER_HOST_DEVICE constexpr Lns16 lns_encode(const LnsConversion& t, float v
 /// Lns::decode rounded to fp32.
 GRADMETER_HOST_DEVICE constexpr float lns_decode(const LnsConversion& t, Lns16 x) { return t.number[x.bits]; }
 
-/// The tables of a system. lns_conversion() makes them at first use, on any thread. Errors: UsageError when
-/// fraction_bits is not 6, 7 or 8.
+/// Owns the host's tables for one number of fraction bits. lns_conversion() makes them at first use, on any thread.
+/// Errors: UsageError when fraction_bits is not 6, 7 or 8.
 struct LnsConversionTables {
   std::vector<float> number;
   std::array<std::uint16_t, std::size_t{1} << LnsConversion::cell_bits> code{};
@@ -148,15 +152,15 @@ struct LnsConversionTables {
 };
 const LnsConversionTables& lns_conversion(unsigned fraction_bits);
 
-// Updates of weights that are kept in the logarithmic system, in fp32's memory.
+// Updates of weights that are numbers of the logarithmic system, but stored as fp32.
 
 struct LnsUpdate {
   unsigned fraction_bits = 8;
-  bool kahan = false;  ///< a carry keeps what rounding loses
+  bool kahan = false;  ///< sums are Kahan's: a carry keeps what rounding loses
 };
 
-/// Updates one number, in the host's loops and a GPU's threads: converts w and the carry to words, adds the change, and
-/// converts them back to fp32. carry: null without Kahan's sum. table: as for lns_add.
+/// Adds a change to one weight: converts w and the carry to words, adds, and converts them back to fp32. carry: null
+/// without Kahan's sum.
 template <class Table>
 GRADMETER_HOST_DEVICE constexpr void lns_change(const LnsConversion& t, const Table& table, float& w, float* carry,
                                                 Lns16 change) {
@@ -174,9 +178,9 @@ GRADMETER_HOST_DEVICE constexpr void lns_change(const LnsConversion& t, const Ta
 /// Rounds each weight to the nearest number of the system.
 void lns_round(unsigned fraction_bits, std::span<float> weights);
 /// w becomes w + (target − w), where the difference is first rounded to a word. carry: as long as w, or empty without
-/// Kahan's sum. Cost: 20 bytes an element, with a carry 28, and one look-up for each sum.
+/// Kahan's sum. Cost: 12 bytes an element, with a carry 20, and one look-up for each sum.
 void lns_add(LnsUpdate, std::span<float> w, std::span<const float> target, std::span<float> carry);
-/// w becomes w + (−size)·g; product and sum are the system's own.
+/// w becomes w + (−size)·g, where product and sum are those of the system. carry and cost: as for lns_add.
 void lns_descend(LnsUpdate, std::span<float> w, std::span<const float> g, float size, std::span<float> carry);
 
 }  // namespace gradmeter::kernels

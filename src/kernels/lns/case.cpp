@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dense products in the logarithmic number system: lns16 multiplies and adds in it, lns16-linear only stores in it.
+// The kernel case of dense products in the logarithmic number system: lns16 multiplies and adds logarithms;
+// lns16-linear only stores numbers as logarithms.
 #include <cmath>
 #include <limits>
 #include <span>
@@ -18,7 +19,7 @@ namespace {
 class LnsCase final : public KernelCase {
  public:
   LnsCase(const Problem& p, const KernelCaseOptions& o)
-      : s_(std::get<GemmShape>(p.shape)),
+      : shape_(std::get<GemmShape>(p.shape)),
         is_logarithmic_(info(p.precision).logarithmic_sums),
         lns_(info(p.precision).logarithm_bits),
         op_(p, o.sets, {.backend = o.backend}, *o.device) {
@@ -40,10 +41,11 @@ class LnsCase final : public KernelCase {
     const auto places = places_of(call);
     std::vector<std::byte> a = op_.stored_input(call.set, "a"), b = op_.stored_input(call.set, "b"),
                            c = op_.stored_output(call.set, "c");
-    const Operands x{numbers(a), numbers(b), numbers(c)};
-    if (call.inject_error) x.c[places[places.size() / 2]].bits ^= 0x40;  // changes by a quarter of an octave
+    const Operands operands{numbers(a), numbers(b), numbers(c)};
+    if (call.inject_error)
+      operands.c[places[places.size() / 2]].bits ^= 0x40;  // changes the number by a quarter of an octave
     ElementCheck element_check;
-    for (const std::size_t at : places) add_element(x, at / s_.n, at % s_.n, element_check);
+    for (const std::size_t at : places) add_element(operands, at / shape_.n, at % shape_.n, element_check);
     return element_check.verdict();
   }
 
@@ -51,8 +53,8 @@ class LnsCase final : public KernelCase {
 
  private:
   std::vector<std::size_t> places_of(const CheckedCall& call) const {
-    const double count = std::max(call.flops_at_most / (2 * static_cast<double>(s_.k)), 16.0);
-    return sample_places(s_.m * s_.n, static_cast<std::size_t>(count), call.seed);
+    const double count = std::max(call.flops_at_most / (2 * static_cast<double>(shape_.k)), 16.0);
+    return sample_places(shape_.m * shape_.n, static_cast<std::size_t>(count), call.seed);
   }
 
   struct Operands {
@@ -74,30 +76,30 @@ class LnsCase final : public KernelCase {
     return out;
   }
 
-  /// Logarithmic sums have one right answer, bit for bit: the scalar type's, in the order of k. Linear ones are
-  /// compared with float64, and may be off by the roundings of storage and fp32 sums.
-  void add_element(const Operands& x, std::size_t i, std::size_t j, ElementCheck& element_check) const {
+  /// Checks element (i, j) of C. With logarithmic sums, only one word is right: that which `Lns` computes in the order
+  /// of k. With linear sums, the element is compared with float64, and may be off by the roundings of storage and fp32.
+  void add_element(const Operands& operands, std::size_t i, std::size_t j, ElementCheck& element_check) const {
     Lns16 sum;
     ReferenceSum exact;
-    for (std::size_t l = 0; l < s_.k; ++l) {
-      const Lns16 a = x.a[s_.transpose_a == Transpose::yes ? l * s_.m + i : i * s_.k + l];
-      const Lns16 b = x.b[s_.transpose_b == Transpose::yes ? j * s_.k + l : l * s_.n + j];
+    for (std::size_t l = 0; l < shape_.k; ++l) {
+      const Lns16 a = operands.a[shape_.transpose_a == Transpose::yes ? l * shape_.m + i : i * shape_.k + l];
+      const Lns16 b = operands.b[shape_.transpose_b == Transpose::yes ? j * shape_.k + l : l * shape_.n + j];
       if (is_logarithmic_) sum = lns_.add(sum, lns_.multiply(a, b));
       exact.add(lns_.decode(a), lns_.decode(b));
     }
-    const Lns16 found = x.c[i * s_.n + j];
+    const Lns16 found = operands.c[i * shape_.n + j];
     const double result = lns_.decode(found);
     if (is_logarithmic_) {
-      // The recorded error is against float64, but only the scalar type's word is right.
+      // The recorded error is against float64, but the element is right only if it is the word that `Lns` computes.
       return element_check.add(result, exact.value, found == sum ? std::numeric_limits<double>::infinity() : 0);
     }
-    // Neighbours are a factor of 2^(1/2^F) apart, so rounding is by up to half of that.
-    const double stored = 0.5 * (std::exp2(1.0 / (1U << lns_.fraction_bits())) - 1);
+    // Neighbours are a factor of 2^(1/2^F) apart, so a stored number is off by up to half of their distance.
+    const double storage_rounding = 0.5 * (std::exp2(1.0 / (1U << lns_.fraction_bits())) - 1);
     element_check.add(result, exact.value,
-                      1.01 * stored * std::fabs(exact.value) + allowed_distance(exact, Precision::fp32));
+                      1.01 * storage_rounding * std::fabs(exact.value) + allowed_distance(exact, Precision::fp32));
   }
 
-  GemmShape s_;
+  GemmShape shape_;
   bool is_logarithmic_;
   Lns lns_;
   std::vector<Lns16> draws_ = encoded_draws();
@@ -106,7 +108,7 @@ class LnsCase final : public KernelCase {
 
 }  // namespace
 
-/// Bytes of operands, and of the packed copies that a call makes.
+/// Three times the bytes of the operands, for the operands and the packed copies that a call makes.
 std::size_t lns_case_bytes(const Problem& p) { return 3 * static_cast<std::size_t>(bytes(p)); }
 
 std::unique_ptr<KernelCase> make_lns_case(const Problem& p, const KernelCaseOptions& o) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of logarithmic numbers on the host, and their operation.
+// Products of matrices of logarithmic numbers on the host, and the operation that computes them.
 #include <hwy/targets.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 using detail::LnsChecks;
 using detail::LnsFactor;
 constexpr std::size_t tile_rows = detail::lns_tile_rows;
-/// 128 rows of B with their mirror are 16 KiB of AVX-512 vectors: they stay in a first-level cache for all tiles.
+/// 128 rows of B in two forms (LnsTile::b) take 16 KiB with AVX-512, so they stay in a first-level cache for all tiles.
 constexpr std::size_t block_depth = 128;
 
 void require_operands(const GemmShape& p, std::span<const Lns16> a, std::span<const Lns16> b,
@@ -35,32 +35,34 @@ Lns16 right(const GemmShape& p, std::span<const Lns16> b, std::size_t k, std::si
   return p.transpose_b == Transpose::yes ? b[j * p.k + k] : b[k * p.n + j];
 }
 
-/// The range of codes of an operand's numbers; zeros do not count.
+/// The least and the largest code of an operand's numbers that are not zero.
 struct Codes {
   std::int32_t least = Lns16::largest, most = 0;
   explicit Codes(std::span<const Lns16> words) {
     for (const Lns16 w : words) {
-      // Zeros change neither bound.
+      // A zero changes neither bound.
       most = std::max(most, w.code());
       least = std::min(least, w.zero() ? Lns16::largest : w.code());
     }
   }
 };
 
-/// The shift of codes for a tile without checks. Sums of zeros alone stay below `reach`, and numbers are so far above
-/// it that such sums leave them unchanged.
+/// How codes are shifted so that a tile can do without checks (tile.hpp). Sums of zeros alone stay below a certain
+/// code, and the codes of numbers are shifted so far above it that such sums leave numbers unchanged.
 struct Window {
-  std::int32_t shift;         ///< shift of a product's code
-  std::int32_t least_number;  ///< codes below it are sums of zeros
-  std::int32_t most_a;
+  std::int32_t shift;         ///< added to the codes of products
+  std::int32_t least_number;  ///< a sum with a smaller code is a sum of zeros
+  std::int32_t most_a;        ///< A's largest code
   LnsChecks checks;
 
-  /// Checks stay on when a product or a sum might leave the range, or the numbers spread too widely.
+  /// Finds the window for operands with these codes. Checks stay on if a product or a sum might leave the range, or if
+  /// codes are spread too widely.
   static Window plan(const Lns& lns, const Codes& a, const Codes& b) {
     const LnsTables& t = lns.tables();
-    // An equal term adds an octave; a sum stops growing when it is `entries` above its terms.
+    // How far a sum's code can be above those of its terms: a sum no longer grows when it is entries() above the next
+    // term, and that term can add at most an octave.
     const auto reach = static_cast<std::int32_t>(t.entries()) + (1 << lns.fraction_bits());
-    // Cancellation of neighbouring numbers leaves a result this far below them.
+    // How far a result's code can be below those of its terms: the case of neighbouring numbers that cancel.
     const std::int32_t drop = -*std::ranges::min_element(t.doubled()) / 2;
     const std::int32_t least = a.least + b.least - Lns16::one - drop, most = a.most + b.most - Lns16::one + reach;
     const std::int32_t floor = reach + static_cast<std::int32_t>(t.entries()) + 1;
@@ -72,16 +74,16 @@ struct Window {
 
 class LogarithmicGemm final : public LnsGemm {
  public:
-  LogarithmicGemm(const GemmShape& problem, const Lns& lns) : p_(problem), lns_(lns) {}
+  LogarithmicGemm(const GemmShape& problem, const Lns& lns) : shape_(problem), lns_(lns) {}
 
   void run(std::span<const Lns16> a, std::span<const Lns16> b, std::span<Lns16> c) override {
-    require_operands(p_, a, b, c);
+    require_operands(shape_, a, b, c);
     const Window window = Window::plan(lns_, Codes(a), Codes(b));
-    // The number of lanes is read in each run, since tests change the instruction set.
+    // Asked in each run, since tests change the instruction set.
     lanes_ = detail::lns_tile_lanes();
     pack_a(a, window);
     pack_b(b, window);
-    split(p_.m, (std::size_t{1} << 20) / (p_.n * p_.k) + 1,
+    split(shape_.m, (std::size_t{1} << 20) / (shape_.n * shape_.k) + 1,
           [&](std::size_t first, std::size_t count) { multiply(first, count, window, c); });
   }
 
@@ -92,16 +94,16 @@ class LogarithmicGemm final : public LnsGemm {
   }
 
  private:
-  std::size_t row_tiles() const { return (p_.m + tile_rows - 1) / tile_rows; }
-  std::size_t panels() const { return (p_.n + lanes_ - 1) / lanes_; }
+  std::size_t row_tiles() const { return (shape_.m + tile_rows - 1) / tile_rows; }
+  std::size_t panels() const { return (shape_.n + lanes_ - 1) / lanes_; }
 
   void pack_a(std::span<const Lns16> a, const Window& window) {
-    a_.assign(row_tiles() * tile_rows * p_.k, LnsFactor{});  // the rows after the last one stay zero
-    for (std::size_t i = 0; i < p_.m; ++i)
-      for (std::size_t k = 0; k < p_.k; ++k) {
-        const Lns16 w = left(p_, a, i, k);
+    a_.assign(row_tiles() * tile_rows * shape_.k, LnsFactor{});  // rows after the last one of A stay zero
+    for (std::size_t i = 0; i < shape_.m; ++i)
+      for (std::size_t k = 0; k < shape_.k; ++k) {
+        const Lns16 w = left(shape_, a, i, k);
         if (w.zero()) continue;
-        a_[(i / tile_rows * p_.k + k) * tile_rows + i % tile_rows] = {
+        a_[(i / tile_rows * shape_.k + k) * tile_rows + i % tile_rows] = {
             static_cast<std::uint16_t>(window.most_a - w.code()), w.negative() ? ~0U : 0};
       }
   }
@@ -109,61 +111,67 @@ class LogarithmicGemm final : public LnsGemm {
   void pack_b(std::span<const Lns16> b, const Window& window) {
     const std::int32_t shift = window.shift + window.most_a - Lns16::one;
     const std::size_t copies = detail::lns_tile_copies(window.checks);
-    b_.assign(panels() * p_.k * copies * lanes_, 0);
-    for (std::size_t k = 0; k < p_.k; ++k)
-      for (std::size_t j = 0; j < p_.n; ++j) {
-        const Lns16 w = right(p_, b, k, j);
-        if (w.zero()) continue;  // zeros have no sign on either side, or they would cancel
-        std::uint16_t* const row = &b_[(j / lanes_ * p_.k + k) * copies * lanes_ + j % lanes_];
+    b_.assign(panels() * shape_.k * copies * lanes_, 0);
+    for (std::size_t k = 0; k < shape_.k; ++k)
+      for (std::size_t j = 0; j < shape_.n; ++j) {
+        const Lns16 w = right(shape_, b, k, j);
+        if (w.zero()) continue;  // zeros have no sign in either form, or they would cancel numbers
+        std::uint16_t* const row = &b_[(j / lanes_ * shape_.k + k) * copies * lanes_ + j % lanes_];
         const bool checked = window.checks == LnsChecks::all;
-        const std::int32_t code = w.code() + shift, size = checked ? 0 : 2 * code;
-        row[0] = static_cast<std::uint16_t>(size + (w.negative() ? 1 : 0));
+        const std::int32_t code = w.code() + shift, doubled_code = checked ? 0 : 2 * code;
+        row[0] = static_cast<std::uint16_t>(doubled_code + (w.negative() ? 1 : 0));
         row[lanes_] = static_cast<std::uint16_t>(row[0] ^ 1);
-        // A product with a factor that is not positive here does not reach the range.
+        // If this is not positive, no product with the number reaches the range.
         if (checked) row[2 * lanes_] = static_cast<std::uint16_t>(std::max(code, 0));
       }
   }
 
-  // `first` is a multiple of a tile's rows: split() begins parts on multiples of 16.
+  // Computes rows [first, first + count) of C. `first` is a multiple of tile_rows, since split() begins parts at
+  // multiples of 16.
   void multiply(std::size_t first, std::size_t count, const Window& window, std::span<Lns16> c) const {
     const std::size_t begin = first / tile_rows, end = (first + count + tile_rows - 1) / tile_rows;
     AlignedVector<std::uint16_t> sums((end - begin) * tile_rows * lanes_);
     for (std::size_t panel = 0; panel < panels(); ++panel) {
       std::ranges::fill(sums, std::uint16_t{0});
-      for (std::size_t k = 0; k < p_.k; k += block_depth)
+      for (std::size_t k = 0; k < shape_.k; k += block_depth)
         for (std::size_t tile = begin; tile < end; ++tile)
-          detail::lns_tile({.a = &a_[(tile * p_.k + k) * tile_rows],
-                            .b = &b_[(panel * p_.k + k) * detail::lns_tile_copies(window.checks) * lanes_],
+          detail::lns_tile({.a = &a_[(tile * shape_.k + k) * tile_rows],
+                            .b = &b_[(panel * shape_.k + k) * detail::lns_tile_copies(window.checks) * lanes_],
                             .sums = &sums[(tile - begin) * tile_rows * lanes_],
-                            .depth = std::min(block_depth, p_.k - k),
+                            .depth = std::min(block_depth, shape_.k - k),
                             .tables = &lns_.tables(),
                             .checks = window.checks});
-      const std::size_t column = panel * lanes_, width = std::min(lanes_, p_.n - column);
+      const std::size_t column = panel * lanes_, width = std::min(lanes_, shape_.n - column);
       for (std::size_t i = 0; i < count; ++i)
         for (std::size_t j = 0; j < width; ++j)
-          c[(first + i) * p_.n + column + j] = unpacked(sums[i * lanes_ + j], window);
+          c[(first + i) * shape_.n + column + j] = unpacked(sums[i * lanes_ + j], window);
     }
   }
 
-  static Lns16 unpacked(std::uint16_t turned, const Window& window) {
-    const std::int32_t code = turned >> 1;
-    return code < window.least_number ? Lns16{} : Lns16::from((turned & 1) != 0, code - window.shift);
+  static Lns16 unpacked(std::uint16_t rotated, const Window& window) {
+    const std::int32_t code = rotated >> 1;
+    return code < window.least_number ? Lns16{} : Lns16::from((rotated & 1) != 0, code - window.shift);
   }
 
-  GemmShape p_;
+  GemmShape shape_;
   Lns lns_;
   std::size_t lanes_ = 0;
-  AlignedVector<LnsFactor> a_;      ///< [row tiles][k][tile_rows]
-  AlignedVector<std::uint16_t> b_;  ///< [panels][k][2][lanes]
+  AlignedVector<LnsFactor> a_;      ///< packed A [row tiles × k × tile_rows]
+  AlignedVector<std::uint16_t> b_;  ///< packed B [panels × k × copies × lanes], where lns_tile_copies gives the copies
 };
 
 class LinearGemm final : public LnsGemm {
  public:
   LinearGemm(const GemmShape& problem, const Lns& lns)
-      : p_(problem), lns_(lns), gemm_(make_gemm(problem)), a_(p_.m * p_.k), b_(p_.k * p_.n), c_(p_.m * p_.n) {}
+      : shape_(problem),
+        lns_(lns),
+        gemm_(make_gemm(problem)),
+        a_(shape_.m * shape_.k),
+        b_(shape_.k * shape_.n),
+        c_(shape_.m * shape_.n) {}
 
   void run(std::span<const Lns16> a, std::span<const Lns16> b, std::span<Lns16> c) override {
-    require_operands(p_, a, b, c);
+    require_operands(shape_, a, b, c);
     lns_decode(lns_, a, a_);
     lns_decode(lns_, b, b_);
     gemm_->run(a_, b_, {}, c_);
@@ -175,7 +183,7 @@ class LinearGemm final : public LnsGemm {
   }
 
  private:
-  GemmShape p_;
+  GemmShape shape_;
   Lns lns_;
   std::unique_ptr<Gemm> gemm_;
   AlignedVector<float> a_, b_, c_;
@@ -193,11 +201,12 @@ std::unique_ptr<LnsGemm> make_lns_gemm(const GemmShape& problem, const Lns& lns,
   return std::make_unique<LogarithmicGemm>(problem, lns);
 }
 
-// Dense products in the logarithmic number system: lns16 multiplies and adds in it, lns16-linear only stores in it.
+// The operation of dense products in the logarithmic number system: lns16 multiplies and adds logarithms; lns16-linear
+// only stores numbers as logarithms.
 
 namespace {
 
-constexpr std::size_t conversion_grain = 1 << 14;  // elements for each thread at least
+constexpr std::size_t conversion_grain = 1 << 14;  // the fewest elements for each thread
 
 Operand matrix(const Lns& lns, std::string_view name, std::size_t elements) {
   return {.name = name,
@@ -208,7 +217,7 @@ Operand matrix(const Lns& lns, std::string_view name, std::size_t elements) {
 std::span<const Lns16> words(const std::byte* at, std::size_t n) { return {reinterpret_cast<const Lns16*>(at), n}; }
 std::span<Lns16> words(std::byte* at, std::size_t n) { return {reinterpret_cast<Lns16*>(at), n}; }
 
-/// Converts one operand to logarithms, or back to fp32.
+/// Makes the operation that converts an operand from fp32 to logarithms (`decoding`: back to fp32).
 std::unique_ptr<Op> encoding(const Lns& lns, const Operand& o) {
   return make_host_conversion(
       in_plain_floats(o), o, "lns conversion", [lns, n = o.elements](const std::byte* from, std::byte* to) {
@@ -238,12 +247,12 @@ GemmShape product_alone(GemmShape s) {
   return s;
 }
 
-/// The bias is the last summand, added as a logarithm also where the product's sums are linear.
+/// A product, then bias and ReLU. The bias is added as a logarithm even if the product's sums are linear.
 class LnsOp final : public HostOp {
  public:
   LnsOp(const GemmShape& s, const Lns& lns, LnsSum sum, runtime::Cost cost)
       : HostOp(operands_of(s, lns), {matrix(lns, "c", s.m * s.n)}, cost),
-        s_(s),
+        shape_(s),
         lns_(lns),
         gemm_(make_lns_gemm(product_alone(s), lns, sum)) {}
   std::string implementation() const override { return gemm_->implementation(); }
@@ -252,20 +261,20 @@ class LnsOp final : public HostOp {
 
  protected:
   void compute(Reads in, Writes out) override {
-    const std::span<Lns16> c = words(out[0], s_.m * s_.n);
-    gemm_->run(words(in[0], s_.m * s_.k), words(in[1], s_.k * s_.n), c);
-    if (s_.bias) add_bias(words(in[2], s_.n), c);
-    if (s_.activation == Activation::relu)
+    const std::span<Lns16> c = words(out[0], shape_.m * shape_.n);
+    gemm_->run(words(in[0], shape_.m * shape_.k), words(in[1], shape_.k * shape_.n), c);
+    if (shape_.bias) add_bias(words(in[2], shape_.n), c);
+    if (shape_.activation == Activation::relu)
       for (Lns16& x : c) x = x.negative() ? Lns16{} : x;
   }
 
  private:
   void add_bias(std::span<const Lns16> bias, std::span<Lns16> c) const {
-    for (std::size_t i = 0; i < s_.m; ++i)
-      for (std::size_t j = 0; j < s_.n; ++j) c[i * s_.n + j] = lns_.add(c[i * s_.n + j], bias[j]);
+    for (std::size_t i = 0; i < shape_.m; ++i)
+      for (std::size_t j = 0; j < shape_.n; ++j) c[i * shape_.n + j] = lns_.add(c[i * shape_.n + j], bias[j]);
   }
 
-  GemmShape s_;
+  GemmShape shape_;
   Lns lns_;
   std::unique_ptr<LnsGemm> gemm_;
 };

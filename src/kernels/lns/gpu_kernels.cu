@@ -12,7 +12,7 @@
 
 namespace gradmeter::kernels::cuda {
 
-/// G±; both are zero from the last entry on.
+/// Looks up G± in a table (LnsTables::doubled). Both are zero from d = `entries` on.
 struct LnsSums {
   const std::int16_t* doubled;
   std::uint32_t entries;
@@ -27,10 +27,10 @@ struct LnsSums {
 
 namespace {
 
-constexpr unsigned tile = 16;
+constexpr unsigned tile = 16;  // rows and columns of C that a thread block computes
 
-/// An operand as the problem has it: element (row, column) of op(X), zero outside.
-struct Operand {
+/// An operand op(X) of a product; elements outside of it are zero.
+struct ProductOperand {
   const Lns16* x;
   std::size_t rows, columns;
   bool transposed;
@@ -40,19 +40,20 @@ struct Operand {
   }
 };
 
-/// A thread computes an element of C, 16 by 16 in a block; blockIdx.x is the tile, since y has too few for tall ones.
-/// Zeros after the last k add nothing.
-__global__ void multiply_tiles(Operand a, Operand b, const std::int16_t* doubled, std::uint32_t entries, Lns16* c) {
+/// A thread computes an element of C, and a block a tile of 16 by 16. blockIdx.x counts all tiles, since blockIdx.y
+/// could not count those of a tall matrix. Zeros after the last k add nothing.
+__global__ void multiply_tiles(ProductOperand a, ProductOperand b, const std::int16_t* doubled, std::uint32_t entries,
+                               Lns16* c) {
   GPU_SHARED(std::uint16_t, left, [tile][tile + 1]);
   GPU_SHARED(std::uint16_t, right, [tile][tile + 1]);
-  auto* copied = gpu::dynamic_shared<std::int16_t>();
+  auto* shared_table = gpu::dynamic_shared<std::int16_t>();
   for (std::uint32_t i = threadIdx.y * tile + threadIdx.x; i < 2 * (entries + 1); i += tile * tile) {
-    copied[i] = doubled[i];
+    shared_table[i] = doubled[i];
   }
-  const LnsSums table{copied, entries};
-  const auto across = static_cast<unsigned>((b.columns + tile - 1) / tile);
-  const std::size_t row = std::size_t{blockIdx.x / across} * tile + threadIdx.y,
-                    column = std::size_t{blockIdx.x % across} * tile + threadIdx.x;
+  const LnsSums sums{shared_table, entries};
+  const auto tiles_across = static_cast<unsigned>((b.columns + tile - 1) / tile);
+  const std::size_t row = std::size_t{blockIdx.x / tiles_across} * tile + threadIdx.y,
+                    column = std::size_t{blockIdx.x % tiles_across} * tile + threadIdx.x;
   Lns16 sum;
   for (std::size_t k = 0; k < a.columns; k += tile) {
     left[threadIdx.y][threadIdx.x] = a.at(row, k + threadIdx.x).bits;
@@ -60,16 +61,16 @@ __global__ void multiply_tiles(Operand a, Operand b, const std::int16_t* doubled
     __syncthreads();
     for (unsigned j = 0; j < tile; ++j) {
       const Lns16 product = lns_multiply(Lns16{left[threadIdx.y][j]}, Lns16{right[j][threadIdx.x]}, nullptr);
-      sum = lns_add(sum, product, table, nullptr);
+      sum = lns_add(sum, product, sums, nullptr);
     }
     __syncthreads();
   }
   if (row < a.rows && column < b.columns) c[row * b.columns + column] = sum;
 }
 
-/// Looks each sum up in global memory: there is one an element.
-template <class D>
-__global__ void add_bias_each(LnsSums table, const Lns16* bias, D columns, Lns16* c, std::size_t n) {
+/// Looks up sums in global memory, since there is only one for each element.
+template <class AnyDivisor>
+__global__ void add_bias_each(LnsSums table, const Lns16* bias, AnyDivisor columns, Lns16* c, std::size_t n) {
   const std::size_t i = element_of_thread();
   if (i < n) c[i] = lns_add(c[i], bias[columns.divide(i).rest], table, nullptr);
 }
@@ -102,18 +103,18 @@ void lns_gemm(const GemmShape& s, DeviceSpan<const std::int16_t> doubled, Device
   runtime::check_cuda(
       gpu::launch(multiply_tiles,
                   {.grid = grid, .block = dim3(tile, tile), .shared_bytes = static_cast<unsigned>(doubled.bytes())},
-                  stream, Operand{a.device_address(), s.m, s.k, s.transpose_a == Transpose::yes},
-                  Operand{b.device_address(), s.k, s.n, s.transpose_b == Transpose::yes}, doubled.device_address(),
-                  LnsSums::of(doubled).entries, c.device_address()),
+                  stream, ProductOperand{a.device_address(), s.m, s.k, s.transpose_a == Transpose::yes},
+                  ProductOperand{b.device_address(), s.k, s.n, s.transpose_b == Transpose::yes},
+                  doubled.device_address(), LnsSums::of(doubled).entries, c.device_address()),
       "multiply_tiles");
 }
 
 void lns_add_bias(DeviceSpan<const std::int16_t> doubled, DeviceSpan<const Lns16> bias, DeviceSpan<Lns16> c,
                   cudaStream_t stream) {
   check_lengths("lns_add_bias: c", bias.empty() ? c.size() : c.size() % bias.size(), 0);
-  with_divisors_below(c.size(), [&]<class D>(std::type_identity<D>) {
-    launch_each(add_bias_each<D>, "add_bias_each", c.size(), stream, LnsSums::of(doubled), bias.device_address(),
-                D(bias.size()), c.device_address(), c.size());
+  with_divisors_below(c.size(), [&]<class AnyDivisor>(std::type_identity<AnyDivisor>) {
+    launch_each(add_bias_each<AnyDivisor>, "add_bias_each", c.size(), stream, LnsSums::of(doubled),
+                bias.device_address(), AnyDivisor(bias.size()), c.device_address(), c.size());
   });
 }
 void lns_relu(DeviceSpan<Lns16> c, cudaStream_t stream) {
@@ -135,7 +136,7 @@ void lns_decode(const LnsConversion& tables, DeviceSpan<const Lns16> words, Devi
 
 namespace {
 
-/// A system's tables in the form that kernels get.
+/// The tables for one number of fraction bits, as an argument of kernels.
 struct System {
   LnsConversion conversion;
   LnsSums sums;
@@ -146,7 +147,7 @@ struct System {
   __device__ Lns16 encode(float x) const { return kernels::lns_encode(conversion, x, nullptr); }
   __device__ float decode(Lns16 x) const { return kernels::lns_decode(conversion, x); }
   __device__ Lns16 add(Lns16 x, Lns16 y) const { return kernels::lns_add(x, y, sums, nullptr); }
-  /// Takes a number that is not above zero.
+  /// exp x for x ≤ 0.
   __device__ Lns16 exponential(Lns16 x) const { return {exponentials[x.code()]}; }
 };
 
@@ -169,32 +170,33 @@ __global__ void lns_descend_each(System s, float* w, const float* g, Lns16 facto
   lns_change(s.conversion, s.sums, w[i], carry ? carry + i : nullptr, change);
 }
 
+/// The results of each row, in the workspace.
 struct LnsRows {
   double* loss;
-  std::uint64_t* correct;
-  Lns16* probabilities;  ///< [rows × classes]
+  std::uint64_t* correct;  ///< 1 if the row's largest logit is the label's, else 0
+  Lns16* probabilities;    ///< [rows × classes]
 };
 
-/// The first of the largest; NaN is never larger.
-__device__ std::size_t place_of_largest(const float* in, std::size_t classes) {
+/// The index of the first of the largest logits; a NaN counts as no larger than another number.
+__device__ std::size_t place_of_largest(const float* logits, std::size_t classes) {
   std::size_t top = 0;
   for (std::size_t j = 1; j < classes; ++j)
-    if (in[top] < in[j]) top = j;
+    if (logits[top] < logits[j]) top = j;
   return top;
 }
 
-/// Writes a row's probabilities.
-__device__ void softmax(const System& s, const float* in, std::size_t top, std::size_t classes, Lns16* p) {
-  const Lns16 largest = s.encode(in[top]);
+/// Writes a row's probabilities to p; `top` is the index of its largest logit.
+__device__ void softmax(const System& s, const float* logits, std::size_t top, std::size_t classes, Lns16* p) {
+  const Lns16 largest = s.encode(logits[top]);
   Lns16 sum;
   for (std::size_t j = 0; j < classes; ++j) {
-    p[j] = s.exponential(s.add(s.encode(in[j]), -largest));
+    p[j] = s.exponential(s.add(s.encode(logits[j]), -largest));
     sum = s.add(sum, p[j]);
   }
   for (std::size_t j = 0; j < classes; ++j) p[j] = lns_divide(p[j], sum, nullptr);
 }
 
-/// A thread handles a row, since each sum depends on the one before.
+/// Computes the loss and the gradient of a row in each thread, since each sum depends on the one before.
 __global__ void lns_each_row(System s, const float* logits, const std::int32_t* labels, std::size_t rows,
                              std::size_t classes, const float* loss_scale, float* gradient, LnsRows out) {
   const std::size_t row = element_of_thread();
@@ -212,7 +214,7 @@ __global__ void lns_each_row(System s, const float* logits, const std::int32_t* 
   for (std::size_t j = 0; j < classes; ++j) gradient[row * classes + j] = s.decode(lns_multiply(p[j], factor, nullptr));
 }
 
-/// Adds in one thread, in the order of the rows.
+/// Adds up the rows' results in one thread, in the order of the rows.
 __global__ void lns_add_rows_up(LnsRows rows, std::size_t count, CrossEntropy* total) {
   CrossEntropy sum{0, 0};
   for (std::size_t r = 0; r < count; ++r) {

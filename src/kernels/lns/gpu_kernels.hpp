@@ -13,10 +13,10 @@
 
 namespace gradmeter::kernels::cuda {
 
-/// The tables for one number of fraction bits, some 360 KB.
+/// The tables for one number of fraction bits, some 340 KB in the device's memory.
 struct DeviceLnsTables {
   runtime::DeviceSpan<const std::int16_t> doubled;  ///< LnsTables::doubled()
-  LnsConversion conversion;
+  LnsConversion conversion;                         ///< points to device memory
   /// Table of exp x for x ≤ 0 [32768]: entry e holds the bits (Lns16::bits) of exp x for the x whose Lns16::code() is
   /// e. Results that are too small for the number system are zero.
   runtime::DeviceSpan<const std::uint16_t> exponential;
@@ -34,7 +34,7 @@ using runtime::DeviceSpan;
 /// C = op(A)·op(B) with logarithmic sums: those of `Lns`, bit for bit, in the order k = 0, 1, 2, …
 /// `doubled`: LnsTables::doubled() of the system in device memory; each thread block copies it (some 10 KB) into shared
 /// memory.
-/// Shape:  a [m × k], b [k × n] (or as the problem transposes them), c [m × n]; row-major.
+/// Shape:  a [m × k], b [k × n] (or transposed, as the GemmShape says), c [m × n]; row-major.
 /// Cost:   m·n·k look-ups in shared memory; each operand is read once for each 16 rows or columns of the result.
 /// Errors: std::invalid_argument when a length differs, and for bias, activation, accumulation, packing and batches;
 ///         BackendError when a launch fails.
@@ -42,8 +42,8 @@ void lns_gemm(const GemmShape&, DeviceSpan<const std::int16_t> doubled, DeviceSp
               DeviceSpan<const Lns16> b, DeviceSpan<Lns16> c, cudaStream_t);
 
 /// lns_add_bias: c[i][j] becomes c[i][j] + bias[j], with the bits of `Lns`. lns_relu: negative elements become zero.
-/// Shape: bias [n], c [m × n]. Errors: std::invalid_argument when c has no whole rows; BackendError when a launch
-/// fails.
+/// Shape: bias [n], c [m × n]. Errors: std::invalid_argument when the length of c is not a multiple of n; BackendError
+/// when a launch fails.
 void lns_add_bias(DeviceSpan<const std::int16_t> doubled, DeviceSpan<const Lns16> bias, DeviceSpan<Lns16> c,
                   cudaStream_t);
 void lns_relu(DeviceSpan<Lns16> c, cudaStream_t);
@@ -54,13 +54,14 @@ void lns_relu(DeviceSpan<Lns16> c, cudaStream_t);
 void lns_encode(const LnsConversion&, DeviceSpan<const float> values, DeviceSpan<Lns16> words, cudaStream_t);
 void lns_decode(const LnsConversion&, DeviceSpan<const Lns16> words, DeviceSpan<float> values, cudaStream_t);
 
-// Training in logarithms on a GPU: updates of weights kept in the system (kernels/lns/arithmetic.hpp) and its softmax
-// cross-entropy (kernels/lns/lns.hpp).
+// Training in logarithms on a GPU: updates of weights that are numbers of the system (kernels/lns/arithmetic.hpp), and
+// softmax cross-entropy in logarithms (kernels/lns/lns.hpp).
 
 using runtime::DeviceSpan;
 
 /// The functions below queue their work on the stream; their results equal the host's bit for bit. carry: empty without
-/// Kahan's sum. Errors: std::invalid_argument when lengths differ; BackendError when a launch fails.
+/// Kahan's sum. UpdateGate: decides on the GPU whether the update is made. Errors: std::invalid_argument when lengths
+/// differ; BackendError when a launch fails.
 
 void lns_round(const DeviceLnsTables&, DeviceSpan<float> w, cudaStream_t);
 void lns_add(const DeviceLnsTables&, DeviceSpan<float> w, DeviceSpan<const float> target, DeviceSpan<float> carry,
@@ -68,9 +69,10 @@ void lns_add(const DeviceLnsTables&, DeviceSpan<float> w, DeviceSpan<const float
 void lns_descend(const DeviceLnsTables&, DeviceSpan<float> w, DeviceSpan<const float> g, float size,
                  DeviceSpan<float> carry, UpdateGate, cudaStream_t);
 
-/// The bytes of workspace: for each row 16, and two for each of its classes.
+/// Bytes of workspace: for each row 16, and two for each class.
 std::size_t lns_cross_entropy_workspace(std::size_t rows, std::size_t classes);
-/// Computes lns_softmax_cross_entropy in the order of the host's sums; a thread handles a row.
+/// Computes the host's lns_softmax_cross_entropy, with sums in the same order; a thread handles a row. loss_scale [1],
+/// or empty for 1; gradient may be empty; `total` [1] gets the sums over all rows.
 void lns_softmax_cross_entropy(const DeviceLnsTables&, DeviceSpan<const float> logits,
                                DeviceSpan<const std::int32_t> labels, std::size_t classes,
                                DeviceSpan<const float> loss_scale, DeviceSpan<float> gradient,

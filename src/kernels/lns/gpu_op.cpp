@@ -16,18 +16,19 @@ namespace {
 
 using runtime::DeviceBuffer;
 
+/// Owns the tables on one device.
 class Tables {
  public:
   explicit Tables(unsigned fraction_bits) {
-    const LnsConversionTables& to_host = lns_conversion(fraction_bits);
+    const LnsConversionTables& host_tables = lns_conversion(fraction_bits);
     const runtime::Stream stream;
     upload(doubled_, lns_tables(fraction_bits).doubled(), stream);
-    upload(number_, to_host.number, stream);
-    upload(code_, to_host.code, stream);
-    upload(begin_, to_host.begin, stream);
+    upload(number_, host_tables.number, stream);
+    upload(code_, host_tables.code, stream);
+    upload(begin_, host_tables.begin, stream);
     const std::vector<std::uint16_t> exponential = lns_exponentials(fraction_bits);
     upload(exponential_, exponential, stream);
-    stream.synchronize();  // after this, any stream may read them
+    stream.synchronize();  // after this, any stream may read the tables
     view_ = {.doubled = doubled_.span(),
              .conversion = {number_.span().device_address(), code_.span().device_address(),
                             begin_.span().device_address(), fraction_bits},
@@ -54,7 +55,7 @@ class Tables {
 
 const DeviceLnsTables& device_lns_tables(unsigned fraction_bits) {
   static std::mutex mutex;
-  // Never freed, since streams may end after all else.
+  // Never freed, since streams may end after all static objects.
   static auto& tables = *new std::map<std::pair<int, unsigned>, Tables>;
   int device = 0;
   runtime::check_cuda(cudaGetDevice(&device), "cudaGetDevice");
@@ -62,20 +63,20 @@ const DeviceLnsTables& device_lns_tables(unsigned fraction_bits) {
   return tables.try_emplace({device, fraction_bits}, fraction_bits).first->second.view();
 }
 
-// Products in the logarithmic number system, with the bits of lns/gemm.cpp on the host for logarithmic sums; linear
-// sums have the order of our own product.
+// Products in the logarithmic number system. Logarithmic sums have the bits of the host (lns/gemm.cpp); linear sums are
+// in the order of gemm/product.cuh.
 
 namespace {
 
-Operand logarithms(unsigned fraction_bits, std::string_view name, std::size_t elements) {
+Operand logarithmic_operand(unsigned fraction_bits, std::string_view name, std::size_t elements) {
   return {.name = name,
           .format = &lns_number_format(fraction_bits),
           .elements = elements,
           .stored_bytes = elements * sizeof(Lns16)};
 }
 std::vector<Operand> operands_of(const GemmShape& s, unsigned bits) {
-  std::vector<Operand> operands{logarithms(bits, "a", s.m * s.k), logarithms(bits, "b", s.k * s.n)};
-  if (s.bias) operands.push_back(logarithms(bits, "bias", s.n));
+  std::vector<Operand> operands{logarithmic_operand(bits, "a", s.m * s.k), logarithmic_operand(bits, "b", s.k * s.n)};
+  if (s.bias) operands.push_back(logarithmic_operand(bits, "bias", s.n));
   return operands;
 }
 GemmShape product_alone(GemmShape s) {
@@ -86,13 +87,13 @@ GemmShape product_alone(GemmShape s) {
 class OwnLns final : public DeviceOp {
  public:
   OwnLns(const GemmShape& s, const PrecisionInfo& p, runtime::Cost cost, runtime::Device& device)
-      : DeviceOp({operands_of(s, p.logarithm_bits), {logarithms(p.logarithm_bits, "c", s.m * s.n)}}, cost),
-        s_(s),
+      : DeviceOp({operands_of(s, p.logarithm_bits), {logarithmic_operand(p.logarithm_bits, "c", s.m * s.n)}}, cost),
+        shape_(s),
         is_linear_(!p.logarithmic_sums),
         tables_(device_lns_tables(p.logarithm_bits)),
-        floats_(device, is_linear_ ? s.m * s.k + s.k * s.n + s.m * s.n : 0),
+        decoded_(device, is_linear_ ? s.m * s.k + s.k * s.n + s.m * s.n : 0),
         scratch_(device, is_linear_ ? gemm_scratch(s) : 0) {}
-  std::size_t scratch_bytes() const override { return floats_.bytes() + scratch_.bytes(); }
+  std::size_t scratch_bytes() const override { return decoded_.bytes() + scratch_.bytes(); }
   std::string implementation() const override { return is_linear_ ? "own tiles, lns linear" : "own tiles, lns exact"; }
   std::unique_ptr<Op> packing_floats(std::size_t input) const override {
     const Operand& o = inputs()[input];
@@ -116,34 +117,34 @@ class OwnLns final : public DeviceOp {
     if (is_linear_) {
       multiply_floats(a, b, c, stream);
     } else {
-      lns_gemm(product_alone(s_), tables_.doubled, a, b, c, stream);
+      lns_gemm(product_alone(shape_), tables_.doubled, a, b, c, stream);
     }
-    if (s_.bias) lns_add_bias(tables_.doubled, device_values<Lns16>(in[2]), c, stream);
-    if (s_.activation == Activation::relu) lns_relu(c, stream);
+    if (shape_.bias) lns_add_bias(tables_.doubled, device_values<Lns16>(in[2]), c, stream);
+    if (shape_.activation == Activation::relu) lns_relu(c, stream);
   }
 
  private:
   void multiply_floats(DeviceSpan<const Lns16> a, DeviceSpan<const Lns16> b, DeviceSpan<Lns16> c,
                        cudaStream_t stream) const {
-    const auto left = floats_.span().first(a.size()), right = floats_.span().subspan(a.size(), b.size()),
-               result = floats_.span().subspan(a.size() + b.size(), c.size());
+    const auto left = decoded_.span().first(a.size()), right = decoded_.span().subspan(a.size(), b.size()),
+               result = decoded_.span().subspan(a.size() + b.size(), c.size());
     lns_decode(tables_.conversion, a, left, stream);
     lns_decode(tables_.conversion, b, right, stream);
-    gemm(product_alone(s_), GemmOperands<float>{left, right, {}, result, scratch_.span()}, stream);
+    gemm(product_alone(shape_), GemmOperands<float>{left, right, {}, result, scratch_.span()}, stream);
     lns_encode(tables_.conversion, result, c, stream);
   }
 
-  GemmShape s_;
+  GemmShape shape_;
   bool is_linear_;
   const DeviceLnsTables& tables_;
-  Scratch floats_, scratch_;
+  Scratch decoded_, scratch_;
 };
 
 }  // namespace
 
 std::string own_lns_refusal(const Problem& p) {
   if (auto why = own_gemm_refusal(p); !why.empty()) return why;
-  constexpr std::size_t most_rows = std::size_t{65535} * 16;  // the most rows that a grid has
+  constexpr std::size_t most_rows = std::size_t{65535} * 16;  // the limit: 65535 tiles of 16 rows
   return std::get<GemmShape>(p.shape).m > most_rows ? "lns16 has 1,048,560 rows at most on a device"
                                                     : lns_shape_refusal(p);
 }

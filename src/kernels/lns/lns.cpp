@@ -48,7 +48,7 @@ Lns16 Lns::encode(double x, LnsEvents* events) const {
     if (events) ++events->nans;
     return {};
   }
-  // The clamp is beyond every code on either side, and safe to convert to an integer.
+  // The bounds of the clamp lie beyond every code, but can be converted to an integer.
   const double code = std::clamp(std::log2(std::fabs(x)) * double(1U << fraction_bits()), -0x1p20, 0x1p20);
   return lns_word(std::signbit(x), static_cast<std::int32_t>(std::lround(code)) + Lns16::one, events);
 }
@@ -73,14 +73,14 @@ void lns_decode(const Lns& lns, std::span<const Lns16> words, std::span<float> v
 
 namespace {
 
-constexpr std::size_t least_elements = 1 << 14;  // elements for each thread at least
+constexpr std::size_t update_grain = 1 << 14;  // the fewest elements for each thread
 
-/// change(i) is the word that is added to element i.
+/// Adds change(tables, i) to each weight w[i].
 template <class Change>
 void change_each(LnsUpdate u, std::span<float> w, std::span<float> carry, const Change& change) {
   const LnsConversion t = lns_conversion(u.fraction_bits).view();
   const LnsTables& sums = lns_tables(u.fraction_bits);
-  split(w.size(), least_elements, [&](std::size_t first, std::size_t n) {
+  split(w.size(), update_grain, [&](std::size_t first, std::size_t n) {
     const auto table = [&sums](std::uint32_t d, bool opposite) { return sums.g(d, opposite); };
     for (std::size_t i = first; i < first + n; ++i)
       lns_change(t, table, w[i], u.kahan ? &carry[i] : nullptr, change(t, i));
@@ -107,14 +107,14 @@ void lns_descend(LnsUpdate u, std::span<float> w, std::span<const float> g, floa
 
 namespace {
 
-/// exp of a number that is not above zero: at most 1.
+/// exp x for x ≤ 0, which is at most 1.
 Lns16 exponential(const Lns& lns, Lns16 x) {
   const double code = lns.decode(x) * std::numbers::log2e * double(1U << lns.fraction_bits());
   const auto below_one = std::lround(std::max(code, -double{Lns16::one}));
   return below_one <= -Lns16::one ? Lns16{} : Lns16::from(false, Lns16::one + static_cast<std::int32_t>(below_one));
 }
 
-/// Writes the probabilities of one row.
+/// Writes the probabilities of one row, whose largest logit is `largest`, to p.
 void softmax(const Lns& lns, std::span<const Lns16> logits, Lns16 largest, std::span<Lns16> p) {
   Lns16 sum;
   for (std::size_t j = 0; j < p.size(); ++j) {

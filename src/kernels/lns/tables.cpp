@@ -14,56 +14,64 @@
 namespace gradmeter::kernels {
 namespace {
 
+/// The numbers of an arc in LnsKnots.
 struct Coefficients {
   std::int32_t value, slope, curve;
 };
 
-/// Values of d that share their coefficients: `width` of them from `first` on.
+/// The arc of G for d in [first, first + width).
 struct Arc {
   LnsArc kind;
   unsigned fraction_bits;
   bool opposite;
   std::uint32_t first, width;
 
-  double unit() const { return 0x1p16 / LnsKnots::unit(kind); }
-  double real(double r) const { return lns_g(fraction_bits, first + r, opposite); }
-  /// The position of first + r.
+  /// Units of the arc's numbers in one code.
+  double units_per_code() const { return 0x1p16 / LnsKnots::unit(kind); }
+  /// G at d = first + r, not rounded.
+  double exact(double r) const { return lns_g(fraction_bits, first + r, opposite); }
+  /// The position t in the arc (LnsKnots) of d = first + r.
   std::int32_t place(std::uint32_t r) const {
     const auto t = static_cast<std::uint16_t>((first + r) << (17 - fraction_bits));
     return kind == LnsArc::line ? t & 0x7fff : static_cast<std::int16_t>(t);
   }
+  /// (slope + curve·t)·t at d = first + r, as vector units compute it.
   std::int32_t rise(const Coefficients& c, std::uint32_t r) const {
     return (static_cast<std::int16_t>(c.slope + ((c.curve * place(r)) >> 16)) * place(r)) >> 16;
   }
 };
 
-/// The number of the arc that d belongs to.
+/// The index in LnsKnots of the arc to which d belongs.
 std::size_t arc_of(LnsArc kind, unsigned fraction_bits, std::uint32_t d, bool opposite) {
   const unsigned shift = fraction_bits - 2;
-  if (kind == LnsArc::line) return (d >> shift) + (opposite ? LnsKnots::arcs : 0);
-  if (opposite) return std::min<std::size_t>(d >> (shift - 2), LnsKnots::narrow + (d >> shift));
-  return LnsKnots::first_equal + ((d + (1U << shift)) >> (shift + 1));
+  if (kind == LnsArc::line) return (d >> shift) + (opposite ? LnsKnots::first_minus_line : 0);
+  if (opposite) return std::min<std::size_t>(d >> (shift - 2), LnsKnots::extra_parabolas + (d >> shift));
+  return LnsKnots::first_plus_parabola + ((d + (1U << shift)) >> (shift + 1));
 }
 
+/// The line through both ends, shifted to the middle between its largest distances from G.
 Coefficients line(const Arc& arc) {
-  const double begin = arc.real(0), step = (arc.real(arc.width) - begin) / arc.width;
+  const double begin = arc.exact(0), slope_per_d = (arc.exact(arc.width) - begin) / arc.width;
   double lowest = 0, highest = 0;
   for (std::uint32_t r = 0; r < arc.width; ++r) {
-    const double distance = arc.real(r) - (begin + step * r);
+    const double distance = arc.exact(r) - (begin + slope_per_d * r);
     lowest = std::min(lowest, distance);
     highest = std::max(highest, distance);
   }
-  // The half rounds to nearest; the quarter of a last place makes up for the product that is rounded down.
-  return {static_cast<std::int32_t>(std::lround((begin + (lowest + highest) / 2 + 0.5) * arc.unit() + 0.25)),
-          static_cast<std::int32_t>(std::lround(2 * step * arc.width * arc.unit())), 0};
+  // Adding 0.5 rounds G to nearest; 0.25 of a unit makes up for the product, which is rounded down.
+  return {static_cast<std::int32_t>(std::lround((begin + (lowest + highest) / 2 + 0.5) * arc.units_per_code() + 0.25)),
+          static_cast<std::int32_t>(std::lround(2 * slope_per_d * arc.width * arc.units_per_code())), 0};
 }
 
-// Finds the value for a given slope and curve: each entry bounds it from both sides; none if the bounds cross.
+// Finds a `value` with which slope and curve give every entry of the arc as G rounded to nearest: each entry bounds it
+// from both sides. Empty: the bounds contradict each other.
 std::optional<std::int32_t> value_for(const Arc& arc, Coefficients c) {
   std::int32_t least = std::numeric_limits<std::int16_t>::min(), most = std::numeric_limits<std::int16_t>::max();
-  const auto begin_of = [&arc](std::int32_t g) { return static_cast<std::int32_t>(std::ceil(g * arc.unit())); };
+  const auto begin_of = [&arc](std::int32_t g) {
+    return static_cast<std::int32_t>(std::ceil(g * arc.units_per_code()));
+  };
   for (std::uint32_t r = 0; r < arc.width; ++r) {
-    const auto wanted = static_cast<std::int32_t>(std::lround(arc.real(r)));
+    const auto wanted = static_cast<std::int32_t>(std::lround(arc.exact(r)));
     least = std::max(least, begin_of(wanted) - arc.rise(c, r));
     most = std::min(most, begin_of(wanted + 1) - 1 - arc.rise(c, r));
     if (least > most) return std::nullopt;
@@ -71,14 +79,14 @@ std::optional<std::int32_t> value_for(const Arc& arc, Coefficients c) {
   return (least + most) / 2;
 }
 
-// Searches from the parabola through both ends and the middle outwards, in squares of growing size.
+// Tries slopes and curves around those of the parabola through both ends and the middle, in squares of growing size.
 Coefficients parabola(const Arc& arc) {
   const double half = arc.width / 2.0, t = arc.place(0), step = half * (1U << (17 - arc.fraction_bits));
-  const double to_middle = (arc.real(half) - arc.real(0)) / step;
-  const double bend = ((arc.real(2 * half) - arc.real(half)) / step - to_middle) / (2 * step);
+  const double to_middle = (arc.exact(half) - arc.exact(0)) / step;
+  const double bend = ((arc.exact(2 * half) - arc.exact(half)) / step - to_middle) / (2 * step);
   const double climb = to_middle - bend * (2 * t + step);
-  const auto slope = static_cast<std::int32_t>(std::lround(0x1p16 * climb * arc.unit()));
-  const auto curve = static_cast<std::int32_t>(std::lround(0x1p32 * bend * arc.unit()));
+  const auto slope = static_cast<std::int32_t>(std::lround(0x1p16 * climb * arc.units_per_code()));
+  const auto curve = static_cast<std::int32_t>(std::lround(0x1p32 * bend * arc.units_per_code()));
   constexpr std::int32_t furthest = 256;
   for (std::int32_t size = 0; size <= furthest; ++size)
     for (std::int32_t i = -size; i <= size; ++i)
@@ -93,9 +101,9 @@ Coefficients parabola(const Arc& arc) {
 }  // namespace
 
 double lns_g(unsigned fraction_bits, double d, bool opposite) {
-  const double ulps = double(1U << fraction_bits), x = d / ulps * std::numbers::ln2;
-  // log1p and expm1 keep all digits where 1 ± 2^(-d) would lose them.
-  return ulps / std::numbers::ln2 * (opposite ? std::log(-std::expm1(-x)) : std::log1p(std::exp(-x)));
+  const double codes_per_octave = double(1U << fraction_bits), x = d / codes_per_octave * std::numbers::ln2;
+  // log1p and expm1 keep all digits, which 1 ± 2^(-d) would lose for large or small d.
+  return codes_per_octave / std::numbers::ln2 * (opposite ? std::log(-std::expm1(-x)) : std::log1p(std::exp(-x)));
 }
 
 std::int32_t LnsKnots::g(unsigned fraction_bits, std::uint32_t d, bool opposite) const {
@@ -115,7 +123,7 @@ LnsKnots make_lns_knots(unsigned fraction_bits, LnsArc kind, std::uint32_t entri
     for (std::uint32_t first = 0, end = 0; first < 8U << fraction_bits; first = end) {
       const std::size_t i = arc_of(kind, fraction_bits, first, opposite);
       while (end < 8U << fraction_bits && arc_of(kind, fraction_bits, end, opposite) == i) ++end;
-      // Entries in `near` need no arc, and G- has none where it is infinite.
+      // d for which `near` has entries need no arc; there G- may be infinite.
       if (opposite && end <= LnsKnots::near_count(kind)) continue;
       const Arc arc{kind, fraction_bits, opposite, first, end - first};
       const Coefficients c = kind == LnsArc::line ? line(arc) : parabola(arc);
@@ -131,13 +139,13 @@ LnsKnots make_lns_knots(unsigned fraction_bits, LnsArc kind, std::uint32_t entri
 
 namespace {
 
-std::int32_t nearest(unsigned fraction_bits, std::uint32_t d, bool opposite) {
+std::int32_t rounded_g(unsigned fraction_bits, std::uint32_t d, bool opposite) {
   return static_cast<std::int32_t>(std::lround(lns_g(fraction_bits, d, opposite)));
 }
 
 std::uint32_t count_entries(unsigned fraction_bits) {
   std::uint32_t d = 1;  // the magnitudes of both functions decrease with d
-  while (nearest(fraction_bits, d, false) != 0 || nearest(fraction_bits, d, true) != 0) ++d;
+  while (rounded_g(fraction_bits, d, false) != 0 || rounded_g(fraction_bits, d, true) != 0) ++d;
   return d;
 }
 

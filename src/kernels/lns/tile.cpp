@@ -21,23 +21,25 @@ constexpr std::size_t rows = detail::lns_tile_rows, group = 4;
 
 std::size_t Lanes() { return hn::Lanes(Tag()); }
 
-HWY_INLINE Words All(std::uint16_t value) { return hn::Set(Tag(), value); }
+HWY_INLINE Words Broadcast(std::uint16_t value) { return hn::Set(Tag(), value); }
 
 #if HWY_TARGET <= HWY_AVX3
-// vpermi2w looks 32 words up among the 64 of two registers.
-struct Pair {
+// A table of 64 words in two registers, in which vpermi2w looks up 32 words at once.
+struct TablePair {
   __m512i low, high;
-  explicit Pair(const std::int16_t* table) : low(_mm512_loadu_si512(table)), high(_mm512_loadu_si512(table + 32)) {}
+  explicit TablePair(const std::int16_t* table)
+      : low(_mm512_loadu_si512(table)), high(_mm512_loadu_si512(table + 32)) {}
   __m512i operator()(__m512i index) const { return _mm512_permutex2var_epi16(low, index, high); }
 };
 
-// Computes G of two vectors from the knots. F is a template parameter, so that shifts are constants.
+// Computes G for a vector of distances from the knots. F, the number of fraction bits, is a template parameter, so that
+// shifts are constants.
 template <unsigned F, LnsArc arc>
-struct Change {
+struct GByKnots {
   static constexpr unsigned shift = F - 2;
-  Pair value, slope, curve, near0, near1, near2, near3;
+  TablePair value, slope, curve, near0, near1, near2, near3;
   __m512i last_entry;
-  explicit Change(const LnsKnots& k)
+  explicit GByKnots(const LnsKnots& k)
       : value(k.value.data()),
         slope(k.slope.data()),
         curve(k.curve.data()),
@@ -47,17 +49,17 @@ struct Change {
         near3(k.near.data() + 192),
         last_entry(_mm512_set1_epi16(static_cast<std::int16_t>(k.entries - 1))) {}
 
-  // Computes G+ or G− from an arc. `d` is a distance of codes.
+  // Computes G− in the lanes of `opposite` and G+ in others, by arcs. `d` is the distance of the codes.
   HWY_INLINE __m512i FromArc(__m512i d, __mmask32 opposite) const {
     const __m512i clamped = _mm512_min_epu16(d, _mm512_set1_epi16((8 << F) - 1));
     __m512i place = _mm512_slli_epi16(clamped, 15 - shift), i = _mm512_srli_epi16(clamped, shift);
     if (arc == LnsArc::line) {
       place = _mm512_and_si512(place, _mm512_set1_epi16(0x7fff));
-      i = _mm512_mask_add_epi16(i, opposite, i, _mm512_set1_epi16(LnsKnots::arcs));
+      i = _mm512_mask_add_epi16(i, opposite, i, _mm512_set1_epi16(LnsKnots::first_minus_line));
     } else {
-      constexpr std::int16_t to_middle = (2 * LnsKnots::first_equal + 1) << shift;
+      constexpr std::int16_t to_middle = (2 * LnsKnots::first_plus_parabola + 1) << shift;
       const __m512i equal = _mm512_srli_epi16(_mm512_add_epi16(clamped, _mm512_set1_epi16(to_middle)), shift + 1);
-      i = _mm512_add_epi16(i, _mm512_set1_epi16(LnsKnots::narrow));
+      i = _mm512_add_epi16(i, _mm512_set1_epi16(LnsKnots::extra_parabolas));
       i = _mm512_mask_min_epu16(equal, opposite, _mm512_srli_epi16(clamped, shift - 2), i);
     }
     __m512i climb = slope(i);
@@ -66,7 +68,7 @@ struct Change {
     return _mm512_mulhi_epi16(g, _mm512_set1_epi16(LnsKnots::unit(arc)));
   }
 
-  // Looks up G− for the smallest distances.
+  // Looks up G− in the single entries, for d below LnsKnots::near_count.
   HWY_INLINE __m512i Near(__m512i d) const {
     if (arc == LnsArc::parabola) return near0(d);
     const __mmask32 odd = _mm512_test_epi16_mask(d, _mm512_set1_epi16(64));
@@ -76,7 +78,7 @@ struct Change {
     return _mm512_mask_mov_epi16(low, upper, high);
   }
 
-  // Adds G to the lanes of the larger code that have a bit in `lanes`.
+  // Adds G to the larger of two codes, in the lanes that have a bit in `lanes`.
   HWY_INLINE __m512i operator()(__m512i larger, __m512i d, __mmask32 opposite, __mmask32 lanes) const {
     const __mmask32 is_near = _mm512_mask_cmplt_epu16_mask(opposite, d, _mm512_set1_epi16(LnsKnots::near_count(arc)));
     const __m512i g = _mm512_mask_mov_epi16(FromArc(d, opposite), is_near, Near(d));
@@ -84,13 +86,13 @@ struct Change {
   }
 };
 
-// Words are taken apart here, into signed codes and a mask of signs. Numbers that cancel leave a code that is not
-// positive, which sums take for a zero.
+// Computes a tile with AVX-512. Words are taken apart into signed codes and a mask of signs. Numbers that cancel leave
+// a code that is not positive, which stands for zero in later sums.
 template <LnsChecks checks, unsigned F, LnsArc arc>
 void ByPermutes(const LnsTile& t) {
   constexpr std::size_t lanes = 32, stride = detail::lns_tile_copies(checks) * lanes;
   constexpr bool checked = checks == LnsChecks::all;
-  const Change<F, arc> change(t.tables->knots());
+  const GByKnots<F, arc> add_g(t.tables->knots());
   const __m512i one = _mm512_set1_epi16(1), zero = _mm512_setzero_si512();
   for (std::size_t first = 0; first < rows; first += group) {
     std::uint16_t* const sums = t.sums + first * lanes;
@@ -114,7 +116,7 @@ void ByPermutes(const LnsTile& t) {
         const __m512i hi = _mm512_max_epi16(x[r], y), lo = _mm512_min_epi16(x[r], y);
         negative[r] = _kxor_mask32(negative[r], _mm512_mask_cmpgt_epi16_mask(opposite, y, x[r]));
         const __mmask32 numbers = checked ? _mm512_test_epi16_mask(lo, lo) : ~__mmask32{0};
-        x[r] = change(hi, _mm512_sub_epi16(hi, lo), opposite, numbers);
+        x[r] = add_g(hi, _mm512_sub_epi16(hi, lo), opposite, numbers);
         if (checked) x[r] = _mm512_max_epi16(x[r], zero);
       }
     }
@@ -137,46 +139,49 @@ void Run(const LnsTile& t) {
   exact ? ByPermutes<checks, LnsArc::parabola>(t) : ByPermutes<checks, LnsArc::line>(t);
 }
 #else
-// `b` is a row of B, `a.sign` selects the copy of it that has the product's signs.
+// The rotated words of a row of B, times an element of A. a.sign selects the form of the row that has the products'
+// signs.
 template <LnsChecks checks>
 HWY_INLINE Words Product(const std::uint16_t* b, LnsFactor a, std::size_t lanes) {
   const Tag d;
   const auto signs = hn::LoadU(d, b + (a.sign & lanes));
-  if (checks == LnsChecks::none) return hn::SaturatedSub(signs, hn::SaturatedAdd(All(a.below), All(a.below)));
-  const auto code = hn::Min(hn::SaturatedSub(hn::LoadU(d, b + 2 * lanes), All(a.below)), All(Lns16::largest));
+  if (checks == LnsChecks::none)
+    return hn::SaturatedSub(signs, hn::SaturatedAdd(Broadcast(a.below), Broadcast(a.below)));
+  const auto code =
+      hn::Min(hn::SaturatedSub(hn::LoadU(d, b + 2 * lanes), Broadcast(a.below)), Broadcast(Lns16::largest));
   return hn::IfThenZeroElse(hn::Eq(code, hn::Zero(d)), hn::Or(hn::Add(code, code), signs));
 }
 
-// Changes the larger word by G, which is doubled as words are.
+// Changes the larger word by `change`, which is 2·G, since words are rotated codes.
 template <LnsChecks checks>
 HWY_INLINE Words Sum(Words hi, Words lo, Words change) {
   const Tag d;
   const hn::RebindToSigned<Tag> di;
-  const auto cancelled = hn::Eq(hn::Xor(hi, lo), All(1));
+  const auto cancelled = hn::Eq(hn::Xor(hi, lo), Broadcast(1));
   if (checks == LnsChecks::none) return hn::IfThenZeroElse(cancelled, hn::Add(hi, change));
   // Codes fill the positive half of signed words: the addition saturates, and results that are not positive are zero.
   const auto g = hn::ShiftRight<1>(hn::BitCast(di, change));
   const auto code = hn::SaturatedAdd(hn::BitCast(di, hn::ShiftRight<1>(hi)), g);
   const auto word = hn::BitCast(d, hn::Add(code, code));
   const auto positive = hn::RebindMask(d, hn::Gt(code, hn::Zero(di)));
-  const auto sum = hn::IfThenElseZero(positive, hn::Or(word, hn::And(hi, All(1))));
+  const auto sum = hn::IfThenElseZero(positive, hn::Or(word, hn::And(hi, Broadcast(1))));
   return hn::IfThenElse(hn::Eq(lo, hn::Zero(d)), hi, hn::IfThenZeroElse(cancelled, sum));
 }
 
-// The table's index: twice the distance of the codes, with the lowest bit set where signs differ.
+// The index in LnsTables::doubled: twice the distance of the codes, with the lowest bit set where signs differ.
 HWY_INLINE Words Index(Words hi, Words lo) {
-  const auto twice = hn::Sub(hn::Or(hi, All(1)), lo);  // the lowest bit has no meaning
-  return hn::Or(hn::AndNot(All(1), twice), hn::And(hn::Xor(hi, lo), All(1)));
+  const auto twice = hn::Sub(hn::Or(hi, Broadcast(1)), lo);  // the lowest bit has no meaning
+  return hn::Or(hn::AndNot(Broadcast(1), twice), hn::And(hn::Xor(hi, lo), Broadcast(1)));
 }
 
-// Indices are written to memory, replaced there by table entries and read back. Two groups of rows take turns, so that
-// the one's vectors and the other's scalar loads overlap.
+// Computes a tile without look-ups in registers. Indices are written to memory, replaced there by table entries, and
+// read back. Two groups of rows take turns, so that vector code of one group overlaps with scalar loads of the other.
 template <LnsChecks checks>
 void Run(const LnsTile& t) {
   const Tag d;
   const std::size_t lanes = hn::Lanes(d);
   const std::int16_t* const table = t.tables->doubled().data();
-  const auto last = All(static_cast<std::uint16_t>(2 * t.tables->entries()));
+  const auto last = Broadcast(static_cast<std::uint16_t>(2 * t.tables->entries()));
   constexpr std::size_t most = rows * hn::MaxLanes(Tag());
   HWY_ALIGN std::uint16_t larger[most], smaller[most], change[most];
   for (std::size_t k = 0; k < t.depth; ++k)

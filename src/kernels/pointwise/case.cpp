@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cases of optimizers' updates and of the LSTM cell. Their definitions come first, one line of arithmetic each: float64
-// throughout, rounded once where a result is stored.
+// Kernel cases of optimizers' updates and of the LSTM cell. Their references come first, and a few of other loops:
+// plain arithmetic in float64, rounded once where a result is stored.
 #include "kernels/pointwise/case.hpp"
 
 #include <algorithm>
@@ -74,99 +74,102 @@ void lstm_cell_reference(LstmGates<float> gates, std::span<float> c, std::span<f
   }
 }
 
-// Updates of optimizers and the LSTM cell by our own loops: fused, in one pass over memory, fp32 or bf16; or one pass
-// for each arithmetic operation, fp32.
+// Updates of optimizers and the LSTM cell by our own loops. fused: in one pass over memory, in fp32 or bf16. unfused:
+// one pass for each arithmetic operation, in fp32.
 
 namespace {
 
-/// The number of arrays of an optimizer or cell; those that it writes come first. sgd: w g; momentum: w v g; adam: w m
-/// v g; lstm_cell: c h and the gates input, forget, candidate, output.
-struct Arrays {
-  std::size_t all, written, temporary;  ///< temporary: arrays of the unfused form
+/// The numbers of arrays of an optimizer or cell: all its operands, those of them that it writes, which come first, and
+/// the temporary ones of the unfused form. The operands: sgd w g; momentum w v g; adam w m v g; lstm_cell c h and the
+/// gates input, forget, candidate, output.
+struct ArrayCounts {
+  std::size_t all, written, temporary;
 };
-Arrays arrays_of(PointwiseKind k) {
-  constexpr std::array<Arrays, 4> table{{{2, 1, 1}, {3, 2, 1}, {4, 3, 1}, {6, 2, 4}}};
+ArrayCounts array_counts(PointwiseKind k) {
+  constexpr std::array<ArrayCounts, 4> table{{{2, 1, 1}, {3, 2, 1}, {4, 3, 1}, {6, 2, 4}}};
   return table[static_cast<std::size_t>(k)];
 }
 
 float value(float x) { return x; }
 float value(Bf16 x) { return core::to_float(core::bf16_format, static_cast<std::uint16_t>(x)); }
-void set(float& x, float to) { x = to; }
-void set(Bf16& x, float to) { x = Bf16{core::from_float(core::bf16_format, to)}; }
+void assign(float& x, float to) { x = to; }
+void assign(Bf16& x, float to) { x = Bf16{core::from_float(core::bf16_format, to)}; }
 
+/// The arrays of one operand set.
 template <class T>
-using Set = std::vector<AlignedVector<T>>;
+using ArraySet = std::vector<AlignedVector<T>>;
 template <class T>
 std::span<T> span(AlignedVector<T>& x) {
   return x;
 }
 
 template <class T>
-void fused(PointwiseKind kind, Set<T>& x) {
+void fused(PointwiseKind kind, ArraySet<T>& arrays) {
   switch (kind) {
     case PointwiseKind::sgd:
-      return sgd(span(x[0]), x[1], case_step);
+      return sgd(span(arrays[0]), arrays[1], case_step);
     case PointwiseKind::momentum:
-      return momentum(span(x[0]), x[1], x[2], case_momentum);
+      return momentum(span(arrays[0]), arrays[1], arrays[2], case_momentum);
     case PointwiseKind::adam:
-      return adam(span(x[0]), x[1], x[2], x[3], case_adam);
+      return adam(span(arrays[0]), arrays[1], arrays[2], arrays[3], case_adam);
     case PointwiseKind::lstm_cell:
-      return lstm_cell(LstmGates<T>{x[2], x[3], x[4], x[5]}, span(x[0]), x[1]);
+      return lstm_cell(LstmGates<T>{arrays[2], arrays[3], arrays[4], arrays[5]}, span(arrays[0]), arrays[1]);
   }
 }
 
-void unfused(PointwiseKind kind, Set<float>& x, Set<float>& t) {
+void unfused(PointwiseKind kind, ArraySet<float>& arrays, ArraySet<float>& temporaries) {
   switch (kind) {
     case PointwiseKind::sgd:
-      vector_op(Unary::multiply, x[1], case_step, t[0]);
-      return vector_op(Binary::subtract, x[0], t[0], x[0]);
+      vector_op(Unary::multiply, arrays[1], case_step, temporaries[0]);
+      return vector_op(Binary::subtract, arrays[0], temporaries[0], arrays[0]);
     case PointwiseKind::momentum:
-      vector_op(Unary::multiply, x[1], case_momentum.mu, x[1]);
-      vector_op(Binary::add, x[1], x[2], x[1]);
-      vector_op(Unary::multiply, x[1], case_momentum.step, t[0]);
-      return vector_op(Binary::subtract, x[0], t[0], x[0]);
+      vector_op(Unary::multiply, arrays[1], case_momentum.mu, arrays[1]);
+      vector_op(Binary::add, arrays[1], arrays[2], arrays[1]);
+      vector_op(Unary::multiply, arrays[1], case_momentum.step, temporaries[0]);
+      return vector_op(Binary::subtract, arrays[0], temporaries[0], arrays[0]);
     case PointwiseKind::adam:
-      vector_op(Unary::multiply, x[1], case_adam.beta1, x[1]);
-      vector_op(Unary::multiply, x[3], 1 - case_adam.beta1, t[0]);
-      vector_op(Binary::add, x[1], t[0], x[1]);
-      vector_op(Binary::multiply, x[3], x[3], t[0]);
-      vector_op(Unary::multiply, t[0], 1 - case_adam.beta2, t[0]);
-      vector_op(Unary::multiply, x[2], case_adam.beta2, x[2]);
-      vector_op(Binary::add, x[2], t[0], x[2]);
-      vector_op(Unary::square_root, x[2], 0, t[0]);
-      vector_op(Unary::add, t[0], case_adam.epsilon, t[0]);
-      vector_op(Binary::divide, x[1], t[0], t[0]);
-      vector_op(Unary::multiply, t[0], case_adam.rate(), t[0]);
-      return vector_op(Binary::subtract, x[0], t[0], x[0]);
+      vector_op(Unary::multiply, arrays[1], case_adam.beta1, arrays[1]);
+      vector_op(Unary::multiply, arrays[3], 1 - case_adam.beta1, temporaries[0]);
+      vector_op(Binary::add, arrays[1], temporaries[0], arrays[1]);
+      vector_op(Binary::multiply, arrays[3], arrays[3], temporaries[0]);
+      vector_op(Unary::multiply, temporaries[0], 1 - case_adam.beta2, temporaries[0]);
+      vector_op(Unary::multiply, arrays[2], case_adam.beta2, arrays[2]);
+      vector_op(Binary::add, arrays[2], temporaries[0], arrays[2]);
+      vector_op(Unary::square_root, arrays[2], 0, temporaries[0]);
+      vector_op(Unary::add, temporaries[0], case_adam.epsilon, temporaries[0]);
+      vector_op(Binary::divide, arrays[1], temporaries[0], temporaries[0]);
+      vector_op(Unary::multiply, temporaries[0], case_adam.rate(), temporaries[0]);
+      return vector_op(Binary::subtract, arrays[0], temporaries[0], arrays[0]);
     case PointwiseKind::lstm_cell:
-      vector_op(Unary::sigmoid, x[2], 0, t[0]);
-      vector_op(Unary::sigmoid, x[3], 0, t[1]);
-      vector_op(Unary::tanh, x[4], 0, t[2]);
-      vector_op(Unary::sigmoid, x[5], 0, t[3]);
-      vector_op(Binary::multiply, t[1], x[0], t[1]);
-      vector_op(Binary::multiply, t[0], t[2], t[0]);
-      vector_op(Binary::add, t[1], t[0], x[0]);
-      vector_op(Unary::tanh, x[0], 0, t[2]);
-      return vector_op(Binary::multiply, t[3], t[2], x[1]);
+      vector_op(Unary::sigmoid, arrays[2], 0, temporaries[0]);
+      vector_op(Unary::sigmoid, arrays[3], 0, temporaries[1]);
+      vector_op(Unary::tanh, arrays[4], 0, temporaries[2]);
+      vector_op(Unary::sigmoid, arrays[5], 0, temporaries[3]);
+      vector_op(Binary::multiply, temporaries[1], arrays[0], temporaries[1]);
+      vector_op(Binary::multiply, temporaries[0], temporaries[2], temporaries[0]);
+      vector_op(Binary::add, temporaries[1], temporaries[0], arrays[0]);
+      vector_op(Unary::tanh, arrays[0], 0, temporaries[2]);
+      return vector_op(Binary::multiply, temporaries[3], temporaries[2], arrays[1]);
   }
 }
 
-void reference(PointwiseKind kind, Set<float>& x) {
+void reference(PointwiseKind kind, ArraySet<float>& arrays) {
   switch (kind) {
     case PointwiseKind::sgd:
-      return sgd_reference(x[0], x[1], case_step);
+      return sgd_reference(arrays[0], arrays[1], case_step);
     case PointwiseKind::momentum:
-      return momentum_reference(x[0], x[1], x[2], case_momentum);
+      return momentum_reference(arrays[0], arrays[1], arrays[2], case_momentum);
     case PointwiseKind::adam:
-      return adam_reference(x[0], x[1], x[2], x[3], case_adam);
+      return adam_reference(arrays[0], arrays[1], arrays[2], arrays[3], case_adam);
     case PointwiseKind::lstm_cell:
-      return lstm_cell_reference({x[2], x[3], x[4], x[5]}, x[0], x[1]);
+      return lstm_cell_reference({arrays[2], arrays[3], arrays[4], arrays[5]}, arrays[0], arrays[1]);
   }
 }
 
-/// The magnitudes from which element i of each written array was computed: errors are roundings of these.
-std::array<double, 3> sizes(PointwiseKind kind, const Set<float>& x, std::size_t i) {
-  const auto at = [&](std::size_t array) { return std::fabs(double{x[array][i]}); };
+/// For each written array, the magnitude of the numbers from which its element i was computed, since its error consists
+/// of roundings of such numbers.
+std::array<double, 3> magnitudes(PointwiseKind kind, const ArraySet<float>& arrays, std::size_t i) {
+  const auto at = [&](std::size_t array) { return std::fabs(double{arrays[array][i]}); };
   if (kind == PointwiseKind::sgd) return {at(0) + case_step * at(1), 0, 0};
   if (kind == PointwiseKind::lstm_cell) return {1 + at(0), 1 + at(0), 0};
   if (kind == PointwiseKind::momentum) return {at(0) + case_step * (at(1) + at(2)), at(1) + at(2), 0};
@@ -177,10 +180,11 @@ std::array<double, 3> sizes(PointwiseKind kind, const Set<float>& x, std::size_t
 template <class T>
 class PointwiseCase : public KernelCase {
  public:
-  PointwiseCase(const PointwiseShape& s, std::size_t sets, std::uint64_t seed) : s_(s), arrays_(arrays_of(s.kind)) {
+  PointwiseCase(const PointwiseShape& s, std::size_t sets, std::uint64_t seed)
+      : shape_(s), counts_(array_counts(s.kind)) {
     for (std::size_t i = 0; i < sets; ++i) {
-      sets_.emplace_back(arrays_.all, AlignedVector<T>(s.elements));
-      temporaries_.emplace_back(s.fused ? 0 : arrays_.temporary, AlignedVector<float>(s.elements));
+      sets_.emplace_back(counts_.all, AlignedVector<T>(s.elements));
+      temporaries_.emplace_back(s.fused ? 0 : counts_.temporary, AlignedVector<float>(s.elements));
       fill(sets_.back(), seed + 8 * i);
     }
   }
@@ -188,118 +192,125 @@ class PointwiseCase : public KernelCase {
   void run(std::size_t set) override {
     ++calls_;
     if constexpr (std::is_same_v<T, float>) {
-      if (!s_.fused) return unfused(s_.kind, sets_[set], temporaries_[set]);
+      if (!shape_.fused) return unfused(shape_.kind, sets_[set], temporaries_[set]);
     }
-    fused(s_.kind, sets_[set]);
+    fused(shape_.kind, sets_[set]);
   }
 
   void redraw(std::size_t set_index, std::uint64_t seed) override {
-    fill(here(set_index), seed);
+    fill(host_set(set_index), seed);
     upload(set_index);
   }
 
-  /// Keeps the present numbers, since a call changes what it reads.
+  /// Keeps the numbers before the call, since the call changes its inputs.
   void prepare_check(const CheckedCall& call) override {
-    places_ = places_to_look_at(call.flops_at_most);
+    places_ = places_to_check(call.flops_at_most);
     download(call.set);
-    before_ = at(here(call.set), places_);
+    before_ = at(host_set(call.set), places_);
     calls_ = 0;
   }
 
   KernelCaseCheck finish_check(const CheckedCall& call) override {
     download(call.set);
-    Set<T>& x = here(call.set);
+    ArraySet<T>& x = host_set(call.set);
     if (call.inject_error) {
       T& element = x[0][places_[places_.size() / 2]];
-      set(element, value(element) + 0.5F);
+      assign(element, value(element) + 0.5F);
     }
-    Set<float> expected = before_;
-    for (int i = 0; i < calls_; ++i) reference(s_.kind, expected);
+    ArraySet<float> expected = before_;
+    for (int i = 0; i < calls_; ++i) reference(shape_.kind, expected);
     return compare(before_, expected, at(x, places_));
   }
 
   std::string implementation() const override {
-    return fmt::format("highway {}:{}", s_.fused ? "fused" : "unfused", vector_target());
+    return fmt::format("highway {}:{}", shape_.fused ? "fused" : "unfused", vector_target());
   }
 
  protected:
-  /// The host's copy of a set; for a device's sets, the one that was copied last.
-  virtual Set<T>& here(std::size_t set_index) { return sets_[set_index]; }
+  /// The set in the host's memory. A device's sets share one copy here, which `upload` and `download` transfer.
+  virtual ArraySet<T>& host_set(std::size_t set_index) { return sets_[set_index]; }
   virtual void upload(std::size_t set_index) { (void)set_index; }
   virtual void download(std::size_t set_index) { (void)set_index; }
   void count_call() { ++calls_; }
 
-  void fill(Set<T>& to, std::uint64_t seed) const {
-    std::vector<float> values(s_.elements);
-    for (std::size_t a = 0; a < arrays_.all; ++a) {
-      fill_gaussian(values, seed + a);
-      const bool square = s_.kind == PointwiseKind::adam && a == 2;  // v is an average of squares
-      for (std::size_t i = 0; i < values.size(); ++i) set(to[a][i], square ? values[i] * values[i] : values[i]);
+  void fill(ArraySet<T>& to, std::uint64_t seed) const {
+    std::vector<float> values(shape_.elements);
+    for (std::size_t array = 0; array < counts_.all; ++array) {
+      fill_gaussian(values, seed + array);
+      const bool is_square = shape_.kind == PointwiseKind::adam && array == 2;  // v is an average of squares
+      for (std::size_t i = 0; i < values.size(); ++i)
+        assign(to[array][i], is_square ? values[i] * values[i] : values[i]);
     }
   }
 
-  Set<T>& first() { return sets_[0]; }
+  ArraySet<T>& first() { return sets_[0]; }
 
  private:
-  /// The places to check: the first and the last are among them, at most a million to limit memory.
-  std::vector<std::size_t> places_to_look_at(double flops_at_most) const {
-    const double most = std::min(flops_at_most / 50, 0x1p20);
+  /// The elements to check, at most 2^20 to limit memory; the first and the last are among them.
+  std::vector<std::size_t> places_to_check(double flops_at_most) const {
+    const double most = std::min(flops_at_most / 50, 0x1p20);  // an element costs the reference up to about 50 FLOP
     const std::size_t count =
-        std::clamp<std::size_t>(static_cast<std::size_t>(most), 2, std::max<std::size_t>(s_.elements, 2));
+        std::clamp<std::size_t>(static_cast<std::size_t>(most), 2, std::max<std::size_t>(shape_.elements, 2));
     std::vector<std::size_t> places;
-    for (std::size_t i = 0; i < std::min(count, s_.elements); ++i)
-      places.push_back(s_.elements > 1 ? i * (s_.elements - 1) / (std::min(count, s_.elements) - 1) : 0);
+    for (std::size_t i = 0; i < std::min(count, shape_.elements); ++i)
+      places.push_back(shape_.elements > 1 ? i * (shape_.elements - 1) / (std::min(count, shape_.elements) - 1) : 0);
     return places;
   }
 
-  Set<float> at(const Set<T>& from, const std::vector<std::size_t>& places) const {
-    Set<float> out(arrays_.all, AlignedVector<float>(places.size()));
-    for (std::size_t a = 0; a < arrays_.all; ++a)
-      for (std::size_t i = 0; i < places.size(); ++i) out[a][i] = value(from[a][places[i]]);
+  ArraySet<float> at(const ArraySet<T>& from, const std::vector<std::size_t>& places) const {
+    ArraySet<float> out(counts_.all, AlignedVector<float>(places.size()));
+    for (std::size_t array = 0; array < counts_.all; ++array)
+      for (std::size_t i = 0; i < places.size(); ++i) out[array][i] = value(from[array][places[i]]);
     return out;
   }
 
-  KernelCaseCheck compare(const Set<float>& before, const Set<float>& expected, const Set<float>& after) const {
-    constexpr double stored = std::is_same_v<T, float> ? 0x1p-24 : 0x1p-8;
-    KernelCaseCheck found;
-    double off = 0, norm = 0, zeros = 0;
+  KernelCaseCheck compare(const ArraySet<float>& before, const ArraySet<float>& expected,
+                          const ArraySet<float>& after) const {
+    constexpr double storage_roundoff = std::is_same_v<T, float> ? 0x1p-24 : 0x1p-8;
+    // For each call, an element may be off by one rounding to storage, and by 16 roundings of its magnitude to fp32.
+    KernelCaseCheck check;
+    double squared_error = 0, squared_norm = 0, zeros = 0;
     for (std::size_t i = 0; i < before[0].size(); ++i) {
-      const auto size = sizes(s_.kind, before, i);
-      for (std::size_t a = 0; a < arrays_.written; ++a) {
-        const double right = expected[a][i], far = std::fabs(double{after[a][i]} - right);
-        const double worst = far / (calls_ * (stored * std::fabs(right) + 16 * 0x1p-24 * size[a]));
-        off += far * far, norm += right * right, zeros += after[a][i] == 0;
-        // nothing is greater than a NaN, so it stays
-        if (worst > found.worst || std::isnan(worst)) found.worst = worst;
+      const auto magnitude = magnitudes(shape_.kind, before, i);
+      for (std::size_t array = 0; array < counts_.written; ++array) {
+        const double expected_value = expected[array][i],
+                     distance = std::fabs(double{after[array][i]} - expected_value);
+        const double worst =
+            distance / (calls_ * (storage_roundoff * std::fabs(expected_value) + 16 * 0x1p-24 * magnitude[array]));
+        squared_error += distance * distance, squared_norm += expected_value * expected_value,
+            zeros += after[array][i] == 0;
+        // A NaN stays, since no number compares greater than it.
+        if (worst > check.worst || std::isnan(worst)) check.worst = worst;
       }
     }
-    found.error = norm > 0 ? std::sqrt(off / norm) : std::sqrt(off);
-    found.zero_share = zeros / static_cast<double>(arrays_.written * before[0].size());
-    return found;
+    check.error = squared_norm > 0 ? std::sqrt(squared_error / squared_norm) : std::sqrt(squared_error);
+    check.zero_share = zeros / static_cast<double>(counts_.written * before[0].size());
+    return check;
   }
 
-  PointwiseShape s_;
-  Arrays arrays_;
-  std::vector<Set<T>> sets_;
-  std::vector<Set<float>> temporaries_;
+  PointwiseShape shape_;
+  ArrayCounts counts_;
+  std::vector<ArraySet<T>> sets_;
+  std::vector<ArraySet<float>> temporaries_;
   double calls_ = 0;  ///< number of calls since the check was prepared
   std::vector<std::size_t> places_;
-  Set<float> before_;  ///< numbers at these places before the call
+  ArraySet<float> before_;  ///< the numbers at places_ before the call
 };
 
 template <class T>
 class DevicePointwiseCase final : public PointwiseCase<T> {
  public:
-  DevicePointwiseCase(const PointwiseShape& s, const KernelCaseOptions& o, PointwiseUpdate update, std::string by)
+  DevicePointwiseCase(const PointwiseShape& s, const KernelCaseOptions& o, PointwiseUpdate update,
+                      std::string implementation)
       : PointwiseCase<T>(s, 1, o.seed),
         kind_(s.kind),
         update_(update),
-        implementation_(std::move(by)),
+        implementation_(std::move(implementation)),
         queue_(o.device->make_queue()) {
     constexpr auto element = std::is_same_v<T, float> ? core::Element::f32 : core::Element::i8;
     for (std::size_t i = 0; i < o.sets; ++i) {
       auto& arrays = sets_.emplace_back();
-      for (std::size_t a = 0; a < arrays_of(s.kind).all; ++a) {
+      for (std::size_t a = 0; a < array_counts(s.kind).all; ++a) {
         memory_.push_back(o.device->allocate(element, s.elements * sizeof(T) / core::size_of(element)));
         arrays.push_back(memory_.back().buffer);
       }
@@ -315,7 +326,7 @@ class DevicePointwiseCase final : public PointwiseCase<T> {
   std::string implementation() const override { return implementation_; }
 
  private:
-  Set<T>& here(std::size_t) override { return this->first(); }
+  ArraySet<T>& host_set(std::size_t) override { return this->first(); }
   void upload(std::size_t set_index) override {
     for (std::size_t a = 0; a < sets_[set_index].size(); ++a) queue_->copy("upload", bytes_of(a), sets_[set_index][a]);
     queue_->synchronise();
@@ -351,8 +362,8 @@ std::string pointwise_case_refusal(const Problem& p) {
 
 std::size_t pointwise_case_bytes(const Problem& p) {
   const auto& s = std::get<PointwiseShape>(p.shape);
-  const Arrays a = arrays_of(s.kind);
-  return (a.all + (s.fused ? 0 : a.temporary)) * s.elements * storage_bytes(p.precision);
+  const ArrayCounts counts = array_counts(s.kind);
+  return (counts.all + (s.fused ? 0 : counts.temporary)) * s.elements * storage_bytes(p.precision);
 }
 
 std::unique_ptr<KernelCase> make_pointwise_case(const Problem& p, const KernelCaseOptions& o) {
@@ -361,10 +372,10 @@ std::unique_ptr<KernelCase> make_pointwise_case(const Problem& p, const KernelCa
   return std::make_unique<PointwiseCase<float>>(s, o.sets, o.seed);
 }
 
-void update_by_loops(PointwiseKind kind, std::span<const runtime::Buffer> x) {
-  if (kind == PointwiseKind::sgd) loops().sgd(x[0], x[1], case_step, {});
-  if (kind == PointwiseKind::momentum) loops().momentum(x[0], x[1], x[2], case_momentum, {});
-  if (kind == PointwiseKind::adam) loops().adam(x[0], x[1], x[2], x[3], case_adam, 1);
+void update_by_loops(PointwiseKind kind, std::span<const runtime::Buffer> arrays) {
+  if (kind == PointwiseKind::sgd) loops().sgd(arrays[0], arrays[1], case_step, {});
+  if (kind == PointwiseKind::momentum) loops().momentum(arrays[0], arrays[1], arrays[2], case_momentum, {});
+  if (kind == PointwiseKind::adam) loops().adam(arrays[0], arrays[1], arrays[2], arrays[3], case_adam, 1);
 }
 
 std::string device_pointwise_refusal(const Problem& p) {

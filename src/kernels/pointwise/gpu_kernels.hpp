@@ -16,13 +16,13 @@
 
 namespace gradmeter::kernels::cuda {
 
-/// Lets the GPU decide whether an update is made, so that the host need not know whether a step is skipped. `number`:
-/// the update's number if no step had been skipped. `counts`: in device memory, changed by earlier work of the stream;
-/// null: every update is made. Only kernels read the counts.
+/// Lets the GPU decide whether an update is made, so that the host need not know whether a step is skipped. Only
+/// kernels read the counts, which are in device memory, where earlier work of the stream changes them.
 struct UpdateGate {
-  std::uint64_t number = 1;
-  const LossScaleCounts* counts = nullptr;
+  std::uint64_t number = 1;                 ///< the update's number if no step had been skipped
+  const LossScaleCounts* counts = nullptr;  ///< null: every update is made
   GRADMETER_HOST_DEVICE bool is_skipped() const { return counts && counts->skips != 0; }
+  /// The update's number when skipped steps are not counted.
   GRADMETER_HOST_DEVICE std::uint64_t counted() const {
     return counts ? number - static_cast<std::uint64_t>(counts->skipped) : number;
   }
@@ -40,7 +40,7 @@ void relu_backward(DeviceSpan<const float> activation, DeviceSpan<float> gradien
 /// The most rows that one block of threads adds up. If there are more, each block writes the sum of its rows, and the
 /// next launch adds up these sums.
 inline constexpr std::size_t rows_of_block = rows_of_piece * rows_of_piece;
-/// Floats of workspace for sums over rows: none up to rows_of_block.
+/// Floats of workspace for sums over rows: none for up to rows_of_block rows.
 std::size_t row_sums_workspace(std::size_t rows, std::size_t columns);
 /// Needs a workspace of row_sums_workspace(rows, columns) floats.
 void column_sums(DeviceSpan<const float> matrix, std::size_t columns, DeviceSpan<float> out,
@@ -58,23 +58,25 @@ void momentum(DeviceSpan<float> w, DeviceSpan<float> v, DeviceSpan<const float> 
               cudaStream_t);
 void momentum(DeviceSpan<Bf16> w, DeviceSpan<Bf16> v, DeviceSpan<const Bf16> g, MomentumParameters, UpdateGate,
               cudaStream_t);
-/// `kept`: the factor of w before the update, which is 1 − step·decay for AdamW (in the same pass) and 1 for Adam.
+/// `kept`: a factor by which w is multiplied first, in the same pass: 1 for Adam, 1 − step·decay for AdamW.
 void adam(DeviceSpan<float> w, DeviceSpan<float> m, DeviceSpan<float> v, DeviceSpan<const float> g, AdamParameters,
           float kept, cudaStream_t);
 void adam(DeviceSpan<Bf16> w, DeviceSpan<Bf16> m, DeviceSpan<Bf16> v, DeviceSpan<const Bf16> g, AdamParameters,
           float kept, cudaStream_t);
 
 /// As `adam`, where a loss scale may skip updates: the update's number counts only updates that were made, and epsilon
-/// is that of algorithm 1. rates [1]: memory for this call alone, written by the call's first kernel.
+/// is that of algorithm 1 of Adam's paper (AdamParameters). rates [1]: memory for this call alone, to which its first
+/// kernel writes.
 void adam_step(DeviceSpan<float> w, DeviceSpan<float> m, DeviceSpan<float> v, DeviceSpan<const float> g, AdamParameters,
                float kept, UpdateGate, DeviceSpan<AdamRates> rates, cudaStream_t);
 
-// Weights on a GPU that are rounded to bf16 but stored as fp32: kernels/pointwise/updates.hpp over buffers.
+// Weights on a GPU that are rounded to bf16 but stored as fp32: the functions of kernels/pointwise/updates.hpp for each
+// number of a buffer.
 
 using runtime::DeviceSpan;
 
-/// w becomes `target` in bf16. The work is queued on the stream and has the host's bits. Errors: std::invalid_argument
-/// when lengths differ; BackendError when a launch fails.
+/// w becomes `target` rounded to bf16. All functions queue their work on the stream and have the host's bits. Errors:
+/// std::invalid_argument when lengths differ; BackendError when a launch fails.
 
 /// Rounds to nearest; target may be w. Cost: 8 bytes an element.
 void bf16_nearest(DeviceSpan<const float> target, DeviceSpan<float> w, UpdateGate, cudaStream_t);
@@ -92,8 +94,8 @@ using runtime::DeviceSpan;
 using Pieces = std::span<const TensorPiece>;
 
 /// All functions queue their work on the stream and have the host's bits, since their sums are in the host's order.
-/// sums: one for each piece. Errors: std::invalid_argument when lengths differ or a piece lies outside; BackendError
-/// when a launch fails.
+/// sums: one TwoSums for each piece. Errors: std::invalid_argument when lengths differ or a piece does not lie within
+/// the buffers; BackendError when a launch fails.
 
 /// Bytes of workspace: at most 16 for each block of 4096 elements of a piece, or part of such a block.
 std::size_t norms_workspace(Pieces);
@@ -107,7 +109,7 @@ void lamb_norms(DeviceSpan<const float> w, DeviceSpan<float> m, DeviceSpan<float
 void lamb(DeviceSpan<float> w, DeviceSpan<const float> m, DeviceSpan<const float> v, Pieces,
           DeviceSpan<const TwoSums> sums, LambParameters, UpdateGate, cudaStream_t);
 
-// A loss scale that adapts, on a GPU: work of the stream checks gradients, skips updates and changes the scale.
+// A loss scale that adapts, on a GPU: kernels check gradients, skip updates and change the scale.
 
 using runtime::DeviceSpan;
 
@@ -118,14 +120,14 @@ using runtime::DeviceSpan;
 void unscale(DeviceSpan<float> gradients, DeviceSpan<const float> scale, cudaStream_t);
 /// Sets counts->skips if a gradient is infinite or NaN. Cost: 4 bytes an element.
 void check_finite(DeviceSpan<const float> gradients, DeviceSpan<LossScaleCounts> counts, cudaStream_t);
-/// Does kernels::end_step in one thread.
+/// Calls kernels::end_step in one thread of the GPU.
 void end_step(DeviceSpan<float> scale, DeviceSpan<LossScaleCounts> counts, std::int64_t grow, cudaStream_t);
 
 // Softmax cross-entropy on a GPU.
 
 using runtime::DeviceSpan;
 
-/// Bytes of workspace: 16 a row.
+/// Bytes of workspace: 16 for each row.
 std::size_t cross_entropy_workspace(std::size_t rows);
 
 /// Computes kernels::softmax_cross_entropy. `total` [1] is in device memory, and valid once the stream has passed the
@@ -157,7 +159,7 @@ void add_channels_and_relu(DeviceSpan<const float> bias, std::size_t pixels, Dev
 std::size_t channel_sums_workspace(std::size_t images, std::size_t channels);
 void channel_sums(DeviceSpan<const float> images, std::size_t pixels, DeviceSpan<float> sums,
                   DeviceSpan<float> workspace, cudaStream_t);
-/// A number outside the table gives NaN.
+/// A word outside the table gives NaN.
 void embed(DeviceSpan<const float> words, DeviceSpan<const float> table, std::size_t width, DeviceSpan<float> to,
            cudaStream_t);
 /// A block of threads handles one row of the table and looks at all words. That keeps the host's order of sums, at the

@@ -27,35 +27,39 @@ __global__ void add_and_scale_each(const float* a, const float* b, float factor,
 
 __device__ inline float without_negatives(float x) { return x < 0 ? 0 : x; }
 
-template <class D>
-__global__ void add_row_each(const float* x, const float* row, D width, bool is_relu, float* to, std::size_t n) {
+template <class AnyDivisor>
+__global__ void add_row_each(const float* x, const float* row, AnyDivisor width, bool is_relu, float* to,
+                             std::size_t n) {
   const std::size_t i = element_of_thread();
   if (i >= n) return;
   const float sum = x[i] + row[width.divide(i).rest];
   to[i] = is_relu ? without_negatives(sum) : sum;
 }
 
-template <class D>
-__global__ void add_channel_each(const float* bias, D channels, D pixels, float* images, std::size_t n) {
+template <class AnyDivisor>
+__global__ void add_channel_each(const float* bias, AnyDivisor channels, AnyDivisor pixels, float* images,
+                                 std::size_t n) {
   const std::size_t i = element_of_thread();
   if (i < n) images[i] = without_negatives(images[i] + bias[channels.divide(pixels.divide(i).whole).rest]);
 }
 
-/// A warp sums a plane as plane_sum does.
+/// A warp sums a plane, one channel of one image, in the order of plane_sum.
 __global__ void sum_planes(const float* images, std::size_t pixels, float* sums, std::size_t planes) {
   const std::size_t plane = element_of_warp();
   if (plane >= planes) return;
   float sum = 0;
-  for (std::size_t i = threadIdx.x % 32; i < pixels; i += sums_of_plane) sum += images[plane * pixels + i];
+  for (std::size_t i = threadIdx.x % 32; i < pixels; i += partial_sums_of_plane) sum += images[plane * pixels + i];
   for (int half = 16; half > 0; half /= 2) sum += __shfl_xor_sync(~0u, sum, half);
   if (threadIdx.x % 32 == 0) sums[plane] = sum;
 }
 
-/// True if the number is a word of the table; NaN is none.
-__device__ inline bool is_word(float word, std::size_t words) { return word >= 0 && word < static_cast<float>(words); }
+/// True if the number is that of a row of the table; false for NaN.
+__device__ inline bool is_word(float number, std::size_t table_rows) {
+  return number >= 0 && number < static_cast<float>(table_rows);
+}
 
-template <class D>
-__global__ void embed_each(const float* words, const float* table, std::size_t rows, D width, float* to,
+template <class AnyDivisor>
+__global__ void embed_each(const float* words, const float* table, std::size_t rows, AnyDivisor width, float* to,
                            std::size_t n) {
   const std::size_t i = element_of_thread();
   if (i >= n) return;
@@ -76,32 +80,35 @@ __global__ void add_word_rows(const float* words, std::size_t count, const float
   }
 }
 
-template <class D>
-__global__ void swap_each(const float* from, std::size_t rows, D columns, D width, float* to, std::size_t n) {
+template <class AnyDivisor>
+__global__ void swap_each(const float* from, std::size_t rows, AnyDivisor columns, AnyDivisor width, float* to,
+                          std::size_t n) {
   const std::size_t i = element_of_thread();
   if (i >= n) return;
   const Quotient at = width.divide(i), line = columns.divide(at.whole);
   to[(line.rest * rows + line.whole) * width.d + at.rest] = from[i];
 }
 
-template <class D>
+template <class AnyDivisor>
 struct HeadDivisors {
-  D width, heads, parts, steps;
+  AnyDivisor width, heads, parts, steps;
 };
-/// i: index of an element in the order of tokens.
-template <class D>
-__global__ void reorder_each(const float* from, HeadLayout s, HeadDivisors<D> by, float* to, std::size_t n) {
+/// Moves element i between the order of tokens [samples × steps × parts × heads × width], in which i counts, and the
+/// order of heads [parts × samples × heads × steps × width].
+template <class AnyDivisor>
+__global__ void reorder_each(const float* from, HeadLayout s, HeadDivisors<AnyDivisor> divisors, float* to,
+                             std::size_t n) {
   const std::size_t i = element_of_thread();
   if (i >= n) return;
-  const Quotient at = by.width.divide(i), head = by.heads.divide(at.whole), part = by.parts.divide(head.whole),
-                 step = by.steps.divide(part.whole);
+  const Quotient at = divisors.width.divide(i), head = divisors.heads.divide(at.whole),
+                 part = divisors.parts.divide(head.whole), step = divisors.steps.divide(part.whole);
   const std::size_t sample = step.whole;
-  const std::size_t by_heads =
+  const std::size_t index_by_heads =
       (((part.rest * s.samples + sample) * s.heads + head.rest) * s.steps + step.rest) * s.width + at.rest;
   if (s.to_heads)
-    to[by_heads] = from[i];
+    to[index_by_heads] = from[i];
   else
-    to[i] = from[by_heads];
+    to[i] = from[index_by_heads];
 }
 
 }  // namespace
@@ -129,17 +136,17 @@ void add_row(DeviceSpan<const float> x, DeviceSpan<const float> row, bool is_rel
              cudaStream_t stream) {
   check_lengths("add_row", x.size(), to.size());
   if (row.empty()) return;
-  with_divisors_below(to.size(), [&]<class D>(std::type_identity<D>) {
-    launch_each(add_row_each<D>, "add_row", to.size(), stream, x.device_address(), row.device_address(), D(row.size()),
-                is_relu, to.device_address(), to.size());
+  with_divisors_below(to.size(), [&]<class AnyDivisor>(std::type_identity<AnyDivisor>) {
+    launch_each(add_row_each<AnyDivisor>, "add_row", to.size(), stream, x.device_address(), row.device_address(),
+                AnyDivisor(row.size()), is_relu, to.device_address(), to.size());
   });
 }
 
 void add_channels_and_relu(DeviceSpan<const float> bias, std::size_t pixels, DeviceSpan<float> images,
                            cudaStream_t stream) {
-  with_divisors_below(images.size(), [&]<class D>(std::type_identity<D>) {
-    launch_each(add_channel_each<D>, "add_channels_and_relu", images.size(), stream, bias.device_address(),
-                D(bias.size()), D(pixels), images.device_address(), images.size());
+  with_divisors_below(images.size(), [&]<class AnyDivisor>(std::type_identity<AnyDivisor>) {
+    launch_each(add_channel_each<AnyDivisor>, "add_channels_and_relu", images.size(), stream, bias.device_address(),
+                AnyDivisor(bias.size()), AnyDivisor(pixels), images.device_address(), images.size());
   });
 }
 
@@ -166,9 +173,9 @@ void channel_sums(DeviceSpan<const float> images, std::size_t pixels, DeviceSpan
 void embed(DeviceSpan<const float> words, DeviceSpan<const float> table, std::size_t width, DeviceSpan<float> to,
            cudaStream_t stream) {
   check_lengths("embed", to.size(), words.size() * width);
-  with_divisors_below(to.size(), [&]<class D>(std::type_identity<D>) {
-    launch_each(embed_each<D>, "embed", to.size(), stream, words.device_address(), table.device_address(),
-                table.size() / width, D(width), to.device_address(), to.size());
+  with_divisors_below(to.size(), [&]<class AnyDivisor>(std::type_identity<AnyDivisor>) {
+    launch_each(embed_each<AnyDivisor>, "embed", to.size(), stream, words.device_address(), table.device_address(),
+                table.size() / width, AnyDivisor(width), to.device_address(), to.size());
   });
 }
 
@@ -187,29 +194,33 @@ void swap_rows_and_columns(DeviceSpan<const float> from, std::size_t rows, std::
                            DeviceSpan<float> to, cudaStream_t stream) {
   check_lengths("swap_rows_and_columns", from.size(), rows * columns * width);
   check_lengths("swap_rows_and_columns", to.size(), from.size());
-  with_divisors_below(to.size(), [&]<class D>(std::type_identity<D>) {
-    launch_each(swap_each<D>, "swap_rows_and_columns", to.size(), stream, from.device_address(), rows, D(columns),
-                D(width), to.device_address(), to.size());
+  with_divisors_below(to.size(), [&]<class AnyDivisor>(std::type_identity<AnyDivisor>) {
+    launch_each(swap_each<AnyDivisor>, "swap_rows_and_columns", to.size(), stream, from.device_address(), rows,
+                AnyDivisor(columns), AnyDivisor(width), to.device_address(), to.size());
   });
 }
 
 void reorder_heads(DeviceSpan<const float> from, const HeadLayout& s, DeviceSpan<float> to, cudaStream_t stream) {
   const std::size_t parts = from.size() / (s.samples * s.steps * s.heads * s.width);
   check_lengths("reorder_heads", to.size(), parts * s.samples * s.steps * s.heads * s.width);
-  with_divisors_below(to.size(), [&]<class D>(std::type_identity<D>) {
-    launch_each(reorder_each<D>, "reorder_heads", to.size(), stream, from.device_address(), s,
-                HeadDivisors<D>{D(s.width), D(s.heads), D(parts), D(s.steps)}, to.device_address(), to.size());
+  with_divisors_below(to.size(), [&]<class AnyDivisor>(std::type_identity<AnyDivisor>) {
+    launch_each(
+        reorder_each<AnyDivisor>, "reorder_heads", to.size(), stream, from.device_address(), s,
+        HeadDivisors<AnyDivisor>{AnyDivisor(s.width), AnyDivisor(s.heads), AnyDivisor(parts), AnyDivisor(s.steps)},
+        to.device_address(), to.size());
   });
 }
 
 namespace {
 
-struct Rows {
+/// The results of each row, in the workspace.
+struct RowResults {
   double* loss;
-  std::uint64_t* correct;
+  std::uint64_t* correct;  ///< 1 if the row's largest logit is the label's, else 0
 };
 
-/// The largest of a warp's logits and its first place, in all lanes. NaN is never larger.
+/// The largest logit of a warp's row and the first index at which it occurs, in all lanes. A NaN counts as no larger
+/// than another number.
 struct Top {
   float value;
   std::size_t place;
@@ -219,17 +230,17 @@ __device__ Top top_of(const float* in, std::size_t classes) {
   for (std::size_t j = threadIdx.x % 32; j < classes; j += 32) {
     if (in[j] > top.value) top = {in[j], j};
   }
-  for (int with = 16; with > 0; with /= 2) {
-    const float value = __shfl_xor_sync(~0u, top.value, with);
-    const std::size_t place = __shfl_xor_sync(~0u, top.place, with);
+  for (int lane_mask = 16; lane_mask > 0; lane_mask /= 2) {
+    const float value = __shfl_xor_sync(~0u, top.value, lane_mask);
+    const std::size_t place = __shfl_xor_sync(~0u, top.place, lane_mask);
     if (value > top.value || (value == top.value && place < top.place)) top = {value, place};
   }
   return top;
 }
 
-/// A warp handles a row. Sums are in doubles.
+/// A warp computes the loss and the gradient of a row, with sums in float64.
 __global__ void each_row(const float* logits, const std::int32_t* labels, std::size_t rows, std::size_t classes,
-                         const float* loss_scale, float* gradient, Rows out) {
+                         const float* loss_scale, float* gradient, RowResults out) {
   const std::size_t row = element_of_warp();
   if (row >= rows) return;
   const float* in = logits + row * classes;
@@ -237,40 +248,40 @@ __global__ void each_row(const float* logits, const std::int32_t* labels, std::s
   const Top top = top_of(in, classes);
   double sum = 0;
   for (std::size_t j = lane; j < classes; j += 32) sum += static_cast<double>(expf(in[j] - top.value));
-  for (int with = 16; with > 0; with /= 2) sum += __shfl_xor_sync(~0u, sum, with);
+  for (int lane_mask = 16; lane_mask > 0; lane_mask /= 2) sum += __shfl_xor_sync(~0u, sum, lane_mask);
   const auto label = static_cast<std::size_t>(labels[row]);
   const float scale = (loss_scale ? *loss_scale : 1.0f) / static_cast<float>(rows);
   for (std::size_t j = lane; gradient && j < classes; j += 32) {
-    // float64 keeps the digits of p - 1 for a sure answer.
+    // float64 keeps the digits of p - 1 where p is close to 1.
     const double share = static_cast<double>(expf(in[j] - top.value)) / sum;
     gradient[row * classes + j] = static_cast<float>((share - (j == label ? 1.0 : 0.0)) * static_cast<double>(scale));
   }
   if (lane != 0) return;
-  const double behind =
+  const double label_minus_largest =
       label < classes ? static_cast<double>(in[label]) - static_cast<double>(top.value) : core::quiet_nan<double>();
-  out.loss[row] = log(sum) - behind;
+  out.loss[row] = log(sum) - label_minus_largest;
   out.correct[row] = top.place == label ? 1 : 0;
 }
 
-/// Adds in one block, in a fixed order whatever ran first.
-__global__ void add_rows_up(Rows rows, std::size_t count, CrossEntropy* total) {
-  GPU_SHARED(double, losses, [threads_for_each]);
-  GPU_SHARED(std::uint64_t, corrects, [threads_for_each]);
+/// Adds up the rows' results in one thread block, so that the order is fixed.
+__global__ void add_rows_up(RowResults rows, std::size_t count, CrossEntropy* total) {
+  GPU_SHARED(double, loss_sums, [threads_for_each]);
+  GPU_SHARED(std::uint64_t, correct_sums, [threads_for_each]);
   double loss = 0;
   std::uint64_t correct = 0;
   for (std::size_t r = threadIdx.x; r < count; r += threads_for_each) {
     loss += rows.loss[r];
     correct += rows.correct[r];
   }
-  losses[threadIdx.x] = loss;
-  corrects[threadIdx.x] = correct;
+  loss_sums[threadIdx.x] = loss;
+  correct_sums[threadIdx.x] = correct;
   for (unsigned half = threads_for_each / 2; half > 0; half /= 2) {
     __syncthreads();
     if (threadIdx.x >= half) continue;
-    losses[threadIdx.x] += losses[threadIdx.x + half];
-    corrects[threadIdx.x] += corrects[threadIdx.x + half];
+    loss_sums[threadIdx.x] += loss_sums[threadIdx.x + half];
+    correct_sums[threadIdx.x] += correct_sums[threadIdx.x + half];
   }
-  if (threadIdx.x == 0) *total = {losses[0], static_cast<std::size_t>(corrects[0])};
+  if (threadIdx.x == 0) *total = {loss_sums[0], static_cast<std::size_t>(correct_sums[0])};
 }
 
 }  // namespace
@@ -287,7 +298,7 @@ void softmax_cross_entropy(DeviceSpan<const float> logits, DeviceSpan<const std:
   check_lengths("softmax_cross_entropy: total", total.size(), 1);
   check_lengths("softmax_cross_entropy: workspace", workspace.size(), cross_entropy_workspace(rows));
   auto* loss = reinterpret_cast<double*>(workspace.device_address());
-  const Rows out{loss, reinterpret_cast<std::uint64_t*>(loss + rows)};
+  const RowResults out{loss, reinterpret_cast<std::uint64_t*>(loss + rows)};
   if (rows > 0) {
     runtime::check_cuda(
         gpu::launch(each_row, warp_for_each(rows), stream, logits.device_address(), labels.device_address(), rows,

@@ -10,21 +10,22 @@ namespace {
 
 constexpr std::size_t lanes = NormBlocks::lanes;
 
-/// Pieces as a kernel's parameters, so that no table must be copied. Their blocks are numbered consecutively.
+/// Pieces of tensors as an argument of kernels, so that no table must be copied to the device. A piece is cut into
+/// blocks (NormBlocks), which are numbered through all pieces.
 struct PieceTable {
-  static constexpr unsigned most = 64;
-  TensorPiece pieces[most];
-  std::uint32_t first_block[most + 1];
+  static constexpr unsigned max_pieces = 64;
+  TensorPiece pieces[max_pieces];
+  std::uint32_t first_block[max_pieces + 1];
   std::uint32_t count = 0;
 
   struct Block {
     std::uint32_t piece;
-    std::size_t begin, elements;  ///< place in the update's buffers
+    std::size_t begin, elements;  ///< the block is elements [begin, begin + elements) of the update's buffers
   };
-  /// The block of this number; empty beyond the last one.
+  /// The block with this number; beyond the last one, a block without elements.
   GRADMETER_HOST_DEVICE Block block(std::size_t number) const {
     if (number >= first_block[count]) return {0, 0, 0};
-    // finds the last piece that begins at or before the block, since empty pieces share a beginning
+    // Finds the last piece whose first block is at or before this one; empty pieces have no block of their own.
     std::uint32_t low = 0, high = count;
     while (high - low > 1) {
       const std::uint32_t middle = (low + high) / 2;
@@ -37,7 +38,7 @@ struct PieceTable {
 
 using Unbiased = LambParameters::Unbiased;
 
-/// LARS' terms of both sums for one number.
+/// What element i adds to the two sums of LARS.
 struct LarsSquares {
   const float *w, *g;
   __device__ Unbiased unbiased() const { return {}; }
@@ -47,7 +48,7 @@ struct LarsSquares {
   }
 };
 
-/// LAMB's terms of both sums; it first updates the averages.
+/// What element i adds to the two sums of LAMB; `at` first updates its averages m and v.
 struct LambSquares {
   const float *w, *g;
   float *m, *v;
@@ -61,30 +62,31 @@ struct LambSquares {
   }
 };
 
-/// Adds in the order of the lanes; all of them get the same sum.
-__device__ double add_lanes(double mine) {
+/// Adds up the values of NormBlocks::lanes threads in the order of the lanes; each of them gets the sum.
+__device__ double add_lanes(double lane_value) {
   double sum = 0;
-  for (unsigned k = 0; k < lanes; ++k) sum += __shfl_sync(~0u, mine, static_cast<int>(k), static_cast<int>(lanes));
+  for (unsigned k = 0; k < lanes; ++k)
+    sum += __shfl_sync(~0u, lane_value, static_cast<int>(k), static_cast<int>(lanes));
   return sum;
 }
 
-/// A thread computes a lane, so a warp computes four blocks.
+/// Sums each block of the pieces. A thread computes a lane of a block, so a warp computes four blocks.
 template <class Squares>
 __global__ void sum_blocks(PieceTable table, Squares squares, UpdateGate gate, TwoSums* blocks) {
   if (gate.is_skipped()) return;
   const Unbiased u = squares.unbiased();
   const std::size_t number = element_of_thread() / lanes, lane = threadIdx.x % lanes;
   const auto block = table.block(number);
-  const std::size_t whole = block.elements / lanes * lanes;
+  const std::size_t in_lanes = block.elements / lanes * lanes;
   TwoSums s;
-  for (std::size_t i = lane; i < whole; i += lanes) {
+  for (std::size_t i = lane; i < in_lanes; i += lanes) {
     const TwoSums term = squares.at(block.begin + i, u);
     s.first += term.first;
     s.second += term.second;
   }
   s = {add_lanes(s.first), add_lanes(s.second)};
   if (lane != 0 || number >= table.first_block[table.count]) return;
-  for (std::size_t i = whole; i < block.elements; ++i) {
+  for (std::size_t i = in_lanes; i < block.elements; ++i) {
     const TwoSums term = squares.at(block.begin + i, u);
     s.first += term.first;
     s.second += term.second;
@@ -92,65 +94,69 @@ __global__ void sum_blocks(PieceTable table, Squares squares, UpdateGate gate, T
   blocks[number] = s;
 }
 
-/// A block of one warp handles a piece: it reads 32 blocks together and adds them in their order.
+/// Adds up the sums of each piece's blocks. A thread block of one warp handles a piece: it reads the sums of 32 blocks
+/// at once and adds them in order.
 __global__ void add_blocks(PieceTable table, UpdateGate gate, const TwoSums* blocks, TwoSums* sums) {
   if (gate.is_skipped()) return;
   const std::uint32_t begin = table.first_block[blockIdx.x], end = table.first_block[blockIdx.x + 1];
   TwoSums s;
   for (std::uint32_t at = begin; at < end; at += 32) {
-    const std::uint32_t mine = at + threadIdx.x, n = core::lesser(32u, end - at);
-    const TwoSums read = mine < end ? blocks[mine] : TwoSums{};
+    const std::uint32_t own_block = at + threadIdx.x, n = core::lesser(32u, end - at);
+    const TwoSums own_sums = own_block < end ? blocks[own_block] : TwoSums{};
     for (std::uint32_t k = 0; k < n; ++k) {
-      s.first += __shfl_sync(~0u, read.first, static_cast<int>(k));
-      s.second += __shfl_sync(~0u, read.second, static_cast<int>(k));
+      s.first += __shfl_sync(~0u, own_sums.first, static_cast<int>(k));
+      s.second += __shfl_sync(~0u, own_sums.second, static_cast<int>(k));
     }
   }
   if (threadIdx.x == 0) sums[blockIdx.x] = s;
 }
 
-/// The values that all numbers of a tensor share.
-struct OfTensor {
+/// The values that are the same for all numbers of a tensor.
+struct TensorFactors {
   float rate;
-  Unbiased u;
+  Unbiased unbiased;
 };
 struct LarsMove {
   float *w, *v;
   const float* g;
   LarsParameters p;
-  __device__ OfTensor of(TwoSums s, UpdateGate) const { return {p.rate(s), {}}; }
-  __device__ void at(std::size_t i, const OfTensor& t) const { p.move(w[i], v[i], g[i], t.rate); }
+  __device__ TensorFactors of(TwoSums s, UpdateGate) const { return {p.rate(s), {}}; }
+  __device__ void at(std::size_t i, const TensorFactors& t) const { p.move(w[i], v[i], g[i], t.rate); }
 };
 struct LambMove {
   float* w;
   const float *m, *v;
   LambParameters p;
-  __device__ OfTensor of(TwoSums s, UpdateGate gate) const { return {p.rate(s), p.unbiased(gate.counted())}; }
-  __device__ void at(std::size_t i, const OfTensor& t) const { w[i] -= t.rate * p.direction(w[i], m[i], v[i], t.u); }
+  __device__ TensorFactors of(TwoSums s, UpdateGate gate) const { return {p.rate(s), p.unbiased(gate.counted())}; }
+  __device__ void at(std::size_t i, const TensorFactors& t) const {
+    w[i] -= t.rate * p.direction(w[i], m[i], v[i], t.unbiased);
+  }
 };
 
-/// A block of threads updates a block of numbers.
+/// Updates the weights; a thread block handles a block of a piece.
 template <class Move>
 __global__ void move_blocks(PieceTable table, Move move, UpdateGate gate, const TwoSums* sums) {
   if (gate.is_skipped()) return;
-  GPU_SHARED(OfTensor, of_tensor, [1]);
+  GPU_SHARED(TensorFactors, factors, [1]);
   const auto block = table.block(blockIdx.x);
-  if (threadIdx.x == 0) of_tensor[0] = move.of(sums[block.piece], gate);
+  if (threadIdx.x == 0) factors[0] = move.of(sums[block.piece], gate);
   __syncthreads();
-  for (std::size_t i = threadIdx.x; i < block.elements; i += threads_for_each) move.at(block.begin + i, of_tensor[0]);
+  for (std::size_t i = threadIdx.x; i < block.elements; i += threads_for_each) move.at(block.begin + i, factors[0]);
 }
 
-/// Calls each(table, first) with as many pieces as a kernel's parameters hold, from piece `first` on.
+/// Divides the pieces into tables, and calls each(table, first) for each table, whose first piece is number `first`.
+/// Errors: std::invalid_argument when a piece does not lie within `elements`.
 template <class Each>
 void each_table(const char* what, Pieces pieces, std::size_t elements, const Each& each) {
-  for (std::size_t first = 0; first < pieces.size(); first += PieceTable::most) {
+  for (std::size_t first = 0; first < pieces.size(); first += PieceTable::max_pieces) {
     PieceTable table;
-    table.count = static_cast<std::uint32_t>(std::min<std::size_t>(PieceTable::most, pieces.size() - first));
+    table.count = static_cast<std::uint32_t>(std::min<std::size_t>(PieceTable::max_pieces, pieces.size() - first));
     table.first_block[0] = 0;
     for (std::uint32_t i = 0; i < table.count; ++i) {
       const TensorPiece& p = table.pieces[i] = pieces[first + i];
       if (p.offset > elements || p.count > elements - p.offset)
         throw std::invalid_argument(std::string(what) + ": a piece lies outside of the buffers");
-      table.first_block[i + 1] = table.first_block[i] + static_cast<std::uint32_t>(NormBlocks::in(p.count));
+      table.first_block[i + 1] = table.first_block[i] + static_cast<std::uint32_t>(NormBlocks::blocks_in(p.count));
     }
     each(table, first);
   }
@@ -188,10 +194,10 @@ void launch_moves(const char* what, Pieces pieces, std::size_t elements, const M
 
 std::size_t norms_workspace(Pieces pieces) {
   std::size_t most = 0;
-  for (std::size_t first = 0; first < pieces.size(); first += PieceTable::most) {
+  for (std::size_t first = 0; first < pieces.size(); first += PieceTable::max_pieces) {
     std::size_t blocks = 0;
-    for (const auto& p : pieces.subspan(first, std::min<std::size_t>(PieceTable::most, pieces.size() - first)))
-      blocks += NormBlocks::in(p.count);
+    for (const auto& p : pieces.subspan(first, std::min<std::size_t>(PieceTable::max_pieces, pieces.size() - first)))
+      blocks += NormBlocks::blocks_in(p.count);
     most = std::max(most, blocks);
   }
   return most * sizeof(TwoSums);

@@ -51,20 +51,20 @@ __global__ void find_rates(AdamParameters p, UpdateGate gate, AdamRates* rates) 
   *rates = {adam_rate(p.step, p.beta1, p.beta2, t), adam_epsilon(p.epsilon, p.beta2, t)};
 }
 
-/// found: rates in device memory; null: `given` has them.
+/// device_rates: the rates in device memory; null: they are in `host_rates`.
 template <class T>
-__global__ void descend_adam(T* w, T* m, T* v, const T* g, AdamParameters p, AdamRates given, const AdamRates* found,
-                             float kept, UpdateGate gate, std::size_t n) {
+__global__ void descend_adam(T* w, T* m, T* v, const T* g, AdamParameters p, AdamRates host_rates,
+                             const AdamRates* device_rates, float kept, UpdateGate gate, std::size_t n) {
   const std::size_t i = element_of_thread();
   if (i >= n || gate.is_skipped()) return;
-  const AdamRates rates = found ? *found : given;
+  const AdamRates rates = device_rates ? *device_rates : host_rates;
   const float gradient = load(g + i);
   const float first = p.beta1 * load(m + i) + (1 - p.beta1) * gradient;
   const float second = p.beta2 * load(v + i) + gradient * gradient * (1 - p.beta2);
   store(first, m + i);
   store(second, v + i);
   T decayed;
-  store(load(w + i) * kept, &decayed);  // rounded as between two separate passes
+  store(load(w + i) * kept, &decayed);  // rounds, as if the decay were a pass of its own
   store(load(&decayed) - first / (sqrtf(second) + rates.epsilon) * rates.rate, w + i);
 }
 
@@ -85,12 +85,13 @@ void launch_momentum(DeviceSpan<T> w, DeviceSpan<T> v, DeviceSpan<const T> g, Mo
 
 template <class T>
 void launch_adam(DeviceSpan<T> w, DeviceSpan<T> m, DeviceSpan<T> v, DeviceSpan<const T> g, AdamParameters p,
-                 const AdamRates* found, float kept, UpdateGate gate, cudaStream_t stream) {
+                 const AdamRates* device_rates, float kept, UpdateGate gate, cudaStream_t stream) {
   check_lengths("adam: m", m.size(), w.size());
   check_lengths("adam: v", v.size(), w.size());
   check_lengths("adam: g", g.size(), w.size());
   launch_each(descend_adam<T>, "descend_adam", w.size(), stream, w.device_address(), m.device_address(),
-              v.device_address(), g.device_address(), p, AdamRates{p.rate(), p.epsilon}, found, kept, gate, w.size());
+              v.device_address(), g.device_address(), p, AdamRates{p.rate(), p.epsilon}, device_rates, kept, gate,
+              w.size());
 }
 
 }  // namespace
@@ -136,35 +137,36 @@ void to_fp16(DeviceSpan<const float> from, DeviceSpan<Fp16> to, cudaStream_t str
   launch_convert("to_fp16: to", from, to, stream);
 }
 
-void sgd(DeviceSpan<float> w, DeviceSpan<const float> g, float step, UpdateGate gate, cudaStream_t s) {
-  launch_sgd(w, g, step, gate, s);
+void sgd(DeviceSpan<float> w, DeviceSpan<const float> g, float step, UpdateGate gate, cudaStream_t stream) {
+  launch_sgd(w, g, step, gate, stream);
 }
-void sgd(DeviceSpan<Bf16> w, DeviceSpan<const Bf16> g, float step, UpdateGate gate, cudaStream_t s) {
-  launch_sgd(w, g, step, gate, s);
+void sgd(DeviceSpan<Bf16> w, DeviceSpan<const Bf16> g, float step, UpdateGate gate, cudaStream_t stream) {
+  launch_sgd(w, g, step, gate, stream);
 }
 void momentum(DeviceSpan<float> w, DeviceSpan<float> v, DeviceSpan<const float> g, MomentumParameters p,
-              UpdateGate gate, cudaStream_t s) {
-  launch_momentum(w, v, g, p, gate, s);
+              UpdateGate gate, cudaStream_t stream) {
+  launch_momentum(w, v, g, p, gate, stream);
 }
 void momentum(DeviceSpan<Bf16> w, DeviceSpan<Bf16> v, DeviceSpan<const Bf16> g, MomentumParameters p, UpdateGate gate,
-              cudaStream_t s) {
-  launch_momentum(w, v, g, p, gate, s);
+              cudaStream_t stream) {
+  launch_momentum(w, v, g, p, gate, stream);
 }
 void adam(DeviceSpan<float> w, DeviceSpan<float> m, DeviceSpan<float> v, DeviceSpan<const float> g, AdamParameters p,
-          float kept, cudaStream_t s) {
-  launch_adam(w, m, v, g, p, nullptr, kept, {}, s);
+          float kept, cudaStream_t stream) {
+  launch_adam(w, m, v, g, p, nullptr, kept, {}, stream);
 }
 void adam(DeviceSpan<Bf16> w, DeviceSpan<Bf16> m, DeviceSpan<Bf16> v, DeviceSpan<const Bf16> g, AdamParameters p,
-          float kept, cudaStream_t s) {
-  launch_adam(w, m, v, g, p, nullptr, kept, {}, s);
+          float kept, cudaStream_t stream) {
+  launch_adam(w, m, v, g, p, nullptr, kept, {}, stream);
 }
 
 void adam_step(DeviceSpan<float> w, DeviceSpan<float> m, DeviceSpan<float> v, DeviceSpan<const float> g,
-               AdamParameters p, float kept, UpdateGate gate, DeviceSpan<AdamRates> rates, cudaStream_t s) {
+               AdamParameters p, float kept, UpdateGate gate, DeviceSpan<AdamRates> rates, cudaStream_t stream) {
   check_lengths("adam_step: rates", rates.size(), 1);
-  runtime::check_cuda(gpu::launch(find_rates, {.grid = dim3(1), .block = dim3(1)}, s, p, gate, rates.device_address()),
-                      "find_rates");
-  launch_adam(w, m, v, g, p, rates.device_address(), kept, gate, s);
+  runtime::check_cuda(
+      gpu::launch(find_rates, {.grid = dim3(1), .block = dim3(1)}, stream, p, gate, rates.device_address()),
+      "find_rates");
+  launch_adam(w, m, v, g, p, rates.device_address(), kept, gate, stream);
 }
 
 namespace {
@@ -179,7 +181,8 @@ __global__ void add_with_carry(float* w, const float* target, float* carry, Upda
   if (i < n && !gate.is_skipped()) kernels::bf16_kahan(w[i], target[i], carry[i]);
 }
 
-/// A thread handles each block of random bits; the first and the last block may reach outside.
+/// A thread handles a block of random bits, which serves Bf16Stochastic::each neighbours. The first and the last block
+/// may reach beyond w.
 __global__ void round_at_random(float* w, const float* target, std::uint64_t place, UpdateGate gate, std::size_t n) {
   using Rule = Bf16Stochastic;
   if (gate.is_skipped()) return;
@@ -222,7 +225,7 @@ __global__ void divide_each(float* g, const float* scale, std::size_t n) {
   if (i < n) g[i] *= 1 / *scale;
 }
 
-/// A warp that finds something writes once; all write the same.
+/// Each warp that finds an infinity or a NaN writes once; all write the same value.
 __global__ void find_not_finite(const float* g, LossScaleCounts* counts, std::size_t n) {
   constexpr std::uint32_t exponent = 0x7f800000;
   const std::size_t i = element_of_thread();

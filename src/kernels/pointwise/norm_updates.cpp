@@ -9,13 +9,13 @@
 namespace gradmeter::kernels {
 namespace {
 
-constexpr std::size_t grain = 1 << 16;  // the fewest elements of a thread, as in pointwise.cpp
+constexpr std::size_t grain = 1 << 16;  // the fewest elements for each thread, as in pointwise.cpp
 
-/// Adds up block(first, count), the two sums over elements [first, first + count), over all blocks of [0, n). Any
-/// thread may call `block`.
+/// Adds up the TwoSums that block(first, count) returns for elements [first, first + count), over all blocks of [0, n).
+/// Several threads call `block`.
 template <class Block>
 TwoSums sum_blocks(std::size_t n, const Block& block) {
-  std::vector<TwoSums> parts(NormBlocks::in(n));
+  std::vector<TwoSums> parts(NormBlocks::blocks_in(n));
   split(parts.size(), grain / NormBlocks::length, [&](std::size_t first, std::size_t count) {
     for (std::size_t b = first; b < first + count; ++b)
       parts[b] = block(b * NormBlocks::length, std::min(NormBlocks::length, n - b * NormBlocks::length));
@@ -25,22 +25,22 @@ TwoSums sum_blocks(std::size_t n, const Block& block) {
   return sum;
 }
 
-/// Σ a(i)² and Σ b(i)² over [first, first + count). In lanes, so that the loop fills vectors.
+/// Σ a(i)² and Σ b(i)² over [first, first + count), in the order of NormBlocks. Its lanes let the loop fill vectors.
 template <class A, class B>
 TwoSums squares(std::size_t first, std::size_t count, const A& a, const B& b) {
   constexpr std::size_t lanes = NormBlocks::lanes;
-  std::array<double, lanes> as{}, bs{};
-  const std::size_t end = first + count, whole = first + count / lanes * lanes;
-  for (std::size_t i = first; i < whole; i += lanes) {
+  std::array<double, lanes> a_sums{}, b_sums{};
+  const std::size_t end = first + count, lanes_end = first + count / lanes * lanes;
+  for (std::size_t i = first; i < lanes_end; i += lanes) {
     for (std::size_t k = 0; k < lanes; ++k) {
       const double x = double{a(i + k)}, y = double{b(i + k)};
-      as[k] += x * x;
-      bs[k] += y * y;
+      a_sums[k] += x * x;
+      b_sums[k] += y * y;
     }
   }
   TwoSums s;
-  for (std::size_t k = 0; k < lanes; ++k) s.first += as[k], s.second += bs[k];
-  for (std::size_t i = whole; i < end; ++i) {
+  for (std::size_t k = 0; k < lanes; ++k) s.first += a_sums[k], s.second += b_sums[k];
+  for (std::size_t i = lanes_end; i < end; ++i) {
     const double x = double{a(i)}, y = double{b(i)};
     s.first += x * x;
     s.second += y * y;

@@ -25,8 +25,8 @@ void ReluBackward(const float* activation, float* gradient, std::size_t n) {
   });
 }
 
-// Adds a piece's rows, four at a time to `out`, which then stays in the first-level cache at a quarter of the traffic;
-// the order of additions is still row after row. `out` is columns [0, n) of rows that are `stride` apart.
+// Adds up columns [0, n) of rows that are `stride` apart, row after row. It adds four rows to `out` in one pass, so
+// that `out` is loaded and stored a quarter as often.
 void ColumnSums(const float* matrix, std::size_t rows, std::size_t stride, float* out, std::size_t n) {
   std::fill(out, out + n, 0.0F);
   std::size_t r = 0;
@@ -83,7 +83,7 @@ HWY_EXPORT(ToBf16);
 HWY_EXPORT(RoundToBf16);
 
 namespace {
-// The fewest elements for each thread: enough work to outweigh the start of a team.
+// The fewest elements for each thread: enough work to outweigh the start of a team of threads.
 constexpr std::size_t grain = 1 << 16;
 }  // namespace
 

@@ -13,9 +13,11 @@
 
 namespace gradmeter::kernels {
 
-inline constexpr std::size_t rows_of_piece = 32, sums_of_plane = 32;
+/// The rows of a piece, and the partial sums of plane_sum.
+inline constexpr std::size_t rows_of_piece = 32, partial_sums_of_plane = 32;
 
-/// Adds rows of `width` numbers in this order. Memory: one row for each level, about log32 of the number of rows.
+/// Adds up rows of `width` numbers in the order above. Memory: one row for each level; there are about log32(rows)
+/// levels.
 class RowSums {
  public:
   explicit RowSums(std::size_t width) : width_(width) {}
@@ -23,7 +25,7 @@ class RowSums {
   void add(const float* row) { add(0, row); }
   /// Adds the sum of all rows of one piece; only the last piece may have fewer than 32 rows.
   void add_piece(const float* sum) { add(1, sum); }
-  /// Writes the sums; zeros if no row was added.
+  /// Completes the sums and writes them; zeros if no row was added.
   void finish(std::span<float> sums) {
     std::ranges::fill(sums, 0.0F);
     for (std::size_t level = 0; level + 1 < levels_.size(); ++level) {
@@ -49,18 +51,18 @@ class RowSums {
   }
 
   std::size_t width_;
-  std::vector<Level> levels_;  ///< level 0 adds up rows of the matrix, level k sums of 32^k rows each
+  std::vector<Level> levels_;  ///< level 0 adds up rows of the matrix, level k the sums of 32^k rows each
 };
 
-/// The sum of the numbers of one channel of an image, the plane: element i is added to partial sum i mod 32, in order.
-/// Then the upper half of the partial sums is added to the lower half, until one is left.
+/// The sum of a plane, which is one channel of one image. Element i is added to partial sum i mod 32, in the order of
+/// i. Then the upper half of the partial sums is added to the lower half, until one is left.
 inline float plane_sum(std::span<const float> plane) {
-  std::array<float, sums_of_plane> sums{};
-  for (std::size_t first = 0; first < plane.size(); first += sums_of_plane) {
-    const auto row = plane.subspan(first, std::min(sums_of_plane, plane.size() - first));
-    for (std::size_t i = 0; i < row.size(); ++i) sums[i] += row[i];
+  std::array<float, partial_sums_of_plane> sums{};
+  for (std::size_t begin = 0; begin < plane.size(); begin += partial_sums_of_plane) {
+    const auto part = plane.subspan(begin, std::min(partial_sums_of_plane, plane.size() - begin));
+    for (std::size_t i = 0; i < part.size(); ++i) sums[i] += part[i];
   }
-  for (std::size_t half = sums_of_plane / 2; half > 0; half /= 2) {
+  for (std::size_t half = partial_sums_of_plane / 2; half > 0; half /= 2) {
     for (std::size_t i = 0; i < half; ++i) sums[i] += sums[i + half];
   }
   return sums[0];

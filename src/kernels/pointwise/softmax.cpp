@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax cross-entropy. Rows are short (ten classes) and few, so a plain loop does: under 0.2 % of a step. The largest
-// logit is subtracted first, so nothing overflows; sums are float64 in class order.
+// Softmax cross-entropy. Rows are short (ten classes) and few, so a plain loop is enough: it takes less than 0.2 % of a
+// training step. The largest logit is subtracted first, so nothing overflows; sums are float64, in the order of
+// classes.
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
@@ -22,15 +23,15 @@ void require_problem(std::span<const float> logits, std::span<const std::int32_t
       throw std::invalid_argument(fmt::format("softmax_cross_entropy: label {} is outside [0, {})", label, classes));
 }
 
-struct Row {
-  std::size_t top;  // first class of the largest logit
+struct RowSum {
+  std::size_t top;  // the first class with the largest logit
   double sum;       // sum of exp(logit - largest)
 };
 
-// Leaves exp(logit - largest) in `exps`.
-Row exponentials(const float* logits, std::size_t classes, float* exps) {
+// Writes exp(logit - largest) of each class to `exps`.
+RowSum exponentials(const float* logits, std::size_t classes, float* exps) {
   const float* top = std::max_element(logits, logits + classes);
-  Row row{static_cast<std::size_t>(top - logits), 0};
+  RowSum row{static_cast<std::size_t>(top - logits), 0};
   for (std::size_t j = 0; j < classes; ++j) {
     exps[j] = std::exp(logits[j] - *top);
     row.sum += double{exps[j]};
@@ -49,11 +50,11 @@ CrossEntropy softmax_cross_entropy(std::span<const float> logits, std::span<cons
     const float* in = logits.data() + i * classes;
     float* out = gradient.empty() ? spare.data() : gradient.data() + i * classes;
     const auto label = static_cast<std::size_t>(labels[i]);
-    const Row row = exponentials(in, classes, out);
+    const RowSum row = exponentials(in, classes, out);
     total.loss_sum += std::log(row.sum) - (double{in[label]} - double{in[row.top]});
     total.correct += row.top == label ? 1 : 0;
     if (gradient.empty()) continue;
-    // float64 keeps the digits of p - 1 for a sure answer.
+    // float64 keeps the digits of p - 1 where p is close to 1.
     for (std::size_t j = 0; j < classes; ++j)
       out[j] = static_cast<float>((double{out[j]} / row.sum - (j == label ? 1.0 : 0.0)) * double{scale});
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The updates of optimizers and the LSTM cell, each in one pass, fp32 and bf16 in memory. Each step of the arithmetic
-// is rounded, as in pointwise/pointwise.cpp.
+// The updates of optimizers and the LSTM cell, each in one pass over memory, which holds fp32 or bf16. Each step of the
+// arithmetic is rounded, as in pointwise/pointwise.cpp.
 #include "kernels/pointwise/updates.hpp"
 
 #include <cmath>
@@ -46,10 +46,10 @@ HWY_INLINE void adam(T* w, T* m, T* v, const T* g, AdamParameters p, std::size_t
         hn::Add(hn::Mul(hn::Set(d, p.beta1), load(d, m + i)), hn::Mul(hn::Set(d, 1 - p.beta1), gradient));
     const auto square = hn::Mul(hn::Mul(gradient, gradient), hn::Set(d, 1 - p.beta2));
     const auto second = hn::Add(hn::Mul(hn::Set(d, p.beta2), load(d, v + i)), square);
-    const auto below = hn::Add(hn::Sqrt(second), hn::Set(d, p.epsilon));
+    const auto denominator = hn::Add(hn::Sqrt(second), hn::Set(d, p.epsilon));
     store(first, d, m + i);
     store(second, d, v + i);
-    store(hn::Sub(load(d, w + i), hn::Mul(hn::Div(first, below), hn::Set(d, rate))), d, w + i);
+    store(hn::Sub(load(d, w + i), hn::Mul(hn::Div(first, denominator), hn::Set(d, rate))), d, w + i);
   });
 }
 
@@ -107,10 +107,10 @@ HWY_EXPORT(LstmBf16);
 
 namespace {
 
-// The fewest elements for each thread: enough work to outweigh the start of a team.
+// The fewest elements for each thread: enough work to outweigh the start of a team of threads.
 constexpr std::size_t grain = 1 << 16;
 
-// The begin of a part of an array, in the form that the loops above take.
+// The address of element i of an array, with the type that the loops above take.
 float* from(std::span<float> x, std::size_t i) { return x.data() + i; }
 const float* from(std::span<const float> x, std::size_t i) { return x.data() + i; }
 std::uint16_t* from(std::span<Bf16> x, std::size_t i) { return reinterpret_cast<std::uint16_t*>(x.data()) + i; }
@@ -118,6 +118,8 @@ const std::uint16_t* from(std::span<const Bf16> x, std::size_t i) {
   return reinterpret_cast<const std::uint16_t*>(x.data()) + i;
 }
 
+// Runs loop(first, count) over parts of [0, n) in parallel. `others` names the arrays with the given sizes, which must
+// be n, in errors.
 template <class Loop>
 void each_part(const char* others, std::size_t n, std::initializer_list<std::size_t> sizes, const Loop& loop) {
   for (const std::size_t size : sizes) require_elements(others, size, n);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arithmetic of updates that the host and GPUs share: how updates are numbered where a loss scale may skip steps,
-// LARS and LAMB, and weights in bf16.
+// The arithmetic of updates that the host and GPUs share: the numbers of updates if a loss scale may skip steps, LARS
+// and LAMB, and weights in bf16.
 #pragma once
 #include <cmath>
 #include <cstddef>
@@ -14,19 +14,20 @@
 
 namespace gradmeter::kernels {
 
-/// The state of a loss scale that adapts: counts in the memory of the device that computes, so that the host need not
-/// wait for them.
+/// The counts of a loss scale that adapts. They are in the memory of the device that computes, so that the host need
+/// not wait for them.
 struct LossScaleCounts {
-  std::int64_t skips = 0;    ///< 1: this step's gradients cannot be used
+  std::int64_t skips = 0;    ///< 1: this step is skipped, since its gradients cannot be used
   std::int64_t skipped = 0;  ///< number of skipped steps so far
-  std::int64_t good = 0;     ///< number of steps with usable gradients since the scale changed
+  std::int64_t good = 0;     ///< number of steps with usable gradients since the scale last changed
 };
 inline constexpr std::size_t loss_scale_words = sizeof(LossScaleCounts) / sizeof(std::int64_t);
 
-/// Ends a step, after its updates. If it was skipped, the scale is halved. After `grow` steps in a row that were not
-/// skipped, the scale doubles, if it remains finite. Source: PyTorch's GradScaler.
+/// Adapts the scale at the end of a step, after its updates. If the step was skipped, the scale is halved. After `grow`
+/// steps in a row that were not skipped, the scale is doubled, unless it would become infinite. Source: PyTorch's
+/// GradScaler.
 GRADMETER_HOST_DEVICE constexpr void end_step(float& scale, LossScaleCounts& counts, std::int64_t grow) {
-  constexpr float least = 0x1p-126F, most = 0x1.fffffep127F;  // normal numbers
+  constexpr float least = 0x1p-126F, most = 0x1.fffffep127F;  // the range of normal numbers
   if (counts.skips != 0) {
     scale = core::greater(scale / 2, least);
     counts = {.skips = 0, .skipped = counts.skipped + 1, .good = 0};
@@ -36,10 +37,9 @@ GRADMETER_HOST_DEVICE constexpr void end_step(float& scale, LossScaleCounts& cou
   }
 }
 
-/// The number of an update, from 1. If there are counts of a loss scale, updates of skipped steps are neither made nor
-/// counted.
+/// The number of an update, from 1. With a loss scale, updates of skipped steps are neither made nor counted.
 struct UpdateNumber {
-  std::uint64_t value = 1;
+  std::uint64_t value = 1;                           ///< the number if no step had been skipped
   runtime::ConstBuffer counts = runtime::no_floats;  ///< LossScaleCounts as int64 [3]; empty: every step is made
 
   /// is_skipped: true if this step is skipped. counted: the number of this update when skipped steps are not counted.
@@ -60,26 +60,29 @@ GRADMETER_HOST_DEVICE constexpr double power(double x, std::uint64_t n) {
     if ((n & 1) != 0) result *= x;
   return result;
 }
-/// 1 − beta^t: an average that began with zero is too small by this factor.
-GRADMETER_HOST_DEVICE constexpr double adam_share(float beta, std::uint64_t t) { return 1 - power(double{beta}, t); }
+/// 1 − beta^t: after t updates, an average that began with zero is too small by this factor.
+GRADMETER_HOST_DEVICE constexpr double adam_bias_correction(float beta, std::uint64_t t) {
+  return 1 - power(double{beta}, t);
+}
 
 struct AdamRates {
   float rate, epsilon;
 };
-/// Adam's rate and epsilon for update t, in the form w −= rate·m/(√v + epsilon) (end of section 2 of Adam's paper, see
-/// AdamParameters). `adam_epsilon` takes the epsilon of the paper's algorithm 1, and returns that of this form, which
-/// is √(1 − beta2^t) times as large.
+/// Adam's rate and epsilon for update t in w −= rate·m/(√v + epsilon), which is the form at the end of section 2 of
+/// Adam's paper (AdamParameters). `adam_epsilon` takes the epsilon of the paper's algorithm 1 and returns that of this
+/// form, which is √(1 − beta2^t) times as large.
 GRADMETER_HOST_DEVICE inline float adam_rate(float step, float beta1, float beta2, std::uint64_t t) {
-  return static_cast<float>(double{step} * sqrt(adam_share(beta2, t)) / adam_share(beta1, t));
+  return static_cast<float>(double{step} * sqrt(adam_bias_correction(beta2, t)) / adam_bias_correction(beta1, t));
 }
 GRADMETER_HOST_DEVICE inline float adam_epsilon(float epsilon, float beta2, std::uint64_t t) {
-  return epsilon * static_cast<float>(sqrt(adam_share(beta2, t)));
+  return epsilon * static_cast<float>(sqrt(adam_bias_correction(beta2, t)));
 }
 
-// LARS and LAMB, whose updates depend on the norms of tensors: the host's loops, and arithmetic for one number that a
-// GPU's threads use too.
+// LARS and LAMB, whose updates depend on the norms of tensors: the arithmetic for one number, which the host and a
+// GPU's threads use, and the host's loops.
 
-/// Elements [offset, offset + count) of an update's buffers, which are one tensor, or this rank's part of it.
+/// Elements [offset, offset + count) of an update's buffers, which belong to one tensor: all of it, or this rank's
+/// part.
 struct TensorPiece {
   std::size_t offset, count;
 };
@@ -87,23 +90,26 @@ struct TensorPiece {
 struct TwoSums {
   double first = 0, second = 0;
 };
-/// The order in which a TwoSums is added up. In a block of 4096 elements, element i is added to lane i mod `lanes`, up
-/// to the last whole row of lanes. Then the lanes are added in order, and then the elements that are left. The sums of
-/// the blocks are added in order. So neither the number of threads, nor the width of vectors, nor the device changes a
-/// bit.
+/// The order in which a TwoSums is added up, so that neither the number of threads, nor the width of vectors, nor the
+/// device changes a bit. The elements are cut into blocks of 4096. In a block, element i is added to lane i mod
+/// `lanes`, up to the last multiple of `lanes`. Then the lanes are added in order, and then the elements that are left.
+/// The sums of the blocks are added in order.
 struct NormBlocks {
   static constexpr std::size_t length = 4096, lanes = 8;
-  GRADMETER_HOST_DEVICE static constexpr std::size_t in(std::size_t count) { return (count + length - 1) / length; }
+  /// The number of blocks in `count` elements.
+  GRADMETER_HOST_DEVICE static constexpr std::size_t blocks_in(std::size_t count) {
+    return (count + length - 1) / length;
+  }
 };
 
-/// trust = eta·‖w‖/(‖g‖ + decay·‖w‖), or 1 where one of the norms is zero; v = mu·v + step·trust·(g + decay·w); w −= v.
+/// trust = eta·‖w‖/(‖g‖ + decay·‖w‖), or 1 if one of the norms is zero; v = mu·v + step·trust·(g + decay·w); w −= v.
 /// Source: You, Gitman & Ginsburg, arXiv:1708.03888, algorithm 1.
 struct LarsParameters {
   float step, mu, eta, decay;
   /// step·trust from Σw² and Σg².
   GRADMETER_HOST_DEVICE float rate(TwoSums s) const {
-    const double size = sqrt(s.first), slope = sqrt(s.second);
-    const double trust = size > 0 && slope > 0 ? double{eta} * size / (slope + double{decay} * size) : 1.0;
+    const double w_norm = sqrt(s.first), g_norm = sqrt(s.second);
+    const double trust = w_norm > 0 && g_norm > 0 ? double{eta} * w_norm / (g_norm + double{decay} * w_norm) : 1.0;
     return static_cast<float>(double{step} * trust);
   }
   GRADMETER_HOST_DEVICE constexpr void move(float& w, float& v, float g, float rate) const {
@@ -112,8 +118,8 @@ struct LarsParameters {
   }
 };
 
-/// m and v as in Adam; r = m̂/(√v̂ + epsilon) + decay·w; w −= step·(‖w‖/‖r‖)·r, with the ratio 1 where one of the norms
-/// is zero. Source: You et al., ICLR 2020, algorithm 2.
+/// m and v as in Adam, m̂ and v̂ the same corrected for their bias (Unbiased); r = m̂/(√v̂ + epsilon) + decay·w; w −=
+/// step·(‖w‖/‖r‖)·r, with 1 for the ratio if one of the norms is zero. Source: You et al., ICLR 2020, algorithm 2.
 struct LambParameters {
   float step, beta1, beta2, epsilon, decay;
 
@@ -122,12 +128,14 @@ struct LambParameters {
     float mean, square;
   };
   GRADMETER_HOST_DEVICE constexpr Unbiased unbiased(std::uint64_t t) const {
-    return {static_cast<float>(1 / adam_share(beta1, t)), static_cast<float>(1 / adam_share(beta2, t))};
+    return {static_cast<float>(1 / adam_bias_correction(beta1, t)),
+            static_cast<float>(1 / adam_bias_correction(beta2, t))};
   }
   GRADMETER_HOST_DEVICE constexpr void average(float& m, float& v, float g) const {
     m = beta1 * m + (1 - beta1) * g;
     v = beta2 * v + (1 - beta2) * (g * g);
   }
+  /// r for one weight.
   GRADMETER_HOST_DEVICE float direction(float w, float m, float v, Unbiased u) const {
     return m * u.mean / (sqrtf(v * u.square) + epsilon) + decay * w;
   }
@@ -143,19 +151,20 @@ struct LambParameters {
 
 /// Σw² and Σg² of a piece. Cost: 8 bytes an element.
 TwoSums lars_norms(std::span<const float> w, std::span<const float> g, TensorPiece);
-/// Makes the update from the norms. Cost: 20 bytes an element.
+/// Makes the update of a piece from the sums over its whole tensor. Cost: 20 bytes an element.
 void lars(std::span<float> w, std::span<float> v, std::span<const float> g, TensorPiece, TwoSums, LarsParameters);
 /// Updates the averages of a piece and returns its Σw² and Σr². Cost: 24 bytes an element.
 TwoSums lamb_norms(std::span<const float> w, std::span<float> m, std::span<float> v, std::span<const float> g,
                    TensorPiece, LambParameters, std::uint64_t number);
-/// Makes the update from the norms. Cost: 16 bytes an element, since r is computed twice instead of kept.
+/// Makes the update of a piece from the sums over its whole tensor. Cost: 16 bytes an element, since r is computed
+/// again instead of kept.
 void lamb(std::span<float> w, std::span<const float> m, std::span<const float> v, TensorPiece, TwoSums, LambParameters,
           std::uint64_t number);
 
 // Updates of weights kept in bf16, one number at a time, for the host's loops and a GPU's threads.
 
-/// Adds `added` to the bits, so that a carry may reach the upper half, and clears the lower half. Infinities and NaNs
-/// stay.
+/// Adds `added` to the bits of x, so that a carry may reach the upper half, and clears the lower half. Infinities and
+/// NaNs stay.
 GRADMETER_HOST_DEVICE constexpr float bf16_with(float x, std::uint32_t added) {
   const auto bits = core::bits_as<std::uint32_t>(x);
   const bool finite = (bits & 0x7f800000) != 0x7f800000;
@@ -166,8 +175,8 @@ GRADMETER_HOST_DEVICE constexpr float bf16_nearest(float x) {
   return bf16_with(x, 0x7fff + (core::bits_as<std::uint32_t>(x) >> 16 & 1));
 }
 
-/// w becomes `target` minus the carry, rounded to bf16. The carry, in bf16 too, becomes the rounding error that is
-/// left. Source: Kahan, CACM 8(1), 1965; Zamirai et al., 2020.
+/// w becomes `target` minus the carry, rounded to bf16; the carry becomes the new rounding error, which is also in
+/// bf16. Source: Kahan, CACM 8(1), 1965; Zamirai et al., 2020.
 GRADMETER_HOST_DEVICE constexpr void bf16_kahan(float& w, float target, float& carry) {
   const float y = bf16_nearest((target - w) - carry);
   const float sum = bf16_nearest(w + y);
@@ -175,10 +184,12 @@ GRADMETER_HOST_DEVICE constexpr void bf16_kahan(float& w, float target, float& c
   w = sum;
 }
 
-/// Rounds up with a probability equal to the fraction that is cut off. (step, place) is the key of the draw; a block of
-/// random bits serves four neighbours. Source: Gupta et al., ICML 2015.
+/// Rounds up with a probability equal to the fraction that is cut off. The number of the update and the place of the
+/// weight among all weights are the key of the draw; a block of random bits serves four neighbours. Source: Gupta et
+/// al., ICML 2015.
 struct Bf16Stochastic {
   static constexpr std::uint64_t seed = 0x62663136, each = 4;  ///< each draw of 64 bits gives four numbers of 16 bits
+  /// bits: the random bits of the block place / each.
   GRADMETER_HOST_DEVICE static constexpr float rounded(float x, std::uint64_t bits, std::uint64_t place) {
     return bf16_with(x, static_cast<std::uint32_t>(bits >> (16 * (place % each))) & 0xffff);
   }

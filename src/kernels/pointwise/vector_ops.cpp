@@ -12,6 +12,7 @@ HWY_BEFORE_NAMESPACE();
 
 namespace gradmeter::kernels::HWY_NAMESPACE {
 
+// Applies an operation of vectors to whole arrays.
 template <class Operation>
 HWY_INLINE void pass(const float* a, const float* b, float* out, std::size_t n, const Operation& operation) {
   each(n, [=](auto d, std::size_t i) HWY_ATTR { store(operation(d, load(d, a + i), load(d, b + i)), d, out + i); });
@@ -66,7 +67,7 @@ HWY_EXPORT(UnaryPass);
 HWY_EXPORT(Target);
 
 namespace {
-// The fewest elements for each thread: enough work to outweigh the start of a team.
+// The fewest elements for each thread: enough work to outweigh the start of a team of threads.
 constexpr std::size_t grain = 1 << 16;
 }  // namespace
 

@@ -8,19 +8,19 @@
 namespace gradmeter::kernels {
 namespace {
 
-template <class... Cases>
-struct Match : Cases... {
-  using Cases::operator()...;
+template <class... Visitors>
+struct Match : Visitors... {
+  using Visitors::operator()...;
 };
-template <class... Cases>
-Match(Cases...) -> Match<Cases...>;
+template <class... Visitors>
+Match(Visitors...) -> Match<Visitors...>;
 
-double d(std::size_t n) { return static_cast<double>(n); }
+double real(std::size_t n) { return static_cast<double>(n); }
 char letter(Transpose t) { return t == Transpose::yes ? 'T' : 'N'; }
 double gates(Cell c) { return c == Cell::vanilla ? 1 : c == Cell::lstm ? 4 : 3; }
 
-/// ",count=4"; empty for the usual value.
-std::string given(const char* key, std::size_t value, std::size_t usual) {
+/// ",count=4" for key "count"; empty for the usual value.
+std::string text_unless_usual(const char* key, std::size_t value, std::size_t usual) {
   return value == usual ? "" : fmt::format(",{}={}", key, value);
 }
 
@@ -34,9 +34,10 @@ double index_bytes(SparseFormat f) {
 struct PointwiseCost {
   double flops, reads_and_writes;  ///< for one element
 };
-/// Cost of an element. Fused: each array once. Unfused: each operation reads its operands (one that it takes twice
-/// once) and writes its result. A division, a root and an exponential count as one operation, a change of sign as none;
-/// a sigmoid has 3 (exponential, sum, quotient) and a tanh 4, each in one pass. pointwise/case.cpp has the operations.
+/// The cost of an element. Fused: each array is read or written once. Unfused: each operation reads its operands (an
+/// operand that it takes twice counts once) and writes its result. A division, a root and an exponential count as one
+/// operation, a change of sign as none; a sigmoid has 3 (exponential, sum, quotient) and a tanh 4, each in one pass.
+/// pointwise/case.cpp has the operations.
 PointwiseCost cost_of(const PointwiseShape& p) {
   switch (p.kind) {
     case PointwiseKind::sgd:
@@ -66,7 +67,8 @@ std::string_view name(Pass p) {
 namespace {
 constexpr std::string_view lns_source = "Coleman et al. 2000; Miyashita et al. 2016";
 
-/// A format of factors, each scaled by its largest number. native_bytes: 0 where no hardware has it.
+/// The row of a format to which operands are rounded by software, each scaled by its largest number. native_bytes: 0 if
+/// no hardware has the format.
 PrecisionInfo emulated_factors(std::string_view name, double roundoff, std::size_t native_bytes,
                                std::string_view source) {
   return {.name = name,
@@ -81,7 +83,7 @@ PrecisionInfo emulated_factors(std::string_view name, double roundoff, std::size
           .native_result_bytes = native_bytes > 0 ? std::size_t{4} : 0};
 }
 
-/// fp8 whose sums keep what Hopper's tensor cores keep: 14 bits.
+/// The row of fp8 with sums of about 14 bits, as Hopper's tensor cores keep them.
 PrecisionInfo summed_fast(PrecisionInfo row, std::string_view name) {
   row.name = name;
   row.about = "kernels on a GPU alone: fp8 with sums in the tensor cores' about 14 bits (FAST_ACCUM)";
@@ -159,7 +161,8 @@ std::string text(const ProblemShape& shape) {
   return std::visit(
       Match{[](const GemmShape& s) {
               return fmt::format("m={},n={},k={},a={},b={}{}{}", s.m, s.n, s.k, letter(s.transpose_a),
-                                 letter(s.transpose_b), s.packed ? ",packed=yes" : "", given("count", s.count, 1));
+                                 letter(s.transpose_b), s.packed ? ",packed=yes" : "",
+                                 text_unless_usual("count", s.count, 1));
             },
             [](const ConvShape& s) {
               return fmt::format("w={},h={},c={},n={},k={},fw={},fh={},pw={},ph={},sw={},sh={}", s.width, s.height,
@@ -168,7 +171,7 @@ std::string text(const ProblemShape& shape) {
             },
             [](const RnnShape& s) {
               return fmt::format("cell={},hidden={},batch={},steps={}{}", name(s.cell), s.hidden, s.batch, s.steps,
-                                 given("input", s.input, 0));
+                                 text_unless_usual("input", s.input, 0));
             },
             [](const SparseShape& s) {
               return fmt::format("m={},n={},k={},sparsity={},format={}", s.m, s.n, s.k, s.sparsity, name(s.format));
@@ -180,21 +183,22 @@ std::string text(const ProblemShape& shape) {
 }
 
 double flops(const Problem& p) {
-  return std::visit(
-      Match{[](const GemmShape& s) { return s.flops(); },
-            [](const ConvShape& s) {
-              return 2 * d(s.batch) * d(s.filters) * d(s.out_width()) * d(s.out_height()) * d(s.channels) *
-                     d(s.filter_width) * d(s.filter_height);
-            },
-            [](const RnnShape& s) { return 2 * gates(s.cell) * d(s.hidden) * d(s.hidden) * d(s.batch) * d(s.steps); },
-            [](const SparseShape& s) { return 2 * d(s.m) * d(s.n) * d(s.k) * (1 - s.sparsity); },
-            [](const PointwiseShape& s) { return cost_of(s).flops * d(s.elements); }},
-      p.shape);
+  return std::visit(Match{[](const GemmShape& s) { return s.flops(); },
+                          [](const ConvShape& s) {
+                            return 2 * real(s.batch) * real(s.filters) * real(s.out_width()) * real(s.out_height()) *
+                                   real(s.channels) * real(s.filter_width) * real(s.filter_height);
+                          },
+                          [](const RnnShape& s) {
+                            return 2 * gates(s.cell) * real(s.hidden) * real(s.hidden) * real(s.batch) * real(s.steps);
+                          },
+                          [](const SparseShape& s) { return 2 * real(s.m) * real(s.n) * real(s.k) * (1 - s.sparsity); },
+                          [](const PointwiseShape& s) { return cost_of(s).flops * real(s.elements); }},
+                    p.shape);
 }
 
 double full_flops(const Problem& p) {
   const auto* const rnn = std::get_if<RnnShape>(&p.shape);
-  return rnn ? flops(p) * (1 + d(rnn->input_width()) / d(rnn->hidden)) : flops(p);
+  return rnn ? flops(p) * (1 + real(rnn->input_width()) / real(rnn->hidden)) : flops(p);
 }
 
 double run_flops(const Problem& p) {
@@ -203,42 +207,44 @@ double run_flops(const Problem& p) {
 
 namespace {
 
-/// e, result: bytes of an operand's element and of a result's.
-double moved_bytes(const Problem& p, double e, double result) {
+/// The bytes of `bytes(Problem)`. operand_size, result_size: bytes of an element of an operand and of a result.
+double moved_bytes(const Problem& p, double operand_size, double result_size) {
   return std::visit(
       Match{[&](const GemmShape& s) {
-              return d(s.count) * (e * (d(s.m) * d(s.k) + d(s.k) * d(s.n)) + result * d(s.m) * d(s.n));
+              return real(s.count) * (operand_size * (real(s.m) * real(s.k) + real(s.k) * real(s.n)) +
+                                      result_size * real(s.m) * real(s.n));
             },
             [&](const ConvShape& s) {
-              const double in = d(s.batch) * d(s.channels) * d(s.width) * d(s.height);
-              const double filters = d(s.filters) * d(s.channels) * d(s.filter_width) * d(s.filter_height);
-              const double out = d(s.batch) * d(s.filters) * d(s.out_width()) * d(s.out_height());
-              if (p.pass == Pass::backward_data) return e * (out + filters) + result * in;
-              if (p.pass == Pass::backward_weights) return e * (out + in) + result * filters;
-              return e * (in + filters) + result * out;
+              const double in = real(s.batch) * real(s.channels) * real(s.width) * real(s.height);
+              const double filters = real(s.filters) * real(s.channels) * real(s.filter_width) * real(s.filter_height);
+              const double out = real(s.batch) * real(s.filters) * real(s.out_width()) * real(s.out_height());
+              if (p.pass == Pass::backward_data) return operand_size * (out + filters) + result_size * in;
+              if (p.pass == Pass::backward_weights) return operand_size * (out + in) + result_size * filters;
+              return operand_size * (in + filters) + result_size * out;
             },
             [&](const RnnShape& s) {
-              const double widths = d(s.input_width()) + d(s.hidden);
-              return e * (gates(s.cell) * d(s.hidden) * widths + d(s.batch) * d(s.steps) * widths);
+              const double widths = real(s.input_width()) + real(s.hidden);
+              return operand_size * (gates(s.cell) * real(s.hidden) * widths + real(s.batch) * real(s.steps) * widths);
             },
             [&](const SparseShape& s) {
-              const double kept = d(s.m) * d(s.k) * (1 - s.sparsity);
-              const double index = index_bytes(s.format);  // beside each number that is kept, which is not all
-              return kept * (e + index) + e * d(s.k) * d(s.n) + result * d(s.m) * d(s.n);
+              const double kept = real(s.m) * real(s.k) * (1 - s.sparsity);
+              const double index = index_bytes(s.format);  // for each number that is kept
+              return kept * (operand_size + index) + operand_size * real(s.k) * real(s.n) +
+                     result_size * real(s.m) * real(s.n);
             },
-            [&](const PointwiseShape& s) { return e * cost_of(s).reads_and_writes * d(s.elements); }},
+            [&](const PointwiseShape& s) { return operand_size * cost_of(s).reads_and_writes * real(s.elements); }},
       p.shape);
 }
 
 }  // namespace
 
 double bytes(const Problem& p) {
-  return moved_bytes(p, d(storage_bytes(p.precision)), d(info(p.precision).result_bytes));
+  return moved_bytes(p, real(storage_bytes(p.precision)), real(info(p.precision).result_bytes));
 }
 
 double native_bytes(const Problem& p) {
   const PrecisionInfo& i = info(p.precision);
-  return i.native_bytes > 0 ? moved_bytes(p, d(i.native_bytes), d(i.native_result_bytes)) : bytes(p);
+  return i.native_bytes > 0 ? moved_bytes(p, real(i.native_bytes), real(i.native_result_bytes)) : bytes(p);
 }
 
 }  // namespace gradmeter::kernels

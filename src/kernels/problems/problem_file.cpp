@@ -73,7 +73,8 @@ ProblemShape pointwise_of(const CsvRow& r) {
 /// Reads a shape. Errors: CsvFault.
 using ShapeReader = ProblemShape (*)(const CsvRow&);
 
-/// One operation; a file has the first whose columns are all there.
+/// The columns that an operation needs, and the function that reads its shape. A file's problems are of the first
+/// operation whose columns the file has.
 struct Reader {
   std::vector<const char*> needs;
   ShapeReader read;
@@ -98,7 +99,7 @@ Problem problem_of(const CsvRow& r, ShapeReader read) {
           .application = r.text("application")};
 }
 
-/// The first operation whose columns are all among the names. Errors: UsageError when there is none.
+/// The reader of the first operation whose columns are all among the names. Errors: UsageError when there is none.
 ShapeReader shape_reader(const std::vector<std::string>& names, const std::string& file) {
   for (const Reader& r : readers()) {
     if (std::ranges::all_of(r.needs, [&](const char* n) { return std::ranges::count(names, n) > 0; })) return r.read;
@@ -203,13 +204,13 @@ void split_shape(std::string_view shape, const Keys& known, std::vector<std::str
   for (std::size_t at = 0; at < shape.size();) {
     const std::size_t end = std::min(shape.find(',', at), shape.size());
     const std::string_view item = shape.substr(at, end - at);
-    const std::size_t is = item.find('=');
-    const std::string key(item.substr(0, is));
-    if (is == std::string_view::npos || std::ranges::find(known.keys, key) == known.keys.end()) {
+    const std::size_t equals_sign = item.find('=');
+    const std::string key(item.substr(0, equals_sign));
+    if (equals_sign == std::string_view::npos || std::ranges::find(known.keys, key) == known.keys.end()) {
       throw core::UsageError(fmt::format("'{}': a {} is written KEY=VALUE,... with keys {}", item,
                                          name(known.operation), fmt::join(known.keys, ", ")));
     }
-    add(key, std::string(item.substr(is + 1)));
+    add(key, std::string(item.substr(equals_sign + 1)));
     has_batch |= key == known.batch;
     at = end + 1;
   }
@@ -317,7 +318,8 @@ void each_entry(const std::function<void(const Entry&)>& take) {
 
 std::string key(const Problem& p) {
   ProblemShape shape = p.shape;
-  if (auto* gemm = std::get_if<GemmShape>(&shape)) gemm->packed = false;  // their library was free to choose the layout
+  // Published times do not depend on `packed`: the library was free to choose the layout.
+  if (auto* gemm = std::get_if<GemmShape>(&shape)) gemm->packed = false;
   return fmt::format("{} {}", problem_text(shape), name(p.pass));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The case of recurrent layers, forward and backward. Backward starts from the results of a forward pass of the same
-// layer.
+// The kernel case of recurrent layers, forward and backward. A backward case starts from the results of a forward pass
+// of the same layer.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -23,13 +23,13 @@ class RnnCase final : public KernelCase {
  public:
   RnnCase(const Problem& p, const KernelCaseOptions& o)
       : problem_(p),
-        s_(std::get<RnnShape>(p.shape)),
+        shape_(std::get<RnnShape>(p.shape)),
         backend_(o.backend),
         device_(*o.device),
         op_(p, o.sets, {.backend = backend_}, device_),
         seeds_(o.sets) {
-    std::optional<OpCase> training = forward_pass();
-    for (std::size_t i = 0; i < o.sets; ++i) draw(i, o.seed + 8 * i, training);
+    std::optional<OpCase> forward_case = forward_pass();
+    for (std::size_t i = 0; i < o.sets; ++i) draw(i, o.seed + 8 * i, forward_case);
     op_.bind();
   }
 
@@ -40,16 +40,16 @@ class RnnCase final : public KernelCase {
   runtime::Queue* queue() override { return op_.queue(); }
 
   void redraw(std::size_t set, std::uint64_t seed) override {
-    std::optional<OpCase> training = forward_pass();
-    draw(set, seed, training);
+    std::optional<OpCase> forward_case = forward_pass();
+    draw(set, seed, forward_case);
   }
 
   void prepare_check(const CheckedCall& call) override {
-    choose(call);
+    choose_rows_and_steps(call);
     if (is_backward()) prepare_gradients(call.set);
     for (const Operand& o : op_.op().outputs())
       if (const std::size_t width = width_of(o.name); o.format && !o.is_added_to) {
-        op_.poison(call.set, o.name, compared_places(o.elements / width / s_.batch, width));
+        op_.poison(call.set, o.name, compared_places(o.elements / width / shape_.batch, width));
         op_.poison(call.set, o.name, written_places(o, call));
       }
     calls_ = 0;
@@ -62,7 +62,7 @@ class RnnCase final : public KernelCase {
     KernelCaseCheck found = checked_elements(compared, problem_);
     for (const Operand& o : op_.op().outputs()) {
       if (!o.format || o.is_added_to) continue;
-      // A few numbers of 8 bits may equal the poison.
+      // In 8 bits, a few results may equal the poison by chance.
       const std::size_t unwritten = op_.count_poisoned(call.set, o.name, written_places(o, call));
       if (unwritten > (o.format->bytes == 1 ? most_written_places / 4 : 0)) found.worst = std::nan("");
     }
@@ -75,75 +75,78 @@ class RnnCase final : public KernelCase {
   bool is_backward() const { return problem_.pass != Pass::forward; }
   bool is_int8() const { return problem_.precision == Precision::int8; }
 
-  /// Draws weights of variance 1/hidden: the sums of inputs keep the inputs' variance, so sigmoids are not saturated,
-  /// and states behind a relu, which keeps half of their square, neither die out nor grow with the steps.
+  /// Draws weights of variance 1/hidden. So a sum over the hidden units has the variance of these units: sigmoids do
+  /// not saturate, and states behind a relu, which keeps half of the mean square, neither die out nor grow with the
+  /// steps.
   PlainNumbers drawn_weights(std::string_view name, std::uint64_t seed) const {
-    return op_.draw(name, seed + (name == "weights" ? 0 : 1), 1 / std::sqrt(static_cast<double>(s_.hidden)));
+    return op_.draw(name, seed + (name == "weights" ? 0 : 1), 1 / std::sqrt(static_cast<double>(shape_.hidden)));
   }
 
-  void draw(std::size_t set, std::uint64_t seed, std::optional<OpCase>& training) {
+  void draw(std::size_t set, std::uint64_t seed, std::optional<OpCase>& forward_case) {
     seeds_[set] = seed;
     fill(set, seed);
-    if (training) run_training(set, *training);
+    if (forward_case) run_forward(set, *forward_case);
   }
   void fill(std::size_t set, std::uint64_t seed) {
     for (const auto* const name : {"weights", "recurrent"}) op_.set_input(set, name, drawn_weights(name, seed));
     op_.set_input(set, "input", op_.draw("input", seed + 2));
     op_.set_input(set, "state", op_.draw("state", seed + 3, 0.5));
     op_.set_input(set, "bias", op_.draw("bias", seed + 4, 0.1));
-    if (s_.cell == Cell::lstm) op_.set_input(set, "memory", op_.draw("memory", seed + 5, 0.5));
+    if (shape_.cell == Cell::lstm) op_.set_input(set, "memory", op_.draw("memory", seed + 5, 0.5));
     if (is_backward()) op_.set_input(set, "output gradient", op_.draw("output gradient", seed + 6));
   }
-  /// The forward pass from which a backward one starts; empty: this is a forward pass.
+  /// Makes the forward pass from which a backward case starts; empty for a forward case.
   std::optional<OpCase> forward_pass() const {
-    std::optional<OpCase> training;
-    const Problem forward{.shape = s_, .precision = problem_.precision};
-    if (is_backward()) training.emplace(forward, 1, OpOptions{.training = true, .backend = backend_}, device_);
-    return training;
+    std::optional<OpCase> forward_case;
+    const Problem forward{.shape = shape_, .precision = problem_.precision};
+    if (is_backward()) forward_case.emplace(forward, 1, OpOptions{.training = true, .backend = backend_}, device_);
+    return forward_case;
   }
-  /// Runs it for its outputs and `kept`.
-  void run_training(std::size_t set, OpCase& training) {
-    for (const Operand& o : training.op().inputs()) {
+  /// Runs the forward pass on a set's inputs, and takes its output and `kept` as inputs of the backward pass.
+  void run_forward(std::size_t set, OpCase& forward_case) {
+    for (const Operand& o : forward_case.op().inputs()) {
       const bool is_weights = o.name == "weights" || o.name == "recurrent";
-      training.set_input(0, o.name, is_weights ? drawn_weights(o.name, seeds_[set]) : op_.input(set, o.name));
+      forward_case.set_input(0, o.name, is_weights ? drawn_weights(o.name, seeds_[set]) : op_.input(set, o.name));
     }
-    training.run(0);
-    for (const auto* const name : {"output", "kept"}) op_.take_input(set, name, training, name);
+    forward_case.run(0);
+    for (const auto* const name : {"output", "kept"}) op_.take_input(set, name, forward_case, name);
   }
 
-  /// Chooses rows and the number of steps that the reference can afford; it must begin at the first step.
-  void choose(const CheckedCall& call) {
+  /// Chooses as many rows and first steps to check as the limit of FLOP allows.
+  void choose_rows_and_steps(const CheckedCall& call) {
     const double flops_at_most = call.flops_at_most;
     const double passes = is_backward() ? 3 : 1,
-                 flops_a_row_step = passes * full_flops(problem_) / static_cast<double>(s_.batch * s_.steps);
-    const auto afford = [](double n, std::size_t most) {
-      return static_cast<std::size_t>(std::clamp(n, 1.0, static_cast<double>(most)));
+                 flops_a_row_step = passes * full_flops(problem_) / static_cast<double>(shape_.batch * shape_.steps);
+    const auto affordable = [](double count, std::size_t most) {
+      return static_cast<std::size_t>(std::clamp(count, 1.0, static_cast<double>(most)));
     };
     const std::size_t rows =
-        std::max(afford(flops_at_most / flops_a_row_step / static_cast<double>(s_.steps), s_.batch),
-                 std::min<std::size_t>(2, s_.batch));
-    rows_ = sample_places(s_.batch, rows, call.seed);
-    steps_ = afford(flops_at_most / flops_a_row_step / static_cast<double>(rows), s_.steps);
-    elements_ = afford(flops_at_most / 4 / static_cast<double>(2 * rows * steps_), std::size_t{1} << 60);
+        std::max(affordable(flops_at_most / flops_a_row_step / static_cast<double>(shape_.steps), shape_.batch),
+                 std::min<std::size_t>(2, shape_.batch));
+    rows_ = sample_places(shape_.batch, rows, call.seed);
+    steps_ = affordable(flops_at_most / flops_a_row_step / static_cast<double>(rows), shape_.steps);
+    elements_ = affordable(flops_at_most / 4 / static_cast<double>(2 * rows * steps_), std::size_t{1} << 60);
   }
-  /// Number of elements of the whole result that must be written; of a big problem only the first steps are compared.
+  /// So many elements out of the whole result must have been written by the call, since only the first steps of a big
+  /// problem are compared.
   static constexpr std::size_t most_written_places = 32;
   static std::vector<std::size_t> written_places(const Operand& o, const CheckedCall& call) {
     return sample_places(o.elements, most_written_places, call.seed);
   }
-  /// Places in a tensor to compare, within at most this many steps.
+  /// An element of each checked row and step of a tensor that has `steps` steps of rows of `width` numbers.
   std::vector<std::size_t> compared_places(std::size_t steps, std::size_t width) const {
     std::vector<std::size_t> at;
     for (std::size_t step = 0; step < std::min(steps, steps_); ++step)
       for (const std::size_t row : rows_) at.push_back(offset(step, row, width) + (step + row) % width);
     return at;
   }
-  bool compares_everything() const { return rows_.size() == s_.batch && steps_ == s_.steps; }
+  bool compares_everything() const { return rows_.size() == shape_.batch && steps_ == shape_.steps; }
 
-  /// The offset of a row of `width` numbers.
+  /// The index of the first number of a row in a tensor [steps x batch x width].
   std::size_t offset(std::size_t step, std::size_t row, std::size_t width) const {
-    return (step * s_.batch + row) * width;
+    return (step * shape_.batch + row) * width;
   }
+  /// The numbers of the checked rows in the first `steps` steps of a tensor.
   std::vector<double> gathered(const PlainNumbers& t, std::size_t steps, std::size_t width) const {
     std::vector<double> out;
     out.reserve(steps * rows_.size() * width);
@@ -155,7 +158,9 @@ class RnnCase final : public KernelCase {
         }
     return out;
   }
-  std::size_t width_of(std::string_view name) const { return name.starts_with("input") ? s_.input_width() : s_.hidden; }
+  std::size_t width_of(std::string_view name) const {
+    return name.starts_with("input") ? shape_.input_width() : shape_.hidden;
+  }
   std::vector<double> input(std::size_t set, std::string_view name, std::size_t steps) const {
     return gathered(op_.input(set, name), steps, width_of(name));
   }
@@ -164,16 +169,16 @@ class RnnCase final : public KernelCase {
   }
   std::vector<float> weights(std::size_t set, std::string_view name) const {
     auto w = drawn_weights(name, seeds_[set]).floats();
-    const float scale = rnn_weights_scale(s_);
+    const float scale = rnn_weights_scale(shape_);
     if (is_int8())
       for (float& x : w) x = std::nearbyint(x * scale) / scale;
     return w;
   }
   RnnInputs inputs(std::size_t set, std::vector<double> observed) const {
-    RnnInputs in{s_.cell, s_.hidden, rows_.size(), steps_, s_.input};
+    RnnInputs in{shape_.cell, shape_.hidden, rows_.size(), steps_, shape_.input};
     in.layer = input(set, "input", steps_);
     in.state = input(set, "state", 1);
-    if (s_.cell == Cell::lstm) in.memory = input(set, "memory", 1);
+    if (shape_.cell == Cell::lstm) in.memory = input(set, "memory", 1);
     in.weights = weights(set, "weights"), in.recurrent = weights(set, "recurrent");
     const PlainNumbers bias = op_.input(set, "bias");
     for (std::size_t i = 0; i < bias.size(); ++i) in.bias.push_back(bias.at(i));
@@ -189,10 +194,9 @@ class RnnCase final : public KernelCase {
     return {{in.observed, rnn_forward_reference(in).hidden}};
   }
 
-  /// For a big problem, sets the incoming gradients of this call to zero, except for the chosen rows and steps: then
-  /// the gradients of weights are sums over these alone.
+  /// Clears the gradients of weights, to which the operation adds. If not all rows and steps are checked, also sets the
+  /// gradients of the output to zero in the others, so that the gradients of weights are sums over the checked ones.
   void prepare_gradients(std::size_t set) {
-    // The operation adds to the gradients of weights.
     for (const auto* const name : {"weights gradient", "recurrent gradient", "bias gradient"}) {
       const Operand& o = op_.op().outputs()[index_of(op_.op().outputs(), name)];
       op_.store_output(set, name, std::vector<std::byte>(o.stored_bytes));
@@ -200,15 +204,16 @@ class RnnCase final : public KernelCase {
     all_gradients_ = {{}, nullptr};
     if (compares_everything()) return;
     all_gradients_ = op_.input(set, "output gradient");
-    std::vector<std::byte> gradient(all_gradients_.bytes.size());
-    const std::size_t number = all_gradients_.format->bytes;
+    std::vector<std::byte> chosen_gradients(all_gradients_.bytes.size());
+    const std::size_t number_bytes = all_gradients_.format->bytes;
     for (std::size_t step = 0; step < steps_; ++step)
       for (const std::size_t row : rows_) {
-        const std::size_t first = offset(step, row, s_.hidden) * number, bytes = s_.hidden * number;
-        std::ranges::copy(std::span(all_gradients_.bytes).subspan(first, bytes),
-                          std::span(gradient).subspan(first).begin());
+        const std::size_t first = offset(step, row, shape_.hidden) * number_bytes,
+                          row_bytes = shape_.hidden * number_bytes;
+        std::ranges::copy(std::span(all_gradients_.bytes).subspan(first, row_bytes),
+                          std::span(chosen_gradients).subspan(first).begin());
       }
-    op_.store_input(set, "output gradient", gradient);
+    op_.store_input(set, "output gradient", chosen_gradients);
   }
 
   std::vector<ComparedTensor> compare_backward(std::size_t set) {
@@ -217,31 +222,31 @@ class RnnCase final : public KernelCase {
     const RnnGradients g = rnn_backward_reference(in, trace, input(set, "output gradient", steps_));
     std::vector<ComparedTensor> compared{{output(set, "input gradient", steps_), g.layer}};
     const auto sampled = [&](std::string_view name, auto&& reference_at) {
-      const PlainNumbers t = op_.output(set, name);
-      ComparedTensor& l = compared.emplace_back();
-      for (const std::size_t at : sample_places(t.size(), elements_, 2))
-        l.result.push_back(t.at(at) / calls_), l.reference.push_back(reference_at(at));
+      const PlainNumbers numbers = op_.output(set, name);
+      ComparedTensor& tensor = compared.emplace_back();
+      for (const std::size_t at : sample_places(numbers.size(), elements_, 2))
+        tensor.result.push_back(numbers.at(at) / calls_), tensor.reference.push_back(reference_at(at));
     };
     sampled("weights gradient", [&](std::size_t at) { return weights_gradient_at(in, g, at); });
     sampled("recurrent gradient", [&](std::size_t at) { return recurrent_gradient_at(in, trace, g, at); });
     sampled("bias gradient", [&](std::size_t at) { return bias_gradient_at(in, g, at); });
     compared.push_back({output(set, "state gradient", 1), g.state});
-    if (s_.cell == Cell::lstm) compared.push_back({output(set, "memory gradient", 1), g.memory});
+    if (shape_.cell == Cell::lstm) compared.push_back({output(set, "memory gradient", 1), g.memory});
     return compared;
   }
 
   Problem problem_;
-  RnnShape s_;
+  RnnShape shape_;
   std::string backend_;
   runtime::Device& device_;
   OpCase op_;
-  std::vector<std::uint64_t> seeds_;  // seeds of each set's inputs
-  // calls since the check was prepared; each adds to the gradients of weights
+  std::vector<std::uint64_t> seeds_;  // the seed of each set's inputs
+  // number of calls since the check was prepared; each adds to the gradients of weights
   double calls_ = 0;
-  PlainNumbers all_gradients_ = {{}, nullptr};  // gradients of the output, while a check has set most of them to zero
-  std::vector<std::size_t> rows_ = {};          // rows that the check compares
-  std::size_t steps_ = 0;
-  std::size_t elements_ = 0;  // elements checked of each gradient of weights
+  PlainNumbers all_gradients_ = {{}, nullptr};  // the output's gradients, while a check has set a part of them to zero
+  std::vector<std::size_t> rows_ = {};          // the rows that the check compares
+  std::size_t steps_ = 0;                       // the number of first steps that the check compares
+  std::size_t elements_ = 0;                    // the number of elements to check in each gradient of weights
 };
 
 }  // namespace
@@ -262,22 +267,26 @@ std::unique_ptr<KernelCase> make_rnn_case(const Problem& p, const KernelCaseOpti
 
 namespace {
 
-/// `relative` is a share of the element's magnitude, `usual` of its tensor's root mean square.
+/// The allowed distance of an element from its reference is relative·|reference| + to_rms·(the root mean square of its
+/// tensor's reference) + absolute.
 struct Tolerance {
-  double relative, usual, absolute;
+  double relative, to_rms, absolute;
 };
 
-// Forward steps are checked one by one, each from the same state as the reference's. So only a lstm's c carries errors
-// on, and loses them as its gate forgets c. Backward errors propagate as gradients do, through products with weights
-// and derivatives that on the whole shrink them. Hence eight times what one step's sum of input + hidden products may
-// be off by in fp32: 16 roundings for the nonlinearities, 4·√(input + hidden) for the sum. Seen: up to a sixth of it.
+// fp32: each forward step is checked by itself, from the same state as the reference's, so only an lstm's c carries
+// errors on, and loses them as its gate forgets c. Backward errors propagate as gradients do, through products with
+// weights and derivatives, which on the whole shrink them. So eight times the possible error of one step is allowed: 16
+// roundings for the nonlinearities, and 4·√(input + hidden) for the sum of input + hidden products. The largest
+// distance seen is a sixth of this.
 //
-// bf16: where fp32 computes, only results are rounded. Else the reference rounds where oneDNN does: states and r·h,
-// backward also gates and the gradients of their sums. A number next to a tie may be rounded to either side. Forward
-// that allows the result's own rounding and a little of the usual size; backward a unit in each of up to four factors,
-// of the element or of the sum that it is part of. Seen: up to a quarter of it.
+// bf16: if fp32 computes, only results are rounded. If oneDNN computes, the reference rounds where oneDNN does: states
+// and r·h, in backward also gates and the gradients of their sums. A number close to the middle between two numbers of
+// bf16 may be rounded to either side. So forward allows the result's own rounding and 2^-9 of the root mean square;
+// backward allows a unit in the last place for each of up to four factors, of the element and of the root mean square.
+// The largest distance seen is a quarter of this.
 //
-// int8: one quantum, half for the rounding of the result, half for a state next to a tie.
+// int8: one quantum is allowed, half for the rounding of the result, half for a state that was rounded to the other
+// side.
 Tolerance tolerance(const Problem& p) {
   const auto& s = std::get<RnnShape>(p.shape);
   const double products = static_cast<double>(s.input_width() + s.hidden);
@@ -290,7 +299,7 @@ Tolerance tolerance(const Problem& p) {
 
 }  // namespace
 
-double ComparedTensor::usual() const {
+double ComparedTensor::root_mean_square() const {
   double sum = 0;
   for (const double x : reference) sum += x * x;
   return sum > 0 ? std::sqrt(sum / static_cast<double>(reference.size())) : 1;
@@ -298,25 +307,25 @@ double ComparedTensor::usual() const {
 
 void corrupt_one(std::span<ComparedTensor> compared) {
   std::size_t elements = 0;
-  for (const ComparedTensor& l : compared) elements += l.result.size();
+  for (const ComparedTensor& tensor : compared) elements += tensor.result.size();
   std::size_t at = elements / 2;
-  for (ComparedTensor& l : compared) {
-    if (at < l.result.size()) {
-      l.result[at] += 0.5 * l.usual();
+  for (ComparedTensor& tensor : compared) {
+    if (at < tensor.result.size()) {
+      tensor.result[at] += 0.5 * tensor.root_mean_square();
       return;
     }
-    at -= l.result.size();
+    at -= tensor.result.size();
   }
 }
 
 KernelCaseCheck checked_elements(std::span<const ComparedTensor> compared, const Problem& p) {
   const Tolerance t = tolerance(p);
   ElementCheck element_check;
-  for (const ComparedTensor& l : compared) {
-    const double usual = l.usual();
-    for (std::size_t i = 0; i < l.result.size(); ++i) {
-      const double allowed = t.relative * std::fabs(l.reference[i]) + t.usual * usual + t.absolute;
-      element_check.add(l.result[i], l.reference[i], allowed, l.reference[i] != 0);
+  for (const ComparedTensor& tensor : compared) {
+    const double rms = tensor.root_mean_square();
+    for (std::size_t i = 0; i < tensor.result.size(); ++i) {
+      const double allowed = t.relative * std::fabs(tensor.reference[i]) + t.to_rms * rms + t.absolute;
+      element_check.add(tensor.result[i], tensor.reference[i], allowed, tensor.reference[i] != 0);
     }
   }
   return element_check.verdict();

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recurrent layers on a GPU by cuDNN: one layer, one direction, vanilla and lstm, forward and backward, in fp32 without
-// tf32, bf16 and fp16. Weights are brought into the library's order within each call. All operands have the problem's
-// format, but for the gradients of weights and bias, which are fp32. `kept` is the library's reserve space.
+// Recurrent layers on a GPU by cuDNN: one layer, one direction, vanilla and lstm, forward and backward, in fp32
+// (without tf32), bf16 and fp16. Each call first copies the weights into the library's order. All operands have the
+// problem's format, except the gradients of weights, recurrent and bias, which are fp32. `kept` is the library's
+// reserve space.
 #include <array>
 #include <optional>
 #include <utility>
@@ -21,17 +22,17 @@ using CudnnRnn = CudnnOwner<cudnnRNNDescriptor_t, cudnnDestroyRNNDescriptor>;
 using CudnnRnnData = CudnnOwner<cudnnRNNDataDescriptor_t, cudnnDestroyRNNDataDescriptor>;
 using CudnnDropout = CudnnOwner<cudnnDropoutDescriptor_t, cudnnDestroyDropoutDescriptor>;
 
-/// The place of a gate's matrix or bias, from the beginning of all weights.
+/// Where a gate's matrix or bias lies in the library's weights and in ours.
 struct GatePlace {
-  std::size_t offset;
+  std::size_t offset;  ///< from the beginning of the library's weights [bytes]
   GateMatrix matrix;
 };
 
-/// The layer in the library's descriptors.
+/// The library's descriptors of a layer, of its inputs and outputs (x, y) and its state, and the sizes of its memory.
 class RnnDescriptors {
  public:
   RnnDescriptors(const RnnShape& s, Precision p, cudnnForwardMode_t mode, cudnnHandle_t h)
-      : s_(s), gates_(gates_of(s.cell)) {
+      : shape_(s), gates_(gates_of(s.cell)) {
     describe_layer(p, h);
     describe_steps(x, p, s.input_width());
     describe_steps(y, p, s.hidden);
@@ -41,15 +42,14 @@ class RnnDescriptors {
     check_cudnn(cudnnGetRNNWeightSpaceSize(h, rnn.get(), &weight_bytes), "cudnnGetRNNWeightSpaceSize");
   }
 
-  /// Finds the matrices of products with the input and with the state, and the bias, gate by gate. `weights` is device
-  /// memory.
-  void find_gates(cudnnHandle_t h, const std::byte* weights) {
+  /// Fills in `places`, gate by gate. `weights` is device memory of weight_bytes, whose address the library wants.
+  void find_places(cudnnHandle_t h, const std::byte* weights) {
     for (std::size_t gate = 0; gate < gates_; ++gate) {
-      const auto [of_input, bias] = place(h, weights, gate);
-      const auto [of_state, none] = place(h, weights, gates_ + gate);
-      places[0].push_back({of_input, {s_.input_width(), gates_, s_.hidden, gate}});
-      places[1].push_back({of_state, {s_.hidden, gates_, s_.hidden, gate}});
-      places[2].push_back({bias, {1, gates_, s_.hidden, gate}});
+      const auto [input_offset, bias_offset] = offsets_of(h, weights, gate);
+      const auto [state_offset, no_bias] = offsets_of(h, weights, gates_ + gate);
+      places[0].push_back({input_offset, {shape_.input_width(), gates_, shape_.hidden, gate}});
+      places[1].push_back({state_offset, {shape_.hidden, gates_, shape_.hidden, gate}});
+      places[2].push_back({bias_offset, {1, gates_, shape_.hidden, gate}});
     }
   }
 
@@ -57,44 +57,46 @@ class RnnDescriptors {
   CudnnRnnData x, y;
   CudnnTensor state;
   std::size_t work_bytes = 0, reserve_bytes = 0, weight_bytes = 0;
-  std::array<std::vector<GatePlace>, 3> places;  ///< places of weights, recurrent and bias
+  std::array<std::vector<GatePlace>, 3> places;  ///< the places of the gates in weights, recurrent and bias
 
  private:
   void describe_layer(Precision p, cudnnHandle_t h) {
     check_cudnn(cudnnCreateDropoutDescriptor(dropout_.receive()), "cudnnCreateDropoutDescriptor");
     check_cudnn(cudnnSetDropoutDescriptor(dropout_.get(), h, 0, nullptr, 0, 0), "cudnnSetDropoutDescriptor");
     check_cudnn(cudnnCreateRNNDescriptor(rnn.receive()), "cudnnCreateRNNDescriptor");
-    const int hidden = cudnn_int(s_.hidden);
-    check_cudnn(cudnnSetRNNDescriptor_v8(rnn.get(), CUDNN_RNN_ALGO_STANDARD,
-                                         s_.cell == Cell::lstm ? CUDNN_LSTM : CUDNN_RNN_RELU, CUDNN_RNN_SINGLE_INP_BIAS,
-                                         CUDNN_UNIDIRECTIONAL, CUDNN_LINEAR_INPUT, cudnn_type(p), CUDNN_DATA_FLOAT,
-                                         cudnn_math(p), cudnn_int(s_.input_width()), hidden, hidden, 1, dropout_.get(),
-                                         CUDNN_RNN_PADDED_IO_DISABLED),
+    const int hidden = cudnn_int(shape_.hidden);
+    check_cudnn(cudnnSetRNNDescriptor_v8(
+                    rnn.get(), CUDNN_RNN_ALGO_STANDARD, shape_.cell == Cell::lstm ? CUDNN_LSTM : CUDNN_RNN_RELU,
+                    CUDNN_RNN_SINGLE_INP_BIAS, CUDNN_UNIDIRECTIONAL, CUDNN_LINEAR_INPUT, cudnn_type(p),
+                    CUDNN_DATA_FLOAT, cudnn_math(p), cudnn_int(shape_.input_width()), hidden, hidden, 1, dropout_.get(),
+                    CUDNN_RNN_PADDED_IO_DISABLED),
                 "cudnnSetRNNDescriptor_v8");
   }
-  /// Describes sequences of equal length, a step's rows one after another.
+  /// Describes a tensor [steps x batch x width]: sequences of equal length, with the rows of a step one after another.
   void describe_steps(CudnnRnnData& data, Precision p, std::size_t width) const {
-    const std::vector<int> lengths(s_.batch, cudnn_int(s_.steps));
+    const std::vector<int> lengths(shape_.batch, cudnn_int(shape_.steps));
     check_cudnn(cudnnCreateRNNDataDescriptor(data.receive()), "cudnnCreateRNNDataDescriptor");
-    check_cudnn(
-        cudnnSetRNNDataDescriptor(data.get(), cudnn_type(p), CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_PACKED,
-                                  cudnn_int(s_.steps), cudnn_int(s_.batch), cudnn_int(width), lengths.data(), nullptr),
-        "cudnnSetRNNDataDescriptor");
+    check_cudnn(cudnnSetRNNDataDescriptor(data.get(), cudnn_type(p), CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_PACKED,
+                                          cudnn_int(shape_.steps), cudnn_int(shape_.batch), cudnn_int(width),
+                                          lengths.data(), nullptr),
+                "cudnnSetRNNDataDescriptor");
   }
   void describe_state(Precision p) {
-    const int batch = cudnn_int(s_.batch), hidden = cudnn_int(s_.hidden);
-    const std::array<int, 3> extents{1, batch, hidden}, strides{cudnn_int(s_.batch * s_.hidden), hidden, 1};
+    const int batch = cudnn_int(shape_.batch), hidden = cudnn_int(shape_.hidden);
+    const std::array<int, 3> extents{1, batch, hidden}, strides{cudnn_int(shape_.batch * shape_.hidden), hidden, 1};
     check_cudnn(cudnnCreateTensorDescriptor(state.receive()), "cudnnCreateTensorDescriptor");
     check_cudnn(cudnnSetTensorNdDescriptor(state.get(), cudnn_type(p), 3, extents.data(), strides.data()),
                 "cudnnSetTensorNdDescriptor");
   }
-  /// Gives the places of a matrix and its bias; a product with the state has no bias.
-  std::pair<std::size_t, std::size_t> place(cudnnHandle_t h, const std::byte* weights, std::size_t product) const {
+  /// The offsets of the matrix and of the bias of a product [bytes]. Products [0, gates) are with the input, [gates,
+  /// 2·gates) with the state; the latter have no bias.
+  std::pair<std::size_t, std::size_t> offsets_of(cudnnHandle_t handle, const std::byte* weights,
+                                                 std::size_t product) const {
     CudnnTensor matrix, bias;
     check_cudnn(cudnnCreateTensorDescriptor(matrix.receive()), "cudnnCreateTensorDescriptor");
     check_cudnn(cudnnCreateTensorDescriptor(bias.receive()), "cudnnCreateTensorDescriptor");
     void *matrix_at = nullptr, *bias_at = nullptr;
-    check_cudnn(cudnnGetRNNWeightParams(h, rnn.get(), 0, weight_bytes, weights, static_cast<std::int32_t>(product),
+    check_cudnn(cudnnGetRNNWeightParams(handle, rnn.get(), 0, weight_bytes, weights, static_cast<std::int32_t>(product),
                                         matrix.get(), &matrix_at, bias.get(), &bias_at),
                 "cudnnGetRNNWeightParams");
     const auto offset = [&](const void* at) {
@@ -103,7 +105,7 @@ class RnnDescriptors {
     return {offset(matrix_at), offset(bias_at)};
   }
 
-  RnnShape s_;
+  RnnShape shape_;
   std::size_t gates_;
   CudnnDropout dropout_;
 };
@@ -125,35 +127,35 @@ double moved_bytes(const OperandLists& all) {
   return sum;
 }
 
-/// The parts that both passes share.
+/// The code that both passes share.
 class CudnnRnnOp : public DeviceOp {
  public:
   CudnnRnnOp(const Problem& p, RnnDescriptors d, const OperandLists& operands, std::shared_ptr<CudnnLibrary> library,
              runtime::Device& device)
       : DeviceOp(operands, {.flops = run_flops(p), .bytes = moved_bytes(operands)}),
         library_(std::move(library)),
-        d_(std::move(d)),
+        descriptors_(std::move(d)),
         element_(cudnn_element(p.precision)),
         is_lstm_(std::get<RnnShape>(p.shape).cell == Cell::lstm),
-        weights_(device.allocate(core::Element::i8, d_.weight_bytes)),
-        work_(device.allocate(core::Element::i8, d_.work_bytes)) {
-    library_->in(nullptr, [&](cudnnHandle_t h) { d_.find_gates(h, address(weights_)); });
+        weights_(device.allocate(core::Element::i8, descriptors_.weight_bytes)),
+        work_(device.allocate(core::Element::i8, descriptors_.work_bytes)) {
+    library_->in(nullptr, [&](cudnnHandle_t h) { descriptors_.find_places(h, address(weights_)); });
   }
-  std::size_t scratch_bytes() const override { return d_.weight_bytes + d_.work_bytes; }
+  std::size_t scratch_bytes() const override { return descriptors_.weight_bytes + descriptors_.work_bytes; }
   std::string implementation() const override { return "cudnn rnn standard"; }
 
  protected:
   static std::byte* address(const runtime::OwnedBuffer& b) { return address_of(b.buffer); }
   const std::byte* memory(Inputs in) const { return is_lstm_ ? address_of(in[2]) : nullptr; }
   std::size_t first_weights() const { return is_lstm_ ? 3 : 2; }
-  void take_weights(Inputs in, cudaStream_t stream) const {
-    for (std::size_t i = 0; i < d_.places.size(); ++i)
-      for (const GatePlace& g : d_.places[i])
+  void copy_weights(Inputs in, cudaStream_t stream) const {
+    for (std::size_t i = 0; i < descriptors_.places.size(); ++i)
+      for (const GatePlace& g : descriptors_.places[i])
         take_gate(address_of(in[first_weights() + i]), address(weights_) + g.offset, element_, g.matrix, stream);
   }
 
   std::shared_ptr<CudnnLibrary> library_;
-  RnnDescriptors d_;
+  RnnDescriptors descriptors_;
   core::Element element_;
   bool is_lstm_;
   runtime::OwnedBuffer weights_, work_;
@@ -165,46 +167,48 @@ class RnnForwardOp final : public CudnnRnnOp {
 
  protected:
   void launch(Inputs in, Outputs out, cudaStream_t stream) override {
-    take_weights(in, stream);
+    copy_weights(in, stream);
     const bool training = out.size() > 1;
     library_->in(stream, [&](cudnnHandle_t h) {
-      check_cudnn(cudnnRNNForward(h, d_.rnn.get(), training ? CUDNN_FWD_MODE_TRAINING : CUDNN_FWD_MODE_INFERENCE,
-                                  nullptr, d_.x.get(), address_of(in[0]), d_.y.get(), address_of(out[0]),
-                                  d_.state.get(), address_of(in[1]), nullptr, d_.state.get(), memory(in), nullptr,
-                                  d_.weight_bytes, address(weights_), d_.work_bytes, address(work_),
-                                  training ? d_.reserve_bytes : 0, training ? address_of(out[1]) : nullptr),
+      check_cudnn(cudnnRNNForward(
+                      h, descriptors_.rnn.get(), training ? CUDNN_FWD_MODE_TRAINING : CUDNN_FWD_MODE_INFERENCE, nullptr,
+                      descriptors_.x.get(), address_of(in[0]), descriptors_.y.get(), address_of(out[0]),
+                      descriptors_.state.get(), address_of(in[1]), nullptr, descriptors_.state.get(), memory(in),
+                      nullptr, descriptors_.weight_bytes, address(weights_), descriptors_.work_bytes, address(work_),
+                      training ? descriptors_.reserve_bytes : 0, training ? address_of(out[1]) : nullptr),
                   "cudnnRNNForward");
     });
   }
 };
 
-/// The library writes its reserve space in the backward pass too, so it gets a copy: `kept` may be read again.
+/// The library also writes to its reserve space in the backward pass, so it gets a copy, since `kept` may be read
+/// again.
 class RnnBackwardOp final : public CudnnRnnOp {
  public:
   RnnBackwardOp(const Problem& p, RnnDescriptors d, const OperandLists& operands, std::shared_ptr<CudnnLibrary> library,
                 runtime::Device& device)
       : CudnnRnnOp(p, std::move(d), operands, std::move(library), device),
-        reserve_(device.allocate(core::Element::i8, d_.reserve_bytes)),
-        gradients_(device.allocate(core::Element::i8, d_.weight_bytes)) {}
+        reserve_(device.allocate(core::Element::i8, descriptors_.reserve_bytes)),
+        gradients_(device.allocate(core::Element::i8, descriptors_.weight_bytes)) {}
   std::size_t scratch_bytes() const override {
-    return CudnnRnnOp::scratch_bytes() + d_.reserve_bytes + d_.weight_bytes;
+    return CudnnRnnOp::scratch_bytes() + descriptors_.reserve_bytes + descriptors_.weight_bytes;
   }
 
  protected:
   void launch(Inputs in, Outputs out, cudaStream_t stream) override {
-    take_weights(in, stream);
+    copy_weights(in, stream);
     const std::size_t output = first_weights() + 3;
-    runtime::check_cuda(cudaMemcpyAsync(address(reserve_), address_of(in[output + 1]), d_.reserve_bytes,
+    runtime::check_cuda(cudaMemcpyAsync(address(reserve_), address_of(in[output + 1]), descriptors_.reserve_bytes,
                                         cudaMemcpyDeviceToDevice, stream),
                         "cudaMemcpyAsync");
-    runtime::check_cuda(cudaMemsetAsync(address(gradients_), 0, d_.weight_bytes, stream), "cudaMemsetAsync");
+    runtime::check_cuda(cudaMemsetAsync(address(gradients_), 0, descriptors_.weight_bytes, stream), "cudaMemsetAsync");
     library_->in(stream, [&](cudnnHandle_t h) {
       gradients_of_data(h, in, output, out);
       gradients_of_weights(h, in, address_of(in[output]));
     });
-    // The outputs begin with the gradients of input, state and memory, as the inputs begin with these.
-    for (std::size_t i = 0; i < d_.places.size(); ++i)
-      for (const GatePlace& g : d_.places[i])
+    // The gradients are in the order of the inputs, so that of weights has the index first_weights().
+    for (std::size_t i = 0; i < descriptors_.places.size(); ++i)
+      for (const GatePlace& g : descriptors_.places[i])
         add_gate(address(gradients_) + g.offset, address_of<float>(out[first_weights() + i]), element_, g.matrix,
                  stream);
   }
@@ -212,19 +216,21 @@ class RnnBackwardOp final : public CudnnRnnOp {
  private:
   void gradients_of_data(cudnnHandle_t h, Inputs in, std::size_t output, Outputs out) const {
     check_cudnn(cudnnRNNBackwardData_v8(
-                    h, d_.rnn.get(), nullptr, d_.y.get(), address_of(in[output]), address_of(in[output + 2]),
-                    d_.x.get(), address_of(out[0]), d_.state.get(), address_of(in[1]), nullptr, address_of(out[1]),
-                    d_.state.get(), memory(in), nullptr, is_lstm_ ? address_of(out[2]) : nullptr, d_.weight_bytes,
-                    address(weights_), d_.work_bytes, address(work_), d_.reserve_bytes, address(reserve_)),
+                    h, descriptors_.rnn.get(), nullptr, descriptors_.y.get(), address_of(in[output]),
+                    address_of(in[output + 2]), descriptors_.x.get(), address_of(out[0]), descriptors_.state.get(),
+                    address_of(in[1]), nullptr, address_of(out[1]), descriptors_.state.get(), memory(in), nullptr,
+                    is_lstm_ ? address_of(out[2]) : nullptr, descriptors_.weight_bytes, address(weights_),
+                    descriptors_.work_bytes, address(work_), descriptors_.reserve_bytes, address(reserve_)),
                 "cudnnRNNBackwardData_v8");
   }
-  /// Adds to the present gradients: the library has no other mode.
+  /// Adds to `gradients_`, which were set to zero: the library has no other mode.
   void gradients_of_weights(cudnnHandle_t h, Inputs in, const std::byte* output) const {
-    check_cudnn(cudnnRNNBackwardWeights_v8(h, d_.rnn.get(), CUDNN_WGRAD_MODE_ADD, nullptr, d_.x.get(),
-                                           address_of(in[0]), d_.state.get(), address_of(in[1]), d_.y.get(), output,
-                                           d_.weight_bytes, address(gradients_), d_.work_bytes, address(work_),
-                                           d_.reserve_bytes, address(reserve_)),
-                "cudnnRNNBackwardWeights_v8");
+    check_cudnn(
+        cudnnRNNBackwardWeights_v8(h, descriptors_.rnn.get(), CUDNN_WGRAD_MODE_ADD, nullptr, descriptors_.x.get(),
+                                   address_of(in[0]), descriptors_.state.get(), address_of(in[1]), descriptors_.y.get(),
+                                   output, descriptors_.weight_bytes, address(gradients_), descriptors_.work_bytes,
+                                   address(work_), descriptors_.reserve_bytes, address(reserve_)),
+        "cudnnRNNBackwardWeights_v8");
   }
 
   runtime::OwnedBuffer reserve_, gradients_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recurrent layers on a GPU by our own kernels: products in tiles, and a kernel for the cell between them.
-// rnn/reference.hpp defines the layers; operands are those of kernels::Op's rnn.
+// Recurrent layers on a GPU by our own kernels: products in tiles, and between them a kernel for the pointwise part of
+// the cell. rnn/reference.hpp defines the layers, kernels/op.hpp their operands.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -17,7 +17,7 @@ using runtime::DeviceSpan;
 /// The number of floats that forward keeps for backward: the gates after their nonlinearity [steps × batch × gates ×
 /// hidden]; for an lstm also c after each step, for a gru also r·h of each step [steps × batch × hidden].
 std::size_t rnn_kept(const RnnShape&);
-/// The number of floats of scratch memory.
+/// The number of floats of scratch memory for a pass.
 std::size_t rnn_forward_scratch(const RnnShape&);
 std::size_t rnn_backward_scratch(const RnnShape&);
 
@@ -29,29 +29,33 @@ struct RnnSpans {
 using RnnOperands = RnnSpans<const float>;
 using RnnGradientSpans = RnnSpans<float>;
 
-/// Sums are in the order of gemm/product.cuh: the bias and the product with the input first, then the product with the
-/// state. Exponentials are CUDA's: the error of a gate is at most 2^-20, besides the rounding of its sum.
-/// Cost:   2·gates·hidden·(input + hidden)·batch·steps FLOP; two or four kernels a step.
+/// Queues the forward pass on the stream. A gate's sum is the product with the input, plus the bias, plus the product
+/// with the state; products are in the order of gemm/product.cuh. Exponentials are CUDA's: besides the rounding of its
+/// sum, the error of a gate is at most 2^-20.
+/// Cost:   2·gates·hidden·(input + hidden)·batch·steps FLOP; two kernels a step, four for a gru, and one more for each
+///         product that is divided into pieces.
 /// Errors: std::invalid_argument when a length differs; BackendError when a launch fails.
 void rnn_forward(const RnnShape&, const RnnOperands&, DeviceSpan<float> output, DeviceSpan<float> kept,
                  DeviceSpan<float> scratch, cudaStream_t);
 
-/// The inputs of backward besides the operands: the results of forward, and the gradient by the output.
-struct RnnForwardState {
+/// The inputs of backward besides the operands: the results of forward, and the gradient of the output.
+struct RnnBackwardInputs {
   DeviceSpan<const float> output, kept, output_gradient;
 };
-/// Backpropagation through time. It adds to the gradients of weights, recurrent and bias. For the bias, rows are added
-/// up in the order of pointwise/row_sums.hpp.
+/// Queues backpropagation through time on the stream. It overwrites the gradients of input, state and memory, and adds
+/// to those of weights, recurrent and bias. For the bias, rows are added up in the order of pointwise/row_sums.hpp.
 /// Cost:   twice forward's FLOP.
-void rnn_backward(const RnnShape&, const RnnOperands&, const RnnForwardState&, const RnnGradientSpans&,
+/// Errors: as rnn_forward.
+void rnn_backward(const RnnShape&, const RnnOperands&, const RnnBackwardInputs&, const RnnGradientSpans&,
                   DeviceSpan<float> scratch, cudaStream_t);
 
-// Conversions of a recurrent layer's weights. In our layout they are one matrix [inputs x gates x hidden]. A library
-// has a matrix [hidden x inputs] for each gate, and says where each of these lies.
+// Conversions of a recurrent layer's weights for a library. In our layout they are one matrix [inputs x gates x
+// hidden]; the library has a matrix [hidden x inputs] for each gate.
 
+/// One gate's weights within those of the layer.
 struct GateMatrix {
   std::size_t inputs, gates, hidden;
-  std::size_t gate;  ///< number of the gate
+  std::size_t gate;  ///< the index of the gate in our layout
 };
 
 /// `take_gate` copies a gate's weights from our layout to the library's; `add_gate` adds a gate's gradient in the
@@ -59,7 +63,7 @@ struct GateMatrix {
 /// launch fails; std::logic_error for another element.
 
 void take_gate(const std::byte* ours, std::byte* theirs, core::Element, const GateMatrix&, cudaStream_t);
-/// Adds to `ours`, which is fp32.
+/// `ours` is fp32, whatever the element of `theirs`.
 void add_gate(const std::byte* theirs, float* ours, core::Element, const GateMatrix&, cudaStream_t);
 
 }  // namespace gradmeter::kernels::cuda

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recurrent layers on a GPU by our own kernels as operations.
+// The operations of recurrent layers on a GPU by our own kernels.
 #include "kernels/backends.hpp"
 #include "kernels/cuda/device_op.hpp"
 #include "kernels/pointwise/gpu_kernels.hpp"
@@ -14,13 +14,13 @@ OperandLists own_operands(const RnnShape& s, Pass pass, bool training, core::Ele
   return rnn_operands(s, pass, training, {.layer = layer, .memory = f32, .gradient = f32}, rnn_kept(s) * sizeof(float));
 }
 
-/// The buffers of a call, taken in their order.
+/// Takes the buffers of a call one after another.
 template <class AnyBuffer>
-class Next {
+class BufferSequence {
  public:
-  explicit Next(std::span<const AnyBuffer> all) : all_(all) {}
+  explicit BufferSequence(std::span<const AnyBuffer> all) : all_(all) {}
   auto operator()() { return device_values<float>(all_[at_++]); }
-  /// The next buffer if the cell has memory; else empty.
+  /// The next buffer if the cell has a memory; else an empty span.
   auto memory(Cell cell) { return cell == Cell::lstm ? (*this)() : decltype((*this)()){}; }
 
  private:
@@ -29,7 +29,7 @@ class Next {
 };
 
 template <class T, class AnyBuffer>
-RnnSpans<T> spans(Cell cell, Next<AnyBuffer>& next) {
+RnnSpans<T> rnn_spans(Cell cell, BufferSequence<AnyBuffer>& next) {
   RnnSpans<T> layer_spans;
   layer_spans.input = next(), layer_spans.state = next(), layer_spans.memory = next.memory(cell);
   layer_spans.weights = next(), layer_spans.recurrent = next(), layer_spans.bias = next();
@@ -40,7 +40,7 @@ class OwnRnnForward final : public DeviceOp {
  public:
   OwnRnnForward(const RnnShape& s, bool training, runtime::Cost cost, runtime::Device& device)
       : DeviceOp(own_operands(s, Pass::forward, training, f32), cost),
-        s_(s),
+        shape_(s),
         scratch_(device, rnn_forward_scratch(s)),
         kept_(device, training ? 0 : rnn_kept(s)) {}
   std::size_t scratch_bytes() const override { return scratch_.bytes() + kept_.bytes(); }
@@ -48,13 +48,14 @@ class OwnRnnForward final : public DeviceOp {
 
  protected:
   void launch(Inputs in, Outputs out, cudaStream_t stream) override {
-    Next<runtime::ConstBuffer> next(in);
+    BufferSequence<runtime::ConstBuffer> next(in);
     const DeviceSpan<float> kept = out.size() > 1 ? device_values<float>(out[1]) : kept_.span();
-    rnn_forward(s_, spans<const float>(s_.cell, next), device_values<float>(out[0]), kept, scratch_.span(), stream);
+    rnn_forward(shape_, rnn_spans<const float>(shape_.cell, next), device_values<float>(out[0]), kept, scratch_.span(),
+                stream);
   }
 
  private:
-  RnnShape s_;
+  RnnShape shape_;
   Scratch scratch_, kept_;
 };
 
@@ -62,38 +63,39 @@ class OwnRnnBackward final : public DeviceOp {
  public:
   OwnRnnBackward(const RnnShape& s, runtime::Cost cost, runtime::Device& device)
       : DeviceOp(own_operands(s, Pass::backward_data, false, f32), cost),
-        s_(s),
+        shape_(s),
         scratch_(device, rnn_backward_scratch(s)) {}
   std::size_t scratch_bytes() const override { return scratch_.bytes(); }
   std::string implementation() const override { return "own tiles and cells"; }
 
  protected:
   void launch(Inputs in, Outputs out, cudaStream_t stream) override {
-    Next<runtime::ConstBuffer> next(in);
-    const auto o = spans<const float>(s_.cell, next);
-    RnnForwardState f;
-    f.output = next(), f.kept = next(), f.output_gradient = next();
-    Next<runtime::Buffer> to(out);
-    rnn_backward(s_, o, f, spans<float>(s_.cell, to), scratch_.span(), stream);
+    BufferSequence<runtime::ConstBuffer> next(in);
+    const auto operands = rnn_spans<const float>(shape_.cell, next);
+    RnnBackwardInputs backward_inputs;
+    backward_inputs.output = next(), backward_inputs.kept = next(), backward_inputs.output_gradient = next();
+    BufferSequence<runtime::Buffer> gradients(out);
+    rnn_backward(shape_, operands, backward_inputs, rnn_spans<float>(shape_.cell, gradients), scratch_.span(), stream);
   }
 
  private:
-  RnnShape s_;
+  RnnShape shape_;
   Scratch scratch_;
 };
 
-/// Converts 16-bit operands to fp32 in each call and rounds the output; states between the steps are not rounded.
+/// Runs an fp32 layer on operands of 16 bits, which each call converts to fp32, and rounds its results to 16 bits.
+/// States between the steps are not rounded.
 template <class T>
 class ConvertedRnn final : public DeviceOp {
  public:
   ConvertedRnn(OperandLists operands, std::unique_ptr<Op> in_fp32, runtime::Device& device)
       : DeviceOp(std::move(operands), in_fp32->cost()), inner_(std::move(in_fp32)) {
-    copies(inputs(), device, read_);
-    copies(outputs(), device, written_);
+    make_copies(inputs(), device, input_copies_);
+    make_copies(outputs(), device, output_copies_);
   }
   std::size_t scratch_bytes() const override {
     std::size_t bytes = inner_->scratch_bytes();
-    for (const auto* const list : {&read_, &written_})
+    for (const auto* const list : {&input_copies_, &output_copies_})
       for (const runtime::OwnedBuffer& b : *list) bytes += b.buffer.bytes();
     return bytes;
   }
@@ -104,22 +106,22 @@ class ConvertedRnn final : public DeviceOp {
     std::vector<runtime::ConstBuffer> from(in.begin(), in.end());
     std::vector<runtime::Buffer> to(out.begin(), out.end());
     for (std::size_t i = 0; i < in.size(); ++i) {
-      if (!read_[i].memory) continue;
-      to_floats(device_values<T>(in[i]), device_values<float>(read_[i].buffer), stream);
-      from[i] = read_[i].buffer;
+      if (!input_copies_[i].memory) continue;
+      to_floats(device_values<T>(in[i]), device_values<float>(input_copies_[i].buffer), stream);
+      from[i] = input_copies_[i].buffer;
     }
     for (std::size_t i = 0; i < out.size(); ++i)
-      if (written_[i].memory) to[i] = written_[i].buffer;
+      if (output_copies_[i].memory) to[i] = output_copies_[i].buffer;
     inner_->execute(from, to);
     for (std::size_t i = 0; i < out.size(); ++i)
-      if (written_[i].memory) store(device_values<float>(to[i]), device_values<T>(out[i]), stream);
+      if (output_copies_[i].memory) store(device_values<float>(to[i]), device_values<T>(out[i]), stream);
   }
 
  private:
   static void store(DeviceSpan<const float> from, DeviceSpan<Bf16> to, cudaStream_t s) { to_bf16(from, to, s); }
   static void store(DeviceSpan<const float> from, DeviceSpan<Fp16> to, cudaStream_t s) { to_fp16(from, to, s); }
-  static void copies(std::span<const Operand> operands, runtime::Device& device,
-                     std::vector<runtime::OwnedBuffer>& to) {
+  static void make_copies(std::span<const Operand> operands, runtime::Device& device,
+                          std::vector<runtime::OwnedBuffer>& to) {
     for (const Operand& o : operands) {
       runtime::OwnedBuffer& b = to.emplace_back();
       if (o.format && *o.format != number_format(f32)) b = device.allocate(f32, o.elements);
@@ -127,7 +129,8 @@ class ConvertedRnn final : public DeviceOp {
   }
 
   std::unique_ptr<Op> inner_;
-  std::vector<runtime::OwnedBuffer> read_, written_;  // an operand without memory here is not converted
+  // The fp32 copies of operands; an operand without memory here is not converted.
+  std::vector<runtime::OwnedBuffer> input_copies_, output_copies_;
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Recurrent layers by oneDNN: one layer, one direction. Forward in fp32, bf16 and, for lstm and gru, u8 by s8; backward
-// in fp32 and bf16. oneDNN computes all gradients in one primitive, which is backward-data here.
+// in fp32 and bf16. oneDNN computes all gradients in one primitive, which is the pass backward_data here.
 #include <array>
 #include <utility>
 
@@ -24,20 +24,22 @@ constexpr auto direction = dnnl::rnn_direction::unidirectional_left2right;
 constexpr auto activation = dnnl::algorithm::eltwise_relu;
 constexpr auto backward_pass = dnnl::prop_kind::backward;
 
-/// Type of inputs, states and outputs, and of weights. Bias, c of lstm and all gradients are always f32: oneDNN's rule.
+/// The types of inputs, states and outputs (data_type) and of weights (weights_type). oneDNN wants bias, an lstm's c
+/// and all gradients in f32.
 Type data_type(Precision p) { return p == Precision::bf16 ? Type::bf16 : p == Precision::int8 ? Type::u8 : Type::f32; }
 Type weights_type(Precision p) { return p == Precision::int8 ? Type::s8 : data_type(p); }
 
-/// W [1 x 1 x input x gates x hidden] or U [1 x 1 x hidden x gates x hidden] in a layout.
+/// Describes weights [1 x 1 x inputs x gates x hidden], where `inputs` is the width of the layer's input (weights) or
+/// state (recurrent).
 Description weights_description(const RnnShape& s, std::size_t inputs, Type type, Tag tag) {
   return {{1, 1, dim(inputs), dim(gates_of(s.cell)), dim(s.hidden)}, type, tag};
 }
 
-/// Input [steps x batch x input], output [steps x batch x hidden], states [1 x 1 x batch x hidden]; weights in the
-/// library's own layouts.
+/// Describes the operands: input [steps x batch x input], output [steps x batch x hidden], state and memory [1 x 1 x
+/// batch x hidden], weights and recurrent in layouts that the library chooses.
 struct Descriptions {
   Description input, output, state, memory, weights, recurrent, bias;
-  // The states after the last step are not requested: the last step of the layer's output has h.
+  /// For the states after the last step, which are not requested, since the last step of the output has h.
   Description none = {};
 };
 
@@ -63,13 +65,15 @@ dnnl::primitive_attr attributes(const Problem& p, const std::optional<Quantizati
   }
   std::vector<float> scales;
   for (const float w : q->weight_quanta) scales.push_back(1 / w);
-  // bits of gates and hidden among layers, directions, inputs, gates, hidden
+  // A scale for each gate and hidden unit: these are dimensions 3 and 4 of [layers x directions x inputs x gates x
+  // hidden].
   constexpr int gates_and_hidden = (1 << 3) + (1 << 4);
   a.set_rnn_weights_qparams(gates_and_hidden, scales);
   return a;
 }
 
-dnnl::primitive_attr restoring(const Quantization& q) {
+/// Attributes of the conversion from u8 to fp32.
+dnnl::primitive_attr dequantizing(const Quantization& q) {
   dnnl::primitive_attr a;
   a.set_output_scales(0, {q.quantum});
   a.set_zero_points(DNNL_ARG_FROM, 0, {q.zero_point});
@@ -88,66 +92,72 @@ constexpr std::array gradients{std::pair{"input gradient", DNNL_ARG_DIFF_SRC_LAY
                                std::pair{"recurrent gradient", DNNL_ARG_DIFF_WEIGHTS_ITER},
                                std::pair{"bias gradient", DNNL_ARG_DIFF_BIAS}};
 
+/// Makes the primitive of a problem.
 class RnnMaker {
  public:
   RnnMaker(const Problem& p, const dnnl::engine& engine, const OpOptions& o)
-      : p_(p),
-        s_(std::get<RnnShape>(p.shape)),
+      : problem_(p),
+        shape_(std::get<RnnShape>(p.shape)),
         training_(o.training),
         quantization_(o.quantization),
         attributes_(attributes(p, quantization_)),
         engine_(engine),
-        x_(describe(s_, data_type(p.precision), weights_type(p.precision))),
-        g_(describe(s_, Type::f32, Type::f32)) {}
+        operands_(describe(shape_, data_type(p.precision), weights_type(p.precision))),
+        gradients_(describe(shape_, Type::f32, Type::f32)) {}
 
   PreparedPrimitive make() const {
     if (is_backward()) return backward();
     const auto kind = training_ ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference;
-    if (s_.cell == Cell::vanilla) return made<dnnl::vanilla_rnn_forward>(vanilla(kind));
-    return s_.cell == Cell::lstm ? made<dnnl::lstm_forward>(lstm(kind)) : made<dnnl::gru_forward>(gru(kind));
+    if (shape_.cell == Cell::vanilla) return made<dnnl::vanilla_rnn_forward>(vanilla(kind));
+    return shape_.cell == Cell::lstm ? made<dnnl::lstm_forward>(lstm(kind)) : made<dnnl::gru_forward>(gru(kind));
   }
 
  private:
-  bool is_backward() const { return p_.pass != Pass::forward; }
+  bool is_backward() const { return problem_.pass != Pass::forward; }
 
   dnnl::vanilla_rnn_forward::primitive_desc vanilla(dnnl::prop_kind kind) const {
-    return {{kind, activation, direction, x_.input, x_.state, x_.weights, x_.recurrent, x_.bias, x_.output, x_.none},
+    return {{kind, activation, direction, operands_.input, operands_.state, operands_.weights, operands_.recurrent,
+             operands_.bias, operands_.output, operands_.none},
             attributes_,
             engine_};
   }
   dnnl::lstm_forward::primitive_desc lstm(dnnl::prop_kind kind) const {
-    return {{kind, direction, x_.input, x_.state, x_.memory, x_.weights, x_.recurrent, x_.bias, x_.output, x_.none,
-             x_.none},
+    return {{kind, direction, operands_.input, operands_.state, operands_.memory, operands_.weights,
+             operands_.recurrent, operands_.bias, operands_.output, operands_.none, operands_.none},
             attributes_,
             engine_};
   }
   dnnl::gru_forward::primitive_desc gru(dnnl::prop_kind kind) const {
-    return {{kind, direction, x_.input, x_.state, x_.weights, x_.recurrent, x_.bias, x_.output, x_.none},
+    return {{kind, direction, operands_.input, operands_.state, operands_.weights, operands_.recurrent, operands_.bias,
+             operands_.output, operands_.none},
             attributes_,
             engine_};
   }
 
-  /// The library also wants the description of the forward pass.
+  /// Makes the backward primitive, for which the library also wants the description of the forward pass.
   PreparedPrimitive backward() const {
     constexpr auto training = dnnl::prop_kind::forward_training;
-    if (s_.cell == Cell::vanilla)
+    if (shape_.cell == Cell::vanilla)
       return made<dnnl::vanilla_rnn_backward>(
-          {{backward_pass, activation, direction, x_.input, x_.state, x_.weights, x_.recurrent, x_.bias, x_.output,
-            x_.none, g_.input, g_.state, g_.weights, g_.recurrent, g_.bias, g_.output, g_.none},
+          {{backward_pass, activation, direction, operands_.input, operands_.state, operands_.weights,
+            operands_.recurrent, operands_.bias, operands_.output, operands_.none, gradients_.input, gradients_.state,
+            gradients_.weights, gradients_.recurrent, gradients_.bias, gradients_.output, gradients_.none},
            attributes_,
            engine_,
            vanilla(training)});
-    if (s_.cell == Cell::lstm)
+    if (shape_.cell == Cell::lstm)
       return made<dnnl::lstm_backward>(
-          {{backward_pass, direction,    x_.input, x_.state,  x_.memory, x_.weights, x_.recurrent,
-            x_.bias,       x_.output,    x_.none,  x_.none,   g_.input,  g_.state,   g_.memory,
-            g_.weights,    g_.recurrent, g_.bias,  g_.output, g_.none,   g_.none},
+          {{backward_pass,        direction,           operands_.input,   operands_.state,   operands_.memory,
+            operands_.weights,    operands_.recurrent, operands_.bias,    operands_.output,  operands_.none,
+            operands_.none,       gradients_.input,    gradients_.state,  gradients_.memory, gradients_.weights,
+            gradients_.recurrent, gradients_.bias,     gradients_.output, gradients_.none,   gradients_.none},
            attributes_,
            engine_,
            lstm(training)});
     return made<dnnl::gru_backward>(
-        {{backward_pass, direction, x_.input, x_.state, x_.weights, x_.recurrent, x_.bias, x_.output, x_.none, g_.input,
-          g_.state, g_.weights, g_.recurrent, g_.bias, g_.output, g_.none},
+        {{backward_pass, direction, operands_.input, operands_.state, operands_.weights, operands_.recurrent,
+          operands_.bias, operands_.output, operands_.none, gradients_.input, gradients_.state, gradients_.weights,
+          gradients_.recurrent, gradients_.bias, gradients_.output, gradients_.none},
          attributes_,
          engine_,
          gru(training)});
@@ -165,11 +175,11 @@ class RnnMaker {
     add(results, d, is_backward() ? prepared.inputs : prepared.outputs);
     add(output_gradient, d, prepared.inputs);
     add(gradients, d, prepared.outputs);
-    if (quantization_) prepared.outputs.at(0).fp32_conversion = restoring(*quantization_);
+    if (quantization_) prepared.outputs.at(0).fp32_conversion = dequantizing(*quantization_);
     return prepared;
   }
 
-  /// Adds the operands that the primitive has.
+  /// Appends those of the wanted operands that the primitive has.
   void add(std::span<const std::pair<const char*, int>> wanted, const dnnl::primitive_desc_base& d,
            std::vector<Argument>& to) const {
     for (const auto& [name, number] : wanted) {
@@ -180,30 +190,30 @@ class RnnMaker {
     }
   }
   Description plain(int number, const Description& stored) const {
-    const Type type = p_.precision == Precision::int8 ? Type::f32 : weights_type(p_.precision);
+    const Type type = problem_.precision == Precision::int8 ? Type::f32 : weights_type(problem_.precision);
     switch (number) {
       case DNNL_ARG_WORKSPACE:
         return {};
       case DNNL_ARG_WEIGHTS_LAYER:
-        return weights_description(s_, s_.input_width(), type, Tag::ldigo);
+        return weights_description(shape_, shape_.input_width(), type, Tag::ldigo);
       case DNNL_ARG_WEIGHTS_ITER:
-        return weights_description(s_, s_.hidden, type, Tag::ldigo);
+        return weights_description(shape_, shape_.hidden, type, Tag::ldigo);
       case DNNL_ARG_DIFF_WEIGHTS_LAYER:
-        return weights_description(s_, s_.input_width(), Type::f32, Tag::ldigo);
+        return weights_description(shape_, shape_.input_width(), Type::f32, Tag::ldigo);
       case DNNL_ARG_DIFF_WEIGHTS_ITER:
-        return weights_description(s_, s_.hidden, Type::f32, Tag::ldigo);
+        return weights_description(shape_, shape_.hidden, Type::f32, Tag::ldigo);
       default:
         return stored;
     }
   }
 
-  Problem p_;
-  RnnShape s_;
+  Problem problem_;
+  RnnShape shape_;
   bool training_;
   std::optional<Quantization> quantization_;
   dnnl::primitive_attr attributes_;
   dnnl::engine engine_;
-  Descriptions x_, g_;  ///< descriptions of the operands, and of their gradients
+  Descriptions operands_, gradients_;  ///< descriptions of the operands, and of their gradients
 };
 
 }  // namespace

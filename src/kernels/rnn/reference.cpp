@@ -16,7 +16,7 @@ std::span<double> part(std::vector<double>& rows, std::size_t index, std::size_t
   return std::span(rows).subspan(index * size, size);
 }
 
-/// sums[first …] += x · M, M [x.size() x columns]: uses the columns from `first` on, as many as `sums` has.
+/// sums += x · M for columns [first, first + sums.size()) of M [x.size() x columns].
 void add_product(std::span<const double> x, std::span<const float> m, std::size_t columns, std::size_t first,
                  std::span<double> sums) {
   for (std::size_t i = 0; i < x.size(); ++i) {
@@ -27,7 +27,7 @@ void add_product(std::span<const double> x, std::span<const float> m, std::size_
   }
 }
 
-/// x += M · g, for the same columns.
+/// x += M · g for columns [first, first + g.size()) of M [x.size() x columns].
 void add_transposed_product(std::span<const double> g, std::span<const float> m, std::size_t columns, std::size_t first,
                             std::span<double> x) {
   for (std::size_t i = 0; i < x.size(); ++i) {
@@ -44,21 +44,22 @@ void round(const RnnInputs& in, std::span<double> values) {
   for (double& x : values) x = stored(in, x);
 }
 
-/// h before step t of a row.
-std::vector<double> state_before(const RnnInputs& in, const std::vector<double>& own, std::size_t t, std::size_t row) {
+/// h before step t of a row. own_states: h after each step of the reference.
+std::vector<double> state_before(const RnnInputs& in, const std::vector<double>& own_states, std::size_t t,
+                                 std::size_t row) {
   const std::size_t n = in.hidden;
-  const auto at = [&](const std::vector<double>& rows, std::size_t index) {
+  const auto copy_of = [&](const std::vector<double>& rows, std::size_t index) {
     const auto found = part(rows, index, n);
     return std::vector<double>(found.begin(), found.end());
   };
-  if (t == 0) return at(in.state, row);
-  if (in.starts_from_observed()) return at(in.observed, (t - 1) * in.rows + row);
-  auto h = at(own, (t - 1) * in.rows + row);
+  if (t == 0) return copy_of(in.state, row);
+  if (in.starts_from_observed()) return copy_of(in.observed, (t - 1) * in.rows + row);
+  auto h = copy_of(own_states, (t - 1) * in.rows + row);
   round(in, h);
   return h;
 }
 
-/// The state that the candidate of a gru multiplies with U.
+/// r·h of a gru, which the candidate multiplies with U.
 std::vector<double> reset_state(const RnnInputs& in, std::span<const double> gates, std::span<const double> before) {
   std::vector<double> result(in.hidden);
   for (std::size_t j = 0; j < in.hidden; ++j) result[j] = stored(in, gates[in.hidden + j] * before[j]);
@@ -101,7 +102,8 @@ void step_forward(const RnnInputs& in, std::size_t t, std::size_t row, RnnTrace&
   }
 }
 
-/// Gradients of the sums of one lstm unit; `memory` is the gradient of c, after the step on entry, before it on return.
+/// Computes the gradients of the four sums of one lstm unit. `memory` is the gradient of c: on entry of c after the
+/// step, on return of c before it.
 void lstm_unit_backward(std::span<const double> gates, double c, double c_before, double gradient, std::size_t n,
                         std::span<double> sums, double& memory) {
   const double i = gates[0], f = gates[n], g = gates[2 * n], o = gates[3 * n], squashed = std::tanh(c);
@@ -113,15 +115,16 @@ void lstm_unit_backward(std::span<const double> gates, double c, double c_before
   memory *= f;
 }
 
-/// `state`: gradient of h after the step on entry, of h before it on return.
+/// Computes the gradients of a gru's sums in one step. `state` is the gradient of h: on entry of h after the step, on
+/// return of h before it.
 void gru_backward(const RnnInputs& in, std::span<const double> gates, std::span<const double> before,
                   std::span<double> sums, std::span<double> state) {
   const std::size_t n = in.hidden;
   std::vector<double> through_reset(n);
   for (std::size_t j = 0; j < n; ++j) {
-    const double u = gates[j], o = gates[2 * n + j];
-    sums[j] = state[j] * (before[j] - o) * u * (1 - u);
-    sums[2 * n + j] = state[j] * (1 - u) * (1 - o * o);
+    const double u = gates[j], candidate = gates[2 * n + j];
+    sums[j] = state[j] * (before[j] - candidate) * u * (1 - u);
+    sums[2 * n + j] = state[j] * (1 - u) * (1 - candidate * candidate);
   }
   round(in, sums.last(n));
   add_transposed_product(sums.last(n), in.recurrent, 3 * n, 2 * n, through_reset);
@@ -149,7 +152,7 @@ void step_backward(const RnnInputs& in, const RnnTrace& trace, std::span<const d
         lstm_unit_backward(std::span(gates).subspan(j), trace.memory[index * n + j],
                            memory_before(in, trace, t, row, j), state[j], n, sums.subspan(j), out.memory[row * n + j]);
       } else {
-        // Next to zero two right sums may differ in sign: the stored state shows which side was taken.
+        // Close to zero, two right sums may differ in sign. The observed state shows the sign of the tested sum.
         sums[j] = (in.observed.empty() ? gates[j] : in.observed[index * n + j]) > 0 ? state[j] : 0;
       }
     }
@@ -193,14 +196,14 @@ double weights_gradient_at(const RnnInputs& in, const RnnGradients& g, std::size
 
 double recurrent_gradient_at(const RnnInputs& in, const RnnTrace& trace, const RnnGradients& g, std::size_t at) {
   const std::size_t n = in.hidden, columns = gates_of(in.cell) * n, from = at / columns, to = at % columns;
-  const bool reset = in.cell == Cell::gru && to >= 2 * n;
+  const bool is_candidate = in.cell == Cell::gru && to >= 2 * n;
   double sum = 0;
   for (std::size_t i = 0; i < in.steps * in.rows; ++i) {
-    const std::size_t last = i - in.rows;  // index of the same row a step before
+    const std::size_t previous = i - in.rows;  // index of the same row a step before
     double h = i < in.rows                 ? in.state[i * n + from]
-               : in.starts_from_observed() ? in.observed[last * n + from]
-                                           : stored(in, trace.hidden[last * n + from]);
-    if (reset) h = stored(in, stored(in, trace.gates[i * columns + n + from]) * h);
+               : in.starts_from_observed() ? in.observed[previous * n + from]
+                                           : stored(in, trace.hidden[previous * n + from]);
+    if (is_candidate) h = stored(in, stored(in, trace.gates[i * columns + n + from]) * h);
     sum += h * g.sums[i * columns + to];
   }
   return sum;

@@ -18,23 +18,25 @@
 namespace gradmeter::kernels {
 namespace {
 
-/// Draws how many entries of a long row are left out before the next one that is kept: geometric, by inversion.
+/// Draws how many entries are left out before the next one that is kept. The distribution is geometric, and drawn by
+/// inversion.
 class Gaps {
  public:
-  Gaps(double sparsity, std::uint64_t seed) : log_(std::log(sparsity)), all_(sparsity == 0), random_(seed, 0x7370) {}
+  Gaps(double sparsity, std::uint64_t seed)
+      : log_sparsity_(std::log(sparsity)), keeps_all_(sparsity == 0), random_(seed, 0x7370) {}
   /// The next gap, at most `limit`.
   std::size_t next(std::size_t limit) {
-    if (all_) return 0;
-    const double gap = std::floor(std::log1p(-random_.uniform(i_++)) / log_);
-    // `limit` also if there are no entries at all
+    if (keeps_all_) return 0;
+    const double gap = std::floor(std::log1p(-random_.uniform(draws_++)) / log_sparsity_);
+    // A larger gap, which may not fit an integer, counts as `limit`.
     return gap < static_cast<double>(limit) ? static_cast<std::size_t>(gap) : limit;
   }
 
  private:
-  double log_;
-  bool all_;
+  double log_sparsity_;
+  bool keeps_all_;
   core::Random random_;
-  std::uint64_t i_ = 0;
+  std::uint64_t draws_ = 0;
 };
 
 void check_two_of_four(std::size_t columns, double sparsity) {
@@ -42,17 +44,17 @@ void check_two_of_four(std::size_t columns, double sparsity) {
   if (columns % 4 != 0) throw std::invalid_argument(fmt::format("random_sparse: {} columns of 2:4", columns));
 }
 
-/// Draws the entries of a 2:4 matrix, without their values.
+/// Draws the places of the entries of a 2:4 matrix.
 void draw_two_of_four(SparseMatrix& a, std::uint64_t seed) {
   constexpr std::array<std::array<std::uint8_t, 2>, 6> pairs{{{0, 1}, {0, 2}, {0, 3}, {1, 2}, {1, 3}, {2, 3}}};
   TablePlaces places(core::Random(seed, 0x3234).bits(0));
-  const std::size_t of_a_row = a.columns / 2;
-  a.columns_of.reserve(a.rows * of_a_row);
+  const std::size_t row_entries = a.columns / 2;
+  a.columns_of.reserve(a.rows * row_entries);
   for (std::size_t row = 0; row < a.rows; ++row) {
     for (std::size_t first = 0; first < a.columns; first += 4)
       for (const std::uint8_t within : pairs[places.next() * pairs.size() / draw_table_size])
         a.columns_of.push_back(static_cast<std::int32_t>(first + within));
-    a.starts[row + 1] = (row + 1) * of_a_row;
+    a.starts[row + 1] = (row + 1) * row_entries;
   }
 }
 
@@ -79,11 +81,11 @@ SparseMatrix random_sparse(std::size_t rows, std::size_t columns, double sparsit
       a.starts[at / columns + 1] = a.columns_of.size();
     }
   }
-  // sets the starts of empty units
+  // Sets the starts of units without entries.
   for (std::size_t u = 1; u <= units; ++u) a.starts[u] = std::max(a.starts[u], a.starts[u - 1]);
   a.values.resize(a.columns_of.size() * a.height());
   fill_gaussian(a.values, seed + 1);
-  const std::size_t beyond = units * a.height() - rows;  // rows of the last unit's blocks beyond the matrix
+  const std::size_t beyond = units * a.height() - rows;  // rows of the last unit that are beyond the matrix
   for (std::size_t e = units > 0 ? a.starts[units - 1] : 0; beyond > 0 && e < a.columns_of.size(); ++e) {
     const auto end = a.values.begin() + static_cast<std::ptrdiff_t>((e + 1) * a.height());
     std::fill(end - static_cast<std::ptrdiff_t>(beyond), end, 0.0F);
@@ -102,13 +104,14 @@ std::vector<float> to_dense(const SparseMatrix& a) {
   return dense;
 }
 
-// Sparse times dense by our own kernels: fp32, pruned entry by entry (csr), in blocks of 16 x 1, or 2:4, held as csr.
+// The kernel case of sparse_multiply: fp32, with A pruned entry by entry (csr), in blocks of 16 x 1 (blocked), or as
+// 2:4, which is held as csr.
 
 namespace {
 
 class SparseCase final : public KernelCase {
  public:
-  SparseCase(const SparseShape& s, const KernelCaseOptions& o) : s_(s) {
+  SparseCase(const SparseShape& s, const KernelCaseOptions& o) : shape_(s) {
     for (std::size_t i = 0; i < o.sets; ++i) {
       sets_.push_back({{}, AlignedVector<float>(s.m * s.n)});
       redraw(i, o.seed + 3 * i);
@@ -117,24 +120,25 @@ class SparseCase final : public KernelCase {
 
   void run(std::size_t set) override {
     Operands& x = sets_[set];
-    sparse_multiply(x.in.a, x.in.b, s_.n, x.c);
+    sparse_multiply(x.in.a, x.in.b, shape_.n, x.c);
   }
 
   void redraw(std::size_t set, std::uint64_t seed) override {
-    sets_[set].in = random_sparse_operands(s_, Precision::fp32, seed);
+    sets_[set].in = random_sparse_operands(shape_, Precision::fp32, seed);
   }
 
   void prepare_check(const CheckedCall& call) override {
     constexpr std::size_t poisoned = 64;
-    for (const std::size_t at : sample_places(s_.m * s_.n, poisoned, call.seed)) sets_[call.set].c[at] = std::nanf("");
+    for (const std::size_t at : sample_places(shape_.m * shape_.n, poisoned, call.seed))
+      sets_[call.set].c[at] = std::nanf("");
   }
   KernelCaseCheck finish_check(const CheckedCall& call) override {
     const auto c = [&x = sets_[call.set]](std::size_t i) { return static_cast<double>(x.c[i]); };
-    return checked_product(s_, Precision::fp32, sets_[call.set].in, c, call);
+    return checked_product(shape_, Precision::fp32, sets_[call.set].in, c, call);
   }
 
   std::string implementation() const override {
-    return fmt::format("highway {}:{}", s_.format == SparseFormat::blocked ? "bcsr16x1" : "csr", vector_target());
+    return fmt::format("highway {}:{}", shape_.format == SparseFormat::blocked ? "bcsr16x1" : "csr", vector_target());
   }
 
  private:
@@ -142,11 +146,11 @@ class SparseCase final : public KernelCase {
     SparseOperands in;
     AlignedVector<float> c;
   };
-  SparseShape s_;
+  SparseShape shape_;
   std::vector<Operands> sets_;
 };
 
-/// Rounds to a type of floats; for whole numbers it draws others.
+/// Rounds the numbers to a type of floats. For whole numbers, draws them anew.
 void make_numbers_of(core::Element element, std::span<float> x, std::uint64_t seed) {
   if (element == core::Element::f32) return;
   if (element == core::Element::i8) {
@@ -163,7 +167,7 @@ void make_numbers_of(core::Element element, std::span<float> x, std::uint64_t se
 }
 
 void check_row(std::size_t row, const SparseShape& s, Precision precision, const SparseOperands& x,
-               const ProductElement& c, ElementCheck& found) {
+               const ProductElement& c, ElementCheck& element_check) {
   std::vector<ReferenceSum> sums(s.n);
   const std::size_t height = x.a.height(), unit = row / height;
   for (std::size_t e = x.a.starts[unit]; e < x.a.starts[unit + 1]; ++e) {
@@ -172,7 +176,7 @@ void check_row(std::size_t row, const SparseShape& s, Precision precision, const
     for (std::size_t j = 0; j < s.n; ++j) sums[j].add(value, b[j]);
   }
   for (std::size_t j = 0; j < s.n; ++j)
-    found.add(c(row * s.n + j), sums[j].value, allowed_distance(sums[j], precision));
+    element_check.add(c(row * s.n + j), sums[j].value, allowed_distance(sums[j], precision));
 }
 
 }  // namespace
@@ -205,18 +209,18 @@ SparseOperands random_sparse_operands(const SparseShape& s, Precision precision,
 
 KernelCaseCheck checked_product(const SparseShape& s, Precision precision, const SparseOperands& x,
                                 const ProductElement& c, const CheckedCall& call) {
-  const double stored = static_cast<double>(x.a.values.size()), rows = static_cast<double>(s.m);
-  const double of_a_row = 2 * (stored / rows + 1) * static_cast<double>(s.n);
+  const double stored_numbers = static_cast<double>(x.a.values.size()), rows = static_cast<double>(s.m);
+  const double row_flops = 2 * (stored_numbers / rows + 1) * static_cast<double>(s.n);
   const std::size_t checked_rows = std::clamp<std::size_t>(
-      static_cast<std::size_t>(std::min(call.flops_at_most / of_a_row, rows)), std::min<std::size_t>(2, s.m), s.m);
-  const double error = call.inject_error ? 0.5 * std::sqrt(std::max(1.0, stored / rows)) : 0;
-  const auto found_at = [&](std::size_t i) { return c(i) + (i == s.n / 2 ? error : 0); };
-  ElementCheck found;
-  for (std::size_t i = 0; i < checked_rows; ++i) {  // the first and the last row are among them
-    check_row(checked_rows > 1 ? i * (s.m - 1) / (checked_rows - 1) : 0, s, precision, x, found_at, found);
+      static_cast<std::size_t>(std::min(call.flops_at_most / row_flops, rows)), std::min<std::size_t>(2, s.m), s.m);
+  const double error = call.inject_error ? 0.5 * std::sqrt(std::max(1.0, stored_numbers / rows)) : 0;
+  const auto element_at = [&](std::size_t i) { return c(i) + (i == s.n / 2 ? error : 0); };
+  ElementCheck element_check;
+  for (std::size_t i = 0; i < checked_rows; ++i) {  // rows at equal distances, the first and the last among them
+    check_row(checked_rows > 1 ? i * (s.m - 1) / (checked_rows - 1) : 0, s, precision, x, element_at, element_check);
   }
-  KernelCaseCheck verdict = found.verdict();
-  std::size_t zeros = 0;  // zeros and unwritten elements are sought in all rows
+  KernelCaseCheck verdict = element_check.verdict();
+  std::size_t zeros = 0;  // zeros, and elements that were not written, are counted in all rows
   for (std::size_t i = 0; i < s.m * s.n; ++i) {
     zeros += c(i) == 0;
     if (std::isnan(c(i))) verdict.worst = c(i);

@@ -37,7 +37,8 @@ runtime::OwnedBuffer uploaded(const T* values, std::size_t count, runtime::Devic
   return to;
 }
 
-/// Begins of rows in 32 bits, the library's type.
+/// SparseMatrix::starts in 32 bits, as the library takes them. Errors: std::invalid_argument when A is not csr or too
+/// large.
 std::vector<std::int32_t> checked_starts(const SparseMatrix& a) {
   if (a.format != SparseFormat::csr) throw std::invalid_argument("cuSPARSE has no blocks of this shape");
   if (a.values.size() > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max()))
@@ -78,14 +79,14 @@ CusparseProduct::CusparseProduct(const SparseMatrix& a, std::size_t n, runtime::
   reserve_workspace(device);
 }
 
-CusparseProduct::ConstDense CusparseProduct::of_b(const std::byte* b) const {
+CusparseProduct::ConstDense CusparseProduct::describe_b(const std::byte* b) const {
   ConstDense d;
   check_cusparse(cusparseCreateConstDnMat(d.receive(), extent(columns_), extent(n_), extent(n_), b, CUDA_R_32F,
                                           CUSPARSE_ORDER_ROW),
                  "cusparseCreateConstDnMat");
   return d;
 }
-CusparseProduct::Dense CusparseProduct::of_c(std::byte* c) const {
+CusparseProduct::Dense CusparseProduct::describe_c(std::byte* c) const {
   Dense d;
   check_cusparse(
       cusparseCreateDnMat(d.receive(), extent(rows_), extent(n_), extent(n_), c, CUDA_R_32F, CUSPARSE_ORDER_ROW),
@@ -93,12 +94,13 @@ CusparseProduct::Dense CusparseProduct::of_c(std::byte* c) const {
   return d;
 }
 
-/// Asks the library for the workspace; it reads no element for this, but wants addresses.
+/// Allocates the workspace that the library asks for. For this the library reads no element of b and c, but wants
+/// addresses, so it gets that of the values of A.
 void CusparseProduct::reserve_workspace(runtime::Device& device) {
   if (n_ == 0) return;
   std::size_t bytes = 0;
-  const ConstDense b = of_b(address(values_));
-  const Dense c = of_c(address(values_));
+  const ConstDense b = describe_b(address(values_));
+  const Dense c = describe_c(address(values_));
   check_cusparse(cusparseSpMM_bufferSize(library_.get(), as_it_is, as_it_is, &product_factor, a_.get(), b.get(),
                                          &old_factor, c.get(), CUDA_R_32F, algorithm, &bytes),
                  "cusparseSpMM_bufferSize");
@@ -109,8 +111,8 @@ void CusparseProduct::multiply(const runtime::ConstBuffer& b, const runtime::Buf
   require_elements("sparse product: b", b.count(), columns_ * n_);
   require_elements("sparse product: c", c.count(), rows_ * n_);
   if (n_ == 0) return;
-  const ConstDense right = of_b(b.device().device_address());
-  const Dense result = of_c(c.device().device_address());
+  const ConstDense right = describe_b(b.device().device_address());
+  const Dense result = describe_c(c.device().device_address());
   check_cusparse(cusparseSetStream(library_.get(), stream), "cusparseSetStream");
   check_cusparse(cusparseSpMM(library_.get(), as_it_is, as_it_is, &product_factor, a_.get(), right.get(), &old_factor,
                               result.get(), CUDA_R_32F, algorithm, address(workspace_)),
@@ -127,7 +129,7 @@ class CusparseCase final : public KernelCase {
 
  public:
   CusparseCase(const SparseShape& s, const KernelCaseOptions& o)
-      : s_(s), seed_(o.seed), queue_(o.device->make_queue()) {
+      : shape_(s), seed_(o.seed), queue_(o.device->make_queue()) {
     for (std::size_t i = 0; i < o.sets; ++i) upload(drawn(i), *o.device);
   }
 
@@ -143,31 +145,33 @@ class CusparseCase final : public KernelCase {
   void redraw(std::size_t, std::uint64_t) override {}
   void prepare_check(const CheckedCall& call) override {
     const runtime::Buffer& c = sets_[call.set].c.buffer;
-    const std::vector<std::byte> never(c.bytes(), std::byte{0x5a});
-    queue_->copy("poison", runtime::ConstBuffer(core::Element::i8, std::span(never)), c);
+    const std::vector<std::byte> poison(c.bytes(), std::byte{0x5a});
+    queue_->copy("poison", runtime::ConstBuffer(core::Element::i8, std::span(poison)), c);
     queue_->synchronise();
   }
   KernelCaseCheck finish_check(const CheckedCall& call) override {
-    AlignedVector<float> result(s_.m * s_.n);
+    AlignedVector<float> result(shape_.m * shape_.n);
     queue_->copy("download", sets_[call.set].c.buffer, result);
     queue_->synchronise();
     const auto c = [&](std::size_t i) { return static_cast<double>(result[i]); };
-    return checked_product(s_, Precision::fp32, drawn(call.set), c, call);
+    return checked_product(shape_, Precision::fp32, drawn(call.set), c, call);
   }
 
   std::string implementation() const override { return sets_[0].product.implementation(); }
 
  private:
-  SparseOperands drawn(std::size_t set) const { return random_sparse_operands(s_, Precision::fp32, seed_ + 3 * set); }
+  SparseOperands drawn(std::size_t set) const {
+    return random_sparse_operands(shape_, Precision::fp32, seed_ + 3 * set);
+  }
   void upload(const SparseOperands& from, runtime::Device& device) {
-    Operands& x = sets_.emplace_back(Operands{CusparseProduct(from.a, s_.n, device),
+    Operands& x = sets_.emplace_back(Operands{CusparseProduct(from.a, shape_.n, device),
                                               device.allocate(core::Element::f32, from.b.size()),
-                                              device.allocate(core::Element::f32, s_.m * s_.n)});
+                                              device.allocate(core::Element::f32, shape_.m * shape_.n)});
     queue_->copy("upload", from.b, x.b.buffer);
     queue_->synchronise();
   }
 
-  SparseShape s_;
+  SparseShape shape_;
   std::uint64_t seed_;
   std::vector<Operands> sets_;
   std::unique_ptr<runtime::Queue> queue_;  // destroyed first, since its destructor waits for calls under way

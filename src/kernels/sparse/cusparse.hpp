@@ -17,17 +17,18 @@ std::string cusparse_refusal(const SparseShape&);
 /// Notes an error that a destructor cannot throw.
 void release_cusparse(cusparseStatus_t) noexcept;
 
+/// A product with a fixed A, whose copy on the device it owns.
 class CusparseProduct {
  public:
-  /// Copies A to the device. Errors: std::invalid_argument when it is not csr or has 2^31 entries or more;
-  /// BackendError.
+  /// Copies A to the device. Errors: std::invalid_argument when A is not csr or has 2^31 entries or more; BackendError
+  /// when the library fails.
   CusparseProduct(const SparseMatrix& a, std::size_t n, runtime::Device&);
 
   /// Queues the product on the stream; one thread at a time may call it. The library chooses the order of sums, which
   /// is the same each time. Shape: b [a.columns x n], c [a.rows x n]. Errors: std::invalid_argument for buffers of the
   /// wrong length; BackendError when the library fails.
   void multiply(const runtime::ConstBuffer& b, const runtime::Buffer& c, cudaStream_t);
-  std::size_t scratch_bytes() const { return workspace_.buffer.bytes(); }  ///< besides A
+  std::size_t scratch_bytes() const { return workspace_.buffer.bytes(); }  ///< not counting the copy of A
   std::string implementation() const { return "cusparse csr algorithm 3"; }
 
  private:
@@ -35,8 +36,8 @@ class CusparseProduct {
   using Sparse = LibraryHandle<cusparseConstSpMatDescr_t, cusparseDestroySpMat, release_cusparse>;
   using ConstDense = LibraryHandle<cusparseConstDnMatDescr_t, cusparseDestroyDnMat, release_cusparse>;
   using Dense = LibraryHandle<cusparseDnMatDescr_t, cusparseDestroyDnMat, release_cusparse>;
-  ConstDense of_b(const std::byte*) const;
-  Dense of_c(std::byte*) const;
+  ConstDense describe_b(const std::byte*) const;
+  Dense describe_c(std::byte*) const;
   void reserve_workspace(runtime::Device&);
 
   std::size_t rows_, columns_, n_;

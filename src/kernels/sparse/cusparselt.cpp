@@ -23,9 +23,10 @@ namespace {
 
 using core::Element;
 
-constexpr float scale_of_product = 1, scale_of_old = 0;  // float, for sums of int32 too
+// C = scale_of_product·A·B + scale_of_old·C; the library takes floats, for sums in int32 too.
+constexpr float scale_of_product = 1, scale_of_old = 0;
 constexpr cusparseOrder_t row_major = CUSPARSE_ORDER_ROW;
-constexpr std::uint32_t operand_alignment = 16;  // alignment of each matrix in bytes: all are allocations of their own
+constexpr std::uint32_t operand_alignment = 16;  // of each matrix, in bytes; each is an allocation of its own
 
 cudaDataType cuda_type(Element e) {
   switch (e) {
@@ -90,8 +91,8 @@ std::string cusparselt_refusal(const Problem& p) {
   if (s.format != SparseFormat::two_of_four)
     return fmt::format("sparse products in {} on a GPU are cuSPARSELt's, which multiplies 2:4 alone",
                        name(p.precision));
-  // The minimum extents for bf16, fp16 and int8 are PyTorch's for cuSPARSELt (torch/sparse/semi_structured.py); fp8 is
-  // as int8.
+  // The minimum extents for bf16, fp16 and int8 are PyTorch's for cuSPARSELt (torch/sparse/semi_structured.py);
+  // fp8 gets those of int8.
   const std::size_t dense = 16 / core::size_of(sparselt_types(p.precision).operand), sparse = 2 * dense;
   if (s.m % sparse != 0 || s.k % sparse != 0 || s.n % dense != 0)
     return fmt::format("cuSPARSELt in {} takes m and k that are multiples of {}, and n of {}: not {}, {} and {}",
@@ -100,7 +101,7 @@ std::string cusparselt_refusal(const Problem& p) {
 }
 
 SparseLtProduct::SparseLtProduct(const SparseShape& s, Precision precision, runtime::Device& device)
-    : s_(s), types_(sparselt_types(precision)), device_(device) {
+    : shape_(s), types_(sparselt_types(precision)), device_(device) {
   static_cast<runtime::CudaDevice&>(device).select();
   library_.make("cusparseLtInit", [](cusparseLtHandle_t* to) { return cusparseLtInit(to); });
   describe();
@@ -120,13 +121,13 @@ void SparseLtProduct::describe_dense(Matrix& matrix, std::size_t rows, std::size
 
 void SparseLtProduct::describe() {
   a_.make("cusparseLtStructuredDescriptorInit", [&](cusparseLtMatDescriptor_t* to) {
-    return cusparseLtStructuredDescriptorInit(library_.get(), to, count_of(s_.m), count_of(s_.k), count_of(s_.k),
-                                              operand_alignment, cuda_type(types_.operand), row_major,
-                                              CUSPARSELT_SPARSITY_50_PERCENT);
+    return cusparseLtStructuredDescriptorInit(library_.get(), to, count_of(shape_.m), count_of(shape_.k),
+                                              count_of(shape_.k), operand_alignment, cuda_type(types_.operand),
+                                              row_major, CUSPARSELT_SPARSITY_50_PERCENT);
   });
   const bool is_transposed = types_.is_b_transposed();
-  describe_dense(b_, is_transposed ? s_.n : s_.k, is_transposed ? s_.k : s_.n, types_.operand);
-  describe_dense(c_, s_.m, s_.n, types_.result);
+  describe_dense(b_, is_transposed ? shape_.n : shape_.k, is_transposed ? shape_.k : shape_.n, types_.operand);
+  describe_dense(c_, shape_.m, shape_.n, types_.result);
   check_cusparselt(
       cusparseLtMatmulDescriptorInit(library_.get(), &description_, CUSPARSE_OPERATION_NON_TRANSPOSE,
                                      is_transposed ? CUSPARSE_OPERATION_TRANSPOSE : CUSPARSE_OPERATION_NON_TRANSPOSE,
@@ -150,18 +151,18 @@ void SparseLtProduct::reserve_workspace() {
   workspace_ = device_.allocate(Element::i8, bytes);
 }
 
-void SparseLtProduct::check_pruned(const runtime::ConstBuffer& dense, const runtime::Buffer& found,
+void SparseLtProduct::check_pruned(const runtime::ConstBuffer& dense, const runtime::Buffer& violation,
                                    cudaStream_t stream) const {
-  require_elements("2:4: dense a in bytes", dense.bytes(), s_.m * s_.k * core::size_of(types_.operand));
-  require_elements("2:4: found in bytes", found.bytes(), sizeof(int));
+  require_elements("2:4: dense a in bytes", dense.bytes(), shape_.m * shape_.k * core::size_of(types_.operand));
+  require_elements("2:4: found in bytes", violation.bytes(), sizeof(int));
   check_cusparselt(cusparseLtSpMMAPruneCheck(library_.get(), &description_, dense.device().device_address(),
-                                             reinterpret_cast<int*>(found.device().device_address()), stream),
+                                             reinterpret_cast<int*>(violation.device().device_address()), stream),
                    "cusparseLtSpMMAPruneCheck");
 }
 
 void SparseLtProduct::compress(const runtime::ConstBuffer& dense, const runtime::Buffer& compressed,
                                const runtime::Buffer& scratch, cudaStream_t stream) const {
-  require_elements("2:4: dense a in bytes", dense.bytes(), s_.m * s_.k * core::size_of(types_.operand));
+  require_elements("2:4: dense a in bytes", dense.bytes(), shape_.m * shape_.k * core::size_of(types_.operand));
   require_elements("2:4: compressed a in bytes", compressed.bytes(), compressed_bytes_);
   require_elements("2:4: scratch in bytes", scratch.bytes(), compression_scratch_bytes_);
   check_cusparselt(
@@ -173,8 +174,8 @@ void SparseLtProduct::compress(const runtime::ConstBuffer& dense, const runtime:
 void SparseLtProduct::require_operands(const runtime::ConstBuffer& a, const runtime::ConstBuffer& b,
                                        const runtime::Buffer& c) const {
   require_elements("2:4 product: a in bytes", a.bytes(), compressed_bytes_);
-  require_elements("2:4 product: b in bytes", b.bytes(), s_.k * s_.n * core::size_of(types_.operand));
-  require_elements("2:4 product: c in bytes", c.bytes(), s_.m * s_.n * core::size_of(types_.result));
+  require_elements("2:4 product: b in bytes", b.bytes(), shape_.k * shape_.n * core::size_of(types_.operand));
+  require_elements("2:4 product: c in bytes", c.bytes(), shape_.m * shape_.n * core::size_of(types_.result));
 }
 
 void SparseLtProduct::multiply(const runtime::ConstBuffer& a, const runtime::ConstBuffer& b, const runtime::Buffer& c,
@@ -187,7 +188,7 @@ void SparseLtProduct::multiply(const runtime::ConstBuffer& a, const runtime::Con
                    "cusparseLtMatmul");
 }
 
-/// Searches without a workspace, as NVIDIA's sample does: its size is known only when an algorithm is chosen.
+/// Searches without a workspace, as NVIDIA's sample does, since its size is known only when an algorithm is chosen.
 void SparseLtProduct::search(const runtime::ConstBuffer& a, const runtime::ConstBuffer& b, const runtime::Buffer& c,
                              cudaStream_t stream) {
   require_operands(a, b, c);
@@ -214,7 +215,7 @@ namespace {
 
 using core::Element;
 
-/// The numbers of a matrix, or of its transpose, as they are stored.
+/// The stored form of a matrix, or of its transpose: its numbers in the element type.
 std::vector<std::byte> stored_numbers(std::span<const float> x, Element element, std::size_t columns,
                                       bool is_transposed) {
   const std::size_t bytes = core::size_of(element), rows = x.size() / columns;
@@ -236,11 +237,11 @@ class CusparseltCase final : public KernelCase {
 
  public:
   CusparseltCase(const Problem& p, const KernelCaseOptions& o)
-      : s_(std::get<SparseShape>(p.shape)),
+      : shape_(std::get<SparseShape>(p.shape)),
         precision_(p.precision),
         types_(sparselt_types(p.precision)),
         seed_(o.seed),
-        product_(s_, precision_, *o.device),
+        product_(shape_, precision_, *o.device),
         queue_(o.device->make_queue()) {
     for (std::size_t i = 0; i < o.sets; ++i) add_set(drawn(i), *o.device);
     if (o.search != AlgorithmSearch::exhaustive) return;
@@ -260,8 +261,8 @@ class CusparseltCase final : public KernelCase {
   void redraw(std::size_t, std::uint64_t) override {}
   void prepare_check(const CheckedCall& call) override {
     const runtime::Buffer& c = sets_[call.set].c.buffer;
-    const std::vector<std::byte> never(c.bytes(), std::byte{0x5a});
-    queue_->copy("poison", runtime::ConstBuffer(core::Element::i8, std::span(never)), c);
+    const std::vector<std::byte> poison(c.bytes(), std::byte{0x5a});
+    queue_->copy("poison", runtime::ConstBuffer(core::Element::i8, std::span(poison)), c);
     queue_->synchronise();
   }
   KernelCaseCheck finish_check(const CheckedCall& call) override {
@@ -269,41 +270,41 @@ class CusparseltCase final : public KernelCase {
     queue_->copy("download", sets_[call.set].c.buffer, runtime::Buffer(Element::i8, std::span(result)));
     queue_->synchronise();
     const auto c = [&](std::size_t i) { return core::load(types_.result, &result[i * core::size_of(types_.result)]); };
-    return checked_product(s_, precision_, drawn(call.set), c, call);
+    return checked_product(shape_, precision_, drawn(call.set), c, call);
   }
 
   std::string implementation() const override { return fmt::format("cusparselt {}", product_.algorithm()); }
 
  private:
-  SparseOperands drawn(std::size_t set) const { return random_sparse_operands(s_, precision_, seed_ + 3 * set); }
+  SparseOperands drawn(std::size_t set) const { return random_sparse_operands(shape_, precision_, seed_ + 3 * set); }
   void add_set(const SparseOperands& from, runtime::Device& device) {
-    const auto b = stored_numbers(from.b, types_.operand, s_.n, types_.is_b_transposed());
+    const auto b = stored_numbers(from.b, types_.operand, shape_.n, types_.is_b_transposed());
     Operands& x =
         sets_.emplace_back(Operands{compressed(from.a, device), device.allocate(Element::i8, b.size()),
-                                    device.allocate(Element::i8, s_.m * s_.n * core::size_of(types_.result))});
+                                    device.allocate(Element::i8, shape_.m * shape_.n * core::size_of(types_.result))});
     queue_->copy("upload", buffer_of(b), x.b.buffer);
     queue_->synchronise();
   }
 
   runtime::OwnedBuffer compressed(const SparseMatrix& a, runtime::Device& device) {
-    const auto numbers = stored_numbers(to_dense(a), types_.operand, s_.k, false);
-    const auto dense = device.allocate(Element::i8, numbers.size()), found = device.allocate(Element::i32, 1);
+    const auto numbers = stored_numbers(to_dense(a), types_.operand, shape_.k, false);
+    const auto dense = device.allocate(Element::i8, numbers.size()), violation = device.allocate(Element::i32, 1);
     const auto scratch = device.allocate(Element::i8, product_.compression_scratch_bytes());
     auto result = device.allocate(Element::i8, product_.compressed_bytes());
     queue_->copy("upload", buffer_of(numbers), dense.buffer);
     queue_->submit("compress", {}, [&] {
-      product_.check_pruned(dense.buffer, found.buffer, gpu::stream());
+      product_.check_pruned(dense.buffer, violation.buffer, gpu::stream());
       product_.compress(dense.buffer, result.buffer, scratch.buffer, gpu::stream());
     });
-    std::vector<std::byte> not_pruned(sizeof(int));
-    queue_->copy("download", found.buffer, runtime::Buffer(Element::i8, std::span(not_pruned)));
+    std::vector<std::byte> downloaded(sizeof(int));
+    queue_->copy("download", violation.buffer, runtime::Buffer(Element::i8, std::span(downloaded)));
     queue_->synchronise();
-    if (core::load(Element::i32, not_pruned.data()) != 0)
+    if (core::load(Element::i32, downloaded.data()) != 0)
       throw core::BackendError("cuSPARSELt", "cusparseLtSpMMAPruneCheck", "A is not 2:4");
     return result;
   }
 
-  SparseShape s_;
+  SparseShape shape_;
   Precision precision_;
   SparseLtTypes types_;
   std::uint64_t seed_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sparse times dense. Registers hold one row of C (or 16, in blocks) by as many columns as fit, while the entries of A
-// are read once. Highway compiles it for every instruction set and picks at run time.
+// Sparse times dense. Sums for one row of C (or up to 16, if A is blocked) and as many columns as fit stay in
+// registers, while the entries of A are read once. Highway compiles the loops for every instruction set and picks at
+// run time.
 #include "kernels/sparse/sparse.hpp"
 
 #include <algorithm>
@@ -30,7 +31,7 @@ HWY_INLINE std::size_t offset(const std::int32_t* column, std::size_t n) {
   return static_cast<std::size_t>(*column) * n;
 }
 
-// Computes one column: a gather loads as many of its entries as there are lanes.
+// Computes C if B has one column. Each lane multiplies another entry of a row of A, so the numbers of B are gathered.
 void CsrColumn(const Work& w) {
   const hn::ScalableTag<float> d;
   const hn::RebindToSigned<decltype(d)> di;
@@ -56,8 +57,8 @@ void CsrColumn(const Work& w) {
   }
 }
 
-// Computes columns [j, j + lanes of d): entries by fours, with a sum for each of the four, so that none waits for the
-// one before.
+// Computes columns [j, j + lanes of d). Four entries are multiplied at a time, each with a sum of its own, so that no
+// addition waits for the one before.
 template <class D>
 HWY_INLINE void CsrVector(D d, const Work& w, std::size_t j) {
   const std::int32_t* columns = w.a.columns_of.data();
@@ -101,8 +102,8 @@ void CsrFourVectors(const Work& w, std::size_t j) {
   }
 }
 
-/// Calls tile(j) for j = 0, width, 2·width … The last tile is moved back to end at n, and does some columns again: no
-/// remainder. n is at least the width.
+/// Calls tile(j) for tiles of `width` columns from j = 0, width, 2·width … on. If n is not a multiple of the width, the
+/// last tile is moved back to end at n, and computes some columns again. n is at least the width.
 template <class Tile>
 HWY_INLINE void tiles(std::size_t n, std::size_t width, const Tile& tile) {
   for (std::size_t j = 0; j + width <= n; j += width) tile(j);
@@ -123,7 +124,7 @@ void Csr(const SparseMatrix& a, const float* b, std::size_t n, float* c, std::si
     tiles(n, hn::Lanes(eight), [&](std::size_t j) HWY_ATTR { CsrVector(hn::CappedTag<float, 8>(), w, j); });
   } else if (const hn::CappedTag<float, 4> four; n >= hn::Lanes(four)) {
     tiles(n, hn::Lanes(four), [&](std::size_t j) HWY_ATTR { CsrVector(hn::CappedTag<float, 4>(), w, j); });
-  } else {  // 2 or 3
+  } else {  // n is 2 or 3
     const hn::CappedTag<float, 2> two;
     tiles(n, hn::Lanes(two), [&](std::size_t j) HWY_ATTR { CsrVector(hn::CappedTag<float, 2>(), w, j); });
   }
@@ -132,8 +133,7 @@ void Csr(const SparseMatrix& a, const float* b, std::size_t n, float* c, std::si
 constexpr std::size_t height = SparseMatrix::block_rows;
 using Rows = hn::CappedTag<float, height>;
 
-/// Stores rows [r, r + lanes) of a block row by one column of C, from lanes to memory that is n apart; rows below the
-/// last of A are left out.
+/// Stores the lanes of v to rows [row, row + lanes) of column j of C; rows below the last one of A are left out.
 template <class V>
 HWY_INLINE void StoreColumn(V v, const Work& w, std::size_t row, std::size_t j) {
   const Rows d;
@@ -143,11 +143,12 @@ HWY_INLINE void StoreColumn(V v, const Work& w, std::size_t row, std::size_t j) 
   for (std::size_t i = 0; i < hn::Lanes(d) && row + i < w.a.rows; ++i) w.c[(row + i) * w.n + j] = lane[i];
 }
 
-// Computes columns [j, j + count), count 1, 2 or 4: each has a vector of 16 rows, and there are always four sums; with
-// fewer columns the blocks take turns.
+// Computes columns [j, j + count), where count is 1, 2 or 4. The lanes of a vector are rows of a unit. There are always
+// four sums: with fewer than four columns, each column has several, for which its entries take turns.
 template <std::size_t count>
 HWY_INLINE void BlockedColumns(const Work& w, std::size_t j) {
   const Rows d;
+  // Sum i (s0 to s3) belongs to column j + ji and to entry e + ei of the `turns` entries that are taken at a time.
   constexpr std::size_t turns = 4 / count, j1 = count > 1 ? 1 : 0, j2 = count > 2 ? 2 : 0, j3 = count > 2 ? 3 : j1;
   constexpr std::size_t e1 = count == 1 ? 1 : 0, e2 = count == 1 ? 2 : count == 2 ? 1 : 0, e3 = turns - 1;
   const std::int32_t* columns = w.a.columns_of.data();
@@ -167,7 +168,7 @@ HWY_INLINE void BlockedColumns(const Work& w, std::size_t j) {
         s2 = hn::MulAdd(value(e + e2), factor(e + e2, j2), s2);
         s3 = hn::MulAdd(value(e + e3), factor(e + e3, j3), s3);
       }
-      for (; e < end; ++e) {  // with four columns there is no such remainder
+      for (; e < end; ++e) {  // with four columns `turns` is 1, so there is no remainder
         s0 = hn::MulAdd(value(e), factor(e, 0), s0);
         if (count == 2) s1 = hn::MulAdd(value(e), factor(e, 1), s1);
       }
@@ -184,7 +185,7 @@ HWY_INLINE void BlockedColumns(const Work& w, std::size_t j) {
     }
 }
 
-// Computes columns [j, j + 2 lanes), four rows of a block at a time.
+// Computes columns [j, j + 2 lanes), four rows of a unit at a time.
 void BlockedTwoVectors(const Work& w, std::size_t j) {
   const hn::ScalableTag<float> d;
   const std::size_t lanes = hn::Lanes(d);
@@ -238,9 +239,9 @@ void sparse_multiply(const SparseMatrix& a, std::span<const float> b, std::size_
   require_elements("sparse_multiply: b", b.size(), a.columns * n);
   require_elements("sparse_multiply: c", c.size(), a.rows * n);
   if (n == 0 || a.rows == 0) return;
-  constexpr std::size_t least = 1 << 15;  // multiply-adds that are worth a thread
-  const std::size_t of_a_unit = std::max<std::size_t>(a.values.size() / a.units() * n, 1);
-  split(a.units(), least / of_a_unit + 1, [&](std::size_t first, std::size_t count) {
+  constexpr std::size_t thread_multiply_adds = 1 << 15;  // the fewest multiply-adds for each thread
+  const std::size_t unit_multiply_adds = std::max<std::size_t>(a.values.size() / a.units() * n, 1);
+  split(a.units(), thread_multiply_adds / unit_multiply_adds + 1, [&](std::size_t first, std::size_t count) {
     if (a.format == SparseFormat::blocked) {
       HWY_DYNAMIC_DISPATCH(Blocked)(a, b.data(), n, c.data(), first, first + count);
     } else {

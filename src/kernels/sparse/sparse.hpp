@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// C = A·B with a sparse A (weights of which most have been pruned) and dense B and C: fp32, all row-major.
+// C = A·B with a sparse A (weights most of which have been pruned) and dense B and C, all row-major.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -16,11 +16,11 @@
 
 namespace gradmeter::kernels {
 
-/// The matrix is cut into units, which consist of entries. csr and 2:4: a unit is a row, and an entry is one number.
-/// blocked (BCSR): a unit is `block_rows` rows that have their entries in the same columns, and an entry is a block of
-/// block_rows x 1 numbers; numbers below the matrix's last row are zero. Unit u holds the entries from starts[u] to
-/// starts[u + 1] - 1, in the order of their columns. Entry e is in column columns_of[e] and has the values from
-/// values[e · height()] on.
+/// A sparse matrix in fp32. It is cut into units, which consist of entries. csr and 2:4: a unit is a row, and an entry
+/// is one number. blocked (BCSR): a unit is `block_rows` rows that have their entries in the same columns, and an entry
+/// is a block of block_rows x 1 numbers; numbers below the matrix's last row are zero. Unit u holds the entries from
+/// starts[u] to starts[u + 1] - 1, in the order of their columns. Entry e is in column columns_of[e], and its height()
+/// numbers begin at values[e · height()].
 struct SparseMatrix {
   static constexpr std::size_t block_rows = 16;
   std::size_t rows = 0, columns = 0;
@@ -43,22 +43,22 @@ struct SparseMatrix {
 /// Errors: std::invalid_argument when sparsity is outside [0, 1] or columns above 2^31 - 1; for 2:4 also when sparsity
 /// is not 0.5 or columns are no multiple of 4.
 SparseMatrix random_sparse(std::size_t rows, std::size_t columns, double sparsity, SparseFormat, std::uint64_t seed);
-/// The same matrix as [rows x columns], row-major.
+/// The same matrix in dense form [rows x columns], row-major.
 std::vector<float> to_dense(const SparseMatrix&);
 
-/// C = A·B. Shape: b [a.columns x n], c [a.rows x n]; n may be 0. Each of the compute_threads() threads computes rows
-/// of its own. Each element is summed in fp32 in up to four partial sums, with fused multiply-adds where the processor
-/// has them, so bits depend on the instruction set, but not on the number of threads. Cost: 2·entries·n FLOP; A is read
-/// once for each 64 columns of B (with 512-bit vectors), and those columns stay in a cache. Errors:
-/// std::invalid_argument for buffers of the wrong length.
+/// C = A·B in fp32. Shape: b [a.columns x n], c [a.rows x n]; n may be 0. Each of the compute_threads() threads
+/// computes rows of its own. An element is summed in several partial sums, with fused multiply-adds if the processor
+/// has them, so bits depend on the instruction set, but not on the number of threads. Cost: 2·n FLOP for each number of
+/// A; with 512-bit vectors, A is read once for each 64 columns of B (blocked: 32), and those columns stay in a cache.
+/// Errors: std::invalid_argument for buffers of the wrong length.
 void sparse_multiply(const SparseMatrix& a, std::span<const float> b, std::size_t n, std::span<float> c);
 
-// The operands and checks that sparse cases of all devices share.
+// The operands and checks that the kernel cases of sparse products on all devices share.
 
 /// The storage type of A and B. Errors: std::logic_error for a precision that no sparse product has.
 core::Element sparse_element(Precision);
 
-/// A and B as floats, each of which the precision's storage type holds exactly.
+/// A and B. Each of their numbers is exactly a number of the precision's storage type.
 struct SparseOperands {
   SparseMatrix a;
   AlignedVector<float> b;
@@ -66,9 +66,9 @@ struct SparseOperands {
 /// Draws Gaussian A and B; for int8 uniform whole numbers. Equal seeds give equal operands.
 SparseOperands random_sparse_operands(const SparseShape&, Precision, std::uint64_t seed);
 
-/// Element i of C [m x n], row-major.
+/// Reads element i of C [m x n], row-major.
 using ProductElement = std::function<double(std::size_t i)>;
-/// Checks a C that has been computed, as KernelCase::finish_check does.
+/// Checks a result C against the operands, as KernelCase::finish_check does.
 KernelCaseCheck checked_product(const SparseShape&, Precision, const SparseOperands&, const ProductElement& c,
                                 const CheckedCall&);
 

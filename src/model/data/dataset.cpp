@@ -35,11 +35,11 @@ void ImageDataset::read(std::size_t i, std::span<float> inputs, std::span<std::i
 
 void gather(const Dataset& data, std::span<const std::uint64_t> indices, std::span<float> inputs,
             std::span<std::int32_t> labels) {
-  const std::size_t features = data.features(), each = data.labels();
-  assert(inputs.size() == indices.size() * features && labels.size() == indices.size() * each);
+  const std::size_t features = data.features(), labels_each = data.labels();
+  assert(inputs.size() == indices.size() * features && labels.size() == indices.size() * labels_each);
   for (std::size_t i = 0; i < indices.size(); ++i) {
     assert(indices[i] < data.size());
-    data.read(indices[i], inputs.subspan(i * features, features), labels.subspan(i * each, each));
+    data.read(indices[i], inputs.subspan(i * features, features), labels.subspan(i * labels_each, labels_each));
   }
 }
 
@@ -64,11 +64,11 @@ void Sampler::indices(std::size_t step, std::size_t part, std::span<std::uint64_
 
 namespace {
 
-// Far past any training set, so that a larger one never reaches into the validation samples and they stay the same
-// whatever its size.
+// Index of the first validation sample. It is past any training set, so that the validation samples are the same
+// whatever the size of the training set.
 constexpr std::uint64_t kValidationOffset = std::uint64_t{1} << 40;
 
-void refuse_none(std::size_t samples, std::string_view part) {
+void refuse_no_samples(std::size_t samples, std::string_view part) {
   if (samples == 0) throw core::UsageError(fmt::format("0 {} samples asked for: at least 1 is needed", part));
 }
 
@@ -84,8 +84,8 @@ bool is_drawn(const DataOptions& options) { return options.source.empty() || is_
 bool reads_images(const DataOptions& options) { return !is_drawn(options) && !is_text(options); }
 
 DataSplit make_data(const DataOptions& options) {
-  refuse_none(options.train_samples, "training");
-  refuse_none(options.validation_samples, "validation");
+  refuse_no_samples(options.train_samples, "training");
+  refuse_no_samples(options.validation_samples, "validation");
   if (is_language(options.source))
     return {.train = make_language(options.source, {.samples = options.train_samples, .seed = options.seed}),
             .validation = make_language(

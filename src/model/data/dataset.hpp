@@ -41,13 +41,13 @@ struct DataSplit {
   std::shared_ptr<const Dataset> train, validation;
 };
 
-/// Copies the samples [indices] into a batch: inputs [indices.size() × features], labels [indices.size() × labels].
+/// Copies the samples `indices` into a batch: inputs [indices.size() × features], labels [indices.size() × labels].
 void gather(const Dataset&, std::span<const std::uint64_t> indices, std::span<float> inputs,
             std::span<std::int32_t> labels);
 
 /// Selects the samples of a rank in a step. The global batch of step t has the same samples in the same order for any
-/// number of ranks; of P equal contiguous parts, rank r takes part r. An epoch is one seeded permutation, whose last
-/// incomplete global batch is dropped.
+/// number of ranks: it is cut into P equal contiguous parts for P ranks, and rank r takes part r. An epoch is one
+/// seeded permutation of the samples; its last, incomplete global batch is dropped.
 class Sampler {
  public:
   Sampler(std::size_t dataset_size, std::size_t batch_global, std::uint64_t seed);
@@ -69,7 +69,7 @@ struct DataOptions {
   std::string source = {};
   std::size_t train_samples = 60'000;       ///< number of samples to draw, or the most to read from files
   std::size_t validation_samples = 10'000;  ///< as for `train_samples`
-  std::uint64_t seed = 1;                   ///< seed of the built-in digits
+  std::uint64_t seed = 1;                   ///< seed of the built-in digits and language
 };
 
 /// True if the program draws the samples itself, so that there are as many as are asked for.

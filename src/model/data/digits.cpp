@@ -141,7 +141,7 @@ constexpr int kPiecesPerArc = 6;             // straight pieces between two knot
 
 constexpr std::size_t kMostKept = std::size_t{1} << 16;  // samples: 53 MB
 
-// Keeps these streams apart from others that start from the same seed.
+// Makes the random streams of digits differ from others of the same seed.
 constexpr std::uint64_t kDomain = 0x6469'6769'7473'0000;  // "digits"
 
 /// The draws of one sample, in order.
@@ -209,20 +209,20 @@ class Hand {
   Point centre_;
 };
 
-/// For each pixel, the squared distance to the nearest line drawn so far, right wherever it is below `reach`.
+/// For each pixel, the squared distance to the nearest line drawn so far; exact wherever the distance is below `reach`.
 class Sheet {
  public:
   explicit Sheet(double reach) : reach_(reach) { nearest_.fill(kFar); }
 
   void line(Point a, Point b) {
     const double dx = b.x - a.x, dy = b.y - a.y;
-    const double length = dx * dx + dy * dy + 1e-12;  // squared; never 0
+    const double squared_length = dx * dx + dy * dy + 1e-12;  // never 0
     const int left = pixel(std::min(a.x, b.x) - reach_), right = pixel(std::max(a.x, b.x) + reach_);
     const int top = pixel(std::min(a.y, b.y) - reach_), bottom = pixel(std::max(a.y, b.y) + reach_);
     for (int y = top; y <= bottom; ++y) {
       for (int x = left; x <= right; ++x) {
         const double px = x - a.x, py = y - a.y;
-        const double along = std::clamp((px * dx + py * dy) / length, 0.0, 1.0);
+        const double along = std::clamp((px * dx + py * dy) / squared_length, 0.0, 1.0);
         const double off_x = px - along * dx, off_y = py - along * dy;
         double& nearest = nearest_[static_cast<std::size_t>(y) * kDigitSide + static_cast<std::size_t>(x)];
         nearest = std::min(nearest, off_x * off_x + off_y * off_y);
@@ -230,7 +230,7 @@ class Sheet {
     }
   }
 
-  /// Ink where the pen passed, a soft edge one pixel wide, grain on the ink.
+  /// Makes the image: ink where the pen passed, with a soft edge one pixel wide, and grain on the ink.
   void develop(const Hand& hand, Draws& draws, std::span<std::uint8_t, kDigitPixels> image) const {
     for (std::size_t i = 0; i < kDigitPixels; ++i) {
       image[i] = 0;
@@ -249,13 +249,14 @@ class Sheet {
   std::array<double, kDigitPixels> nearest_;
 };
 
-/// Between `b` and `c`, t in [0, 1]; `a` and `d` are the neighbours. All four weigh in so that the slope at a knot is
-/// half the way from the knot before to the knot after.
+/// The curve between knots `b` and `c`, at t in [0, 1]; `a` and `d` are the knots before and after. The slope at a knot
+/// is half the difference between the knot after it and the knot before it.
 double catmull_rom(double a, double b, double c, double d, double t) {
   const double slope_b = (c - a) / 2, slope_c = (d - b) / 2, rise = c - b;
   return b + t * (slope_b + t * ((3 * rise - 2 * slope_b - slope_c) + t * (slope_b + slope_c - 2 * rise)));
 }
 
+/// Draws a stroke on the sheet, with jittered knots.
 void write(Stroke stroke, const Hand& hand, Draws& draws, Sheet& sheet) {
   std::array<Knot, kMaxKnots> knots;
   const std::size_t count = stroke.size();
@@ -301,7 +302,7 @@ class Digits final : public ImageDataset {
     const std::lock_guard lock(mutex_);
     if (const auto it = kept_.find(i); it != kept_.end()) return it->second;
     if (kept_.size() >= kMostKept) kept_.clear();
-    Sample& s = kept_[i];  // its address stays when others are added
+    Sample& s = kept_[i];  // a sample's address stays the same when others are added
     s.label = static_cast<std::uint8_t>(draw_digit(spec_.seed, spec_.offset + i, s.pixels));
     return s;
   }
@@ -328,7 +329,7 @@ std::int32_t draw_digit(std::uint64_t seed, std::uint64_t index, std::span<std::
 
 std::shared_ptr<const ImageDataset> make_digits(const DrawnSamples& spec) {
   if (spec.samples == 0) throw core::UsageError("0 samples asked for: a data set needs at least 1");
-  constexpr std::size_t kMost = std::size_t{1} << 39;  // keeps sets that are a large offset apart from sharing samples
+  constexpr std::size_t kMost = std::size_t{1} << 39;  // so that sets with far apart offsets share no sample
   if (spec.samples > kMost)
     throw core::UsageError(fmt::format("{} samples asked for: at most {} are possible", spec.samples, kMost));
   return std::make_shared<Digits>(spec);

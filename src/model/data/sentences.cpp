@@ -24,17 +24,17 @@ constexpr std::array<std::uint8_t, 8> choice{0, 0, 0, 0, 1, 1, 2, 3};
 
 class Language final : public Dataset {
  public:
-  Language(const core::ParsedName& n, const DrawnSamples& r)
-      : name_(n.canonical()),
-        words_(core::count_parameter(n, "vocabulary", {.least = successors, .most = 4096})),
-        steps_(core::count_parameter(n, "steps", {.least = 1, .most = 4096})),
-        range_(r) {
-    next_.resize(words_ * words_ * successors);
+  Language(const core::ParsedName& full_name, const DrawnSamples& range)
+      : name_(full_name.canonical()),
+        words_(core::count_parameter(full_name, "vocabulary", {.least = successors, .most = 4096})),
+        steps_(core::count_parameter(full_name, "steps", {.least = 1, .most = 4096})),
+        range_(range) {
+    following_.resize(words_ * words_ * successors);
     for (std::size_t pair = 0; pair < words_ * words_; ++pair) {
       constexpr std::uint64_t stream = 0x6c616e67;
-      const core::Permutation shuffled(words_, core::Random(r.seed, stream).bits(pair));
+      const core::Permutation shuffled(words_, core::Random(range.seed, stream).bits(pair));
       for (std::size_t k = 0; k < successors; ++k)
-        next_[pair * successors + k] = static_cast<std::uint16_t>(shuffled(k));
+        following_[pair * successors + k] = static_cast<std::uint16_t>(shuffled(k));
     }
   }
   const std::string& name() const override { return name_; }
@@ -53,7 +53,7 @@ class Language final : public Dataset {
     for (std::size_t t = 0; t < steps_; ++t) {
       inputs[t] = static_cast<float>(last);
       const std::size_t following =
-          next_[(before * words_ + last) * successors + choice[random.below(first + t, choice.size())]];
+          following_[(before * words_ + last) * successors + choice[random.below(first + t, choice.size())]];
       labels[t] = static_cast<std::int32_t>(following);
       before = last, last = following;
     }
@@ -63,7 +63,7 @@ class Language final : public Dataset {
   std::string name_;
   std::size_t words_, steps_;
   DrawnSamples range_;
-  std::vector<std::uint16_t> next_;  ///< [word before the last][last word][successor]
+  std::vector<std::uint16_t> following_;  ///< the words that may follow: [word before the last][last word][successor]
 };
 
 }  // namespace
@@ -85,8 +85,8 @@ Words read_words(const std::string& path) {
   if (!file) throw core::UsageError(fmt::format("text '{}' cannot be read", path));
   Words words;
   for (std::string line; std::getline(file, line);) {
-    std::istringstream parts(line);
-    for (std::string word; parts >> word;) words.push_back(word);
+    std::istringstream line_words(line);
+    for (std::string word; line_words >> word;) words.push_back(word);
     words.emplace_back("<eos>");
   }
   if (file.bad()) throw core::UsageError(fmt::format("text '{}': reading it failed", path));
@@ -95,7 +95,7 @@ Words read_words(const std::string& path) {
 
 Numbers number_words(const Words& words, const std::string& path) {
   std::unordered_map<std::string, std::size_t> counts{{"<unk>", 0}};
-  for (const auto& w : words) ++counts[w];
+  for (const auto& word : words) ++counts[word];
   constexpr std::size_t most = std::size_t{1} << 24;  // the whole numbers that fp32 can tell apart
   if (counts.size() > most)
     throw core::UsageError(
@@ -110,17 +110,17 @@ Numbers number_words(const Words& words, const std::string& path) {
 }
 
 std::vector<std::int32_t> numbered(const Words& words, const Numbers& numbers) {
-  std::vector<std::int32_t> out;
-  out.reserve(words.size());
+  std::vector<std::int32_t> numbered_words;
+  numbered_words.reserve(words.size());
   const std::int32_t unknown = numbers.at("<unk>");
-  for (const auto& w : words) {
-    const auto known = numbers.find(w);
-    out.push_back(known == numbers.end() ? unknown : known->second);
+  for (const auto& word : words) {
+    const auto known = numbers.find(word);
+    numbered_words.push_back(known == numbers.end() ? unknown : known->second);
   }
-  return out;
+  return numbered_words;
 }
 
-/// Windows [first, first + count) of a text that several parts may share.
+/// Windows [first, first + count) of a text, which training and validation may share.
 class TextWindows final : public Dataset {
  public:
   struct Range {
@@ -151,7 +151,7 @@ class TextWindows final : public Dataset {
   Range range_;
 };
 
-/// "ptb.valid.txt" for "ptb.train.txt"; empty: there is none.
+/// "ptb.valid.txt" for "ptb.train.txt"; empty: there is no such file.
 std::string validation_path(const std::string& path) {
   std::filesystem::path p(path);
   std::string file = p.filename().string();
@@ -170,27 +170,30 @@ std::size_t windows(const std::vector<std::int32_t>& text, std::size_t steps) {
 
 DataSplit read_text(std::string_view source, std::size_t train_most, std::size_t validation_most) {
   const core::ParsedName parsed = core::parse_name(source);
-  const core::ParsedName n = core::with_defaults("data", parsed.base, "steps=35", parsed);
-  const std::size_t steps = core::count_parameter(n, "steps", {.least = 1, .most = 4096});
-  const Words words = read_words(n.base);
-  const Numbers numbers = number_words(words, n.base);
+  const core::ParsedName full_name = core::with_defaults("data", parsed.base, "steps=35", parsed);
+  const std::size_t steps = core::count_parameter(full_name, "steps", {.least = 1, .most = 4096});
+  const Words words = read_words(full_name.base);
+  const Numbers numbers = number_words(words, full_name.base);
   const auto part = [&](const auto& text, std::size_t first, std::size_t count) {
-    return std::make_shared<TextWindows>(n.canonical(), text, numbers.size(), steps,
+    return std::make_shared<TextWindows>(full_name.canonical(), text, numbers.size(), steps,
                                          TextWindows::Range{.first = first, .count = count});
   };
   const auto text = std::make_shared<const std::vector<std::int32_t>>(numbered(words, numbers));
-  const std::string other = validation_path(n.base);
-  const auto validation =
-      other.empty() ? text : std::make_shared<const std::vector<std::int32_t>>(numbered(read_words(other), numbers));
+  const std::string validation_file = validation_path(full_name.base);
+  const auto validation_text =
+      validation_file.empty()
+          ? text
+          : std::make_shared<const std::vector<std::int32_t>>(numbered(read_words(validation_file), numbers));
   const std::size_t text_windows = windows(*text, steps),
-                    kept = other.empty() ? text_windows - text_windows / 10 : text_windows;
-  const std::size_t first = other.empty() ? kept : 0, rest = windows(*validation, steps) - first;
-  if (kept == 0 || rest == 0)
+                    train_windows = validation_file.empty() ? text_windows - text_windows / 10 : text_windows;
+  const std::size_t validation_begin = validation_file.empty() ? train_windows : 0,
+                    validation_windows = windows(*validation_text, steps) - validation_begin;
+  if (train_windows == 0 || validation_windows == 0)
     throw core::UsageError(fmt::format(
-        "text '{}' has {} words: too few for windows of {} to train on and to validate with; give fewer steps", n.base,
-        words.size(), steps));
-  return {.train = part(text, 0, std::min(kept, train_most)),
-          .validation = part(validation, first, std::min(rest, validation_most))};
+        "text '{}' has {} words: too few for windows of {} to train on and to validate with; give fewer steps",
+        full_name.base, words.size(), steps));
+  return {.train = part(text, 0, std::min(train_windows, train_most)),
+          .validation = part(validation_text, validation_begin, std::min(validation_windows, validation_most))};
 }
 
 }  // namespace gradmeter::model

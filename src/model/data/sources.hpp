@@ -71,10 +71,11 @@ bool is_language(std::string_view source);
 /// Sentences of `steps` tokens over `vocabulary` words, all drawn; the seed determines the language and its sentences.
 /// The labels of a sentence are its tokens. The input for each label is the token before it, and word 0 for the first.
 /// After each pair of words one of four words follows, which the seed chooses for this pair; their probabilities are
-/// 1/2, 1/4, 1/8, 1/8. The two words before the first token count as word 0. So a label has 1.75 bits (1.2130 nats)
-/// given all words before it, and only the last two of these tell anything about it. Sentence i is a function of (seed,
-/// i) alone, the same on every machine. Cost: 16 bytes and a few draws a token, each time that it is read. Errors:
-/// UsageError for a parameter that the language does not have.
+/// 1/2, 1/4, 1/8, 1/8. The two words before the first token count as word 0. So the entropy of a label, given all words
+/// before it, is 1.75 bits (1.2130 nats), and only the last two of these words matter. Sentence i is a function of
+/// (seed, i) alone, the same on every machine. Cost: 16 bytes and a few draws a token, each time that the sentence is
+/// read.
+/// Errors: UsageError for a parameter that the language does not have.
 std::shared_ptr<const Dataset> make_language(std::string_view source, const DrawnSamples&);
 
 /// Reads a text as sentences of words, in the Penn Treebank's format: "FILE" or "FILE:steps=35". White space separates

@@ -21,22 +21,23 @@ using runtime::OwnedBuffer;
 
 struct AttentionSizes {
   std::size_t samples, steps, heads, head_width;
-  std::size_t tokens() const { return samples * steps * heads * head_width; }
-  std::size_t scores() const { return samples * heads * steps * steps; }
+  /// Elements of all queries, of all keys, of all values, or of all contexts.
+  std::size_t part_elements() const { return samples * steps * heads * head_width; }
+  std::size_t score_elements() const { return samples * heads * steps * steps; }
 };
 
-/// Forward gives scores and context, backward the gradients of probabilities, values, queries and keys.
+/// The products of an attention layer: scores and context in the forward pass, the others in the backward pass.
 struct AttentionProducts {
-  Problem scores, context, of_values, of_keys;
+  Problem scores, context, value_gradient, key_gradient;
   AttentionProducts(const AttentionSizes& s, kernels::Precision precision) {
     const std::size_t t = s.steps, d = s.head_width, count = s.samples * s.heads;
     const auto problem = [&](const GemmShape& shape) { return Problem{.shape = shape, .precision = precision}; };
     scores = problem({.m = t, .n = t, .k = d, .transpose_b = Transpose::yes, .count = count});
     context = problem({.m = t, .n = d, .k = t, .count = count});
-    of_values = of_keys = problem({.m = t, .n = d, .k = t, .transpose_a = Transpose::yes, .count = count});
+    value_gradient = key_gradient = problem({.m = t, .n = d, .k = t, .transpose_a = Transpose::yes, .count = count});
   }
-  const Problem& of_probabilities() const { return scores; }
-  const Problem& of_queries() const { return context; }
+  const Problem& probability_gradient() const { return scores; }
+  const Problem& query_gradient() const { return context; }
 };
 
 enum class HeadOrder : std::uint8_t { to_heads, to_tokens };
@@ -56,13 +57,15 @@ class PreparedAttention final : public PreparedLayer {
         scale_(1 / std::sqrt(static_cast<float>(s.head_width))),
         scores_(p.scores, device),
         context_(p.context, device),
-        of_probabilities_(p.of_probabilities(), device),
-        of_values_(p.of_values, device),
-        of_queries_(p.of_queries(), device),
-        of_keys_(p.of_keys, device) {
-    for (OwnedBuffer* const b : {&parts_, &part_gradients_}) *b = device.allocate(core::Element::f32, 3 * s.tokens());
-    for (OwnedBuffer* const b : {&probabilities_, &gradient_}) *b = device.allocate(core::Element::f32, s.scores());
-    contexts_ = device.allocate(core::Element::f32, s.tokens());
+        probability_gradient_(p.probability_gradient(), device),
+        value_gradient_(p.value_gradient, device),
+        query_gradient_(p.query_gradient(), device),
+        key_gradient_(p.key_gradient, device) {
+    for (OwnedBuffer* const b : {&parts_, &part_gradients_})
+      *b = device.allocate(core::Element::f32, 3 * s.part_elements());
+    for (OwnedBuffer* const b : {&probabilities_, &score_gradient_})
+      *b = device.allocate(core::Element::f32, s.score_elements());
+    contexts_ = device.allocate(core::Element::f32, s.part_elements());
   }
 
   void forward(const LayerForward& f) override {
@@ -78,22 +81,22 @@ class PreparedAttention final : public PreparedLayer {
 
   void backward(const LayerBackward& b) override {
     if (b.input_gradient.count() == 0) return;
-    const Buffer p = probabilities_.buffer, g = gradient_.buffer, delta = contexts_.buffer;
+    const Buffer p = probabilities_.buffer, g = score_gradient_.buffer, delta = contexts_.buffer;
     reorder(b.queue, "backward.heads", s_, HeadOrder::to_heads, b.output_gradient, delta);
-    product(b, of_values_, p, delta, part(part_gradients_, value));
-    product(b, of_probabilities_, delta, part(parts_, value), g);
+    product(b, value_gradient_, p, delta, part(part_gradients_, value));
+    product(b, probability_gradient_, delta, part(parts_, value), g);
     const double n = static_cast<double>(g.count());
     b.queue.submit("backward.attention_softmax", {.flops = 5 * n, .bytes = 12 * n},
                    [p, g, s = s_, scale = scale_] { kernels::loops().causal_softmax_backward(p, g, s.steps, scale); });
-    product(b, of_queries_, g, part(parts_, key), part(part_gradients_, query));
-    product(b, of_keys_, g, part(parts_, query), part(part_gradients_, key));
+    product(b, query_gradient_, g, part(parts_, key), part(part_gradients_, query));
+    product(b, key_gradient_, g, part(parts_, query), part(part_gradients_, key));
     reorder(b.queue, "backward.heads", s_, HeadOrder::to_tokens, part_gradients_.buffer, b.input_gradient);
   }
 
  private:
   static constexpr std::size_t query = 0, key = 1, value = 2;
-  Buffer part(const OwnedBuffer& joined, std::size_t which) const {
-    return joined.buffer.part(which * s_.tokens(), s_.tokens());
+  Buffer part(const OwnedBuffer& joined, std::size_t index) const {
+    return joined.buffer.part(index * s_.part_elements(), s_.part_elements());
   }
   static void product(const LayerBackward& b, PlainOp& op, const ConstBuffer& left, const ConstBuffer& right,
                       const Buffer& to) {
@@ -102,52 +105,59 @@ class PreparedAttention final : public PreparedLayer {
 
   AttentionSizes s_;
   float scale_;
-  PlainOp scores_, context_, of_probabilities_, of_values_, of_queries_, of_keys_;
+  PlainOp scores_, context_, probability_gradient_, value_gradient_, query_gradient_, key_gradient_;
   OwnedBuffer parts_, part_gradients_;  // [queries, keys, values][samples × heads × steps × head width]
-  // [samples × heads × steps × steps]; the gradient is that of probabilities, then of scores
-  OwnedBuffer probabilities_, gradient_;
-  OwnedBuffer contexts_;  // contexts of forward, then their gradient
+  // [samples × heads × steps × steps]; the gradient is first that of probabilities, then that of scores
+  OwnedBuffer probabilities_, score_gradient_;
+  OwnedBuffer contexts_;  // contexts in the forward pass, their gradient in the backward pass
 };
 
 class AttentionLayer final : public Layer {
  public:
-  AttentionLayer(std::size_t steps, const AttentionOptions& o) : steps_(steps), o_(o) {
+  AttentionLayer(std::size_t steps, const AttentionOptions& o) : steps_(steps), options_(o) {
     if (o.heads == 0 || o.width % o.heads != 0)
       throw core::UsageError(
           fmt::format("{} heads do not divide a width of {}; give numbers of heads and hidden units so that they do",
                       o.heads, o.width));
   }
-  std::string name() const override { return fmt::format("attention:{}x{}", o_.heads, o_.width / o_.heads); }
-  SampleShape input() const override { return TokenShape{.steps = steps_, .features = 3 * o_.width}; }
-  SampleShape output() const override { return TokenShape{.steps = steps_, .features = o_.width}; }
+  std::string name() const override {
+    return fmt::format("attention:{}x{}", options_.heads, options_.width / options_.heads);
+  }
+  SampleShape input() const override { return TokenShape{.steps = steps_, .features = 3 * options_.width}; }
+  SampleShape output() const override { return TokenShape{.steps = steps_, .features = options_.width}; }
   std::span<const LayerTensor> tensors() const override { return {}; }
   LayerProblems problems(std::size_t samples, bool input_gradient) const override {
-    const AttentionProducts p(sizes(samples), o_.precision);
+    const AttentionProducts p(sizes(samples), options_.precision);
     LayerProblems problems{.forward = {p.scores, p.context}, .backward = {}};
-    if (input_gradient) problems.backward = {p.of_values, p.of_probabilities(), p.of_queries(), p.of_keys};
+    if (input_gradient)
+      problems.backward = {p.value_gradient, p.probability_gradient(), p.query_gradient(), p.key_gradient};
     return problems;
   }
-  std::size_t activation_elements() const override { return 7 * sizes(1).tokens() + 2 * sizes(1).scores(); }
+  std::size_t activation_elements() const override {
+    return 7 * sizes(1).part_elements() + 2 * sizes(1).score_elements();
+  }
   std::unique_ptr<PreparedLayer> prepare(std::size_t samples, bool, runtime::Device& device) const override {
     const AttentionSizes s = sizes(samples);
-    return std::make_unique<PreparedAttention>(s, AttentionProducts(s, o_.precision), device);
+    return std::make_unique<PreparedAttention>(s, AttentionProducts(s, options_.precision), device);
   }
   std::unique_ptr<Layer> part(Cut cut, std::size_t, std::size_t ranks) const override {
     if (cut != Cut::between) return nullptr;
-    if (o_.heads % ranks != 0)
+    if (options_.heads % ranks != 0)
       throw core::UsageError(
           fmt::format("attention has {} heads, which {} tensor ranks cannot share evenly; make heads a multiple of {}",
-                      o_.heads, ranks, ranks));
-    AttentionOptions o = o_;
+                      options_.heads, ranks, ranks));
+    AttentionOptions o = options_;
     o.heads /= ranks, o.width /= ranks;
     return std::make_unique<AttentionLayer>(steps_, o);
   }
 
  private:
-  AttentionSizes sizes(std::size_t samples) const { return {samples, steps_, o_.heads, o_.width / o_.heads}; }
+  AttentionSizes sizes(std::size_t samples) const {
+    return {samples, steps_, options_.heads, options_.width / options_.heads};
+  }
 
   std::size_t steps_;
-  AttentionOptions o_;
+  AttentionOptions options_;
 };
 
 }  // namespace

@@ -22,9 +22,10 @@ class PreparedConvolution final : public PreparedLayer {
   PreparedConvolution(const ConvShape& s, Precision precision, bool input_gradient, runtime::Device& device)
       : pixels_(s.out_width() * s.out_height()),
         forward_({.shape = s, .precision = precision}, device),
-        filters_({.shape = s, .pass = Pass::backward_weights, .precision = precision}, device) {
+        filter_gradient_({.shape = s, .pass = Pass::backward_weights, .precision = precision}, device) {
     if (input_gradient)
-      input_.emplace(kernels::Problem{.shape = s, .pass = Pass::backward_data, .precision = precision}, device);
+      input_gradient_.emplace(kernels::Problem{.shape = s, .pass = Pass::backward_data, .precision = precision},
+                              device);
   }
 
   void forward(const LayerForward& f) override {
@@ -39,21 +40,22 @@ class PreparedConvolution final : public PreparedLayer {
   void backward(const LayerBackward& b) override {
     const double elements = static_cast<double>(b.output.count());
     submit_relu_backward(b.queue, b.output, b.output_gradient);
-    filters_.run(b.queue, "backward.conv", "backward.pack", {b.input, b.output_gradient}, {b.gradients[0]});
+    filter_gradient_.run(b.queue, "backward.conv", "backward.pack", {b.input, b.output_gradient}, {b.gradients[0]});
     b.ready(0);
     b.queue.submit("backward.bias", {.flops = elements, .bytes = 4 * elements},
                    [delta = b.output_gradient, to = b.gradients[1], pixels = pixels_] {
                      kernels::loops().channel_sums(delta, pixels, to);
                    });
     b.ready(1);
-    if (input_)
-      input_->run(b.queue, "backward.conv", "backward.pack", {b.output_gradient, b.parameters[0]}, {b.input_gradient});
+    if (input_gradient_)
+      input_gradient_->run(b.queue, "backward.conv", "backward.pack", {b.output_gradient, b.parameters[0]},
+                           {b.input_gradient});
   }
 
  private:
   std::size_t pixels_;
-  PlainOp forward_, filters_;
-  std::optional<PlainOp> input_;
+  PlainOp forward_, filter_gradient_;
+  std::optional<PlainOp> input_gradient_;
 };
 
 class ConvolutionLayer final : public Layer {
@@ -111,7 +113,7 @@ class ConvolutionLayer final : public Layer {
 
   ImageShape input_;
   Precision precision_;
-  ConvShape shape_;  // with a batch of 0
+  ConvShape shape_;  // batch is 0: the number of samples is not known yet
   std::array<LayerTensor, 2> tensors_;
 };
 

@@ -19,7 +19,7 @@ using kernels::Precision;
 using kernels::Problem;
 using kernels::Transpose;
 
-/// The bias is added after the sum over tensor ranks, or every rank would add it once.
+/// Adds the bias to a sum over tensor ranks. Before that sum, every rank would add it once.
 void add_bias(runtime::Queue& queue, const runtime::ConstBuffer& bias, Activation activation,
               const runtime::Buffer& output) {
   const double elements = static_cast<double>(output.count());
@@ -29,10 +29,10 @@ void add_bias(runtime::Queue& queue, const runtime::ConstBuffer& bias, Activatio
                });
 }
 
-/// The products of the three passes. `bias_gradient`, a row of ones times the output's gradient, is used only where the
+/// The products of the passes. `bias_gradient`, a row of ones times the output's gradient, is used only where the
 /// precision's sums are logarithms.
 struct DenseProducts {
-  Problem forward, weight, input, bias_gradient;
+  Problem forward, weight_gradient, input_gradient, bias_gradient;
   const GemmShape& shape() const { return std::get<GemmShape>(forward.shape); }
   bool has_bias_product() const { return kernels::info(forward.precision).logarithmic_sums; }
 };
@@ -41,8 +41,8 @@ class PreparedDense final : public PreparedLayer {
  public:
   PreparedDense(const DenseProducts& p, Activation activation, const LayerSums& sums, bool input_gradient,
                 runtime::Device& device)
-      : activation_(activation), sums_(sums), forward_(p.forward, device), weight_(p.weight, device) {
-    if (input_gradient) input_.emplace(p.input, device);
+      : activation_(activation), sums_(sums), forward_(p.forward, device), weight_gradient_(p.weight_gradient, device) {
+    if (input_gradient) input_gradient_.emplace(p.input_gradient, device);
     if (!p.has_bias_product()) return;
     bias_gradient_.emplace(p.bias_gradient, device);
     ones_ = device.allocate(core::Element::f32, p.shape().m);
@@ -59,12 +59,13 @@ class PreparedDense final : public PreparedLayer {
 
   void backward(const LayerBackward& b) override {
     if (activation_ == Activation::relu) submit_relu_backward(b.queue, b.output, b.output_gradient);
-    weight_.run(b.queue, "backward.gemm", "backward.pack", {b.output_gradient, b.input}, {b.gradients[0]});
+    weight_gradient_.run(b.queue, "backward.gemm", "backward.pack", {b.output_gradient, b.input}, {b.gradients[0]});
     b.ready(0);
     sum_bias(b.queue, b.output_gradient, b.gradients[1]);
     b.ready(1);
-    if (!input_) return;
-    input_->run(b.queue, "backward.gemm", "backward.pack", {b.output_gradient, b.parameters[0]}, {b.input_gradient});
+    if (!input_gradient_) return;
+    input_gradient_->run(b.queue, "backward.gemm", "backward.pack", {b.output_gradient, b.parameters[0]},
+                         {b.input_gradient});
     if (sums_.input_gradient) b.peers->sum(b.input_gradient);
   }
 
@@ -83,8 +84,8 @@ class PreparedDense final : public PreparedLayer {
 
   Activation activation_;
   LayerSums sums_;
-  PlainOp forward_, weight_;
-  std::optional<PlainOp> input_, bias_gradient_;
+  PlainOp forward_, weight_gradient_;
+  std::optional<PlainOp> input_gradient_, bias_gradient_;
   runtime::OwnedBuffer ones_;
 };
 
@@ -115,9 +116,9 @@ class DenseLayer final : public Layer {
   std::span<const LayerTensor> tensors() const override { return tensors_; }
   LayerProblems problems(std::size_t samples, bool input_gradient) const override {
     const DenseProducts p = products(samples);
-    LayerProblems problems{.forward = {p.forward}, .backward = {p.weight}};
+    LayerProblems problems{.forward = {p.forward}, .backward = {p.weight_gradient}};
     if (p.has_bias_product()) problems.backward.push_back(p.bias_gradient);
-    if (input_gradient) problems.backward.push_back(p.input);
+    if (input_gradient) problems.backward.push_back(p.input_gradient);
     return problems;
   }
   std::unique_ptr<PreparedLayer> prepare(std::size_t samples, bool input_gradient,
@@ -146,7 +147,7 @@ class DenseLayer final : public Layer {
   }
 
  private:
-  /// share: the outputs that the rank has of each part.
+  /// share: number of outputs that the rank has of each of the `parts_` parts.
   void cut_outputs(std::size_t share, std::size_t rank) {
     const std::size_t out = share * parts_, first = rank * share, part = out_ / parts_;
     tensors_[0].shape = {out, in_};
@@ -166,17 +167,17 @@ class DenseLayer final : public Layer {
     sums_.output = true;
   }
   DenseProducts products(std::size_t samples) const {
-    const std::size_t n = samples * rows_;
+    const std::size_t rows = samples * rows_;
     const auto problem = [&](const GemmShape& s) { return Problem{.shape = s, .precision = precision_}; };
-    return {.forward = problem({.m = n,
+    return {.forward = problem({.m = rows,
                                 .n = out_,
                                 .k = in_,
                                 .transpose_b = Transpose::yes,
                                 .bias = !sums_.output,
                                 .activation = sums_.output ? Activation::none : activation_}),
-            .weight = problem({.m = out_, .n = in_, .k = n, .transpose_a = Transpose::yes}),
-            .input = problem({.m = n, .n = in_, .k = out_}),
-            .bias_gradient = problem({.m = 1, .n = out_, .k = n})};
+            .weight_gradient = problem({.m = out_, .n = in_, .k = rows, .transpose_a = Transpose::yes}),
+            .input_gradient = problem({.m = rows, .n = in_, .k = out_}),
+            .bias_gradient = problem({.m = 1, .n = out_, .k = rows})};
   }
 
   SampleShape input_;

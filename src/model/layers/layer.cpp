@@ -29,9 +29,9 @@ class InferenceByTrainingLayer final : public InferenceLayer {
 std::vector<std::unique_ptr<PreparedLayer>> Layer::prepare_run(std::span<const std::unique_ptr<Layer>>,
                                                                std::size_t samples, bool input_gradient,
                                                                runtime::Device& device) const {
-  std::vector<std::unique_ptr<PreparedLayer>> alone;
-  alone.push_back(prepare(samples, input_gradient, device));
-  return alone;
+  std::vector<std::unique_ptr<PreparedLayer>> prepared;
+  prepared.push_back(prepare(samples, input_gradient, device));
+  return prepared;
 }
 
 std::string Layer::inference_refusal(kernels::Precision p) const {
@@ -71,20 +71,21 @@ namespace {
 
 using Parts = std::vector<std::unique_ptr<Layer>>;
 
-/// The features of a sample, or of one step if it has steps.
+/// The features of a sample, or of one step if the sample has steps.
 std::size_t features_of(const SampleShape& shape) {
   const auto* const tokens = std::get_if<TokenShape>(&shape);
   return tokens ? tokens->features : elements(shape);
 }
 
-/// The parts of the pair that begins a list, and of the layers between; empty: no pair begins there.
+/// One rank's parts of the pair whose first layer is `layers.front()`, and of the layers between the two; empty: no
+/// pair begins there.
 Parts pair_of(std::span<const Layer* const> layers, std::size_t rank, std::size_t ranks) {
   Parts parts;
   parts.push_back(layers.front()->part(Cut::outputs, rank, ranks));
   while (parts.back() && parts.size() < layers.size()) {
     const Layer& next = *layers[parts.size()];
-    if (auto last = next.part(Cut::inputs, rank, ranks)) {
-      parts.push_back(std::move(last));
+    if (auto second = next.part(Cut::inputs, rank, ranks)) {
+      parts.push_back(std::move(second));
       return parts;
     }
     parts.push_back(next.part(Cut::between, rank, ranks));

@@ -43,9 +43,9 @@ struct LayerTensor {
   /// True if this tensor is also the first tensor of the layer `owner`, with the same shape and memory. This layer
   /// writes the gradient and the owner adds to it; the tensor is ready after that.
   bool is_tied = false;
-  std::size_t owner = 0;  ///< number of a layer of the whole network, before this one
-  WholePlace whole = {};  ///< place within the whole layer's tensor; columns 0: by convention, it is the whole tensor
-  bool is_named_alone = false;  ///< the network has no other tensor of this name; else the layer's number is added
+  std::size_t owner = 0;        ///< number of a layer of the whole network, before this one
+  WholePlace whole = {};        ///< place in the uncut layer's tensor; columns 0: this is the whole tensor
+  bool is_named_alone = false;  ///< true: no other tensor has this name; false: the network adds the layer's number
 };
 std::size_t elements(const LayerTensor&);
 
@@ -63,8 +63,8 @@ enum class Cut : std::uint8_t {
 /// The sums over tensor ranks that a part of a layer needs. The buffers that are summed come from Peers::memory.
 struct LayerSums {
   bool output = false, input_gradient = false;
-  /// For a layer that contains layers: the length of each sum that the inner layers need, in floats a sample, in the
-  /// order in which the sums are made. Each sum has a buffer of its own (`shared`).
+  /// For a layer that contains layers: the lengths of the sums that the inner layers need, in floats a sample, in the
+  /// order in which the sums are made. Each sum has a buffer of its own (LayerForward::shared).
   std::vector<std::size_t> forward = {}, backward = {};
 };
 
@@ -76,8 +76,8 @@ struct LayerForward {
   runtime::ConstBuffer input;
   runtime::Buffer output;
   Peers* peers = nullptr;  ///< for a part of a layer: the peers with which it sums
-  /// Buffers from Peers::memory for the sums within the layer, first those of the forward pass; each is long enough for
-  /// the samples. The backward pass gets the same buffers as the forward pass.
+  /// Buffers from Peers::memory, one for each sum in LayerSums::forward, then one for each in LayerSums::backward. Each
+  /// is long enough for the samples. The backward pass gets the same buffers as the forward pass.
   kernels::BufferList<runtime::Buffer> shared = {};
 };
 struct LayerBackward {
@@ -87,7 +87,7 @@ struct LayerBackward {
   runtime::Buffer output_gradient;     ///< the layer may overwrite it
   /// Empty: this gradient is not needed, or goes to memory of the layers' own (`Layer::keeps_activations`).
   runtime::Buffer input_gradient;
-  kernels::BufferList<runtime::Buffer> gradients;  ///< overwritten
+  kernels::BufferList<runtime::Buffer> gradients;  ///< overwritten; the owner of a tied tensor adds instead
   std::function<void(std::size_t tensor)> ready;
   std::uint64_t pass = 0;  ///< number of backward passes before this one, for layers with `draws_by_pass`
   Peers* peers = nullptr;  ///< for a part of a layer: the peers with which it sums
@@ -106,7 +106,7 @@ class PreparedLayer {
  public:
   virtual ~PreparedLayer() = default;
   virtual void forward(const LayerForward&) = 0;
-  /// Called after the forward pass of the same samples. Calls `ready` once for each tensor, in their order.
+  /// Called after the forward pass of the same samples. Calls `ready` once for each tensor, in the tensors' order.
   virtual void backward(const LayerBackward&) = 0;
 };
 
@@ -128,7 +128,7 @@ class InferenceLayer {
   virtual ~InferenceLayer() = default;
   /// Input and output are plain fp32 memory.
   virtual void forward(runtime::Queue&, const runtime::ConstBuffer& input, const runtime::Buffer& output) = 0;
-  /// The backend's implementation of its products; empty: it has none.
+  /// The implementation that the backend has for the layer's operation; empty: not known, or there is no operation.
   virtual std::string implementation() const { return {}; }
 };
 
@@ -140,7 +140,8 @@ class Layer {
   virtual SampleShape output() const = 0;
   /// The layer's tensors, in the order in which their gradients become ready.
   virtual std::span<const LayerTensor> tensors() const = 0;
-  /// The operations that a prepared layer runs, from which the limits and the FLOP of a step follow.
+  /// The operations that a prepared layer runs. The FLOP of a step, and the limits of its time, follow from them.
+  /// input_gradient: whether the gradient with respect to the input is computed too.
   virtual LayerProblems problems(std::size_t samples, bool input_gradient) const = 0;
   /// Elements of activations and gradients that the layer keeps for each sample, besides the buffers that it is given.
   virtual std::size_t activation_elements() const { return 0; }
@@ -163,8 +164,9 @@ class Layer {
   virtual std::vector<std::unique_ptr<PreparedLayer>> prepare_run(std::span<const std::unique_ptr<Layer>> layers,
                                                                   std::size_t samples, bool input_gradient,
                                                                   runtime::Device&) const;
-  /// The part that one of `ranks` tensor ranks holds; null: the layer does not have this kind of cut. Shapes, tensors
-  /// and costs are those of the part. A width that is no multiple of `ranks` is refused by `cut_pairs`, not here.
+  /// The part that one of `ranks` tensor ranks holds; null: the layer cannot be cut in this way. Shapes, tensors and
+  /// costs of the returned layer are those of the part. A width that is no multiple of `ranks` is refused by
+  /// `cut_pairs`, not here.
   /// Errors: UsageError where heads cannot be shared evenly.
   virtual std::unique_ptr<Layer> part(Cut, std::size_t rank, std::size_t ranks) const {
     return (void)rank, (void)ranks, nullptr;
@@ -178,7 +180,8 @@ class Layer {
   virtual std::unique_ptr<InferenceLayer> prepare_inference(const InferenceRequest&, runtime::Queue&) const;
 };
 
-/// Why no backend takes a problem in this precision, for the first such problem; empty: all are taken.
+/// The reason why no backend takes one of the problems in this precision (the first such problem); empty: all are
+/// taken.
 std::string backend_refusal(kernels::Precision, std::vector<kernels::Problem>);
 
 /// Selects the layers that tensor ranks share: pairs of a layer that can be cut by outputs and a later one that can be

@@ -79,8 +79,8 @@ void PlainOp::run_packed(runtime::Queue& queue, std::string_view label, std::str
 
 namespace {
 
-/// The problem as the operation runs it. Products of whole numbers get no bias and no activation, which are added
-/// afterwards.
+/// The problem as the operation runs it. Products of whole numbers leave bias and activation to a later pass over the
+/// outputs.
 kernels::Problem without_bias_if_exact(const kernels::Problem& problem, const runtime::Device& device) {
   kernels::Problem p = with_packed_weights(problem, device);
   auto* const gemm = std::get_if<kernels::GemmShape>(&p.shape);
@@ -106,6 +106,7 @@ class PreparedInferenceProduct final : public InferenceLayer {
   }
 
   void forward(runtime::Queue& queue, const runtime::ConstBuffer& input, const runtime::Buffer& output) override {
+    // Only the first operand is read from the list: the others have been kept.
     op_.run(queue, "inference.product", "inference.pack",
             std::vector<runtime::ConstBuffer>(op_.op().inputs().size(), input), {output});
     if (offsets_.buffer.count() == 0) return;
@@ -126,9 +127,9 @@ class PreparedInferenceProduct final : public InferenceLayer {
     forward(queue, zeros.buffer, outputs.buffer);
     offsets_ = floats(bias.count() * places);
     queue.at_once([&] {
-      const auto added = outputs.buffer.values<float>();
+      const auto of_zeros = outputs.buffer.values<float>();
       const auto to = offsets_.buffer.values<float>();
-      for (std::size_t i = 0; i < to.size(); ++i) to[i] = bias.values<float>()[i / places] - added[i];
+      for (std::size_t i = 0; i < to.size(); ++i) to[i] = bias.values<float>()[i / places] - of_zeros[i];
     });
   }
 
@@ -170,7 +171,7 @@ void submit_loss(Queue& queue, const ConstBuffer& logits, const Batch& batch, co
                  const OutcomePlace& outcome, kernels::Precision precision) {
   const double elements = static_cast<double>(logits.count());
   queue.submit("forward.softmax", {.flops = 6 * elements, .bytes = 8 * elements}, [=] {
-    const auto take = [outcome, labels = batch.labels.count()](const kernels::CrossEntropy& loss) {
+    const auto add_outcome = [outcome, labels = batch.labels.count()](const kernels::CrossEntropy& loss) {
       if (!outcome) return;
       outcome->loss_sum += loss.loss_sum;
       outcome->correct += loss.correct;
@@ -178,8 +179,8 @@ void submit_loss(Queue& queue, const ConstBuffer& logits, const Batch& batch, co
     };
     const kernels::Loops& loops = kernels::loops();
     const kernels::PrecisionInfo& p = kernels::info(precision);
-    if (!p.logarithmic_sums) return loops.cross_entropy(logits, batch.labels, batch.loss_scale, delta, take);
-    loops.lns_cross_entropy(p.logarithm_bits, logits, batch.labels, batch.loss_scale, delta, take);
+    if (!p.logarithmic_sums) return loops.cross_entropy(logits, batch.labels, batch.loss_scale, delta, add_outcome);
+    loops.lns_cross_entropy(p.logarithm_bits, logits, batch.labels, batch.loss_scale, delta, add_outcome);
   });
 }
 
@@ -197,8 +198,8 @@ void submit_clear(Queue& queue, std::string_view label, const Buffer& b) {
 }
 
 void submit_sum(Queue& queue, std::string_view label, const ConstBuffer& a, const ConstBuffer& b, const Buffer& to) {
-  const double n = static_cast<double>(to.count());
-  queue.submit(label, {.flops = n, .bytes = 12 * n}, [=] { kernels::loops().add(a, b, to); });
+  const double elements = static_cast<double>(to.count());
+  queue.submit(label, {.flops = elements, .bytes = 12 * elements}, [=] { kernels::loops().add(a, b, to); });
 }
 
 }  // namespace gradmeter::model

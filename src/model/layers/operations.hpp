@@ -23,18 +23,18 @@ class PlainOp {
   const kernels::Op& op() const { return *op_; }
   /// Packs an input once; from now on `run` uses this packed form, whatever buffer it gets for this input. The contents
   /// of the given buffer must not change.
-  void keep(runtime::Queue&, std::string_view packing, std::size_t input, const runtime::ConstBuffer&);
+  void keep(runtime::Queue&, std::string_view pack_label, std::size_t input, const runtime::ConstBuffer&);
   /// Runs the operation on buffers in the order of its operands. They are fp32 whatever the operation's precision; an
   /// operand without a plain form is given in its stored form. Packing and unpacking are submitted under the label
-  /// `packing`.
-  void run(runtime::Queue&, std::string_view label, std::string_view packing,
+  /// `pack_label`.
+  void run(runtime::Queue&, std::string_view label, std::string_view pack_label,
            kernels::BufferList<runtime::ConstBuffer> inputs, kernels::BufferList<runtime::Buffer> outputs);
 
  private:
   struct Packed {
-    std::unique_ptr<kernels::Op> op;  ///< null: the operand is stored as plain fp32, or has no plain form
+    std::unique_ptr<kernels::Op> op;  ///< packs or unpacks; null: the operand is plain fp32, or has no plain form
     runtime::OwnedBuffer stored;
-    std::optional<runtime::ConstBuffer> kept = {};
+    std::optional<runtime::ConstBuffer> kept = {};  ///< the input's form since `keep` was called for it
   };
   /// The operands that must be converted because `run` gets them in another form.
   struct Packing {
@@ -44,7 +44,7 @@ class PlainOp {
     std::vector<runtime::Buffer> written;
   };
   Packing& packing();
-  void run_packed(runtime::Queue&, std::string_view label, std::string_view packing,
+  void run_packed(runtime::Queue&, std::string_view label, std::string_view pack_label,
                   kernels::BufferList<runtime::ConstBuffer> inputs, kernels::BufferList<runtime::Buffer> outputs);
 
   std::unique_ptr<kernels::Op> op_;
@@ -56,15 +56,16 @@ class PlainOp {
 struct InferenceProduct {
   kernels::Problem problem;           ///< a forward pass, in a precision that some backend takes
   std::size_t weights_per_output;     ///< number of weights of one output, which are adjacent in memory
-  std::size_t places_per_output = 1;  ///< numbers that one output has in a sample, such as a filter's pixels
+  std::size_t places_per_output = 1;  ///< numbers of one output in a sample, such as the pixels of a filter's result
   bool is_relu = false;
 };
 
-/// y = relu(x·w + b) or x·w + b. Parameters: weights, bias. A product adds the bias itself. For convolutions, and in
-/// precisions of whole numbers, a pass over the outputs adds it. int8: inputs become unsigned 8-bit numbers over the
-/// request's range; values outside it are clamped. Weights become signed 8-bit numbers, with a quantum for each output;
-/// sums are exact. When the layer is made, one pass with zeros as input finds how much the zero point adds to each sum,
-/// also at padded borders; this is subtracted when the bias is added.
+/// y = relu(x·w + b) or x·w + b. Parameters: weights w, bias b. The operation of a matrix product adds the bias itself;
+/// for convolutions, and in precisions of whole numbers, a pass over the outputs adds it. int8: inputs become unsigned
+/// 8-bit numbers over the request's range; values outside the range are clamped. Weights become signed 8-bit numbers,
+/// with a quantum (step between adjacent values) for each output; sums are exact. When the layer is made, one pass with
+/// zeros as input finds how much the zero point adds to each sum, also at padded borders; this is subtracted when the
+/// bias is added.
 std::unique_ptr<InferenceLayer> make_inference_product(const InferenceProduct&, const InferenceRequest&,
                                                        runtime::Queue&);
 
@@ -84,7 +85,7 @@ kernels::OpOptions quantized(kernels::Precision, const ActivationRange& input, s
 /// In a precision whose sums are logarithms, all of it is computed in logarithms; else in fp32.
 void submit_loss(Queue&, const ConstBuffer& logits, const Batch&, const Buffer& delta, const OutcomePlace& outcome,
                  kernels::Precision = kernels::Precision::fp32);
-/// Sets `delta` to zero where the output of a ReLU is zero.
+/// Sets `delta`, the gradient with respect to a ReLU's output, to zero where that output is zero.
 void submit_relu_backward(Queue&, const ConstBuffer& output, const Buffer& delta);
 /// Fills the buffer by kernels::fill_repeating. Must be called within work of the buffer's device.
 void fill_random(const Buffer&, const kernels::NumberFormat&, std::uint64_t seed, double scale = 1);

@@ -15,11 +15,11 @@ using runtime::Buffer;
 using runtime::ConstBuffer;
 using runtime::OwnedBuffer;
 
-/// Memory of a layer's output, or of its gradient: the layer's own, or if tensor ranks add it, memory that peers see
-/// and that each pass is given.
+/// The buffer of an inner layer's output, or of the gradient with respect to that output. If tensor ranks sum it, it is
+/// one of the shared buffers that each pass is given (LayerForward::shared); otherwise it is allocated here.
 class InnerBuffer {
  public:
-  /// shared: index among the buffers that peers see.
+  /// shared: index among the shared buffers; empty: the tensor ranks do not sum this buffer.
   InnerBuffer(const std::optional<std::size_t>& shared, std::size_t count, runtime::Device& device)
       : shared_(shared), count_(count) {
     if (!shared_) own_ = device.allocate(core::Element::f32, count);
@@ -59,7 +59,7 @@ class PreparedResidual final : public PreparedLayer {
   }
 
   void backward(const LayerBackward& b) override {
-    // The last layer may overwrite its gradient, which the connection needs as well.
+    // The last layer may overwrite the gradient that it is given, which the residual connection needs as well.
     b.queue.copy("backward.copy", b.output_gradient, layers_.back().gradient.of(b.shared));
     for (std::size_t i = layers_.size(); i-- > 0;) {
       InnerLayer& l = layers_[i];
@@ -84,7 +84,7 @@ class PreparedResidual final : public PreparedLayer {
 
 class ResidualLayer final : public Layer {
  public:
-  /// A part shares the layers that are not cut.
+  /// Shared pointers, since a tensor rank's part and the whole layer have the layers in common that are not cut.
   using Layers = std::vector<std::shared_ptr<const Layer>>;
   explicit ResidualLayer(Layers layers)
       : layers_(std::move(layers)),
@@ -173,8 +173,9 @@ class ResidualLayer final : public Layer {
   }
 
   Layers layers_;
-  std::vector<std::size_t> first_tensor_;  ///< by layer, as the next two
-  /// The indices, among the buffers that peers see, of a layer's output and of the gradient by it; none: not shared.
+  std::vector<std::size_t> first_tensor_;  ///< by layer, as the next two members
+  /// The indices, among the shared buffers, of a layer's output and of the gradient with respect to it; empty: not
+  /// summed over ranks.
   std::vector<std::optional<std::size_t>> shared_output_, shared_gradient_;
   LayerSums sums_ = {};
   std::vector<LayerTensor> tensors_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layers of tokens that run no operation of the library and keep nothing between their passes.
+// Layers of tokens that run loops (kernels/loops.hpp) but no kernels::Op, and keep nothing between their passes.
 #include <algorithm>
 #include <array>
 #include <stdexcept>
@@ -25,7 +25,7 @@ class Stateless final : public PreparedLayer {
   AnyLayer layer_;
 };
 
-/// A layer whose output has its input's shape, and that runs no operation of the library.
+/// A layer whose output has the shape of its input, and that runs no kernels::Op.
 class TokenwiseLayer : public Layer {
  public:
   explicit TokenwiseLayer(const TokenShape& tokens) : tokens_(tokens) {}
@@ -44,11 +44,12 @@ struct EmbeddingSizes {
 
 class EmbeddingLayer final : public Layer {
  public:
-  explicit EmbeddingLayer(const EmbeddingSizes& s) : s_(s), tensors_{LayerTensor{"weight", {s.words, s.width}, 0.1}} {}
+  explicit EmbeddingLayer(const EmbeddingSizes& s)
+      : sizes_(s), tensors_{LayerTensor{"weight", {s.words, s.width}, 0.1}} {}
 
-  std::string name() const override { return fmt::format("embedding:{}x{}", s_.words, s_.width); }
-  SampleShape input() const override { return FeatureShape{s_.steps}; }
-  SampleShape output() const override { return TokenShape{.steps = s_.steps, .features = s_.width}; }
+  std::string name() const override { return fmt::format("embedding:{}x{}", sizes_.words, sizes_.width); }
+  SampleShape input() const override { return FeatureShape{sizes_.steps}; }
+  SampleShape output() const override { return TokenShape{.steps = sizes_.steps, .features = sizes_.width}; }
   std::span<const LayerTensor> tensors() const override { return tensors_; }
   LayerProblems problems(std::size_t, bool) const override { return {}; }
   std::unique_ptr<PreparedLayer> prepare(std::size_t, bool input_gradient, runtime::Device&) const override {
@@ -59,7 +60,7 @@ class EmbeddingLayer final : public Layer {
   void forward(const LayerForward& f) const {
     const double bytes = 2.0 * static_cast<double>(f.output.bytes());
     f.queue.submit("forward.embedding", {.flops = 0, .bytes = bytes},
-                   [s = s_, words = f.input, table = f.parameters[0], output = f.output] {
+                   [s = sizes_, words = f.input, table = f.parameters[0], output = f.output] {
                      kernels::loops().embed(words, table, s.width, output);
                    });
   }
@@ -67,14 +68,14 @@ class EmbeddingLayer final : public Layer {
   void backward(const LayerBackward& b) const {
     const double bytes = static_cast<double>(b.gradients[0].bytes() + 3 * b.output_gradient.bytes());
     b.queue.submit("backward.embedding", {.flops = static_cast<double>(b.output_gradient.count()), .bytes = bytes},
-                   [s = s_, words = b.input, delta = b.output_gradient, gradient = b.gradients[0]] {
+                   [s = sizes_, words = b.input, delta = b.output_gradient, gradient = b.gradients[0]] {
                      kernels::loops().embed_backward(words, delta, s.width, s.weight == Weight::own, gradient);
                    });
     b.ready(0);
   }
 
  private:
-  EmbeddingSizes s_;
+  EmbeddingSizes sizes_;
   std::array<LayerTensor, 1> tensors_;
 };
 

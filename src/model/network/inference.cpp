@@ -12,16 +12,17 @@
 
 namespace gradmeter::model {
 
-std::string inference_refusal(const Network& n, kernels::Precision p) {
-  if (kernels::info(p).is_gpu_mode)
-    return fmt::format("{} is a mode of products on a GPU, which `kernels` measures alone", kernels::name(p));
-  for (const auto& l : n.layers())
-    if (auto why = l->inference_refusal(p); !why.empty()) return why;
+std::string inference_refusal(const Network& network, kernels::Precision precision) {
+  if (kernels::info(precision).is_gpu_mode)
+    return fmt::format("{} is a mode of products on a GPU, which `kernels` measures alone", kernels::name(precision));
+  for (const auto& l : network.layers())
+    if (auto why = l->inference_refusal(precision); !why.empty()) return why;
   return {};
 }
 
-void calibrate(Network& n, Queue& queue, Buffers buffers, const Batch& batch, std::vector<ActivationRange>& ranges) {
-  const std::vector<ConstBuffer> outputs = n.layer_outputs(queue, buffers, batch);
+void calibrate(Network& network, Queue& queue, Buffers buffers, const Batch& batch,
+               std::vector<ActivationRange>& ranges) {
+  const std::vector<ConstBuffer> outputs = network.layer_outputs(queue, buffers, batch);
   ranges.resize(outputs.size());
   queue.at_once([&] {
     for (std::size_t l = 0; l < outputs.size(); ++l)
@@ -29,20 +30,21 @@ void calibrate(Network& n, Queue& queue, Buffers buffers, const Batch& batch, st
   });
 }
 
-Inference::Inference(const Network& n, const ConstBuffer& parameters, std::size_t samples, kernels::Precision precision,
-                     const std::vector<ActivationRange>& ranges, Queue& queue) {
-  double most = -1;
-  for (std::size_t l = 0; l < n.layers().size(); ++l) {
-    const Layer& layer = *n.layers()[l];
-    InferenceRequest r{.samples = samples, .precision = precision, .parameters = n.layer_parameters(parameters, l)};
-    if (!ranges.empty()) r.input = ranges.at(l);
-    layers_.push_back(layer.prepare_inference(r, queue));
+Inference::Inference(const Network& network, const ConstBuffer& parameters, std::size_t samples,
+                     kernels::Precision precision, const std::vector<ActivationRange>& ranges, Queue& queue) {
+  double most_flops = -1;
+  for (std::size_t l = 0; l < network.layers().size(); ++l) {
+    const Layer& layer = *network.layers()[l];
+    InferenceRequest request{
+        .samples = samples, .precision = precision, .parameters = network.layer_parameters(parameters, l)};
+    if (!ranges.empty()) request.input = ranges.at(l);
+    layers_.push_back(layer.prepare_inference(request, queue));
     outputs_.push_back(queue.device().allocate(core::Element::f32, samples * elements(layer.output())));
     double flops = 0;
     for (const kernels::Problem& p : layer.problems(samples, false).forward) flops += kernels::run_flops(p);
     const std::string implementation = layers_.back()->implementation();
     if (implementation.starts_with(kernels::left_to_host) && left_to_host_.empty()) left_to_host_ = implementation;
-    if (flops > most) implementation_ = implementation, most = flops;
+    if (flops > most_flops) implementation_ = implementation, most_flops = flops;
   }
 }
 
@@ -65,40 +67,42 @@ std::vector<RepeatedProblem> inference_problems(std::vector<RepeatedProblem> pro
 }
 
 ForwardOperations::ForwardOperations(std::span<const RepeatedProblem> problems, Queue& queue, std::uint64_t seed) {
-  double most = -1;
-  for (const RepeatedProblem& r : problems) {
-    Operation& o = operations_.emplace_back(Operation{.op = kernels::prepare(r.problem, {}, queue.device())});
-    o.inputs.resize(r.times);
-    for (auto& inputs : o.inputs) {
+  double most_flops = -1;
+  for (const RepeatedProblem& repeated : problems) {
+    Operation& operation =
+        operations_.emplace_back(Operation{.op = kernels::prepare(repeated.problem, {}, queue.device())});
+    operation.inputs.resize(repeated.times);
+    for (auto& inputs : operation.inputs) {
       inputs.emplace_back(runtime::no_floats);
-      for (std::size_t i = 1; i < o.op->inputs().size(); ++i) {
-        memory_.push_back(weights(*o.op, i, queue, seed + memory_.size()));
+      for (std::size_t i = 1; i < operation.op->inputs().size(); ++i) {
+        memory_.push_back(weights(*operation.op, i, queue, seed + memory_.size()));
         inputs.emplace_back(memory_.back().buffer);
       }
     }
-    const double flops = kernels::run_flops(r.problem) * static_cast<double>(r.times);
-    const std::string implementation = o.op->implementation();
+    const double flops = kernels::run_flops(repeated.problem) * static_cast<double>(repeated.times);
+    const std::string implementation = operation.op->implementation();
     if (implementation.starts_with(kernels::left_to_host) && left_to_host_.empty()) left_to_host_ = implementation;
-    if (flops > most) implementation_ = implementation, most = flops;
+    if (flops > most_flops) implementation_ = implementation, most_flops = flops;
   }
   share_activations(queue, seed);
 }
 
 runtime::OwnedBuffer ForwardOperations::weights(const kernels::Op& op, std::size_t input, Queue& queue,
                                                 std::uint64_t seed) {
-  const kernels::Operand& o = op.inputs()[input];
+  const kernels::Operand& operand = op.inputs()[input];
   const auto bytes = [&](std::size_t n) { return queue.device().allocate(core::Element::i8, n); };
-  runtime::OwnedBuffer plain = bytes(o.plain_bytes());
-  queue.at_once([&] { fill_random(plain.buffer, *o.format, seed, kernels::random_range(*o.format)); });
-  if (!o.packed) return plain;
-  runtime::OwnedBuffer stored = bytes(o.stored_bytes);
+  runtime::OwnedBuffer plain = bytes(operand.plain_bytes());
+  queue.at_once([&] { fill_random(plain.buffer, *operand.format, seed, kernels::random_range(*operand.format)); });
+  if (!operand.packed) return plain;
+  runtime::OwnedBuffer stored = bytes(operand.stored_bytes);
   const std::unique_ptr<kernels::Op> packing = op.packing(input);
   packing->run(queue, "inference.pack", {plain.buffer}, {stored.buffer});
   queue.synchronise();
   return stored;
 }
 
-/// Shares activations among operations: random numbers in one layout are random in any other.
+/// All operations share one output buffer, and one input buffer for each format: random numbers in one layout are
+/// random in any other.
 void ForwardOperations::share_activations(Queue& queue, std::uint64_t seed) {
   std::map<std::string_view, std::size_t> largest;  // by format
   std::size_t output = 0;

@@ -68,7 +68,9 @@ class ForwardOperations {
     std::vector<std::vector<ConstBuffer>> inputs = {};  ///< by repetition
     std::vector<Buffer> outputs = {};
   };
+  /// Makes random weights for one input of the operation, packed if the operation wants that.
   runtime::OwnedBuffer weights(const kernels::Op&, std::size_t input, Queue&, std::uint64_t seed);
+  /// Allocates the operations' activations, which they share.
   void share_activations(Queue&, std::uint64_t seed);
 
   std::vector<Operation> operations_;
@@ -76,7 +78,7 @@ class ForwardOperations {
   std::string implementation_, left_to_host_;
 };
 
-/// The most bytes that `ForwardOperations` will allocate.
+/// The most bytes that `ForwardOperations` will allocate. parameters: number of all weights.
 std::size_t forward_operations_bytes(std::span<const RepeatedProblem>, std::size_t parameters);
 
 }  // namespace gradmeter::model

@@ -20,23 +20,23 @@ struct NetworkOptions {
   std::string note = {};  ///< see Model::note
 };
 
-/// A part has its share of the whole network's tensors and initial weights (`HeldLayers` says which). Its gradients are
-/// those of a whole network that accumulates micro-batches: to the bit; if there are tensor ranks, up to the rounding
-/// of their sums. Gradients of tensors that all tensor ranks hold have equal bits on all of them. All ranks of one
-/// replica get the same batch and make their calls together. Tensor rank 0 of the last stage reports the outcome; on
-/// all other ranks the outcome is zero.
+/// A part has its share of the whole network's tensors and initial weights (`HeldLayers` says which). Its gradients
+/// equal to the bit those of a whole network that accumulates as many micro-batches; with tensor ranks, they differ
+/// from those by the rounding of sums. Gradients of tensors that all tensor ranks hold have equal bits on all of them.
+/// All ranks of one replica get the same batch and make their calls together. Tensor rank 0 of the last stage reports
+/// the outcome; on all other ranks the outcome is zero.
 ///
-/// A pass cuts the batch into the part's micro-batches. Gradients are averaged over micro-batches in their order
-/// (`GradientSum`), and `Ready` is called for the tensors in the backward pass of the last micro-batch. A forward pass
-/// takes a batch of any size; a part cuts it into micro-batches for which it has memory.
+/// A pass cuts the batch into Part::micro_batches micro-batches. Gradients are averaged over micro-batches in their
+/// order (`GradientSum`), and `Ready` is called for the tensors in the backward pass of the last micro-batch. A forward
+/// pass takes a batch of any size; a part cuts it into micro-batches for which it has memory.
 ///
 /// Cost of a micro-batch of n samples: that of the layers, and the messages of `pass_traffic`. Tensor ranks share
 /// layers in pairs, the first cut by outputs and the second by inputs (`Cut`). For each pair they sum one buffer
-/// forward [n × outputs of the pair] and one backward [n × inputs of the pair]; the network's first pair has no
-/// backward sum. Between two stages one message [n × width] goes each way; if a stage ends inside a pair, each tensor
-/// rank sends only its share of the width. A weight that the last stage shares with the first is sent once each way in
-/// a pass (`TiedWeight`). Memory: the activations of `most_in_flight` micro-batches. A part allocates this memory once;
-/// a whole network allocates anew whenever a batch is larger than all before.
+/// forward [n × outputs of the pair] and one backward [n × inputs of the pair]; a pair that begins with the network's
+/// first layer has no backward sum. Between two stages one message [n × width] goes each way; if a stage ends inside a
+/// pair, each tensor rank sends only its share of the width. A weight that the last stage shares with the first is sent
+/// once each way in a pass (`TiedWeight`). Memory: the activations of `most_in_flight` micro-batches. A part allocates
+/// this memory once; a whole network allocates anew whenever a batch is larger than all before.
 /// Errors: those of `HeldLayers`; UsageError when a batch does not divide into the micro-batches; std::invalid_argument
 /// for buffers or batches of the wrong size; std::logic_error when a part is run without peers, or with more samples
 /// than it was made for. Sources: GPipe and 1F1B, as in `part.hpp`.
@@ -65,7 +65,9 @@ class Network : public Model {
   PeerTraffic pass_traffic(std::size_t samples) const override;
   PeerTraffic forward_traffic(std::size_t samples) const override;
 
-  void initialise(Queue& queue, Buffers b, std::uint64_t seed) const override { held_.initialise(queue, b, seed); }
+  void initialise(Queue& queue, Buffers buffers, std::uint64_t seed) const override {
+    held_.initialise(queue, buffers, seed);
+  }
   void run_forward(Queue&, Buffers, const Batch&, const OutcomePlace&) override;
   void run_pass(Queue&, Buffers, const Batch&, const Ready&, const OutcomePlace&) override;
 
@@ -78,21 +80,24 @@ class Network : public Model {
   std::vector<ConstBuffer> layer_outputs(Queue&, Buffers, const Batch&);
 
  private:
-  /// The messages of one slot's micro-batch that have begun and have not been waited for.
+  /// The messages of the micro-batch in one slot (`StageSlot`) that have begun and have not been waited for. `input`
+  /// and `top_delta` are received, the others are sent.
   struct Messages {
-    TransferPtr input, output_left, top_delta, input_gradient_left;
+    TransferPtr input, output_sent, top_delta, input_gradient_sent;
   };
   /// The pass, or the forward pass alone, that is being submitted.
   struct Run;
   bool is_first() const { return part_.stage == 0; }
   bool is_last() const { return part_.stage + 1 == part_.stages; }
-  std::size_t out() const { return held_.widths().back(); }
+  std::size_t output_width() const { return held_.widths().back(); }
   /// The samples of the largest micro-batch in a pass, and in a forward pass alone, over a batch of this size.
   std::size_t pass_samples(std::size_t batch) const;
   std::size_t forward_samples(std::size_t batch) const;
-  std::vector<std::size_t> sums(std::size_t samples, bool backward) const;
+  /// Floats of each sum over tensor ranks in a forward pass over so many samples, or in both passes.
+  std::vector<std::size_t> sum_lengths(std::size_t samples, bool backward) const;
   void check(Buffers, const Batch&) const;
 
+  /// Takes the memory of all slots from the planner.
   std::vector<StageSlot> lay_out(std::size_t samples, MemoryPlanner&) const;
   MemoryPlanner needed_memory(std::size_t samples) const;
   void provide_memory(Queue&, std::size_t samples);
@@ -114,11 +119,11 @@ class Network : public Model {
   NetworkOptions options_;
   std::vector<PipelineStep> steps_;
   std::vector<Messages> messages_;  ///< by slot
-  GradientSum sum_;
-  TiedWeight tied_;
-  Buffer seen_ = no_floats;         ///< memory that peers can read
+  GradientSum gradient_sum_;
+  TiedWeight tied_weight_;
+  Buffer peer_memory_ = no_floats;  ///< from Peers::memory
   std::size_t memory_samples_ = 0;  ///< samples of a micro-batch for which `slots_` are made
-  runtime::OwnedBuffer own_ = {};
+  runtime::OwnedBuffer own_memory_ = {};
   std::vector<StageSlot> slots_;
   bool may_record_;  ///< no layer draws new random numbers in each pass
   RecordedPass recorded_;

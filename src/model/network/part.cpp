@@ -24,7 +24,7 @@ PipelineOrder find_pipeline_order(std::string_view text) {
 
 std::vector<PipelineStep> pipeline_steps(PipelineOrder order, std::size_t stage, std::size_t stages,
                                          std::size_t micro_batches) {
-  // The number of micro-batches on their way to the last stage and back when the first returns.
+  // The number of forward passes before forward and backward passes begin to alternate.
   const std::size_t ahead = order == PipelineOrder::gpipe ? micro_batches : std::min(stages - 1 - stage, micro_batches);
   std::vector<PipelineStep> steps;
   for (std::size_t i = 0; i < ahead; ++i) steps.push_back({Kind::forward, i});
@@ -52,11 +52,11 @@ std::size_t most_in_flight(const std::vector<PipelineStep>& steps) {
 
 std::vector<std::size_t> balanced_runs(std::span<const double> weights, std::size_t stages) {
   const std::size_t n = weights.size();
-  constexpr double never = std::numeric_limits<double>::infinity();
-  // heaviest[k][i]: weight of the heaviest run in the best division of the first i layers into k runs; from[k][i]: the
-  // first layer of its last run.
-  std::vector heaviest(stages + 1, std::vector<double>(n + 1, never));
-  std::vector from(stages + 1, std::vector<std::size_t>(n + 1, 0));
+  constexpr double infinite = std::numeric_limits<double>::infinity();
+  // heaviest[k][i]: weight of the heaviest run in the best division of the first i elements into k runs.
+  // last_begin[k][i]: the first element of the last run of that division.
+  std::vector heaviest(stages + 1, std::vector<double>(n + 1, infinite));
+  std::vector last_begin(stages + 1, std::vector<std::size_t>(n + 1, 0));
   heaviest[0][0] = 0;
   for (std::size_t k = 1; k <= stages; ++k) {
     for (std::size_t i = k; i <= n; ++i) {
@@ -64,14 +64,14 @@ std::vector<std::size_t> balanced_runs(std::span<const double> weights, std::siz
       for (std::size_t begin = i; begin-- > k - 1;) {
         run += weights[begin];
         const double most = std::max(heaviest[k - 1][begin], run);
-        if (most < heaviest[k][i]) heaviest[k][i] = most, from[k][i] = begin;
+        if (most < heaviest[k][i]) heaviest[k][i] = most, last_begin[k][i] = begin;
       }
     }
   }
   std::vector<std::size_t> ends(stages);
   for (std::size_t k = stages, end = n; k-- > 0;) {
     ends[k] = end;
-    end = from[k + 1][end];
+    end = last_begin[k + 1][end];
   }
   return ends;
 }

@@ -13,8 +13,8 @@
 
 namespace gradmeter::model {
 
-/// Another stage of the pipeline, as seen from this rank's stage: the stage before or after it, or the first or last of
-/// all.
+/// Another stage of the pipeline, as seen from this rank's stage: the one before or after this rank's, or the first or
+/// last of all stages.
 enum class Neighbour : std::uint8_t { previous, next, first, last };
 
 /// A message under way. Its memory must not be used until `wait` returns.
@@ -40,8 +40,8 @@ class Peers {
   /// Sums in place over the tensor ranks of this stage, with equal bits on all of them. Returns when the sum is done.
   virtual void sum(runtime::Buffer) = 0;
   /// Sends to and receives from the same tensor rank of another stage. Messages arrive in the order of their sending. A
-  /// receive that is posted well before its message is sent saves the transport a copy. The message has the contents
-  /// that the buffer has after all work submitted so far. `ready`: the event after which the buffer of a receive may be
+  /// receive that is posted well before its message is sent saves the transport a copy. A sent message has the contents
+  /// that its buffer has after all work submitted so far. `ready`: the event after which the buffer of a receive may be
   /// overwritten; null: it may be overwritten at once.
   virtual TransferPtr send(Neighbour, runtime::ConstBuffer) = 0;
   virtual TransferPtr receive(Neighbour, runtime::Buffer, runtime::EventPtr ready) = 0;
@@ -50,7 +50,7 @@ class Peers {
   virtual runtime::Buffer memory(std::size_t floats) = 0;
 };
 
-/// The needs of one rank's part of a model from `Peers`.
+/// What one rank's part of a model needs from `Peers`.
 struct PeerNeeds {
   std::size_t memory_bytes = 0;       ///< taken from `Peers::memory`, once
   std::size_t largest_sum_bytes = 0;  ///< length of the longest buffer that is summed
@@ -71,7 +71,7 @@ struct PeerTraffic {
 /// Narayanan et al., SC21, section 2.2.
 enum class PipelineOrder : std::uint8_t { one_f_one_b, gpipe };
 std::string_view name(PipelineOrder);
-/// Finds "1f1b" or "gpipe". Errors: UsageError for any other text, which names both.
+/// Finds "1f1b" or "gpipe". Errors: for any other text, UsageError that names both.
 PipelineOrder find_pipeline_order(std::string_view);
 
 /// The part of a model that a rank holds; by default the whole model.
@@ -82,7 +82,7 @@ struct Part {
   PipelineOrder order = PipelineOrder::one_f_one_b;
   /// The largest number of samples of a pass. A split model allocates its memory once, for this number.
   std::size_t batch = 0;
-  Peers* peers = nullptr;  ///< null: the model only tells its sizes, and cannot be run
+  Peers* peers = nullptr;  ///< null: the model is whole, or only tells its sizes and cannot be run
 
   bool is_whole() const { return tensor_ranks == 1 && stages == 1; }
 };
@@ -92,10 +92,11 @@ struct Part {
 /// the row before it.
 struct WholePlace {
   std::size_t first = 0, columns = 0, stride = 0;
-  /// The place of the part's element `i`.
+  /// The index, in the whole, of the part's element `i`.
   std::size_t of(std::size_t i) const { return first + i / columns * stride + i % columns; }
 };
 
+/// The forward or backward pass of one micro-batch.
 struct PipelineStep {
   enum class Kind : std::uint8_t { forward, backward };
   Kind kind;

@@ -10,15 +10,16 @@
 namespace gradmeter::model {
 namespace {
 
-/// Submits recorded work under its layers; calls `submitted(n)` after each piece, of which there are n by then.
+/// Submits recorded work again, each piece under its layer (`Queue::enter_layer`). Calls `submitted(n)` after the n-th
+/// piece.
 template <class Submitted>
 void submit_again(Queue& queue, const std::vector<runtime::RecordedWork>& recorded, const Submitted& submitted) {
   int layer = Queue::no_layer;
-  std::size_t n = 0;
+  std::size_t count = 0;
   for (const runtime::RecordedWork& w : recorded) {
     if (w.layer != layer) queue.enter_layer(layer = w.layer);
     queue.submit(w.label, w.cost, w.work);
-    submitted(++n);
+    submitted(++count);
   }
   queue.enter_layer(Queue::no_layer);
 }
@@ -59,13 +60,13 @@ Buffer GradientSum::target(Queue& queue, std::size_t i, const Buffer& gradients)
 }
 
 void GradientSum::take(Queue& queue, std::size_t i, const Buffer& gradients, std::size_t offset, std::size_t count) {
-  if (i == 0) return;  // the gradient was written in place
-  const bool last = i + 1 == micro_batches_;
+  if (i == 0) return;  // micro-batch 0 has written where `target` said, so there is nothing to add
+  const bool is_last = i + 1 == micro_batches_;
   const auto factor = static_cast<float>(1.0 / static_cast<double>(micro_batches_));
   const double elements = static_cast<double>(count);
-  queue.submit("backward.accumulate", {.flops = (last ? 2 : 1) * elements, .bytes = 12 * elements},
-               [last, factor, to = gradients.part(offset, count), from = sum_.buffer.part(offset, count)] {
-                 if (last) return kernels::loops().add_and_scale(from, to, factor, to);
+  queue.submit("backward.accumulate", {.flops = (is_last ? 2 : 1) * elements, .bytes = 12 * elements},
+               [is_last, factor, to = gradients.part(offset, count), from = sum_.buffer.part(offset, count)] {
+                 if (is_last) return kernels::loops().add_and_scale(from, to, factor, to);
                  kernels::loops().add(from, to, from);
                });
 }
@@ -79,24 +80,24 @@ std::size_t micro_batch_samples(std::size_t samples, std::size_t micro_batches) 
   return samples / micro_batches;
 }
 
-Batch part_of(const Batch& b, std::size_t features, std::size_t first, std::size_t count) {
-  return {b.inputs.part(first * features, count * features),
-          b.labels.part(first * b.labels_each, count * b.labels_each), b.labels_each, b.loss_scale};
+Batch part_of(const Batch& batch, std::size_t features, std::size_t first, std::size_t count) {
+  return {batch.inputs.part(first * features, count * features),
+          batch.labels.part(first * batch.labels_each, count * batch.labels_each), batch.labels_each, batch.loss_scale};
 }
 
-TiedWeight::TiedWeight(const HeldLayers& part, const Part& p)
-    : held_(part),
-      peers_(p.peers),
-      is_first_(p.stage == 0),
-      micro_batches_(p.micro_batches),
-      sum_(part.tied_between_stages(), p.micro_batches) {}
+TiedWeight::TiedWeight(const HeldLayers& held, const Part& part)
+    : held_(held),
+      peers_(part.peers),
+      is_first_(part.stage == 0),
+      micro_batches_(part.micro_batches),
+      gradient_sum_(held.tied_between_stages(), part.micro_batches) {}
 
-void TiedWeight::count(PeerTraffic& t, bool backward) const {
+void TiedWeight::count(PeerTraffic& traffic, bool backward) const {
   if (floats() == 0 || (uses() && !backward)) return;
-  t.messages += 1, t.floats_sent += floats();
+  traffic.messages += 1, traffic.floats_sent += floats();
 }
 
-Buffer TiedWeight::of(const Buffer& flat) const {
+Buffer TiedWeight::weight_in(const Buffer& flat) const {
   const Tensor& t = held_.tensors()[held_.tensor_of(0, 0)];
   return flat.part(t.offset, t.count);
 }
@@ -104,7 +105,7 @@ Buffer TiedWeight::of(const Buffer& flat) const {
 void TiedWeight::begin(Queue& queue, const Buffer& parameters, bool in_use) {
   if (uses()) receive_ = peers_->receive(Neighbour::first, weight_, in_use ? queue.record() : nullptr);
   if (!owns()) return;
-  queue.copy("forward.lend", of(parameters), weight_);
+  queue.copy("forward.lend", weight_in(parameters), weight_);
   send_ = peers_->send(Neighbour::last, weight_);
 }
 
@@ -120,17 +121,17 @@ void TiedWeight::await_weight() {
 }
 
 Buffer TiedWeight::gradient_target(Queue& queue, std::size_t micro_batch) {
-  return uses() ? sum_.target(queue, micro_batch, gradient_) : runtime::no_floats;
+  return uses() ? gradient_sum_.target(queue, micro_batch, gradient_) : runtime::no_floats;
 }
 
 void TiedWeight::return_gradient(Queue& queue, std::size_t micro_batch) {
   if (!uses()) return;
-  sum_.take(queue, micro_batch, gradient_, 0, floats());
+  gradient_sum_.take(queue, micro_batch, gradient_, 0, floats());
   if (micro_batch + 1 == micro_batches_) send_ = peers_->send(Neighbour::first, gradient_);
 }
 
 void TiedWeight::clear(Queue& queue, const Buffer& gradients) const {
-  if (owns()) submit_clear(queue, "backward.clear", of(gradients));
+  if (owns()) submit_clear(queue, "backward.clear", weight_in(gradients));
 }
 
 void TiedWeight::expect_gradient() {
@@ -141,7 +142,7 @@ void TiedWeight::add_gradient(Queue& queue, std::size_t tensor, const Buffer& gr
   if (!owns() || tensor != held_.tensor_of(0, 0)) return;
   receive_->wait();
   receive_.reset();
-  submit_sum(queue, "backward.lent", of(gradients), gradient_, of(gradients));
+  submit_sum(queue, "backward.lent", weight_in(gradients), gradient_, weight_in(gradients));
 }
 
 Buffer MemoryPlanner::take(std::size_t floats, bool seen_by_peers) {

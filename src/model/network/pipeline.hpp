@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The means of a network's pass besides the layers: recorded work, the sum of gradients over micro-batches, a weight
+// What a network's pass uses besides the layers: recorded work, the sum of gradients over micro-batches, a weight
 // that two stages share, and memory.
 #pragma once
 #include <array>
@@ -30,6 +30,7 @@ class RecordedPass {
     bool operator==(const Operands&) const = default;
   };
 
+  /// True if a pass with these operands is recorded.
   bool is_of(const Operands& o) const { return recorded_ && last_ == o; }
   /// True if this pass is to be recorded, because the last one had the same operands. Remembers the operands.
   bool should_record(const Operands&);
@@ -51,7 +52,7 @@ class RecordedPass {
   Operands last_;
   bool recorded_ = false;  ///< whether the pass on `last_` is recorded
   std::vector<runtime::RecordedWork> forward_, backward_;
-  /// Number of pieces of backward work that come before each tensor is announced.
+  /// By tensor: the number of pieces of backward work that are submitted before it is announced.
   std::vector<std::size_t> announced_after_;
 };
 
@@ -63,8 +64,8 @@ class GradientSum {
   explicit GradientSum(std::size_t elements, std::size_t micro_batches)
       : elements_(micro_batches > 1 ? elements : 0), micro_batches_(micro_batches) {}
   std::size_t micro_batches() const { return micro_batches_; }
-  /// Returns the buffer to which micro-batch `i` must write its gradients. In the end the buffer of the last
-  /// micro-batch holds the average.
+  /// Returns the buffer to which micro-batch `i` must write its gradients: the sum for the first of several,
+  /// `gradients` for all others.
   Buffer target(Queue&, std::size_t i, const Buffer& gradients);
   /// Adds elements [offset, offset + count) of micro-batch `i` to the sum. After the last micro-batch these elements of
   /// `gradients` are the average.
@@ -81,20 +82,21 @@ std::size_t micro_batch_samples(std::size_t samples, std::size_t micro_batches);
 /// Samples [first, first + count) of a batch whose inputs have `features` numbers.
 Batch part_of(const Batch&, std::size_t features, std::size_t first, std::size_t count);
 
-/// Hands out floats one after another, from memory of its own and from memory that peers can read. If it is made
-/// without memory, it only counts how many floats are asked for.
+/// Hands out floats one after another, from two buffers: the rank's own memory, and memory that peers can read. A
+/// planner that is made without buffers only counts how many floats are asked for.
 class MemoryPlanner {
  public:
   MemoryPlanner() = default;
   MemoryPlanner(const Buffer& own, const Buffer& seen) : own_memory_(own), seen_memory_(seen) {}
-  /// Returns memory aligned to a cache line; an empty buffer if this object only counts.
+  /// Returns memory aligned to a cache line; an empty buffer if the planner only counts.
   Buffer take(std::size_t floats, bool seen_by_peers);
+  /// The floats taken so far from the rank's own memory, and from the memory that peers can read.
   std::size_t own() const { return own_; }
   std::size_t seen() const { return seen_; }
 
  private:
   Buffer own_memory_ = no_floats, seen_memory_ = no_floats;
-  std::size_t own_ = 0, seen_ = 0;  ///< floats taken
+  std::size_t own_ = 0, seen_ = 0;
 };
 
 /// The weight that the last stage of a pipeline shares with the first: a softmax that is tied to an embedding. The
@@ -132,7 +134,9 @@ class TiedWeight {
   /// The received weight, for the last stage. Valid after `await_weight`.
   const Buffer& weight() const { return weight_; }
   void await_weight();
+  /// The buffer to which the last stage must write the micro-batch's gradient of the weight; empty on other stages.
   Buffer gradient_target(Queue&, std::size_t micro_batch);
+  /// On the last stage, adds the micro-batch's gradient to the sum, and sends the average after the last micro-batch.
   /// Must be called after the micro-batch's backward pass.
   void return_gradient(Queue&, std::size_t micro_batch);
 
@@ -149,13 +153,13 @@ class TiedWeight {
 
  private:
   bool owns() const { return is_first_ && floats() > 0; }
-  Buffer of(const Buffer& flat) const;
+  Buffer weight_in(const Buffer& flat) const;
 
   const HeldLayers& held_;
   Peers* peers_;
   bool is_first_;
   std::size_t micro_batches_;
-  GradientSum sum_;
+  GradientSum gradient_sum_;
   Buffer weight_ = runtime::no_floats, gradient_ = runtime::no_floats;
   /// On the first stage, `send_` is the weight that is sent and `receive_` the gradient to be received; on the last
   /// stage the reverse.

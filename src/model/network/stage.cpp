@@ -22,15 +22,15 @@ double forward_flops(const Layer& layer) {
   return flops;
 }
 
-/// The begin of each layer's tensors in the flat buffers.
+/// The offsets of each layer's own tensors in the flat buffers [elements].
 std::vector<std::vector<std::size_t>> offsets_of(std::span<const std::unique_ptr<Layer>> layers) {
   std::vector<std::vector<std::size_t>> offsets(layers.size());
-  std::size_t at = 0;
+  std::size_t offset = 0;
   for (std::size_t l = layers.size(); l-- > 0;) {
     for (const LayerTensor& t : layers[l]->tensors()) {
       if (t.is_tied) continue;
-      offsets[l].push_back(at);
-      at += kernels::whole_lines(elements(t));
+      offsets[l].push_back(offset);
+      offset += kernels::whole_lines(elements(t));
     }
   }
   return offsets;
@@ -172,7 +172,7 @@ std::vector<RepeatedProblem> HeldLayers::problems(std::size_t samples, bool back
 
 namespace {
 
-/// Draws the initial values of adjacent elements of a tensor. place: of the first of them in the whole tensor.
+/// Draws the initial values of adjacent elements of a tensor. place: index, in the whole tensor, of the first of these.
 void draw_uniform(const LayerTensor& t, const core::Random& random, std::size_t place, std::span<float> values) {
   std::array<std::uint64_t, 512> bits;
   for (std::size_t first = 0; first < values.size(); first += bits.size()) {
@@ -235,10 +235,10 @@ Stage::Stage(const HeldLayers& held, Peers* peers) : held_(held), peers_(peers) 
 const Stage::PreparedLayers& Stage::prepared(const Pass& pass) {
   const int threads = kernels::compute_threads();
   runtime::Device& device = pass.queue.device();
-  const auto is_this = [&](const Prepared& p) {
+  const auto is_wanted = [&](const Prepared& p) {
     return p.samples == pass.samples && p.slot == pass.slot && p.threads == threads && p.device == &device;
   };
-  if (const auto found = std::ranges::find_if(prepared_, is_this); found != prepared_.end()) return found->layers;
+  if (const auto found = std::ranges::find_if(prepared_, is_wanted); found != prepared_.end()) return found->layers;
   PreparedLayers layers;
   const auto stage_layers = held_.layers();
   while (layers.size() < stage_layers.size()) {
@@ -291,7 +291,7 @@ void Stage::backward(const Pass& pass, const StageSlot& slot, const Buffer& grad
   };
   while (l-- > 0) {
     const Buffer& delta = l + 1 == prepared_layers.size() ? slot.top_delta : slot.deltas[l];
-    const Buffer below =
+    const Buffer input_gradient =
         l > 0 ? of_samples(slot.deltas[l - 1], pass, l - 1)
               : slot.input_gradient.part(0, held_.has_input_gradient(0) ? pass.samples * held_.input_width() : 0);
     pass.queue.enter_layer(static_cast<int>(l));
@@ -300,7 +300,7 @@ void Stage::backward(const Pass& pass, const StageSlot& slot, const Buffer& grad
                                   .input = l == 0 ? pass.input : of_samples(slot.outputs[l - 1], pass, l - 1),
                                   .output = of_samples(slot.outputs[l], pass, l),
                                   .output_gradient = of_samples(delta, pass, l),
-                                  .input_gradient = below,
+                                  .input_gradient = input_gradient,
                                   .gradients = of_layer(gradients_, l),
                                   .ready = std::ref(announce),
                                   .pass = passes_,

@@ -163,6 +163,7 @@ class Stage {
   std::span<const Listed> of_layer(const std::vector<Listed>& listed, std::size_t layer) const {
     return std::span(listed).subspan(first_[layer], first_[layer + 1] - first_[layer]);
   }
+  /// The part of a buffer, of layer outputs or of their gradients, that the pass's samples take.
   Buffer of_samples(const Buffer& memory, const Pass&, std::size_t layer) const;
 
   const HeldLayers& held_;
@@ -171,7 +172,8 @@ class Stage {
   /// By layer: index of its first tensor in places_. One more element holds the size of places_.
   std::vector<std::size_t> first_;
   std::vector<Prepared> prepared_;  ///< few elements, since a run has few different numbers of samples
-  /// This and the next are lists for the pass being submitted; as members they keep their memory from pass to pass.
+  /// This member and the next list the tensors of the pass being submitted; as members they keep their memory from pass
+  /// to pass.
   std::vector<ConstBuffer> parameters_;
   std::vector<Buffer> gradients_;
   std::uint64_t passes_ = 0;  ///< number of backward passes so far

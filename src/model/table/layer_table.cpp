@@ -212,7 +212,7 @@ bool is_given(const CsvRow& r, const char* column) { return !r.text(column).empt
 
 std::size_t count(const CsvRow& r, const char* column) { return is_given(r, column) ? r.count(column, 1) : 0; }
 
-/// "2" is both; "2x1" is height and width.
+/// Reads "2x1", height and width, or "2", which is both.
 std::array<std::size_t, 2> height_and_width(const CsvRow& r, const char* column, std::size_t least) {
   const auto given = r.extents(column, least);
   if (given.empty()) return {least, least};
@@ -258,19 +258,20 @@ void check_matrix_input(const CsvRow& r, const TableRow& t) {
   }
 }
 
-/// Checks three forms: (input + hidden) x (gates * hidden), (gates * hidden) x input, and (gates * hidden) x hidden.
+/// Checks that the shape has one of three forms: (input + hidden) x (gates * hidden), (gates * hidden) x input, and
+/// (gates * hidden) x hidden.
 void check_recurrent_input(const CsvRow& r, const TableRow& t) {
   if (t.steps == 0) throw CsvFault{r.column("steps"), "a recurrent row with an input needs its steps"};
-  const std::size_t g = gates_of(t.kind);
+  const std::size_t gates = gates_of(t.kind);
   if (t.input.empty()) {
-    if (t.shape[0] != g * t.shape[1]) {
+    if (t.shape[0] != gates * t.shape[1]) {
       throw CsvFault{r.column("shape"), "without an input the shape is (gates * hidden) x hidden"};
     }
     return;
   }
   need_input(r, t, 1, "the number of features");
-  const bool of_input = t.shape[1] == t.input[0] && t.shape[0] % g == 0;
-  const bool fused = t.shape[1] % g == 0 && t.shape[0] == t.input[0] + t.shape[1] / g;
+  const bool of_input = t.shape[1] == t.input[0] && t.shape[0] % gates == 0;
+  const bool fused = t.shape[1] % gates == 0 && t.shape[0] == t.input[0] + t.shape[1] / gates;
   if (!of_input && !fused) {
     throw CsvFault{
         r.column("input"),
@@ -278,7 +279,7 @@ void check_recurrent_input(const CsvRow& r, const TableRow& t) {
   }
 }
 
-/// FLOP of a sample: one value, or for an attention, those of its two products and of one of them.
+/// The FLOP of a sample that the geometry allows: one value, or for an attention two, with both products or with one.
 std::vector<double> flops_by_geometry(const CsvRow& r, TableRow& t) {
   switch (t.kind) {
     case RowKind::conv:

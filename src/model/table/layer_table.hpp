@@ -44,13 +44,13 @@ struct TableRow {
   std::vector<std::size_t> shape = {};  ///< as in the file; empty: no tensor ("-")
   std::size_t parameters = 0;  ///< elements of its gradient; 0: the row only computes, and has no gradient to exchange
   double forward_flops = 0;    ///< FLOP of the products of one sample; a multiply and an add count as two
-  /// shape of one sample: channels x height x width, channels x steps, or features
+  /// Shape of the input of one sample: channels x height x width, channels x steps, or features.
   std::vector<std::size_t> input = {};
   std::array<std::size_t, 2> stride{1, 1}, padding{0, 0};  ///< height, width
   std::size_t groups = 1;
   std::size_t steps = 0;  ///< rows of a product, steps of a recurrent layer, tokens of an attention, per sample
-  std::size_t heads = 0;
-  std::size_t line = 0;  ///< line in the file, from 1
+  std::size_t heads = 0;  ///< of an attention
+  std::size_t line = 0;   ///< line in the file, from 1
   bool has_geometry = false;
 };
 /// The number of elements that the row's products compute for a sample; 0 if it computes nothing.

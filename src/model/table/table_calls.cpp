@@ -44,7 +44,7 @@ class CallBuilder {
     std::vector<Place> kept;      ///< the operands of the forward calls that backward reads
     bool reads_previous = false;  ///< the layer's input is the output of the layer before
   };
-  /// The memory between two layers: an output, or the gradient by it.
+  /// The memory between two layers: an output, or the gradient of one.
   struct Edge {
     Place place = {};
     bool exists = false;
@@ -57,16 +57,16 @@ class CallBuilder {
   };
 
   const RunLayer& run_layer() const { return shape_.layers[layer_]; }
-  const TableLayer& plan() const { return run_layer().layer; }
+  const TableLayer& table_layer() const { return run_layer().layer; }
   LayerCalls& calls() { return result_.layers[layer_]; }
   State& state() { return states_[layer_]; }
 
   void forward() {
-    switch (plan().kind) {
+    switch (table_layer().kind) {
       case TableLayer::Kind::tensor:
         return;  // the next layer reads the output of the one before
       case TableLayer::Kind::embedding:
-        calls().output = own_floats(plan().output_elements() * shape_.samples);
+        calls().output = own_floats(table_layer().output_elements() * shape_.samples);
         last_edge_ = {.place = calls().output, .exists = true};
         return;
       case TableLayer::Kind::product:
@@ -80,7 +80,7 @@ class CallBuilder {
   }
 
   void backward() {
-    switch (plan().kind) {
+    switch (table_layer().kind) {
       case TableLayer::Kind::tensor:
         return;
       case TableLayer::Kind::embedding:
@@ -100,7 +100,7 @@ class CallBuilder {
   // ---- products and convolutions: forward (x, w) to y; then gradients of weights and of inputs
 
   LayerProblems problems() const {
-    return problems_of(plan(), shape_.samples, run_layer().has_input_gradient, shape_.precision);
+    return problems_of(table_layer(), shape_.samples, run_layer().has_input_gradient, shape_.precision);
   }
 
   void forward_of_weights() {
@@ -116,7 +116,7 @@ class CallBuilder {
 
   void backward_of_weights() {
     const LayerProblems p = problems();
-    const bool is_conv = plan().kind == TableLayer::Kind::convolution;
+    const bool is_conv = table_layer().kind == TableLayer::Kind::convolution;
     // The gradient of filters reads input, then gradient; that of a product's weight the gradient, then the input.
     Op& weights = operation(p.backward[0]);
     const Place delta = gradient_from_above(weights, is_conv ? 1 : 0);
@@ -201,23 +201,24 @@ class CallBuilder {
     return scratch(o.stored_bytes, o.format);  // the gradient of the states before the first step, which is not read
   }
 
-  /// Part of a row's tensor. count 0: the table has no such tensor.
+  /// A part of a row's tensor, `count` elements from `first` on. count 0: the table has no such tensor.
   struct TensorPart {
     std::size_t row = 0, first = 0, count = 0;
   };
   TensorPart whole(std::size_t row) const { return {.row = row, .count = run_layer().counts[row]}; }
   TensorPart weight() const { return whole(0); }
 
-  /// 0: weights of the input, 1: of the state, 2: the bias; a bias that the table does not have is count 0.
+  /// part: 0 for the weights of the input, 1 for those of the state, 2 for the bias. A bias that the table does not
+  /// have has a count of 0.
   TensorPart recurrent_part(std::size_t part) const {
-    const auto& s = std::get<kernels::RnnShape>(plan().shape);
+    const auto& s = std::get<kernels::RnnShape>(table_layer().shape);
     const std::size_t hidden = s.hidden, gates = kernels::gates_of(s.cell), state_weights = gates * hidden * hidden;
     const std::size_t first = run_layer().counts.front();
     const bool is_fused = first == gates * hidden * (s.input_width() + hidden);
     if (part == 0) return {.count = gates * hidden * s.input_width()};
     if (part == 1) return is_fused ? TensorPart{.first = first - state_weights, .count = state_weights} : whole(1);
     const std::size_t bias = is_fused ? 1 : 2;
-    return bias < plan().rows.size() ? whole(bias) : TensorPart{};
+    return bias < table_layer().rows.size() ? whole(bias) : TensorPart{};
   }
 
   // ---- attention: queries, keys and values are random; its output is not read, since softmax is left out
@@ -228,13 +229,13 @@ class CallBuilder {
     Op& context = operation(p.forward.back());
     kept = {random(context.inputs()[1]), {}, {}, {}};
     scratch_used_ = 0;
-    if (plan().has_scores) {
+    if (table_layer().has_scores) {
       Op& scores = operation(p.forward.front());
       kept[2] = random(scores.inputs()[0]), kept[3] = random(scores.inputs()[1]);
       kept[1] = own(scores.outputs()[0].stored_bytes, scores.outputs()[0].format);
       calls().forward.push_back({&scores, label("forward"), {}, {kept[2], kept[3]}, {kept[1]}});
     }
-    kept[1] = plan().has_scores ? refitted(kept[1], context.inputs()[0]) : random(context.inputs()[0]);
+    kept[1] = table_layer().has_scores ? refitted(kept[1], context.inputs()[0]) : random(context.inputs()[0]);
     const Place out = own(context.outputs()[0].stored_bytes, context.outputs()[0].format);
     calls().forward.push_back({&context, label("forward"), {}, {kept[1], kept[0]}, {out}});
     last_edge_ = {};
@@ -250,7 +251,7 @@ class CallBuilder {
     const Place scores_gradient = scratch(of_scores.outputs()[0]);
     product(of_scores, delta, kept[0], scores_gradient);
     product(of_values, kept[1], delta, scratch(of_values.outputs()[0]));
-    if (plan().has_scores) {
+    if (table_layer().has_scores) {
       Op &of_queries = operation(p.backward[2]), &of_keys = operation(p.backward[3]);
       product(of_queries, scores_gradient, kept[3], scratch(of_queries.outputs()[0]));
       product(of_keys, scores_gradient, kept[2], scratch(of_keys.outputs()[0]));
@@ -265,7 +266,7 @@ class CallBuilder {
 
   // ---- operands
 
-  /// Where an operation finds its layer's input.
+  /// The place of the operand that is the layer's input.
   Place input(Op& op, std::size_t i) {
     const kernels::Operand& o = op.inputs()[i];
     const Edge before = last_edge_;
@@ -274,12 +275,14 @@ class CallBuilder {
     return before.stage_floats > 0 ? from_other_stage(result_.input, op, i) : before.place;
   }
 
+  /// The place of the operand that is the gradient of the layer's output.
   Place gradient_from_above(Op& op, std::size_t i) {
     const kernels::Operand& o = op.inputs()[i];
     const Edge above = last_edge_;
     if (above.stage_floats == o.elements) return from_other_stage(result_.output_gradient, op, i);
     return above.fits(o.stored_bytes, *o.format) ? above.place : random_gradient(o.stored_bytes, *o.format);
   }
+  /// The same for an embedding, which is no operation and takes `count` fp32 numbers.
   Place gradient_of_floats(std::size_t count) {
     const Edge above = last_edge_;
     const NumberFormat& format = kernels::number_format(core::Element::f32);
@@ -295,7 +298,8 @@ class CallBuilder {
     crossing = {.place = own(o.stored_bytes, o.format), .conversion = is_flat(o) ? nullptr : &conversion(op, i, true)};
     return crossing->place;
   }
-  /// What the last layer gives another stage; if it gives another number of floats, what `otherwise` returns.
+  /// The numbers for another stage: those in `last_edge_`, or, if these are not `floats` many, what `otherwise`
+  /// returns.
   template <class Random>
   Crossing to_other_stage(std::size_t floats, const Random& otherwise) {
     const Edge& e = last_edge_;
@@ -317,11 +321,11 @@ class CallBuilder {
     random->bytes = std::max(random->bytes, bytes);
     return {.kind = Place::Kind::random_gradient, .bytes = bytes, .format = &format};
   }
-  /// Places a gradient apart from the one from above.
+  /// The place of the gradient that is passed down: in the flow buffer that does not hold the one from above.
   Place flow_below(const Place& above, const kernels::Operand& o) {
-    const std::size_t which = above.kind == Place::Kind::flow ? 1 - above.first : 0;
-    result_.flow_bytes[which] = std::max(result_.flow_bytes[which], o.stored_bytes);
-    return {.kind = Place::Kind::flow, .first = which, .bytes = o.stored_bytes, .format = o.format};
+    const std::size_t flow = above.kind == Place::Kind::flow ? 1 - above.first : 0;
+    result_.flow_bytes[flow] = std::max(result_.flow_bytes[flow], o.stored_bytes);
+    return {.kind = Place::Kind::flow, .first = flow, .bytes = o.stored_bytes, .format = o.format};
   }
   void set_gradient_edge(const Place& below, const Op& op, std::size_t output) {
     last_edge_ = {.place = below, .exists = state().reads_previous, .op = &op, .operand = output};
@@ -348,13 +352,13 @@ class CallBuilder {
   }
   Place zeros(const kernels::Operand& o) { return own(o.stored_bytes, o.format); }
 
-  /// Gives the same numbers to an operation that wants other padding or another layout: as many of their bytes as it
-  /// takes, or memory of its own.
+  /// Returns `p` for an operation that reads the numbers again, perhaps in another layout. If that needs another number
+  /// of bytes, such as for other padding, returns random numbers instead.
   Place refitted(const Place& p, const kernels::Operand& o) {
     if (p.bytes != o.stored_bytes && p.kind == Place::Kind::own) return random(o);
     return refitted_gradient(p, o);
   }
-  /// The same of a gradient, which is small.
+  /// As `refitted`, but the random numbers have the small magnitude of a gradient.
   Place refitted_gradient(const Place& p, const kernels::Operand& o) {
     return p.bytes == o.stored_bytes ? p : random_gradient(o.stored_bytes, *o.format);
   }
@@ -408,7 +412,7 @@ class CallBuilder {
 
   std::string_view label(std::string_view pass) const {
     const bool forward = pass == "forward";
-    switch (plan().kind) {
+    switch (table_layer().kind) {
       case TableLayer::Kind::convolution:
         return forward ? "forward.conv" : "backward.conv";
       case TableLayer::Kind::recurrent:
@@ -425,7 +429,7 @@ class CallBuilder {
   std::vector<State> states_;
   std::map<const Op*, std::string> keys_;
   std::size_t layer_ = 0, scratch_used_ = 0;
-  Edge last_edge_;  ///< of the layer handled last: its output in forward, the gradient by its input in backward
+  Edge last_edge_;  ///< of the layer handled last: its output in forward, the gradient of its input in backward
 };
 
 }  // namespace

@@ -26,16 +26,16 @@ Cell cell_of(RowKind k) { return k == RowKind::lstm ? Cell::lstm : k == RowKind:
 /// Turns rows into layers, one after another.
 class LayerBuilder {
  public:
-  explicit LayerBuilder(const LayerTable& t) : t_(t) {}
+  explicit LayerBuilder(const LayerTable& t) : table_(t) {}
 
   std::vector<TableLayer> build() {
-    while (at_ < t_.rows.size()) {
-      const TableRow& r = t_.rows[at_];
+    while (next_row_ < table_.rows.size()) {
+      const TableRow& r = table_.rows[next_row_];
       if (is_recurrent(r.kind) && r.has_geometry) {
         recurrent(r);
       } else {
         layers_.push_back(single(r));
-        ++at_;
+        ++next_row_;
       }
     }
     return std::move(layers_);
@@ -43,12 +43,12 @@ class LayerBuilder {
 
  private:
   [[noreturn]] void refuse(const TableRow& r, std::string_view why) const {
-    throw core::UsageError(fmt::format("{}:{}: {} {}", t_.name, r.line, r.layer, why));
+    throw core::UsageError(fmt::format("{}:{}: {} {}", table_.name, r.line, r.layer, why));
   }
 
   TableLayer named(const TableRow& r, TableLayer::Kind kind) const {
     TableLayer l{.name = r.layer, .kind = kind};
-    if (r.parameters > 0) l.rows.push_back(at_);
+    if (r.parameters > 0) l.rows.push_back(next_row_);
     return l;
   }
 
@@ -97,7 +97,8 @@ class LayerBuilder {
   /// Ties a product without a tensor of its own to the embedding of the same size.
   void tie(TableLayer& l, const TableRow& r) {
     for (TableLayer& e : layers_) {
-      if (e.kind != TableLayer::Kind::embedding || t_.rows[e.rows.front()].parameters != elements(r.shape)) continue;
+      if (e.kind != TableLayer::Kind::embedding || table_.rows[e.rows.front()].parameters != elements(r.shape))
+        continue;
       l.rows = e.rows;
       l.is_tied = e.is_tied = true;
       l.owner = static_cast<std::size_t>(&e - layers_.data());
@@ -137,15 +138,16 @@ class LayerBuilder {
     const std::size_t gates = gates_of(r.kind), input = elements(r.input);
     const std::size_t hidden = (is_fused(r) ? r.shape[1] : r.shape[0]) / gates;
     const RowKind kind = r.kind;
-    ++at_;
+    ++next_row_;
     if (!is_fused(r)) {
-      const TableRow* const state = at_ < t_.rows.size() ? &t_.rows[at_] : nullptr;
+      const TableRow* const state = next_row_ < table_.rows.size() ? &table_.rows[next_row_] : nullptr;
       if (!state || state->kind != kind || state->parameters != gates * hidden * hidden)
         refuse(r, fmt::format("is not followed by its recurrent weights, {} x {}", gates * hidden, hidden));
-      l.rows.push_back(at_++);
+      l.rows.push_back(next_row_++);
     }
-    while (at_ < t_.rows.size() && t_.rows[at_].kind == RowKind::bias && t_.rows[at_].parameters == gates * hidden)
-      l.rows.push_back(at_++);
+    while (next_row_ < table_.rows.size() && table_.rows[next_row_].kind == RowKind::bias &&
+           table_.rows[next_row_].parameters == gates * hidden)
+      l.rows.push_back(next_row_++);
     l.shape = RnnShape{.cell = cell_of(kind),
                        .hidden = hidden,
                        .batch = 1,
@@ -154,8 +156,8 @@ class LayerBuilder {
     layers_.push_back(std::move(l));
   }
 
-  const LayerTable& t_;
-  std::size_t at_ = 0;
+  const LayerTable& table_;
+  std::size_t next_row_ = 0;
   std::vector<TableLayer> layers_;
 };
 
@@ -276,7 +278,7 @@ std::size_t divided(std::size_t width, std::size_t divisor) {
 
 class Shrinker {
  public:
-  Shrinker(const LayerTable& t, std::size_t divisor) : t_(t), divisor_(divisor) {}
+  Shrinker(const LayerTable& t, std::size_t divisor) : table_(t), divisor_(divisor) {}
 
   TableRow row(TableRow r) const {
     const bool is_filter = r.kind == RowKind::conv || r.kind == RowKind::conv1d;
@@ -285,7 +287,7 @@ class Shrinker {
       const bool is_side = is_filter && (r.kind == RowKind::conv ? i >= 2 : i == 0);
       if (!is_side) r.shape[i] = divided(r.shape[i], divisor_);
     }
-    const double before = size(r.kind, t_.rows[index_of(r)]);
+    const double before = size(r.kind, table_.rows[index_of(r)]);
     if (!r.input.empty()) r.input.front() = divided(r.input.front(), divisor_);
     r.parameters = r.parameters > 0 ? elements(r.shape) : 0;
     if (r.forward_flops > 0) r.forward_flops *= size(r.kind, r) / before;
@@ -294,7 +296,7 @@ class Shrinker {
 
  private:
   std::size_t index_of(const TableRow& r) const {
-    return static_cast<std::size_t>(std::ranges::find(t_.rows, r.line, &TableRow::line) - t_.rows.begin());
+    return static_cast<std::size_t>(std::ranges::find(table_.rows, r.line, &TableRow::line) - table_.rows.begin());
   }
   /// The size to which a row's FLOP are proportional.
   static double size(RowKind kind, const TableRow& r) {
@@ -306,12 +308,12 @@ class Shrinker {
     for (const std::size_t w : widths) {
       if (w >= least_width && w % (divisor_ * std::max<std::size_t>(1, r.heads)) != 0)
         throw core::UsageError(fmt::format("{}:{}: {} has a width of {} that {} does not divide{}; take another shrink",
-                                           t_.name, r.line, r.layer, w, divisor_,
+                                           table_.name, r.line, r.layer, w, divisor_,
                                            r.heads > 1 ? fmt::format(" over its {} heads", r.heads) : ""));
     }
   }
 
-  const LayerTable& t_;
+  const LayerTable& table_;
   std::size_t divisor_;
 };
 

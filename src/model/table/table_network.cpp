@@ -26,7 +26,7 @@ class PreparedRow final : public PreparedLayer {
   std::size_t layer_;
 };
 
-/// What the layers of a table have in common on a rank.
+/// The facts that all layers of a table share on a rank.
 struct TableFacts {
   kernels::Precision precision;
   std::uint64_t worker;
@@ -35,7 +35,7 @@ struct TableFacts {
 
 /// A layer's place among its neighbours.
 struct RowPlace {
-  /// Floats of a sample at the layer's two sides. They cross there if a stage ends, or else no memory is needed.
+  /// Floats of a sample that a pipeline stage receives if the layer is its first, and sends if the layer is its last.
   std::size_t input = 0, output = 0;
   bool is_first = false, is_last = false;  ///< in the table
   std::size_t kept = 0;                    ///< elements for a sample that the layer keeps from forward to backward
@@ -133,8 +133,8 @@ class RowLayer final : public Layer {
   std::vector<LayerTensor> tensors_;
 };
 
-/// Bytes of a layer's weights, and of their gradients, in the library's layouts during a call: in fp32 products take
-/// them as they lie, and a recurrent operation has both at once.
+/// Bytes that a layer's weights, or their gradients, take in the library's layouts during a call. Products in fp32 take
+/// them from the flat buffers; a recurrent operation has weights and gradients at once.
 std::size_t packed_weight_bytes(const RunLayer& l, kernels::Precision precision) {
   const bool is_product = l.layer.kind == TableLayer::Kind::product;
   if (!l.layer.computes() || (is_product && precision == kernels::Precision::fp32)) return 0;
@@ -144,7 +144,8 @@ std::size_t packed_weight_bytes(const RunLayer& l, kernels::Precision precision)
   return count * kernels::storage_bytes(precision) * (l.layer.kind == TableLayer::Kind::recurrent ? 2 : 1);
 }
 
-/// An estimate: gradients of activations, random ones, operands in the library's layouts, and what crosses the ends.
+/// An estimate of the bytes of gradients of activations, random gradients, operands in the library's layouts, and the
+/// numbers that are sent to other stages.
 std::size_t RowLayer::run_bytes(std::span<const std::unique_ptr<Layer>> layers, std::size_t samples) const {
   const std::vector<const RowLayer*> rows = rows_of(layers);
   const kernels::Precision precision = facts_->precision;
@@ -162,16 +163,16 @@ std::size_t RowLayer::run_bytes(std::span<const std::unique_ptr<Layer>> layers, 
   // The library keeps weights of each recurrent operation in its own form, forward and backward.
   std::size_t scratch = 0;
   for (const kernels::RnnShape& s : recurrent) scratch += std::size_t{16} * s.hidden * (s.input_width() + s.hidden);
-  // In bf16 it transposes both operands of a convolution's weight gradient.
+  // In bf16 the library transposes both operands of a convolution's weight gradient.
   const std::size_t transposed = precision == kernels::Precision::bf16 ? 2 * largest : 0;
   const std::size_t crossing = (rows.front()->place_.is_first ? 0 : rows.front()->place_.input) +
                                (rows.back()->place_.is_last ? 0 : rows.back()->place_.output);
-  // Two gradients of activations under way, and those that enter with both signs; gradients that are copied likewise.
+  // Two gradients of activations under way, and random gradients with both signs, also for tensors that only copy them.
   return samples * ((4 * largest + transposed) * kernels::storage_bytes(precision) + crossing * sizeof(float)) +
          packed_bytes + (2 * copied + scratch) * sizeof(float);
 }
 
-/// Checks one sample, so that a run is refused before any of it is made.
+/// Checks the layer's operations with one sample, so that a network is refused before any of it is made.
 void require_supported(const TableLayer& l, const TableNetworkOptions& o) {
   const LayerProblems p = problems_of(l, 1, true, o.precision);
   for (const auto* const pass : {&p.forward, &p.backward})
@@ -196,7 +197,8 @@ void require_runnable(const TableNetworkOptions& o) {
 std::vector<RowPlace> places_of(std::span<const TableLayer> layers, const TableNetworkOptions& o) {
   std::vector<RowPlace> places(layers.size());
   places.front().is_first = places.back().is_last = true;
-  // What a layer is given: what it reads, or what the next one reads if it only has tensors. Embeddings are added.
+  // The floats that a layer is given: those that it reads, or, if it only has tensors, those that the next one reads.
+  // An embedding counts as reading as many as it gives, since its numbers are added.
   std::size_t given = 0;
   for (const TableLayer& l : layers) given = l.computes() ? l.output_elements() : given;
   for (std::size_t l = layers.size(); l-- > 0;) {
@@ -213,7 +215,7 @@ std::vector<RowPlace> places_of(std::span<const TableLayer> layers, const TableN
   return places;
 }
 
-/// Estimates what each layer keeps.
+/// Estimates the elements that each layer keeps from forward to backward.
 void estimate_kept(std::span<const TableLayer> layers, kernels::Precision precision, std::span<RowPlace> places) {
   std::size_t before = 0;
   for (std::size_t i = 0; i < layers.size(); ++i) {

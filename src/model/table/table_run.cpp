@@ -16,10 +16,11 @@ using runtime::Buffer;
 using runtime::ConstBuffer;
 using runtime::Queue;
 
-constexpr std::size_t distances = 7;  // number of distances of random gradients, in cache lines
+/// The number of offsets at which a pass may begin to read random gradients: 0 to 6 cache lines.
+constexpr std::size_t random_offsets = 7;
 
-/// The size of random gradients: an update is small beside the weights, whatever the table, since weights start at 0.01
-/// to 0.1, and a gradient of a weight is a sum over up to 10^4 rows a sample.
+/// The magnitude of random gradients. It is so small that an update is small beside the weights of any table: weights
+/// start at 0.01 to 0.1, and a weight's gradient is a sum over up to 10^4 rows a sample.
 double gradient_size(std::size_t samples) { return 3e-5 / std::sqrt(static_cast<double>(samples)); }
 
 /// The table row that an embedding looks up i-th: the same in both passes.
@@ -38,7 +39,7 @@ TableWorkspace::TableWorkspace(Needs n, std::uint64_t worker) : needs(std::move(
     RandomGradient r{&format, {}};
     const double size = gradient_size(needs.samples);
     for (std::size_t sign = 0; sign < 2; ++sign) {
-      r.signs[sign] = allocate(bytes + distances * kernels::cache_line_bytes);
+      r.signs[sign] = allocate(bytes + random_offsets * kernels::cache_line_bytes);
       queue->at_once(
           [&] { fill_random(r.signs[sign].buffer, format, ((worker + 1) << 32) + number, sign == 0 ? size : -size); });
     }
@@ -72,7 +73,8 @@ TableRun::TableRun(TableRunShape shape, runtime::Device& device, std::uint64_t w
 Buffer TableRun::random_part(const Place& p) const {
   const auto r =
       std::ranges::find_if(workspace_->random_gradients, [&](const auto& g) { return *g.format == *p.format; });
-  return r->signs[turn_ / distances % 2].buffer.part(turn_ % distances * kernels::cache_line_bytes, p.bytes);
+  return r->signs[pass_draw_ / random_offsets % 2].buffer.part(pass_draw_ % random_offsets * kernels::cache_line_bytes,
+                                                               p.bytes);
 }
 
 Buffer TableRun::memory_of(const Place& p) const {
@@ -88,8 +90,8 @@ Buffer TableRun::memory_of(const Place& p) const {
   }
 }
 
-/// Converts the weights that a call reads into their stored form before it, and the gradients that it writes back
-/// after.
+/// Runs a call. Before it, converts the weights that the call reads into their stored form; after it, converts the
+/// gradients that the call wrote into the form of the flat buffers.
 void TableRun::run(Queue& queue, const Call& c, const Tensors& tensors) {
   const auto part = [](const auto& all, const Place& p) { return all[all.size() - 1 - p.row].part(p.first, p.count); };
   std::vector<ConstBuffer> inputs;
@@ -143,8 +145,8 @@ void TableRun::forward(std::size_t layer, const LayerForward& f) {
 }
 
 void TableRun::backward(std::size_t layer, const LayerBackward& b) {
-  // The draw differs from worker to worker: no rank's gradient is another's.
-  turn_ = core::Random(worker_, 1).bits(b.pass);
+  // The draw differs from worker to worker, so that they have different gradients.
+  pass_draw_ = core::Random(worker_, 1).bits(b.pass);
   const LayerCalls& calls = calls_.layers[layer];
   if (layer + 1 == shape_.layers.size()) enter(b.queue, "backward.pack", calls_.output_gradient, b.output_gradient);
   for (const Call& c : calls.weight_gradients) run(b.queue, c, {b.parameters, b.gradients});
@@ -183,14 +185,16 @@ void TableRun::embedding_gradient(std::size_t layer, const LayerBackward& b) con
                  });
 }
 
-/// Makes the layer's tensors final: those that no operation has written get random numbers.
+/// Gives random gradients to the layer's tensors whose gradients no operation computes, and announces the gradients of
+/// all of its tensors as ready.
 void TableRun::fill_tensors(std::size_t layer, const LayerBackward& b) const {
   const auto& [l, counts, _] = shape_.layers[layer];
-  const Buffer random = workspace_->computed_by_none.signs[turn_ / distances % 2].buffer;
+  const Buffer random = workspace_->computed_by_none.signs[pass_draw_ / random_offsets % 2].buffer;
   const std::size_t written = rows_with_computed_gradients(l);
   for (std::size_t row = counts.size(), tensor = 0; row-- > 0; ++tensor) {
     if (row >= written) {
-      const Buffer from = random.part(turn_ % distances * kernels::cache_line_bytes, counts[row] * sizeof(float));
+      const Buffer from =
+          random.part(pass_draw_ % random_offsets * kernels::cache_line_bytes, counts[row] * sizeof(float));
       b.queue.copy("backward.copy", from, b.gradients[tensor]);
     }
     b.ready(tensor);

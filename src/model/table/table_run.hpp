@@ -31,7 +31,8 @@ struct TableRunShape {
   std::vector<RunLayer> layers = {};
   std::size_t samples = 1;
   kernels::Precision precision = kernels::Precision::fp32;
-  /// Floats for all samples that other stages send and receive at the ends of the run; 0: the table ends there.
+  /// Floats of all samples that the run receives from the stage before and sends to the stage after; 0: the table
+  /// begins or ends there.
   std::size_t input_floats = 0, output_floats = 0;
 };
 
@@ -81,8 +82,8 @@ struct Crossing {
 /// gradients are in a `TableWorkspace`. Equal problems share an operation.
 struct TableCalls {
   std::vector<LayerCalls> layers;
-  /// What crosses the ends of the run. Numbers that no layer of the run reads are not in the list; in place of numbers
-  /// that no layer gives, random ones leave.
+  /// The numbers that cross the ends of the run; empty: none. Numbers that arrive are left out if no layer of the run
+  /// reads them. Where no layer gives the numbers that another stage expects, random ones are sent.
   std::optional<Crossing> input, output, output_gradient, input_gradient;
   std::size_t scratch_bytes = 0;
   std::array<std::size_t, 2> flow_bytes{};
@@ -147,7 +148,9 @@ class TableRun {
     kernels::BufferList<runtime::Buffer> gradients;
   };
   void run(runtime::Queue&, const Call&, const Tensors&);
+  /// Brings numbers from another stage to where the run's layers read them.
   void enter(runtime::Queue&, std::string_view label, const std::optional<Crossing>&, const runtime::ConstBuffer&);
+  /// Copies numbers for another stage to memory that holds them as plain fp32.
   void leave(runtime::Queue&, std::string_view label, const std::optional<Crossing>&, const runtime::Buffer&);
   runtime::Buffer memory_of(const Place&) const;
   runtime::Buffer random_part(const Place&) const;
@@ -159,7 +162,7 @@ class TableRun {
   std::uint64_t worker_;
   TableCalls calls_;
   std::shared_ptr<const TableWorkspace> workspace_;
-  std::uint64_t turn_ = 0;  ///< random, drawn for each pass
+  std::uint64_t pass_draw_ = 0;  ///< drawn for each pass; selects the sign and the offset of random gradients
 };
 
 }  // namespace gradmeter::model

@@ -29,7 +29,8 @@ Bounds read_bounds(const Json& json, const char* key) {
   return {.least = bounds.value("least", Bounds().least), .most = bounds.value("most", Bounds().most)};
 }
 
-/// Adds a layer, which a narrow page leaves out: the symbol and the name of each series of a panel `at`.
+/// Adds layers with a symbol and the name of each series at its last point (Chart, `labels`). Rows of one panel have
+/// the same value in the column `at`. A narrow page leaves these layers out.
 void add_labels(Json& layers, const Json& labels) {
   const std::string x = labels.at("x"), y = labels.at("y"), top = labels.value("top", y);
   const bool log = labels.value("log", false);
@@ -73,6 +74,7 @@ Chart read_chart(const core::EmbeddedFile& file) {
   return chart;
 }
 
+/// True if the chart is drawn for the row.
 bool takes(const Chart& chart, const PageRow& row) {
   using core::Status;
   const bool has_figures = row.point.status == Status::ok || (chart.doubtful && row.point.status == Status::mistrusted);
@@ -84,6 +86,7 @@ bool takes(const Chart& chart, const PageRow& row) {
          });
 }
 
+/// The indices of the rows that the chart is drawn for.
 std::vector<std::size_t> places_of(const Chart& chart, const std::vector<PageRow>& rows) {
   std::vector<std::size_t> out;
   for (std::size_t i = 0; i < rows.size(); ++i)
@@ -91,16 +94,17 @@ std::vector<std::size_t> places_of(const Chart& chart, const std::vector<PageRow
   return out;
 }
 
-/// A panel of the page: rows that agree in their conditions and in what runs along the chart but its first.
+/// The panel in which a chart shows a row: the row's `panel`, and its values of `along` without the first factor, which
+/// is the axis.
 std::string panel_of(const Chart& chart, const PageRow& row) {
   std::string out = row.text("panel");
   for (std::size_t i = 1; i < chart.along.size(); ++i) {
-    // The samples of all ranks follow from those of a rank, and hosts from ranks.
     if (const core::Value value = row.at(chart.along[i]); !value.is_null()) out += "|" + core::to_text(value);
   }
   return out;
 }
 
+/// Drops the rows of curves with too few or too many values, and of panels with too few or too many series.
 void keep_within_bounds(Chart& chart, const PageTable& table) {
   struct Curve {
     std::size_t panel;
@@ -123,23 +127,23 @@ void keep_within_bounds(Chart& chart, const PageTable& table) {
     if (!chart.along.empty()) curves[place->second].values.insert(core::to_text(row.at(chart.along[0])));
     return place->second;
   };
-  std::vector<std::size_t> of_rows, of_starts;
-  for (const std::size_t i : chart.rows) of_rows.push_back(curve_of(table.rows[i]));
-  for (const std::size_t i : chart.starts) of_starts.push_back(curve_of(table.curve_starts[i]));
-  const auto keep = [&](std::vector<std::size_t>& rows, const std::vector<std::size_t>& of) {
+  std::vector<std::size_t> row_curves, start_curves;
+  for (const std::size_t i : chart.rows) row_curves.push_back(curve_of(table.rows[i]));
+  for (const std::size_t i : chart.starts) start_curves.push_back(curve_of(table.curve_starts[i]));
+  const auto keep = [&](std::vector<std::size_t>& rows, const std::vector<std::size_t>& curve_places) {
     std::vector<std::size_t> kept;
     for (std::size_t i = 0; i < rows.size(); ++i) {
-      const Curve& curve = curves[of[i]];
+      const Curve& curve = curves[curve_places[i]];
       if (chart.values.contains(curve.values.size()) && chart.series.contains(series[curve.panel]))
         kept.push_back(rows[i]);
     }
     rows = std::move(kept);
   };
-  keep(chart.rows, of_rows);
-  keep(chart.starts, of_starts);
+  keep(chart.rows, row_curves);
+  keep(chart.starts, start_curves);
 }
 
-/// Calls `use` with each channel of colour in `json` that shows a column that names series.
+/// Calls `use` with each channel "color" in `json` whose field is a column of series names.
 template <class Use>
 void for_each_series_colour(Json& json, const Use& use) {
   if (!json.is_structured()) return;
@@ -153,7 +157,7 @@ void for_each_series_colour(Json& json, const Use& use) {
 
 /// Gives each series one colour on the whole page, in the order in which the page shows them first.
 void colour_series(std::vector<Chart>& charts, const PageTable& table) {
-  std::map<std::string, std::size_t> places;
+  std::map<std::string, std::size_t> colour_numbers;
   for (Chart& chart : charts)
     for_each_series_colour(chart.spec, [&](Json& channel) {
       Json domain = Json::array(), range = Json::array();
@@ -161,9 +165,9 @@ void colour_series(std::vector<Chart>& charts, const PageTable& table) {
       for (const std::size_t i : chart.rows) {
         const std::string series = table.rows[i].text(channel["field"].template get<std::string>());
         if (!seen.insert(series).second) continue;
-        const auto place = places.try_emplace(series, places.size()).first->second;
+        const auto number = colour_numbers.try_emplace(series, colour_numbers.size()).first->second;
         domain.push_back(series);
-        range.push_back(palette.at(place % palette.size()));
+        range.push_back(palette.at(number % palette.size()));
       }
       channel["scale"] = {{"domain", std::move(domain)}, {"range", std::move(range)}};
     });
@@ -227,7 +231,8 @@ namespace {
 namespace fs = std::filesystem;
 using core::Json;
 
-// Reads {"pictures": [{"path", "spec"}]} from standard input. Ends with 9 where there is no vl-convert.
+// The Python program that draws. It reads {"pictures": [{"path", "spec"}]} from standard input, and ends with 9 if
+// there is no vl-convert.
 constexpr std::string_view program =
     "import json, sys\n"
     "try:\n"
@@ -239,7 +244,7 @@ constexpr std::string_view program =
     "        open(p[\"path\"], \"w\", encoding=\"utf-8\").write(v.vegalite_to_svg(p[\"spec\"]))\n"
     "    else:\n"
     "        open(p[\"path\"], \"wb\").write(v.vegalite_to_png(p[\"spec\"], scale=2))\n";
-constexpr int no_library = 9, no_program = 127;  // the latter is the shell's
+constexpr int no_library = 9, no_program = 127;  // 127: the shell finds no such program
 
 std::string python() {
   const char* given = std::getenv("GRADMETER_CHARTS_PYTHON");
@@ -262,6 +267,7 @@ Json config() {
           {"range", {{"category", palette}}}};
 }
 
+/// The specification of a chart with its data and a title, for vl-convert.
 Json filled(const Chart& chart, const PageTable& table) {
   Json spec = chart.spec, values = Json::array();
   for (const std::size_t i : chart.starts) values.push_back(to_json(table.curve_starts[i]));
@@ -273,7 +279,7 @@ Json filled(const Chart& chart, const PageTable& table) {
   return spec;
 }
 
-/// A process that ends before it has read everything must not end this one.
+/// Ignores SIGPIPE while it exists: a process that ends before it has read everything must not end this one.
 class IgnoredBrokenPipe {
  public:
   IgnoredBrokenPipe() : before_(std::signal(SIGPIPE, SIG_IGN)) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Charts as declarative specifications. Each is a file of charts/, which also says for which rows the chart is drawn.
-// The same specification is drawn in the page and, by `write_pictures`, without a browser.
+// Charts as declarative specifications. Each is a file of charts/, which also states the rows that the chart is drawn
+// for. The same specification is drawn by the page in a browser and, by `write_pictures`, without one.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -37,18 +37,19 @@ struct Bounds {
   bool contains(std::size_t count) const { return least <= count && count <= most; }
 };
 
-/// A Vega-Lite specification (v6) over the data set "points". Its file also has title, about (one sentence that says
-/// how to read the chart), experiments, needs (columns that a row must have), `along`, and `order` (its place on the
-/// page). It may have `least`, `values`, `series`, `doubtful`, `curves`, `spans` and `labels`. `labels`, as {"x", "y",
-/// "top", "log"}, puts the name of each series behind the series' last point, and moves names up where two would
-/// overlap. Charts show a row's `series` and `panel` (PageRow), so rows that look the same in a chart differ only in
-/// what its axes and panel names show.
+/// A Vega-Lite specification (v6) over the data set "points", and the rows that it is drawn for. The file of a chart
+/// must have title, about (one sentence that says how to read the chart), experiments, needs (columns that a row must
+/// have), along, and order (the chart's place on the page). It may have least, values, series, doubtful, curves, spans
+/// and labels. Charts show the `series` and the `panel` of a row (PageRow); `along` has all other factors that they
+/// show.
+/// `labels` asks for the name of each series after the series' last point, moved up where two names would overlap. It
+/// has the columns x, y and top (the upper end of an error bar; default: y), and log (true: the y axis is logarithmic).
 struct Chart {
   std::string name, title, about;
   std::vector<std::string> experiments, needs;
   /// Columns of time spans that the chart draws; the chart's data have a row for each span.
   std::vector<std::string> spans;
-  std::vector<std::string> along;       ///< factors that its axes and the names of its panels show
+  std::vector<std::string> along;       ///< factors that the axes and the names of the panels show
   std::map<std::string, double> least;  ///< by column: the least value that a row must have
   Bounds values;  ///< accepted number of values that the first factor of `along` has in a series of a panel
   Bounds series;  ///< accepted number of series in a panel
@@ -56,7 +57,7 @@ struct Chart {
   bool curves = false;    ///< the chart is over ranks, and also uses the table's curve_starts
   bool doubtful = false;  ///< mistrusted rows are drawn too, with a mark
   core::Json spec;
-  std::vector<std::size_t> rows, starts;  ///< indices of its rows in the table's rows and in curve_starts
+  std::vector<std::size_t> rows, starts;  ///< the chart's rows, as indices of the table's rows and of curve_starts
 };
 
 /// The charts that have at least one row, in the order of the page. Each series has a colour of `palette`, the same one
@@ -70,8 +71,9 @@ core::Json to_json(const Chart&);
 // Charts as pictures without a browser: vl-convert draws the same specifications in a Python process.
 
 /// Writes a file NAME.FORMAT to the folder for every chart that applies, and returns their paths. The format is png or
-/// svg. `GRADMETER_CHARTS_PYTHON` names a Python that has vl_convert; else the one that gradmeter was built with.
-/// Errors: UsageError where there is no such Python; BackendError where a picture could not be drawn or written.
+/// svg. The environment variable `GRADMETER_CHARTS_PYTHON` names a Python that has vl_convert; default: the one that
+/// gradmeter was built with. Errors: UsageError where there is no such Python; BackendError where a picture could not
+/// be drawn or written.
 std::vector<std::filesystem::path> write_pictures(const PageTable&, const std::filesystem::path& folder,
                                                   std::string_view format);
 

@@ -27,8 +27,8 @@ std::string short_rate(double per_second) {
 
 std::string whole_percent(double share) { return fmt::format("{:.0f}", 100 * share); }
 
-/// "82–86" of both ends; empty where one is not known.
-std::string ends(double low, double high, const std::function<std::string(double)>& shown) {
+/// An interval as text, "82–86"; empty if one end is not known.
+std::string interval_text(double low, double high, const std::function<std::string(double)>& shown) {
   return std::isfinite(low) && std::isfinite(high) ? fmt::format("{}–{}", shown(low), shown(high)) : "";
 }
 
@@ -37,14 +37,14 @@ std::string ms_text(double seconds) { return digits(1e3 * seconds); }
 HeadlineFigure time_figure(const PageRow& row, const std::string& what) {
   return {.value = ms_text(row.number("time_s")) + " ms",
           .what = what,
-          .interval = ends(row.number("time_s_ci95_low"), row.number("time_s_ci95_high"), ms_text)};
+          .interval = interval_text(row.number("time_s_ci95_low"), row.number("time_s_ci95_high"), ms_text)};
 }
 
 HeadlineFigure rate_figure(double bytes_per_s, const std::string& what) {
   return {.value = digits(bytes_per_s / 1e9) + " GB/s", .what = what};
 }
 
-/// The row with the largest `value`, those in doubt only where all are; null where none has one.
+/// The row with the largest `value`, a row in doubt only if all are; null if no row has a value.
 const PageRow* best(const Rows& rows, const std::function<double(const PageRow&)>& value) {
   const PageRow* out = nullptr;
   const auto key = [&](const PageRow& row) { return std::pair(!row.has("doubt"), value(row)); };
@@ -53,8 +53,8 @@ const PageRow* best(const Rows& rows, const std::function<double(const PageRow&)
   return out;
 }
 
-/// Rows of one link, scaling and so on, the first that has a figure to rely on: what is fastest on another link is no
-/// better choice on this one.
+/// Keeps the rows of one panel, so of one link, scaling and so on: that of the first row that is not in doubt. What is
+/// fastest on another link is no better choice on this one.
 void keep_first_panel(Rows& rows) {
   if (rows.empty()) return;
   const auto sure = std::ranges::find_if(rows, [](const PageRow* row) { return !row->has("doubt"); });
@@ -62,6 +62,7 @@ void keep_first_panel(Rows& rows) {
   std::erase_if(rows, [&](const PageRow* row) { return row->text("panel") != panel; });
 }
 
+/// The point of a row in words: "resnet50, 8 ranks, batch 16, ring, 1gbe".
 std::string described(const PageRow& row) {
   std::string out;
   const auto add = [&](const std::string& words) {
@@ -77,7 +78,7 @@ std::string described(const PageRow& row) {
   return out;
 }
 
-/// The cause of most of the lost time, and its share of it; empty where too little was lost to say.
+/// The cause of most of the lost time, and its share; empty if no time is lost, or the step is bound by computation.
 HeadlineFigure largest_loss(const PageRow& row) {
   constexpr std::array parts{std::pair{"contention_s", "shared cores and memory"},
                              std::pair{"straggle_s", "a slow rank's computation"},
@@ -124,7 +125,8 @@ Headline of_scale(const Rows& all) {
   out.figures.push_back(
       {.value = whole_percent(row->number("efficiency")) + " %" + (doubt.empty() ? "" : " ?"),
        .what = fmt::format("efficiency on {} rank{}{}{}", most, most == 1 ? "" : "s", doubt.empty() ? "" : ": ", doubt),
-       .interval = ends(row->number("efficiency_ci95_low"), row->number("efficiency_ci95_high"), whole_percent)});
+       .interval =
+           interval_text(row->number("efficiency_ci95_low"), row->number("efficiency_ci95_high"), whole_percent)});
   if (HeadlineFigure loss = largest_loss(*row); !loss.value.empty()) out.figures.push_back(std::move(loss));
   if (const double per_s = row->number("samples_per_s"); std::isfinite(per_s))
     out.figures.push_back({.value = short_rate(per_s), .what = "of all ranks together", .interval = "samples/s"});

@@ -35,21 +35,23 @@ std::string figure_list(const Headline& headline) {
 }
 
 /// The large figures, the most important sentence, and what to run next.
-std::string summary_section(const PageTable& table, const ReportText& said) {
+std::string summary_section(const PageTable& table, const ReportText& summary) {
   std::string out =
       "<section aria-labelledby=\"lead-head\">\n<h2 id=\"lead-head\">In short</h2>\n" + figure_list(headline(table));
-  if (!said.sentences.empty()) out += fmt::format("<p class=\"verdict\">{}</p>\n", markup_text(said.sentences.front()));
-  if (!said.next.empty()) out += fmt::format("<p class=\"next\">Next: <code>{}</code></p>\n", markup_text(said.next));
+  if (!summary.sentences.empty())
+    out += fmt::format("<p class=\"verdict\">{}</p>\n", markup_text(summary.sentences.front()));
+  if (!summary.next.empty())
+    out += fmt::format("<p class=\"next\">Next: <code>{}</code></p>\n", markup_text(summary.next));
   return out + "</section>";
 }
 
-/// All sentences but the first, which leads.
-std::string findings_list(const std::vector<std::string>& said) {
-  if (said.size() < 2) return "";
+/// All sentences but the first, which stands at the top of the page.
+std::string findings_list(const std::vector<std::string>& sentences) {
+  if (sentences.size() < 2) return "";
   std::string out =
       "<section aria-labelledby=\"findings-head\">\n<h2 id=\"findings-head\">What else was found</h2>\n<ul "
       "class=\"findings\">\n";
-  for (std::size_t i = 1; i < said.size(); ++i) out += fmt::format("<li>{}</li>\n", markup_text(said[i]));
+  for (std::size_t i = 1; i < sentences.size(); ++i) out += fmt::format("<li>{}</li>\n", markup_text(sentences[i]));
   return out + "</ul>\n</section>";
 }
 
@@ -64,7 +66,7 @@ std::string figure(const Chart& c) {
       c.name, markup_text(c.title), markup_text(c.about));
 }
 
-/// Units of the columns that a person reads in another one, and "share" of what is read in percent.
+/// By column: its unit, if the page shows numbers of this unit scaled, or "share", if it shows them in percent.
 Json units_of_columns() {
   Json out = Json::object();
   for (const auto& info : core::metric_table())
@@ -75,7 +77,7 @@ Json units_of_columns() {
   return out;
 }
 
-/// The words that filters and heads show for a key, where they are others than the key.
+/// By key: the words that filters and heads show, if they are not the key itself.
 Json words_of_columns(std::span<const core::Factor> keys) {
   Json out = Json::object();
   const auto add = [&out](std::string_view key) {
@@ -95,7 +97,7 @@ std::string figures(const std::vector<Chart>& charts) {
   return out;
 }
 
-/// The points that were not measured, or are not trusted, by reason: those of equal reasons together.
+/// A table of the points that were not measured or are not trusted, counted by status and reason.
 std::string skipped(const PageTable& table) {
   std::map<std::pair<std::string, std::string>, std::size_t> reasons;
   for (const PageRow& row : table.rows)
@@ -135,7 +137,7 @@ std::string described(const std::string& source, const core::RunInfo& i) {
   return out + "</dl>\n";
 }
 
-/// Runs of one command on one machine are told once.
+/// Describes the runs; those of one side, command, machine and build are described once.
 std::string machines(std::span<const analysis::Side> sides) {
   std::string out;
   std::set<std::string> told;
@@ -174,7 +176,7 @@ std::string summary_of(std::span<const analysis::Side> sides, std::size_t points
 
 }  // namespace
 
-void write_html_page(const PageTable& table, const ReportText& said, std::span<const analysis::Side> sides,
+void write_html_page(const PageTable& table, const ReportText& summary, std::span<const analysis::Side> sides,
                      std::ostream& to) {
   const auto points = static_cast<std::size_t>(
       std::ranges::count_if(table.rows, [](const PageRow& row) { return row.point.experiment != compared; }));
@@ -192,8 +194,8 @@ void write_html_page(const PageTable& table, const ReportText& said, std::span<c
       {"title", markup_text(title_of(sides))},
       {"summary", markup_text(summary_of(sides, points))},
       {"style", std::string(page_file("style"))},
-      {"headline", summary_section(table, said)},
-      {"findings", findings_list(said.sentences)},
+      {"headline", summary_section(table, summary)},
+      {"findings", findings_list(summary.sentences)},
       {"charts", figures(charts)},
       {"skipped", skipped(table)},
       {"runs", machines(sides)},
@@ -213,7 +215,7 @@ void write_html_page(const PageTable& table, const ReportText& said, std::span<c
 
 namespace {
 
-/// Takes the first three of each kind and experiment. The others are counted, and --findings has them.
+/// The sentences of the first three findings of each kind and experiment. The others are counted; --findings has them.
 std::vector<std::string> first_sentences(std::span<const analysis::Finding> findings) {
   constexpr std::size_t most_of_a_kind = 3;
   std::map<std::pair<std::string, analysis::FindingKind>, std::size_t> told;
@@ -258,7 +260,7 @@ constexpr std::size_t most_rows = 40;
 constexpr std::array main_metrics{"time_s",   "efficiency", "bound_by",  "busbw_bytes_per_s", "flops_per_s",
                                   "roofline", "error",      "wire_bits", "accuracy",          "loss"};
 
-/// Pipes, line ends and angle brackets are no Markdown of ours.
+/// The text as a cell: pipes, line ends and angle brackets would otherwise be read as Markdown or HTML.
 std::string markdown_cell(const std::string& text) {
   std::string out;
   for (const char c : text) {
@@ -307,9 +309,9 @@ std::string markdown_table(const std::string& experiment, const PageTable& all) 
 
 }  // namespace
 
-std::string markdown(const PageTable& rows, const ReportText& said) {
+std::string markdown(const PageTable& rows, const ReportText& summary) {
   std::string out = "## gradmeter\n\n";
-  for (const auto& sentence : said.sentences) out += fmt::format("- {}\n", markdown_cell(sentence));
+  for (const auto& sentence : summary.sentences) out += fmt::format("- {}\n", markdown_cell(sentence));
   out += '\n';
   std::vector<std::string> experiments;
   for (const PageRow& row : rows.rows) {

@@ -31,15 +31,16 @@ struct HeadlineFigure {
 
 struct Headline {
   std::vector<HeadlineFigure> figures;  ///< at most three
-  std::string of;                       ///< the one point whose figures they are, in words
+  std::string of;                       ///< the point that all figures belong to, in words
 };
 
-/// Makes figures of one point, which `of` names, because figures of several points would describe none of them. For
-/// `scale`, the candidates are the points of the file's first model that have an efficiency and the most ranks. Those
-/// in another panel (PageRow) than the first one not in doubt are dropped; of the rest, the point with the most
-/// samples/s is chosen. A point in doubt is chosen only if all are in doubt. For other experiments, it is the point
-/// that answers their question: the fastest exchange of the largest buffer, the kernel with the most arithmetic a
-/// second, the slowest link, the fastest forward pass, the highest accuracy. Empty where no point has figures.
+/// The figures of a single point, which `of` names: figures of several points would describe none of them. For `scale`,
+/// the candidates are the points of the file's first model that exchange gradients, have an efficiency, and have the
+/// most ranks. If one of them is not in doubt, only candidates in the panel (PageRow) of the first such point remain,
+/// else those in the panel of the first candidate. Of these, the point with the most samples/s is chosen, a point in
+/// doubt only if all are in doubt. For other experiments, it is the point that answers their question: the fastest
+/// exchange of the largest buffer, the kernel with the most arithmetic a second, the slowest link, the fastest forward
+/// pass, the highest accuracy. Empty if no point has figures.
 Headline headline(const PageTable&);
 
 /// Writes a page with findings, charts, a table to sort and filter, skipped points with their reasons, and the

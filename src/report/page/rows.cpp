@@ -22,6 +22,7 @@ namespace {
 using core::Factor;
 using core::Json;
 
+/// The number rounded to six digits, as the page shows it.
 double six_digits(double v) {
   if (!std::isfinite(v)) return v;
   std::array<char, 32> text{};
@@ -31,7 +32,7 @@ double six_digits(double v) {
   return out;
 }
 
-/// Null of a number that is not finite.
+/// The number as a value; null if it is not finite.
 core::Value shown(double v) { return std::isfinite(v) ? core::Value(v) : core::Value(); }
 
 /// The endings of columns' names and what they stand for in a summary.
@@ -145,7 +146,7 @@ const core::Value* value_of(const core::Point& point, std::string_view key) {
   return &point.metrics[std::get<core::Metric>(found->second)];
 }
 
-/// The columns that rows of a table have, by their name, in the order in which they have them.
+/// All columns that rows of a table have, in the order in which they first appear.
 class TableColumns {
  public:
   explicit TableColumns(std::span<const PageRow> rows) {
@@ -163,7 +164,8 @@ class TableColumns {
   }
   const std::vector<std::string_view>& names() const { return names_; }
   bool has_spans(std::size_t place) const { return has_spans_[place]; }
-  /// visit(place, value) for each that the row has. A start of a curve may have columns that no row has.
+  /// Calls visit(place, value) for each column of the row that the table has. A start of a curve may have further
+  /// columns.
   template <class Visit>
   void each(const PageRow& row, const Visit& visit) const {
     row.each([&](std::string_view column, const core::Value& value) {
@@ -187,9 +189,9 @@ std::string csv_value(const core::Value& value) {
 void PageRow::put(std::string_view column, core::Value value) {
   if (value.is_null()) return;
   for (auto* cells : {&first_, &last_}) {
-    for (auto& [own, held] : *cells) {
-      if (own != column) continue;
-      held = std::move(value);
+    for (auto& [cell_column, cell] : *cells) {
+      if (cell_column != column) continue;
+      cell = std::move(value);
       return;
     }
   }
@@ -202,8 +204,8 @@ void PageRow::put_number(std::string_view column, double number) { put(column, s
 
 const core::Value* PageRow::find(std::string_view column) const {
   for (const auto* cells : {&last_, &first_})
-    for (const auto& [own, value] : *cells)
-      if (own == column) return &value;
+    for (const auto& [cell_column, value] : *cells)
+      if (cell_column == column) return &value;
   return value_of(point, column);
 }
 

@@ -39,11 +39,12 @@ class PageRow {
   explicit PageRow(core::Point of = {}) : point(std::move(of)) {}
   core::Point point;
 
-  /// `column` must be a literal, since the row keeps only a view of it.
+  /// Sets the value of a column; does nothing for null. `column` must be a literal, since the row keeps only a view of
+  /// it.
   void put(std::string_view column, core::Value);
   /// Does nothing for a number that is not finite.
   void put_number(std::string_view column, double);
-  /// Puts a column before the factors.
+  /// Adds a column that comes before the factors.
   void put_first(std::string_view column, core::Value);
   /// The value of a column; null where the row lacks it.
   core::Value at(std::string_view column) const;
@@ -65,8 +66,8 @@ class PageRow {
 
 struct PageTable {
   std::vector<PageRow> rows;
-  /// Copies of points of one rank, for curves that begin there. They need copies because an exchange's factors do not
-  /// apply on one rank.
+  /// Copies of rows of one rank, for curves over ranks that begin there. A copy has the series, panel and batch of its
+  /// curve; the row itself has others, since it has no factors of an exchange.
   std::vector<PageRow> curve_starts;
   std::vector<core::Factor> varying;  ///< factors in which rows of one experiment differ
 };
@@ -77,8 +78,8 @@ core::Json to_json(const PageRow&);
 /// are replaced.
 std::string script_json(const core::Json&);
 
-/// Makes one row of the launches of one source, machine and build that measured the same point. The row has the median
-/// of each number over launches, a 95 % interval over launches for each number that has intervals, and `launches`.
+/// Makes one row for each point that launches of one side, machine and build measured. The row has the median of each
+/// number over launches, a 95 % interval over launches for each number that has intervals, and `launches`.
 PageTable make_rows(std::span<const analysis::Side>);
 /// Makes a row for each point of each launch.
 PageTable make_separate_rows(std::span<const analysis::Side>);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the rows that a page has, and their names, which say in words by which factors a series differs from others.
+// Makes the rows of a page, and their names, which say in words by which factors a series differs from others.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -27,7 +27,7 @@ using core::Factor;
 constexpr std::array axis_factors{Factor::ranks,     Factor::batch_per_rank, Factor::batch_global, Factor::size_bytes,
                                   Factor::from_rank, Factor::to_rank,        Factor::interval};
 /// Factors that usually follow from the number of ranks.
-constexpr std::array layout{Factor::nodes, Factor::ranks_per_node, Factor::mapping, Factor::placement};
+constexpr std::array layout_factors{Factor::nodes, Factor::ranks_per_node, Factor::mapping, Factor::placement};
 /// Factors that are chosen for an exchange or a computation; all others are conditions, which tell panels apart.
 constexpr std::array choice_factors{Factor::precision,  Factor::update,    Factor::accumulate,  Factor::strategy,
                                     Factor::mesh,       Factor::algorithm, Factor::codec,       Factor::bucket_bytes,
@@ -35,17 +35,17 @@ constexpr std::array choice_factors{Factor::precision,  Factor::update,    Facto
                                     Factor::buffers,    Factor::in_place,  Factor::loss_scale,  Factor::gradients,
                                     Factor::search,     Factor::cudagraph, Factor::outstanding, Factor::repeat,
                                     Factor::tuned_table};
-/// Factors that are others on one rank than on several of the same curve.
-constexpr std::array of_ranks{Factor::ranks,   Factor::nodes,   Factor::ranks_per_node, Factor::batch_global,
-                              Factor::scaling, Factor::mapping, Factor::placement};
-/// Factors that one rank, and ranks that exchange nothing, do not have.
-constexpr std::array of_exchange{Factor::scaling,   Factor::strategy,     Factor::mesh,       Factor::algorithm,
-                                 Factor::codec,     Factor::overlap,      Factor::transport,  Factor::accum_dtype,
-                                 Factor::gradients, Factor::op,           Factor::buffers,    Factor::mapping,
-                                 Factor::placement, Factor::bucket_bytes, Factor::tuned_table};
-/// Factors that usually are one with the link, where curves run over links.
-constexpr std::array of_link{Factor::interconnect,   Factor::transport, Factor::nodes,
-                             Factor::ranks_per_node, Factor::mapping,   Factor::placement};
+/// Factors whose values on one rank differ from those on several ranks of the same curve.
+constexpr std::array rank_factors{Factor::ranks,   Factor::nodes,   Factor::ranks_per_node, Factor::batch_global,
+                                  Factor::scaling, Factor::mapping, Factor::placement};
+/// Factors that points lack if nothing is exchanged, on one rank or by independent ranks.
+constexpr std::array exchange_factors{Factor::scaling,   Factor::strategy,     Factor::mesh,       Factor::algorithm,
+                                      Factor::codec,     Factor::overlap,      Factor::transport,  Factor::accum_dtype,
+                                      Factor::gradients, Factor::op,           Factor::buffers,    Factor::mapping,
+                                      Factor::placement, Factor::bucket_bytes, Factor::tuned_table};
+/// Factors that usually change together with the link, where curves run over links.
+constexpr std::array link_factors{Factor::interconnect,   Factor::transport, Factor::nodes,
+                                  Factor::ranks_per_node, Factor::mapping,   Factor::placement};
 
 bool is_in(std::span<const Factor> list, Factor f) { return std::ranges::find(list, f) != list.end(); }
 
@@ -76,13 +76,15 @@ struct FactorUse {
 };
 struct ExperimentUse {
   std::array<FactorUse, core::factor_count> factors;
-  /// The last point's of each number of ranks, link and whether it exchanges: what is as it was says nothing new.
+  /// By number of ranks, link, and whether the point exchanges: the factors of the last such point. A value equal to
+  /// its value is known already.
   std::map<std::tuple<std::int64_t, std::string, bool>, core::Factors> last;
 };
 using Uses = std::map<std::string, ExperimentUse>;
 
-/// A value that a point lacks is one too: with `gradients=bf16` and without are two curves. But one rank, and ranks
-/// that exchange nothing, lack what belongs to an exchange, and are no curve of their own for that.
+/// Adds the values of a point. A missing value counts as a value: points with `gradients=bf16` and points without are
+/// two curves. It does not count if the point lacks a factor of an exchange because it exchanges nothing (one rank,
+/// independent ranks).
 void add_values(ExperimentUse& to, const core::Factors& factors) {
   const std::int64_t ranks = integer(factors[Factor::ranks]);
   const bool exchanges = ranks != 1 && text(factors[Factor::strategy]) != "independent";
@@ -91,7 +93,7 @@ void add_values(ExperimentUse& to, const core::Factors& factors) {
   for (std::size_t i = 0; i < core::factor_count; ++i) {
     const core::Value& value = factors[static_cast<Factor>(i)];
     if (!is_first && value == std::as_const(last->second)[static_cast<Factor>(i)]) continue;
-    if (!exchanges && core::is_null(value) && is_in(of_exchange, static_cast<Factor>(i))) continue;
+    if (!exchanges && core::is_null(value) && is_in(exchange_factors, static_cast<Factor>(i))) continue;
     const std::string key = core::is_null(value) ? "" : core::to_text(value);
     FactorUse& use = to.factors[i];
     use.values.try_emplace(key, value);
@@ -102,7 +104,8 @@ void add_values(ExperimentUse& to, const core::Factors& factors) {
   last->second = factors;
 }
 
-/// "gemm:m=512,k=512" of a mini-batch's "gemm:m=512,n=16,k=512": the same problem at each mini-batch.
+/// The problem without its mini-batch, and thus the same for all mini-batches: "gemm:m=512,k=512" of
+/// "gemm:m=512,n=16,k=512".
 std::string without_batch(const std::string& problem, const core::Value& batch) {
   std::string out = problem;
   for (const char* key : {"n=", "batch="}) {
@@ -125,7 +128,7 @@ void find_words(FactorUse& use, Factor factor) {
   for (const auto& [key, value] : use.values) use.words[key] = analysis::in_words(factor, value, beside);
 }
 
-/// Uses the points that were measured: one without figures makes no difference that a chart would have to tell.
+/// Collects the values of points with figures; other points are in no chart, so charts need not tell them apart.
 Uses uses_of(std::span<const analysis::Side> sides) {
   Uses out;
   for (const auto& side : sides) {
@@ -144,7 +147,8 @@ Uses uses_of(std::span<const analysis::Side> sides) {
   return out;
 }
 
-/// "ring, 4-bit gradients": the point's values, in words, of all factors that vary and that `is_named` takes.
+/// "ring, 4-bit gradients": the point's values, in words, of all factors that vary and that `is_named` accepts, after
+/// the words `first`.
 template <class IsNamed>
 std::string words_of(const core::Point& point, const Uses& uses, const std::string& first, const IsNamed& is_named) {
   std::string out = first;
@@ -153,7 +157,7 @@ std::string words_of(const core::Point& point, const Uses& uses, const std::stri
     const auto factor = static_cast<Factor>(i);
     const FactorUse& use = of_experiment[i];
     if (!use.varies() || is_in(axis_factors, factor) || !is_named(factor)) continue;
-    if (is_in(layout, factor) && use.follows_ranks()) continue;
+    if (is_in(layout_factors, factor) && use.follows_ranks()) continue;
     const core::Value &value = point.factors[factor], &batch = point.factors[Factor::batch_per_rank];
     if (core::is_null(value)) continue;
     // A strategy is one of several only where ranks exchange: beside the control, "no exchange", it needs no name.
@@ -179,7 +183,7 @@ void put_labels(PageRow& row, const Uses& uses, const std::string& source, const
   const core::Point& point = row.point;
   const std::string build =
       fmt::format("{}{}{}", source, source.empty() || group.build.empty() ? "" : ", ", group.build);
-  // One rank of a strategy that is not named has no other choice to be told by.
+  // A series without words is named by its strategy, or "measured" if it has none.
   const core::Value& strategy = point.factors[Factor::strategy];
   const auto or_strategy = [&strategy](std::string words) {
     if (!words.empty()) return words;
@@ -191,7 +195,7 @@ void put_labels(PageRow& row, const Uses& uses, const std::string& source, const
   const auto& of_experiment = uses.at(point.experiment).factors;
   const auto is_link = [&of_experiment](Factor f) {
     return f == Factor::interconnect ||
-           (is_in(of_link, f) && of_experiment[static_cast<std::size_t>(f)].follows_link());
+           (is_in(link_factors, f) && of_experiment[static_cast<std::size_t>(f)].follows_link());
   };
   row.put("series_over_links",
           or_strategy(words_of(point, uses, build, [&](Factor f) { return is_in(choice_factors, f) && !is_link(f); })));
@@ -228,20 +232,20 @@ PageRow row_of(core::Point point, std::size_t source) {
   return row;
 }
 
-/// True if a curve of `row` may begin at `start`: it is the same but for ranks, the control's strategy, and what one
-/// rank lacks since it exchanges nothing.
+/// True if the curve of `row` may begin at `start`, a row of one rank: both agree in all varying factors, except those
+/// of the ranks, those of an exchange that `start` lacks, and the strategy if `start` is the control.
 bool begins_at(const PageRow& row, const PageRow& start, const std::vector<Factor>& varying) {
   const core::Factors &of_row = row.point.factors, &of_start = start.point.factors;
   return std::ranges::all_of(varying, [&](Factor factor) {
     const core::Value& own = of_start[factor];
-    if (is_in(of_ranks, factor) || (is_in(of_exchange, factor) && own.is_null())) return true;
+    if (is_in(rank_factors, factor) || (is_in(exchange_factors, factor) && own.is_null())) return true;
     const bool is_control = factor == Factor::strategy && text(own) == "independent";
     return is_control || of_row[factor] == own;
   });
 }
 
-/// Rows of one rank by all that rows which `begins_at` them have in common with them for sure: the side, machine and
-/// build, a batch, and the conditions. Without it every row would be held against every one of one rank.
+/// An index of rows of one rank, by what a row must share with the start of its curve: side, machine, build, batch and
+/// conditions. It spares comparing every row with every row of one rank.
 class CurveBaselines {
  public:
   using Batch = core::Value (*)(const PageRow&);
@@ -258,11 +262,11 @@ class CurveBaselines {
 
  private:
   std::string key_of(const PageRow& row) const {
-    const auto one = [](const core::Value& v) { return v.is_null() ? "" : core::to_text(v); };
-    std::string out = one(batch_(row));
-    for (const char* column : {"source", "machine", "build"}) out += "|" + one(row.at(column));
+    const auto key_text = [](const core::Value& v) { return v.is_null() ? "" : core::to_text(v); };
+    std::string out = key_text(batch_(row));
+    for (const char* column : {"source", "machine", "build"}) out += "|" + key_text(row.at(column));
     for (const Factor f : varying_)
-      if (!is_in(of_ranks, f) && !is_in(of_exchange, f)) out += "|" + one(row.point.factors[f]);
+      if (!is_in(rank_factors, f) && !is_in(exchange_factors, f)) out += "|" + key_text(row.point.factors[f]);
     return out;
   }
   Batch batch_;
@@ -270,12 +274,14 @@ class CurveBaselines {
   std::map<std::string, std::vector<const PageRow*>> by_key_;
 };
 
-/// The batch of one rank that a curve begins at: strong scaling's is that of all ranks.
+/// The batch that one rank has where the curve of the row begins: for strong scaling the batch of all ranks.
 core::Value base_batch(const PageRow& row) {
   const core::Factors& factors = row.point.factors;
   return factors[text(factors[Factor::scaling]) == "strong" ? Factor::batch_global : Factor::batch_per_rank];
 }
 
+/// Finds PageTable::curve_starts: for each curve the row of one rank at which it begins, if its own row has other
+/// labels.
 std::vector<PageRow> find_curve_starts(const PageTable& table) {
   CurveBaselines starts(base_batch, table.varying);
   std::vector<const PageRow*> others;
@@ -289,10 +295,10 @@ std::vector<PageRow> find_curve_starts(const PageTable& table) {
     }
   }
   std::vector<PageRow> out;
-  std::set<std::array<std::string, 3>> done;
+  std::set<std::array<std::string, 3>> known_labels;
   constexpr std::array labels{"series", "panel", "batch"};
   for (const PageRow* row : others) {
-    if (!done.insert({row->text("series"), row->text("panel"), row->text("batch")}).second) continue;
+    if (!known_labels.insert({row->text("series"), row->text("panel"), row->text("batch")}).second) continue;
     const PageRow* start = starts.find(
         *row, [&](const PageRow& s, const std::vector<Factor>& varying) { return begins_at(*row, s, varying); });
     if (!start) continue;
@@ -306,12 +312,13 @@ std::vector<PageRow> find_curve_starts(const PageTable& table) {
   return out;
 }
 
-/// Puts `fp32_speedup` into rows: their samples/s, divided by those of one rank in fp32 that has all else that a rank
-/// alone can have in common with them.
+/// Sets the column `fp32_speedup`: samples/s, divided by those of one rank in fp32 that agrees in all other factors
+/// that one rank can have.
 void add_fp32_speedups(PageTable& table) {
-  constexpr std::array formats{Factor::precision, Factor::update, Factor::loss_scale, Factor::gradients, Factor::codec};
+  constexpr std::array format_factors{Factor::precision, Factor::update, Factor::loss_scale, Factor::gradients,
+                                      Factor::codec};
   std::vector<Factor> common_factors = table.varying;
-  std::erase_if(common_factors, [&](Factor f) { return is_in(formats, f); });
+  std::erase_if(common_factors, [&](Factor f) { return is_in(format_factors, f); });
   CurveBaselines bases([](const PageRow& row) { return core::Value(row.point.factors[Factor::batch_per_rank]); },
                        common_factors);
   const auto is_timed = [](const PageRow& row) {
@@ -366,7 +373,7 @@ std::vector<RunGroup> groups_of(const std::vector<core::Run>& runs) {
   }
   for (RunGroup& group : out) {
     const core::RunInfo& info = group.runs.front()->info;
-    // The hosts' names are words of a machine; where two machines share them and their processor, the fingerprint is.
+    // A machine is named by its processor; by its fingerprint too if several machines have the same processor.
     const bool by_processor = processors.size() == fingerprints.size();
     if (fingerprints.size() > 1)
       group.machine = by_processor ? info.cpu : fmt::format("machine {:.6} ({})", info.fingerprint, info.cpu);
@@ -403,7 +410,7 @@ std::vector<analysis::MergedPoint> separate_points(std::span<const core::Run* co
   return out;
 }
 
-/// `points_of`: of runs that are launches of one point.
+/// `points_of` makes the points of the runs of a RunGroup.
 template <class PointsOf>
 PageTable rows_of(std::span<const analysis::Side> sides, const PointsOf& points_of) {
   const Uses uses = uses_of(sides);
@@ -431,14 +438,14 @@ PageTable make_rows(std::span<const analysis::Side> sides) {
 PageTable make_separate_rows(std::span<const analysis::Side> sides) { return rows_of(sides, separate_points); }
 
 void name_by_label(std::span<analysis::Side> sides) {
-  std::map<std::string, std::size_t> uses;
+  std::map<std::string, std::size_t> counts;
   const auto label = [](const std::string& path) { return std::filesystem::path(path).stem().string(); };
-  for (const auto& side : sides) ++uses[label(side.name)];
+  for (const auto& side : sides) ++counts[label(side.name)];
   for (auto& side : sides) {
     const std::filesystem::path path = side.name;
     const std::string own = label(side.name);
     if (own.empty()) continue;
-    side.name = uses[own] < 2 ? own : (path.parent_path().filename() / own).string();
+    side.name = counts[own] < 2 ? own : (path.parent_path().filename() / own).string();
   }
 }
 

@@ -29,15 +29,15 @@ cudaMemPool_t pool_of(int device) {
   return pool;
 }
 
-/// Makes the pool keep freed memory. Every step allocates the same memory again, and the driver would take it back
-/// whenever a stream is waited for.
+/// Makes the pool keep freed memory, since every step allocates the same memory again. Otherwise the driver would take
+/// it back whenever a stream is waited for.
 void keep_freed_memory(int device) {
-  auto most = std::numeric_limits<std::uint64_t>::max();
+  auto keep_all = std::numeric_limits<std::uint64_t>::max();
   if (cudaMemPool_t const pool = pool_of(device))
-    check_cuda(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &most), "cudaMemPoolSetAttribute");
+    check_cuda(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep_all), "cudaMemPoolSetAttribute");
 }
 
-/// Allocates as cudaMalloc does. If memory is short, it first releases what the pool keeps without using it.
+/// Allocates as cudaMalloc does. If that fails, it releases the pool's unused memory and tries again.
 cudaError_t allocate(void** address, std::size_t bytes) {
   const cudaError_t error = cudaMalloc(address, bytes);
   int device = 0;
@@ -70,14 +70,14 @@ void* allocate_device_memory(std::size_t bytes, std::source_location where) {
 
 namespace {
 
-/// The last names of work that a thread has given to GPUs, in turn.
+/// A ring buffer of the last names of work that a thread has given to GPUs.
 struct RecentWork {
   static constexpr std::size_t length = 47;
   std::array<std::array<char, length + 1>, 4> names = {};
   std::size_t next = 0;
 };
 thread_local RecentWork recent_work;
-thread_local int current_gpu = -1;  // the GPU that this thread has chosen, for whichever device
+thread_local int current_gpu = -1;  // the GPU that this thread has selected; -1: none
 
 }  // namespace
 
@@ -153,16 +153,16 @@ bool CudaDevice::ranks_may_share() {
 
 std::string CudaDevice::shared_gpu(const Communicator& c, int number) {
   if (ranks_may_share()) return {};
-  struct Place {
+  struct RankGpu {
     int rank;
     std::array<char, 32> bus_id;  // ranks call the same GPU by different numbers
   };
-  Place mine{.rank = c.rank(), .bus_id = {}};
+  RankGpu mine{.rank = c.rank(), .bus_id = {}};
   check_cuda(cudaDeviceGetPCIBusId(mine.bus_id.data(), static_cast<int>(mine.bus_id.size()), number),
              "cudaDeviceGetPCIBusId");
   std::string shared;
   const Communicator node = c.split_by_node();
-  for (const Place& other : node.all_gather_value(mine)) {
+  for (const RankGpu& other : node.all_gather_value(mine)) {
     if (other.bus_id != mine.bus_id || other.rank == mine.rank) continue;
     const auto [first, second] = std::minmax(other.rank, mine.rank);
     shared = fmt::format("ranks {} and {} share the GPU {}", first, second, mine.bus_id.data());
@@ -186,16 +186,16 @@ std::size_t CudaDevice::free_bytes() const {
 
 std::shared_ptr<void> CudaDevice::add(std::size_t bytes, std::byte* host_copy, const Allocator& allocator) {
   select();
-  // An empty buffer has an address too: CUDA gives none for zero bytes.
+  // Allocates at least one byte, so that an empty buffer has an address too.
   void* const address = allocator.allocate(std::max<std::size_t>(bytes, 1));
   auto* const begin = static_cast<std::byte*>(address);
-  const auto free = [this, free_memory = allocator.free](void* a) {
+  const auto free = [this, free_memory = allocator.free](void* released) {
     {
       const std::lock_guard lock(mutex_);
-      ranges_.erase(static_cast<std::byte*>(a));
+      ranges_.erase(static_cast<std::byte*>(released));
     }
     select_gpu_to_release(number_);
-    free_memory(a);
+    free_memory(released);
   };
   {
     const std::lock_guard lock(mutex_);

@@ -12,7 +12,7 @@ struct GraphTraits {
   static void free(type graph) noexcept { release_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy"); }
 };
 
-/// A capture of the queue's stream, which this object ends at the latest.
+/// A capture of the queue's stream, from the constructor to `end`, at the latest to the destructor.
 class StreamCapture {
  public:
   explicit StreamCapture(Queue& queue) : queue_(queue) {
@@ -24,7 +24,7 @@ class StreamCapture {
     if (!is_capturing_) return;
     Handle<GraphTraits> graph;
     queue_.submit("graph.captured", {}, [&graph] {
-      (void)cudaStreamEndCapture(gpu::stream(), graph.receive());  // an earlier error is the one to tell
+      (void)cudaStreamEndCapture(gpu::stream(), graph.receive());  // an earlier error is reported instead
     });
     cudaGetLastError();
   }
@@ -33,7 +33,7 @@ class StreamCapture {
 
   Handle<GraphTraits> end() {
     Handle<GraphTraits> graph;
-    is_capturing_ = false;  // the capture is over, whatever this call returns
+    is_capturing_ = false;  // the capture is over even if the call fails
     queue_.submit("graph.captured", {}, [&graph] {
       check_cuda(cudaStreamEndCapture(gpu::stream(), graph.receive()), "cudaStreamEndCapture");
     });
@@ -53,7 +53,7 @@ CudaGraph::CudaGraph(Queue& queue, const std::function<void()>& body) : queue_(q
   const auto captured = capture.end();
   check_cuda(cudaGraphInstantiate(graph_.receive(), captured.get(), 0), "cudaGraphInstantiate");
   queue.submit("graph.upload", {}, [this] {
-    // otherwise the first launch would upload it
+    // uploads the graph now; otherwise the first launch would
     check_cuda(cudaGraphUpload(graph_.get(), gpu::stream()), "cudaGraphUpload");
   });
 }

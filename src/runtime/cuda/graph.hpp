@@ -15,6 +15,7 @@ struct GraphExecTraits {
   static void free(type graph) noexcept { release_cuda(cudaGraphExecDestroy(graph), "cudaGraphExecDestroy"); }
 };
 
+/// Captured work of one queue as a CUDA graph, and the owner of that graph.
 class CudaGraph {
  public:
   /// Captures the work that `body` submits to the queue on this thread, without running it. Other threads may call CUDA

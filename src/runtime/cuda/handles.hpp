@@ -28,14 +28,15 @@ inline void check_cuda(cudaError_t error, const char* call,
   throw core::BackendError("CUDA", call, cudaGetErrorString(error), where);
 }
 
-/// Notes an error in a destructor, which cannot throw it. After the program's end nothing needs to be released.
+/// For destructors, which cannot throw: notes an error. An error because CUDA is shutting down at the program's end is
+/// ignored.
 inline void release_cuda(cudaError_t error, const char* call) noexcept {
   if (error == cudaSuccess || error == cudaErrorCudartUnloading) return;
   cudaGetLastError();
   core::note_failed_release("CUDA", call, cudaGetErrorString(error));
 }
 
-/// Notes the name of a kernel, or a label of work, that this thread gives to a GPU. A kernel's error shows only in a
+/// Notes the name of a kernel, or a label of work, that this thread gives to a GPU. A kernel's error appears only in a
 /// later call, so the report of that call's failure includes `recent_gpu_work`.
 void note_gpu_work(std::string_view name) noexcept;
 /// The last names that this thread has noted, the oldest first: "forward.gemm, multiply_tile"; empty: none.
@@ -159,16 +160,16 @@ void copy(DeviceSpan<T> to, DeviceSpan<const std::type_identity_t<T>> from, cons
 }
 
 /// Copies to memory of the current device, and waits until the work of every stream can read it. `cudaMemcpy` does not
-/// guarantee that: from pageable memory it returns when the last bytes are staged, and our streams do not wait for its
-/// stream. Errors: BackendError, also when the sizes differ.
+/// guarantee that: from pageable memory it returns once the last bytes are staged, and the streams of this program do
+/// not wait for the default stream. Errors: BackendError, also when the sizes differ.
 inline void upload(DeviceSpan<std::byte> to, std::span<const std::byte> from,
                    std::source_location where = std::source_location::current()) {
   const Stream stream;
   copy<std::byte>(to, from, stream, where);
   stream.synchronize();
 }
-/// Sets every byte of memory of the current device, and waits until it is done, which `cudaMemset` does not. Errors:
-/// BackendError.
+/// Sets every byte of memory of the current device to `byte`, and waits until that is done, which `cudaMemset` does
+/// not. Errors: BackendError.
 inline void fill(DeviceSpan<std::byte> to, unsigned char byte,
                  std::source_location where = std::source_location::current()) {
   const Stream stream;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every .cu file includes this header, so that both nvcc and, in the tests' emulated build, g++ can compile it. A
-// kernel is a __global__ function with plain parameters. It gets shared memory by GPU_SHARED or `dynamic_shared`,
-// pauses in every loop that waits for another block, and is launched by `gpu::launch`, never by <<<...>>>.
+// kernel is a __global__ function with plain parameters. It gets shared memory by GPU_SHARED or `dynamic_shared`, calls
+// `spin_pause` in every loop that waits for another block, and is launched by `gpu::launch`, never by <<<...>>>.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -45,7 +45,7 @@ inline std::uint32_t acquire_from_all(std::uint32_t* at) {
   return std::atomic_ref(*at).load(std::memory_order_acquire);
 }
 #else
-/// The shared memory that the launch has reserved, aligned to 16 bytes.
+/// The shared memory that the launch has reserved (`Shape::shared_bytes`), aligned to 16 bytes.
 template <class T>
 __device__ T* dynamic_shared() {
   extern __shared__ __align__(16) unsigned char gpu_dynamic_shared_bytes[];
@@ -68,6 +68,7 @@ __device__ inline std::uint32_t acquire_from_all(std::uint32_t* at) {
 }
 #endif
 
+/// The extents of a launch, and the bytes of shared memory for each block.
 struct Shape {
   dim3 grid, block;
   unsigned shared_bytes = 0;
@@ -84,8 +85,8 @@ inline bool fits_devices(const Shape& s) {
          grid.z <= most_blocks_in_y_or_z && threads > 0 && threads <= most_threads;
 }
 
-/// The number of blocks for so many elements, with `each` elements a block. `launch` refuses a number that is too large
-/// for a grid.
+/// The number of blocks for `elements` elements, with `each` elements in a block. A number beyond 32 bits gives the
+/// largest one, which `launch` refuses.
 inline unsigned blocks_of(std::size_t elements, std::size_t each) {
   const std::size_t blocks = elements / each + (elements % each == 0 ? 0 : 1);
   constexpr std::size_t most = std::numeric_limits<unsigned>::max();
@@ -119,8 +120,8 @@ Launched launch(void (*kernel)(P...), const Shape& shape, cudaStream_t stream, s
 
 namespace gradmeter::runtime {
 
-/// Throws if a launch failed. Errors: BackendError that names the kernel, with CUDA's own text or the limits that its
-/// grid breaks. The text is built without fmt, whose checks of formats nvcc does not compile.
+/// Throws if a launch failed. Errors: BackendError that names the kernel, with CUDA's own text or the limits that the
+/// grid exceeds. The text is built without fmt, since nvcc does not compile fmt's checks of format strings.
 inline void check_cuda(const gpu::Launched& launched, const char* kernel,
                        std::source_location where = std::source_location::current()) {
   const auto& [error, grid, block] = launched;

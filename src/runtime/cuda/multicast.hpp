@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of several GPUs behind one address: NVLink's switches answer a read there with the sum over all GPUs, and pass
-// a store on to all of them (NVLS, "NVLink SHARP"; Hopper and later).
+// Memory of several GPUs behind one address: NVLink's switches answer a read at this address with the sum over all
+// GPUs, and pass a store on to all GPUs (NVLS, "NVLink SHARP"; Hopper and later).
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -13,9 +13,9 @@ namespace gradmeter::runtime {
 
 class MulticastDriver;
 
-/// Multicast memory of the ranks of a group. Each rank has a part of it in the memory of its own GPU, at `own`. An
-/// address in `all` stands for the same offset in all parts, and only multimem instructions may use it (multimem.cuh).
-/// New memory has undefined contents.
+/// Multicast memory of the ranks of a group. Each rank has a part of it in the memory of its own GPU, which begins at
+/// `own()`. An address at an offset from `all()` stands for the same offset in the parts of all ranks, and only
+/// multimem instructions may use it (multimem.cuh). New memory has undefined contents.
 /// Cost: the bytes rounded up to the driver's granularity (2 MiB on an H100) on each GPU.
 /// Errors: core::Unavailable with the reason, the same on all ranks: GPUs without multicast memory, a driver before
 /// CUDA 12.1, a missing Fabric Manager, or processes that may not pass handles to each other.

@@ -50,8 +50,8 @@ struct NvmlFunctions {
   nvml::Result (*clock)(nvml::Device, int, unsigned*);
   nvml::Result (*power)(nvml::Device, unsigned*);
   nvml::Result (*temperature)(nvml::Device, nvml::Temperature*);  // null before NVML 12.9
-  nvml::Result (*old_temperature)(nvml::Device, int, unsigned*);  // deprecated since, may go
-  // its name before NVML 12.2, used if there is no other
+  nvml::Result (*old_temperature)(nvml::Device, int, unsigned*);  // deprecated since 12.9; null once NVML drops it
+  // reasons for a lower clock; the function has another name before NVML 12.2
   nvml::Result (*events)(nvml::Device, unsigned long long*);
   nvml::Result (*version)(char*, unsigned);
   nvml::Result (*driver)(char*, unsigned);
@@ -65,20 +65,21 @@ bool load(void* library, Function& function, const char* name) {
   return function != nullptr;
 }
 
-/// The name of a function that is missing; empty: all are there.
-std::string missing_function(void* library, NvmlFunctions& f) {
-  if (!load(library, f.init, "nvmlInit_v2")) return "nvmlInit_v2";
-  if (!load(library, f.shut_down, "nvmlShutdown")) return "nvmlShutdown";
-  if (!load(library, f.error, "nvmlErrorString")) return "nvmlErrorString";
-  if (!load(library, f.device, "nvmlDeviceGetHandleByPciBusId_v2")) return "nvmlDeviceGetHandleByPciBusId_v2";
-  if (!load(library, f.clock, "nvmlDeviceGetClockInfo")) return "nvmlDeviceGetClockInfo";
-  if (!load(library, f.power, "nvmlDeviceGetPowerUsage")) return "nvmlDeviceGetPowerUsage";
-  if (!load(library, f.version, "nvmlSystemGetNVMLVersion")) return "nvmlSystemGetNVMLVersion";
-  if (!load(library, f.driver, "nvmlSystemGetDriverVersion")) return "nvmlSystemGetDriverVersion";
-  const bool temperature = load(library, f.temperature, "nvmlDeviceGetTemperatureV");
-  if (!load(library, f.old_temperature, "nvmlDeviceGetTemperature") && !temperature) return "nvmlDeviceGetTemperature";
-  if (!load(library, f.events, "nvmlDeviceGetCurrentClocksEventReasons") &&
-      !load(library, f.events, "nvmlDeviceGetCurrentClocksThrottleReasons")) {
+/// Looks up all functions. Returns the name of one that is missing; empty: none is.
+std::string missing_function(void* library, NvmlFunctions& functions) {
+  if (!load(library, functions.init, "nvmlInit_v2")) return "nvmlInit_v2";
+  if (!load(library, functions.shut_down, "nvmlShutdown")) return "nvmlShutdown";
+  if (!load(library, functions.error, "nvmlErrorString")) return "nvmlErrorString";
+  if (!load(library, functions.device, "nvmlDeviceGetHandleByPciBusId_v2")) return "nvmlDeviceGetHandleByPciBusId_v2";
+  if (!load(library, functions.clock, "nvmlDeviceGetClockInfo")) return "nvmlDeviceGetClockInfo";
+  if (!load(library, functions.power, "nvmlDeviceGetPowerUsage")) return "nvmlDeviceGetPowerUsage";
+  if (!load(library, functions.version, "nvmlSystemGetNVMLVersion")) return "nvmlSystemGetNVMLVersion";
+  if (!load(library, functions.driver, "nvmlSystemGetDriverVersion")) return "nvmlSystemGetDriverVersion";
+  const bool temperature = load(library, functions.temperature, "nvmlDeviceGetTemperatureV");
+  if (!load(library, functions.old_temperature, "nvmlDeviceGetTemperature") && !temperature)
+    return "nvmlDeviceGetTemperature";
+  if (!load(library, functions.events, "nvmlDeviceGetCurrentClocksEventReasons") &&
+      !load(library, functions.events, "nvmlDeviceGetCurrentClocksThrottleReasons")) {
     return "nvmlDeviceGetCurrentClocksEventReasons";
   }
   return {};
@@ -89,19 +90,19 @@ std::string system_text(nvml::Result (*read)(char*, unsigned)) {
   return read(text.data(), nvml::text_bytes) == nvml::success ? text.data() : "unknown";
 }
 
-/// Reads one value after the other, and keeps the first error.
+/// Reads all values of one device, and keeps the first error.
 class DeviceReader {
  public:
-  DeviceReader(const NvmlFunctions& f, nvml::Device device) : f_(f), device_(device) {}
+  DeviceReader(const NvmlFunctions& functions, nvml::Device device) : nvml_(functions), device_(device) {}
 
   GpuState all() {
     GpuState s;
     unsigned mhz = 0, milliwatts = 0;
     unsigned long long events = 0;
-    if (ok(f_.clock(device_, nvml::sm_clock, &mhz), "nvmlDeviceGetClockInfo")) s.sm_clock_hz = 1e6 * mhz;
-    if (ok(f_.power(device_, &milliwatts), "nvmlDeviceGetPowerUsage")) s.power_watts = 1e-3 * milliwatts;
+    if (ok(nvml_.clock(device_, nvml::sm_clock, &mhz), "nvmlDeviceGetClockInfo")) s.sm_clock_hz = 1e6 * mhz;
+    if (ok(nvml_.power(device_, &milliwatts), "nvmlDeviceGetPowerUsage")) s.power_watts = 1e-3 * milliwatts;
     s.temperature_celsius = temperature();
-    if (ok(f_.events(device_, &events), "nvmlDeviceGetCurrentClocksEventReasons")) s.clock_events = events;
+    if (ok(nvml_.events(device_, &events), "nvmlDeviceGetCurrentClocksEventReasons")) s.clock_events = events;
     s.problem = std::move(problem_);
     return s;
   }
@@ -109,21 +110,21 @@ class DeviceReader {
  private:
   bool ok(nvml::Result result, const char* call) {
     if (result == nvml::success) return true;
-    if (problem_.empty()) problem_ = fmt::format("{}: {}", call, f_.error(result));
+    if (problem_.empty()) problem_ = fmt::format("{}: {}", call, nvml_.error(result));
     return false;
   }
   std::optional<double> temperature() {
-    // An older driver has the symbol but not this version of the structure.
+    // Tries the new function first. An older driver may have it and yet not know this version of the structure.
     nvml::Temperature t{.version = nvml::temperature_version, .sensor = nvml::gpu_temperature, .celsius = 0};
-    if (f_.temperature && f_.temperature(device_, &t) == nvml::success) return t.celsius;
+    if (nvml_.temperature && nvml_.temperature(device_, &t) == nvml::success) return t.celsius;
     unsigned celsius = 0;
-    if (!f_.old_temperature) return std::nullopt;
-    if (!ok(f_.old_temperature(device_, nvml::gpu_temperature, &celsius), "nvmlDeviceGetTemperature"))
+    if (!nvml_.old_temperature) return std::nullopt;
+    if (!ok(nvml_.old_temperature(device_, nvml::gpu_temperature, &celsius), "nvmlDeviceGetTemperature"))
       return std::nullopt;
     return celsius;
   }
 
-  const NvmlFunctions& f_;
+  const NvmlFunctions& nvml_;
   nvml::Device device_;
   std::string problem_;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVML, loaded at run time: after each measured block it tells the GPU's clock, power and temperature, and what slows
-// the GPU. Neither NVML's header nor the library is needed to build.
+// The adapter of NVML, which it loads at run time. After each measured block it reads the GPU's clock, power and
+// temperature, and what slows the GPU down. Neither NVML's header nor the library is needed to build.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -23,8 +23,9 @@ struct GpuState {
   std::string problem;
 };
 
-/// The names of the bits that say why the clock is below its highest, "idle" included: {"power cap", "hardware
-/// thermal"}. A bit without a name is given as its number: "0x200". Source: NVML API Reference, nvmlClocksEventReasons.
+/// The names of the bits that are set in `clock_events`. They are the reasons why the clock is below its highest,
+/// "idle" included: {"power cap", "hardware thermal"}. Bits without a name are given as one number: "0x200". Source:
+/// NVML API Reference, nvmlClocksEventReasons.
 std::vector<std::string> clock_event_names(std::uint64_t bits);
 
 struct LibraryTraits {

@@ -16,9 +16,9 @@ struct NvtxDomain {
   static constexpr const char* name = "gradmeter";
 };
 
-/// Marks a range on this thread up to the end of the scope; ranges may nest. Profilers show the kernels that are
-/// launched within a range below that range. `label`: a literal, as a queue's labels are, since it is read up to its
-/// terminating null. Cost: a load and a branch without a profiler. Source: NVTX 3, nvtx3.hpp.
+/// Marks a range on this thread up to the end of the scope; ranges may nest. Profilers group the kernels that are
+/// launched within a range under that range. `label`: a string literal, as a queue's labels are, since NVTX reads up to
+/// the terminating null. Cost: a load and a branch without a profiler. Source: NVTX 3, nvtx3.hpp.
 class NvtxRange {
  public:
   explicit NvtxRange(std::string_view label) : range_(label.data()) {}

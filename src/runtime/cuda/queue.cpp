@@ -17,7 +17,8 @@ std::byte* address_of(std::uintptr_t number) {
   return reinterpret_cast<std::byte*>(number);  // NOLINT(performance-no-int-to-ptr)
 }
 
-/// Any thread may ask for it, and be the last that has it: the progress thread, which chooses no GPU of its own.
+/// An event in a CUDA stream. Each member selects the GPU, since any thread may call it or destroy the event last, even
+/// one that has selected no GPU, such as the progress thread.
 class StreamEvent final : public Event {
  public:
   StreamEvent(int gpu, std::shared_ptr<EventPool> pool, const Stream& stream)
@@ -73,7 +74,8 @@ void EventPool::give_back(std::unique_ptr<CudaEvent> event) noexcept {
 }
 
 HostView::Copy& HostView::copy_of(const CudaDevice::Range& range) const {
-  // Addresses of freed memory are given out again, for other lengths too.
+  // Drops copies of allocations that overlap this one: they have been freed, and CUDA has given out their addresses
+  // again.
   const std::uintptr_t begin = number_of(range.begin);
   if (range.bytes > 0) copies_.erase(copies_.upper_bound(begin), copies_.lower_bound(begin + range.bytes));
   Copy& copy = copies_[begin];
@@ -83,7 +85,7 @@ HostView::Copy& HostView::copy_of(const CudaDevice::Range& range) const {
   return copy;
 }
 
-std::byte* HostView::seen(std::uintptr_t device_address) const {
+std::byte* HostView::pinned_address_of(std::uintptr_t device_address) const {
   const auto& [begin, copy] = *std::prev(copies_.upper_bound(device_address));
   return copy.at(device_address - begin);
 }
@@ -92,28 +94,29 @@ std::byte* HostView::host_address(const std::byte* device_address, std::size_t b
   ++requests_;
   const CudaDevice::Range range = device_.range_of(device_address, bytes);
   const std::size_t offset = static_cast<std::size_t>(device_address - range.begin);
-  // Must come before the copy is read: the stream may still write it. Host code may also look at what follows work.
+  // Must come before the copy is used, since the stream may still read or write it. The functions of `when_done` may
+  // have results that host code reads.
   stream_.synchronize();
   run_when_done();
   const Copy& copy = copy_of(range);
-  const auto whole =
+  const auto requested =
       boost::icl::interval<std::uintptr_t>::right_open(number_of(device_address), number_of(device_address) + bytes);
-  Addresses missing(whole);
+  Addresses missing(requested);
   missing -= present_;
   for (const auto& part : missing) {
-    check_cuda(cudaMemcpyAsync(seen(part.lower()), address_of(part.lower()), part.upper() - part.lower(),
+    check_cuda(cudaMemcpyAsync(pinned_address_of(part.lower()), address_of(part.lower()), part.upper() - part.lower(),
                                cudaMemcpyDeviceToHost, stream_.get()),
                "cudaMemcpyAsync");
   }
   stream_.synchronize();
-  present_ += whole;
-  if (written) written_ += whole;
+  present_ += requested;
+  if (written) written_ += requested;
   return copy.at(offset);
 }
 
 void HostView::flush() const {
   for (const auto& part : written_) {
-    check_cuda(cudaMemcpyAsync(address_of(part.lower()), seen(part.lower()), part.upper() - part.lower(),
+    check_cuda(cudaMemcpyAsync(address_of(part.lower()), pinned_address_of(part.lower()), part.upper() - part.lower(),
                                cudaMemcpyHostToDevice, stream_.get()),
                "cudaMemcpyAsync");
   }
@@ -151,18 +154,18 @@ namespace {
 thread_local const HostView* running = nullptr;
 
 /// Sets `running` for its scope and then restores it, since work may submit work of another queue.
-class Running {
+class RunningScope {
  public:
-  explicit Running(const HostView& view) : view_(running), access_(device_access) {
+  explicit RunningScope(const HostView& view) : view_(running), access_(device_access) {
     running = &view;
     device_access = &view;
   }
-  ~Running() {
+  ~RunningScope() {
     running = view_;
     device_access = access_;
   }
-  Running(const Running&) = delete;
-  Running& operator=(const Running&) = delete;
+  RunningScope(const RunningScope&) = delete;
+  RunningScope& operator=(const RunningScope&) = delete;
 
  private:
   const HostView* view_;
@@ -173,7 +176,7 @@ class Running {
 
 CudaQueue::CudaQueue(CudaDevice& device) : device_((device.select(), device)), view_(device, stream_) {}
 
-// Work still under way uses memory that the queue's owner frees next.
+// Waits for work that is still under way, since it uses memory that the queue's owner frees next.
 CudaQueue::~CudaQueue() {
   select_gpu_to_release(device_.number());
   release_cuda(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
@@ -183,7 +186,7 @@ void CudaQueue::submit(std::string_view label, Cost, const Work& work) {
   const NvtxRange range(label);
   device_.select();
   note_gpu_work(label);
-  const Running here(view_);
+  const RunningScope scope(view_);
   const std::size_t before = view_.requests();
   work();
   if (view_.requests() != before) ++host_work_[std::string(label)];

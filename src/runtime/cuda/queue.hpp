@@ -40,11 +40,11 @@ class EventPool {
 class HostView final : public DeviceAccess {
  public:
   HostView(const CudaDevice& device, const Stream& stream) : device_(device), stream_(stream) {}
-  /// Waits for the stream, then transfers those of the bytes that the pinned copy does not hold yet. Errors:
+  /// Waits for the stream, then copies those bytes from the device that the pinned copy does not hold yet. Errors:
   /// std::logic_error for an address that is not the device's; BackendError.
   std::byte* host_address(const std::byte* device_address, std::size_t bytes, bool written) const override;
-  /// Queues the transfer of all bytes that host code may have written, to the device. The next `host_address` copies
-  /// from the device again.
+  /// Queues copies to the device of all bytes that host code may have written. The next `host_address` copies from the
+  /// device again.
   void flush() const;
   /// The stream for kernels. `flush` comes first, so that kernels see what host code has written.
   cudaStream_t stream() const {
@@ -58,8 +58,8 @@ class HostView final : public DeviceAccess {
   EventPtr mark() const override;
   /// An event at this point of the stream. It does not cover writes of host code that `flush` has not yet queued.
   EventPtr event() const;
-  /// Calls `then` when the stream is next waited for, in `synchronise` or `host_address`. Several functions are called
-  /// in the order in which they were given.
+  /// Calls `then` after the next wait for the stream, in CudaQueue::synchronise or `host_address`. Several functions
+  /// are called in the order in which they were given.
   void when_done(StoredWork then) const { when_done_.push_back(std::move(then)); }
   /// Calls the functions of `when_done`. The stream's work must be done.
   void run_when_done() const;
@@ -68,19 +68,20 @@ class HostView final : public DeviceAccess {
 
  private:
   using Addresses = boost::icl::interval_set<std::uintptr_t>;
+  /// The pinned copy of one allocation.
   struct Copy {
     std::size_t bytes = 0;
     Handle<PinnedTraits> memory;
     std::byte* at(std::size_t offset) const { return static_cast<std::byte*>(memory.get()) + offset; }
   };
   Copy& copy_of(const CudaDevice::Range&) const;
-  /// The address in the host's copy for an address of the device.
-  std::byte* seen(std::uintptr_t device_address) const;
+  /// The address in the pinned copy for an address of the device. The copy must exist (`copy_of`).
+  std::byte* pinned_address_of(std::uintptr_t device_address) const;
 
   const CudaDevice& device_;
   const Stream& stream_;
   mutable std::map<std::uintptr_t, Copy> copies_;  ///< by the allocation's first address
-  mutable Addresses present_, written_;
+  mutable Addresses present_, written_;  ///< device addresses that the copies hold, and that host code may have written
   mutable std::size_t requests_ = 0;
   mutable std::vector<StoredWork> when_done_;
   std::shared_ptr<EventPool> events_ = std::make_shared<EventPool>();  ///< events may outlive the queue
@@ -93,14 +94,14 @@ class CudaQueue final : public Queue {
   explicit CudaQueue(CudaDevice&);
   ~CudaQueue() override;
   CudaDevice& device() override { return device_; }
-  /// Runs the work now, on this thread, with this queue's stream and HostView.
+  /// Calls the work now, on this thread, with access to this queue's stream and HostView.
   void submit(std::string_view label, Cost, const Work&) override;
   EventPtr record() override;
-  /// If the event is not one of a stream, the caller waits for it.
+  /// If the event is not one of a CUDA stream, the calling thread waits for it.
   void begin_after(const EventPtr&) override;
   void synchronise() override;
-  /// Captures as a CUDA graph. Null also if a call of CUDA fails; its error is dropped, since the caller then submits
-  /// the work without capture, where the call fails again.
+  /// Captures the work as a CUDA graph. Null also if a call of CUDA fails; the error is dropped, since the call fails
+  /// again when the caller submits the work without capture.
   std::unique_ptr<CapturedWork> capture(const std::function<void()>& body) override;
   /// The work that the host did because no kernel exists: for each label, the number of submissions that asked the
   /// HostView for memory. Each request waits for the stream.

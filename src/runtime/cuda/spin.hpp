@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For loops of kernels that wait for another GPU and give up in time: reads of words that others write, and a clock.
+// For loops in kernels that wait for another GPU, and give up after some time: reads of words that other processors
+// write, and a clock.
 #pragma once
 #include "runtime/cuda/launch.hpp"
 

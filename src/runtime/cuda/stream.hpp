@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stream into which work of a GPU's queue puts its kernels.
+// The stream in which work of a GPU's queue launches kernels.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -8,8 +8,8 @@
 namespace gradmeter::gpu {
 
 /// Within work of a CudaQueue, on the thread that submits it: the queue's stream. If host code of the same work has
-/// written to a buffer's copy in host memory, a copy from there to the device is queued first. Errors: std::logic_error
-/// outside such work.
+/// written to a buffer's copy in host memory, a copy of these bytes to the device is queued first. Errors:
+/// std::logic_error outside such work.
 cudaStream_t stream();
 
 /// Calls `then` on the thread that next waits for the queue: the queue's owner, or work in which host code asks for the

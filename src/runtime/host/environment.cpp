@@ -39,7 +39,8 @@ constexpr auto recorded_names = std::to_array<std::string_view>(
      "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_JOB_PARTITION", "SLURM_NTASKS", "SLURM_NNODES", "SLURM_CPUS_PER_TASK",
      "SLURM_TASKS_PER_NODE", "SLURM_DISTRIBUTION", "SLURM_CPU_BIND", "SLURM_MPI_TYPE", "SLURM_GPUS_PER_TASK"});
 
-// Frameworks whose parameters tune; orte, ess, pmix and shmem ones are mpirun's own and change at every launch.
+// Frameworks of Open MPI whose parameters change times. Those of orte, ess, pmix and shmem are left out: mpirun sets
+// them for itself, anew at every launch.
 constexpr auto recorded_prefixes = std::to_array<std::string_view>(
     {"OMPI_MCA_btl", "OMPI_MCA_pml", "OMPI_MCA_mtl", "OMPI_MCA_bml", "OMPI_MCA_osc", "OMPI_MCA_coll", "OMPI_MCA_op",
      "OMPI_MCA_mpi_", "OMPI_MCA_opal_", "OMPI_MCA_hwloc_", "OMPI_MCA_rmaps", "OMPI_MCA_topo", "OMPI_MCA_mpool",
@@ -111,7 +112,7 @@ std::optional<Launcher> launcher_of(const ReadVariable& variable, std::string_vi
 }  // namespace
 
 bool in_slurm_step(const ReadVariable& variable) {
-  // A batch script has SLURM_PROCID too, but its step has a number beyond the normal ones or none.
+  // A batch script has SLURM_PROCID too, but its step has a special number, or none.
   constexpr std::uint32_t first_special_step = 0xfffffff0;  // Source: slurm.h, SLURM_MAX_NORMAL_STEP_ID
   const auto step = leading_number<std::uint32_t>(text_of(variable, "SLURM_STEP_ID"));
   return step && *step < first_special_step;
@@ -119,16 +120,16 @@ bool in_slurm_step(const ReadVariable& variable) {
 
 Launcher read_launcher(const ReadVariable& variable) {
   if (auto found = launcher_of(variable, open_mpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")) return *found;
-  const bool step = in_slurm_step(variable);
+  const bool in_step = in_slurm_step(variable);
   const bool from_intel = !text_of(variable, "I_MPI_HYDRA_UUID").empty() || !text_of(variable, "I_MPI_MPIRUN").empty();
-  const bool pmi_from_slurm = step && text_of(variable, "SLURM_MPI_TYPE").starts_with("pmi");
+  const bool pmi_from_slurm = in_step && text_of(variable, "SLURM_MPI_TYPE").starts_with("pmi");
   const std::string_view pmi = pmi_from_slurm ? slurm : from_intel ? intel : mpich;
   if (auto found = launcher_of(variable, pmi, "PMI_RANK", "PMI_SIZE")) return *found;
   const auto pmix_rank = number_of(variable, "PMIX_RANK");
   if (pmix_rank && *pmix_rank >= 0 && !text_of(variable, "PMIX_NAMESPACE").starts_with("slurm.")) {
     return {.name = std::string(pmix), .rank = *pmix_rank, .size = *pmix_rank + 1};
   }
-  if (step) {
+  if (in_step) {
     for (const char* const size : {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}) {
       if (auto found = launcher_of(variable, slurm, "SLURM_PROCID", size)) return *found;
     }

@@ -11,15 +11,15 @@
 namespace gradmeter::runtime {
 
 /// True if results record this variable. They record a fixed list of names, and the variables of Open MPI's tuning
-/// parameters, NCCL and the like. They never record one that looks like a key, token or password, nor those that mpirun
-/// sets for its own use (addresses, session directories, the transport key).
+/// parameters, NCCL and the like. They never record a variable whose name looks like that of a key, token or password,
+/// nor those that mpirun sets for its own use (addresses, session directories, the transport key).
 bool is_recorded_variable(std::string_view name);
 
 /// The recorded variables by name. `block`: an array of "NAME=value" strings that ends with a null pointer; null: the
 /// environment of this process.
 std::map<std::string, std::string> named_environment(const char* const* block = nullptr);
 
-/// Versions of hwloc, glibc and the compiler; MPI and CUDA give their own.
+/// Versions of hwloc, glibc and the compiler by name. (The adapters of MPI and CUDA give those of MPI and CUDA.)
 std::map<std::string, std::string> library_versions();
 
 /// The launcher of this process, judged by environment variables alone: the launcher must be known before MPI runs, and
@@ -45,7 +45,7 @@ Launcher read_launcher();  ///< the launcher of this process
 bool in_slurm_step(const ReadVariable& variable);
 
 /// Detects that a launcher has started N processes which MPI sees as N worlds of one rank each, a mistake that can cost
-/// a user a whole run. Returns one line with what to do; empty when the world is as the launcher made it.
+/// a user a whole run. Returns one line with what to do; empty if MPI's world has all ranks that the launcher started.
 std::optional<std::string> separate_worlds(const Launcher& launcher, int mpi_world_size);
 
 }  // namespace gradmeter::runtime

@@ -32,7 +32,7 @@ namespace {
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
 std::string error_text(const char* call, cudaError_t error) {
-  cudaGetLastError();  // clears the error, which must not be reported by the next checked call
+  cudaGetLastError();  // clears the error, which the next checked call would report again
   return fmt::format("{}: {}", call, cudaGetErrorString(error));
 }
 
@@ -104,7 +104,7 @@ std::string lost_gpu() {
   cudaGetLastError();  // clears an error that was reported already
   std::size_t free = 0, total = 0;
   cudaError_t state = cudaMemGetInfo(&free, &total);
-  // The default stream, which nothing of ours uses: it would know of a kernel that has failed since.
+  // Asks the default stream, which this program does not use: its query reports a kernel that has failed since.
   if (state == cudaSuccess) state = cudaStreamQuery(nullptr);
   if (state == cudaSuccess || state == cudaErrorNotReady) return {};
   cudaGetLastError();
@@ -149,7 +149,8 @@ constexpr const char* not_linked = "the tests' emulated one, or not built in";
 constexpr const char* not_linked = "not built in";
 #endif
 
-/// A function of a library that is linked with this program; null: none is. Plug-ins of MPI keep theirs to themselves.
+/// A function of a library that is linked with this program; null: there is none. It does not find libraries that
+/// plug-ins of MPI have loaded for themselves.
 template <class Function>
 Function* linked(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
@@ -160,7 +161,8 @@ std::string dotted(std::size_t version) {
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
-/// The file that a function of a linked library comes from; empty: none is linked, or it is the program's own.
+/// The file of the library that has this function; empty: no such library is linked, or it is linked into the program
+/// itself.
 std::string library_file(const char* function) {
   Dl_info from{}, program{};
   void* const address = dlsym(RTLD_DEFAULT, function);
@@ -182,7 +184,7 @@ std::string counted_version(const char* function) {
   return get ? dotted(get()) : std::string();
 }
 
-/// The version by a function such as cusparseGetProperty.
+/// The version that a function such as cusparseGetProperty gives.
 std::string property_version(const char* function) {
   const auto get = linked<int(int, int*)>(function);
   std::array<int, 3> parts{};
@@ -192,7 +194,7 @@ std::string property_version(const char* function) {
   return fmt::format("{}.{}.{}", parts[0], parts[1], parts[2]);
 }
 
-/// function: of the library, one that gives its version.
+/// `function`: the library's function that gives its version.
 GpuLibrary linked_library(const char* name, std::string version, const char* function, const char* needed_for,
                           const char* installation = "install its headers and library") {
   return {.name = name,
@@ -238,11 +240,11 @@ GpuLibrary device_mpi() {
 }
 
 GpuLibrary driver_nvml() {
-  const GpuGauge loaded("");  // loads the library, for no GPU
+  const GpuGauge gauge("");  // loads the library, for no GPU
   return {.name = "NVML",
-          .version = loaded.version(),
+          .version = gauge.version(),
           .needed_for = "the clock, power and slowdowns of each measured block",
-          .remedy = fmt::format("it comes with the driver ({})", loaded.problem()),
+          .remedy = fmt::format("it comes with the driver ({})", gauge.problem()),
           .absence = "not there"};
 }
 
@@ -294,12 +296,12 @@ std::vector<std::optional<int>> choose_devices(std::span<const VisibleDevices> r
   std::vector<std::size_t> order(ranks_of_a_node.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::stable_sort(order, {}, [&](std::size_t rank) { return ranks_of_a_node[rank].size(); });
-  std::map<std::string, int> users;
+  std::map<std::string, int> rank_counts;
   for (const std::size_t rank : order) {
     const VisibleDevices& visible = ranks_of_a_node[rank];
-    const auto fewest = std::ranges::min_element(visible, {}, [&](const std::string& id) { return users[id]; });
+    const auto fewest = std::ranges::min_element(visible, {}, [&](const std::string& id) { return rank_counts[id]; });
     if (fewest == visible.end()) continue;
-    ++users[*fewest];
+    ++rank_counts[*fewest];
     chosen[rank] = static_cast<int>(fewest - visible.begin());
   }
   return chosen;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GPUs of this machine and the libraries for them; none is required. Functions say which GPUs can be used, or why
-// none can, and which one a rank uses.
+// The GPUs of this machine and the libraries for them; none is required. Tells which GPUs can be used, or why none can,
+// and which one each rank uses.
 #pragma once
 #include <cstddef>
 #include <map>
@@ -26,18 +26,18 @@ struct CudaFacts {
   bool built = false;   ///< whether this program was built with CUDA
   std::string version;  ///< version of the runtime library, "13.0"; empty when not built
   std::string driver;   ///< newest runtime that the driver supports, "13.0"; empty without a driver
-  std::string problem;  ///< one line: why no GPU can be used, and what to do; empty when one can be used
+  std::string problem;  ///< one line: why no GPU, or one of them, cannot be used, and what to do; empty: all can
   std::vector<GpuFacts> gpus;
 };
 
-/// Reads these facts, without making a context on any device. Errors: none; a missing driver or device is a `problem`.
+/// Reads the facts without making a context on any device. Errors: none; a missing driver or device is a `problem`.
 /// Cost: up to a second at the first call if there is a driver.
 CudaFacts read_cuda();
 
 /// The reason why the GPU of this thread answers no call any more, and which work the thread last gave to it; empty:
 /// the GPU answers, or the thread has none. After an illegal access, for example, a process loses its GPU, and every
-/// later call fails. Whoever catches an error of a GPU therefore asks this function, so that later points are not
-/// blamed. The function waits for no work.
+/// later call fails. So code that catches an error of a GPU must call this function, before it takes the failures of
+/// later points for their own. It does not wait for work.
 std::string lost_gpu();
 
 /// Sets two variables that CUDA reads at its first call, unless the user has set them. CUDA_MODULE_LOADING=EAGER loads
@@ -57,26 +57,26 @@ std::string accelerator_names(const CudaFacts& cuda);
 // The choice of a rank's device. It works on plain values, so it can be made and tested without CUDA and communicators.
 
 /// The devices that CUDA shows to one rank: their identities (GpuFacts::uuid), indexed by CUDA's own numbers. CUDA
-/// shows those that CUDA_VISIBLE_DEVICES and Slurm (--gpus-per-task, --gpu-bind) leave, so both are respected.
+/// shows only devices that CUDA_VISIBLE_DEVICES and Slurm (--gpus-per-task, --gpu-bind) allow.
 using VisibleDevices = std::vector<std::string>;
 
 /// CUDA's device number for each rank of a node, with ranks in the order of their node-local numbers. Ranks choose one
 /// after another, those that see the fewest devices first; each takes the device that the fewest ranks have chosen so
 /// far. So a rank that sees one device gets it, and ranks that all see the same devices get their node-local number
 /// modulo the number of devices. Devices are compared by identity, since one number means different devices on
-/// different ranks where a launcher shows each rank its own. Shape: one element a rank; empty for a rank that sees no
-/// device (no_device_reason). Errors: none.
+/// different ranks where a launcher shows each rank its own. The result has one element for each rank; it is empty for
+/// a rank that sees no device (no_device_reason). Errors: none.
 std::vector<std::optional<int>> choose_devices(std::span<const VisibleDevices> ranks_of_a_node);
 
-/// The largest number of ranks that use one device; 1: every rank has its own; 0: there are no ranks. `devices`: the
-/// identity of each rank's device.
+/// The largest number of ranks that use the same device; 1: every rank has a device of its own; 0: there are no ranks.
+/// `devices`: the identity of each rank's device.
 int most_ranks_on_a_device(std::span<const std::string> devices);
 
-/// A note for results that ranks share a device: they take turns, so their times say nothing about scaling. Empty where
-/// every rank has a device of its own.
+/// A note for results whose ranks share devices: such ranks take turns, so their times say nothing about scaling. Empty
+/// if every rank has a device of its own.
 std::string shared_devices_note(std::span<const std::string> devices);
 
-/// The reason why this rank sees no device, judged by the environment, and what to do.
+/// The reason why this rank sees no device, as far as the environment variables tell it, and what to do.
 std::string no_device_reason(const ReadVariable& variable);
 
 /// A library for GPUs: whether it is present, in which version, and what is missing without it.

@@ -47,7 +47,8 @@ void check_hwloc(int result, const char* call) {
 Topology load_topology() {
   Topology topology;
   check_hwloc(hwloc_topology_init(topology.receive()), "hwloc_topology_init");
-  // Loads the whole machine: a job's share is stated apart, and must not change the fingerprint.
+  // Loads the whole machine, since the part that a job may use is recorded separately and must not change the
+  // fingerprint.
   check_hwloc(hwloc_topology_set_flags(topology.get(), HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED),
               "hwloc_topology_set_flags");
   check_hwloc(hwloc_topology_load(topology.get()), "hwloc_topology_load");
@@ -85,7 +86,7 @@ struct Affinity {
 Affinity read_affinity(hwloc_topology_t topology) {
   const Bitmap set(hwloc_bitmap_alloc());
   if (!set) throw core::BackendError("hwloc", "hwloc_bitmap_alloc", "out of memory");
-  // Uses the union over all threads: a bound main thread says nothing of its OpenMP team.
+  // Asks for the union over all threads, since the binding of the main thread says nothing about its OpenMP team.
   if (hwloc_get_cpubind(topology, set.get(), HWLOC_CPUBIND_PROCESS) != 0) {
     check_hwloc(hwloc_bitmap_copy(set.get(), hwloc_topology_get_allowed_cpuset(topology)), "hwloc_bitmap_copy");
   }
@@ -107,7 +108,7 @@ std::string trimmed_file(const std::filesystem::path& path) {
   return text ? std::string(trimmed(*text)) : std::string();
 }
 
-/// "always [madvise] never": the kernel marks its choice.
+/// The choice that the kernel marks by brackets: "always [madvise] never".
 std::string hugepage_mode() {
   const auto text = read_small_file("/sys/kernel/mm/transparent_hugepage/enabled");
   if (!text) return {};
@@ -131,7 +132,7 @@ void read_memory(HostFacts& host, const CgroupLimits& limits) {
   host.shm_free_bytes = shm_free_bytes();
 }
 
-/// Source: Fowler, Noll, Vo: FNV-1a, 64 bits.
+/// The 64-bit hash FNV-1a. Source: Fowler, Noll, Vo.
 std::uint64_t fnv1a(std::string_view text) {
   std::uint64_t hash = 0xcbf29ce484222325u;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
@@ -160,7 +161,7 @@ LeftSegments left_segments(const std::filesystem::path& shm, const std::filesyst
     const std::string file = entry.path().filename().string();
     const bool is_segment =
         file.starts_with("vader_segment.") || file.starts_with("sm_segment.") || file.starts_with("osc_");
-    // Maps of other users' processes cannot be read, so their segments are left alone.
+    // Leaves segments of other users out: the maps of their processes cannot be read.
     struct stat status {};
     const bool is_known =
         ::stat(entry.path().c_str(), &status) == 0 && (::geteuid() == 0 || status.st_uid == ::geteuid());
@@ -226,15 +227,16 @@ std::string host_stem(std::string_view hostname) {
     while (!name.empty() && is_digit(name.back())) name.remove_suffix(1);
     return name;
   };
-  // "-12" at the end is a node's number and may repeat; digits that touch a letter may be a product ("a100-12").
-  bool grouped = false;
+  // A number behind a hyphen or underscore is a node's number, and there may be several of them. Digits behind a letter
+  // may belong to a product ("a100-12"), so they are removed only if no such number was.
+  bool had_separate_number = false;
   for (;;) {
     const std::string_view shorter = without_number(label);
     if (shorter.size() == label.size() || !(shorter.ends_with('-') || shorter.ends_with('_'))) break;
     label = shorter.substr(0, shorter.size() - 1);
-    grouped = true;
+    had_separate_number = true;
   }
-  if (!grouped) label = without_number(label);
+  if (!had_separate_number) label = without_number(label);
   return std::string(label) + std::string(domain);
 }
 

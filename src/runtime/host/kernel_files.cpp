@@ -14,7 +14,7 @@ namespace gradmeter::runtime {
 namespace {
 constexpr std::string_view blanks = " \t\r\n";
 
-std::vector<std::string_view> pieces(std::string_view text, std::string_view separators) {
+std::vector<std::string_view> split_at(std::string_view text, std::string_view separators) {
   std::vector<std::string_view> found;
   for (std::size_t start = text.find_first_not_of(separators); start != std::string_view::npos;
        start = text.find_first_not_of(separators, start)) {
@@ -34,8 +34,8 @@ std::optional<std::string> read_small_file(const std::filesystem::path& path) {
   return text;
 }
 
-std::vector<std::string_view> words(std::string_view text) { return pieces(text, blanks); }
-std::vector<std::string_view> lines(std::string_view text) { return pieces(text, "\n"); }
+std::vector<std::string_view> words(std::string_view text) { return split_at(text, blanks); }
+std::vector<std::string_view> lines(std::string_view text) { return split_at(text, "\n"); }
 
 std::string_view trimmed(std::string_view text) {
   const std::size_t first = text.find_first_not_of(blanks);
@@ -62,9 +62,10 @@ std::vector<Mount> cgroup_mounts(std::string_view mountinfo) {
   std::vector<Mount> mounts;
   for (std::string_view line : lines(mountinfo)) {
     const auto fields = words(line);
-    const auto dash = std::ranges::find(fields, std::string_view("-"));
-    if (fields.size() < 5 || fields.end() - dash < 4) continue;
-    if (dash[1] == "cgroup" || dash[1] == "cgroup2") mounts.push_back({dash[1], fields[3], fields[4], dash[3]});
+    const auto separator = std::ranges::find(fields, std::string_view("-"));
+    if (fields.size() < 5 || fields.end() - separator < 4) continue;
+    if (separator[1] == "cgroup" || separator[1] == "cgroup2")
+      mounts.push_back({separator[1], fields[3], fields[4], separator[3]});
   }
   return mounts;
 }
@@ -78,9 +79,10 @@ bool has_item(std::string_view comma_list, std::string_view item) {
   return false;
 }
 
-/// The directories from this process' group up to the mount's root: each may hold a limit.
-std::vector<fs::path> chain(const fs::path& root, const Mount& mount, std::string_view group) {
-  // Inside a container the group may be named as on the host: then only the mount itself is ours to read.
+/// The directories of this process' control group and of the groups above it, up to the mount's root. Each may hold a
+/// limit.
+std::vector<fs::path> group_directories(const fs::path& root, const Mount& mount, std::string_view group) {
+  // Inside a container the group may have the name that it has on the host; only the mount itself can then be read.
   if (mount.root != "/") {
     group = group.starts_with(mount.root) ? group.substr(mount.root.size()) : std::string_view{};
   }
@@ -121,11 +123,11 @@ std::optional<std::size_t> memory_left(const fs::path& group, bool version2) {
   // Version 1 says "no limit" with the largest number of whole pages.
   constexpr std::size_t unlimited = std::size_t{1} << 62;
   if (!limit || !usage || *limit >= unlimited) return std::nullopt;
-  // File pages that were not used lately count as used, but are given back before anything fails.
+  // `usage` includes pages of files that were not used lately, which the kernel gives back before an allocation fails.
   const auto stat = read_small_file(group / "memory.stat");
-  const auto idle = value_of(stat ? std::string_view(*stat) : std::string_view{},
-                             version2 ? "inactive_file " : "total_inactive_file ");
-  const std::size_t reclaimable = idle ? leading_number<std::size_t>(*idle).value_or(0) : 0;
+  const auto inactive_files = value_of(stat ? std::string_view(*stat) : std::string_view{},
+                                       version2 ? "inactive_file " : "total_inactive_file ");
+  const std::size_t reclaimable = inactive_files ? leading_number<std::size_t>(*inactive_files).value_or(0) : 0;
   const std::size_t unreclaimable = *usage - std::min(*usage, reclaimable);
   return *limit - std::min(*limit, unreclaimable);
 }
@@ -148,7 +150,7 @@ CgroupLimits read_cgroup_limits(const fs::path& root) {
       const bool cpu = version2 || (has_item(controllers, "cpu") && has_item(mount.options, "cpu"));
       const bool memory = version2 || (has_item(controllers, "memory") && has_item(mount.options, "memory"));
       if (!cpu && !memory) continue;
-      for (const fs::path& group : chain(root, mount, line.substr(second + 1))) {
+      for (const fs::path& group : group_directories(root, mount, line.substr(second + 1))) {
         if (cpu) tighten(limits.cpus, cpu_quota(group, version2));
         if (memory) tighten(limits.memory_bytes, memory_left(group, version2));
       }

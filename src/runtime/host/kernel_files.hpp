@@ -12,17 +12,17 @@
 
 namespace gradmeter::runtime {
 
-/// The whole text; empty where the file is missing or unreadable, since such files are never required.
+/// The whole text; empty if the file is missing or cannot be read, since no caller requires such a file.
 std::optional<std::string> read_small_file(const std::filesystem::path& path);
 
-/// The words between blanks.
+/// The words of a text, which blanks separate.
 std::vector<std::string_view> words(std::string_view text);
 std::vector<std::string_view> lines(std::string_view text);
 /// The rest of the first line that starts with `key`, without the key and surrounding blanks: the key "MemTotal:" gives
 /// "47 kB" for /proc/meminfo's line "MemTotal: 47 kB". Empty where there is no such line.
 std::optional<std::string_view> value_of(std::string_view text, std::string_view key);
 std::string_view trimmed(std::string_view text);
-/// The number in `value_of` times 1024: for values that the kernel writes in kB.
+/// Does what `value_of` does, for a number that the kernel writes in kB; in bytes.
 std::optional<std::size_t> kib_value_of(std::string_view text, std::string_view key);
 
 /// The number at the beginning of `text`; empty where there is none, or one out of range.
@@ -57,8 +57,8 @@ CgroupLimits read_cgroup_limits(const std::filesystem::path& root = "/");
 /// the process began.
 void forget_peak_memory();
 /// The largest resident memory of this process since it began, or since forget_peak_memory. A page that n processes
-/// share, as the ranks of a host do, counts as 1/n of a page, by its sharing at the time of this call. 0: the kernel
-/// does not tell. Cost: some 10 us for each GiB.
+/// share at the time of this call, as the ranks of a host do, counts as 1/n of a page. 0: the kernel does not tell.
+/// Cost: some 10 us for each GiB.
 std::size_t peak_memory_bytes();
 
 }  // namespace gradmeter::runtime

@@ -26,9 +26,9 @@ constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
 /// Each frequency read may interrupt its CPU, so only a few are read for the mean.
 constexpr int most_frequencies = 16;
 
-std::int64_t preemptions_of(int whom) {
+std::int64_t preemptions_of(int scope) {
   rusage use{};
-  if (::getrusage(whom, &use) != 0) throw core::BackendError("libc", "getrusage", std::strerror(errno));
+  if (::getrusage(scope, &use) != 0) throw core::BackendError("libc", "getrusage", std::strerror(errno));
   return use.ru_nivcsw;
 }
 
@@ -42,15 +42,16 @@ std::optional<StolenTicks> read_ticks(const std::filesystem::path& root) {
   return text ? parse_stolen_ticks(*text) : std::nullopt;
 }
 
-/// Mean of cpufreq's current frequency [kHz in the file] over the first CPUs of our affinity.
+/// The mean of cpufreq's current frequency over the first CPUs of this thread's affinity [Hz]; NaN if it cannot be
+/// read.
 double cpufreq(const std::filesystem::path& root) {
-  cpu_set_t ours;
-  CPU_ZERO(&ours);
-  if (::sched_getaffinity(0, sizeof ours, &ours) != 0) return unknown;  // with over 1024 CPUs cpuinfo is used
+  cpu_set_t usable;
+  CPU_ZERO(&usable);
+  if (::sched_getaffinity(0, sizeof usable, &usable) != 0) return unknown;  // it fails with over 1024 CPUs
   double sum = 0;
   int found = 0;
   for (int cpu = 0; cpu < CPU_SETSIZE && found < most_frequencies; ++cpu) {
-    if (!CPU_ISSET(static_cast<std::size_t>(cpu), &ours)) continue;
+    if (!CPU_ISSET(static_cast<std::size_t>(cpu), &usable)) continue;
     const auto khz =
         read_number<double>(root / fmt::format("sys/devices/system/cpu/cpu{}/cpufreq/scaling_cur_freq", cpu));
     if (!khz || *khz <= 0) return unknown;
@@ -71,7 +72,7 @@ double read_frequency(const std::filesystem::path& root) {
 struct RunTimes {
   std::uint64_t on_cpu_ns = 0, waiting_ns = 0;
 };
-/// Source: kernel document sched-stats, /proc/PID/schedstat. None if there are not two numbers.
+/// Empty unless the text begins with two numbers. Source: kernel document sched-stats, /proc/PID/schedstat.
 std::optional<RunTimes> parse_schedstat(std::string_view schedstat) {
   const auto fields = words(schedstat);
   if (fields.size() < 2) return std::nullopt;
@@ -137,7 +138,8 @@ NoiseGauge::RunDelays NoiseGauge::read_run_delays() const {
   return counted ? out : RunDelays{};
 }
 
-/// For a rank that is a thread: its own thread's preemptions, which are most of them; no call sums over some threads.
+/// Preemptions of the whole process. If ranks are threads, those of the calling thread only, which are most of its
+/// rank's, since no call sums over the threads of a rank.
 std::int64_t NoiseGauge::preemptions() const { return preemptions_of(rank_.empty() ? RUSAGE_SELF : RUSAGE_THREAD); }
 
 double NoiseGauge::longest_run_delay() const {
@@ -146,8 +148,8 @@ double NoiseGauge::longest_run_delay() const {
   std::uint64_t longest = 0;
   for (const auto& [thread, waiting] : now) {
     const auto before = run_delays_.find(thread);
-    const std::uint64_t had = before == run_delays_.end() ? 0 : before->second;
-    if (waiting > had) longest = std::max(longest, waiting - had);
+    const std::uint64_t waited_before = before == run_delays_.end() ? 0 : before->second;
+    if (waiting > waited_before) longest = std::max(longest, waiting - waited_before);
   }
   return 1e-9 * static_cast<double>(longest);
 }
@@ -159,7 +161,7 @@ NoiseReading NoiseGauge::read() const {
   reading.involuntary_switches = preemptions() - involuntary_switches_;
   reading.steal_share = unknown;
   if (const auto ticks = read_ticks(root_); ticks && ticks_) {
-    // The kernel's counters may step back a little when CPUs go idle: then the difference counts as 0.
+    // The kernel's counters may step back a little when CPUs go idle; the difference then counts as 0.
     const auto stolen = ticks->steal > ticks_->steal ? static_cast<double>(ticks->steal - ticks_->steal) : 0.0;
     const double whole = reading.elapsed_s * static_cast<double>(ticks->cpus);
     if (whole > 0) reading.steal_share = stolen / static_cast<double>(::sysconf(_SC_CLK_TCK)) / whole;

@@ -18,13 +18,13 @@ struct NoiseReading {
   double elapsed_s = 0;
   /// Share of (elapsed time × CPUs) that the hypervisor took. The kernel counts it in ticks of 10 ms.
   double steal_share = 0;
-  /// For how long in all the thread of this process that waited longest was ready to run but waited for a core [s]. It
-  /// is no sum over threads, since work cut into equal parts ends with its slowest thread, and such a sum would exceed
-  /// the elapsed time. It does not tell what ran instead: if we have more threads than cores, they wait for each other,
-  /// and the value says nothing about other programs.
+  /// The total time for which a thread was ready to run but waited for a core, of the thread that waited longest [s].
+  /// It is not a sum over threads, since work cut into equal parts ends with its slowest thread, and a sum could exceed
+  /// the elapsed time. The value does not tell what ran instead: if this process has more threads than cores, its
+  /// threads wait for each other.
   double run_delay_s = 0;
-  std::int64_t involuntary_switches = 0;  ///< how often this process was preempted
-  double frequency_hz = 0;  ///< mean over (some of) the CPUs that we may use, at the moment of reading [Hz]
+  std::int64_t involuntary_switches = 0;  ///< number of preemptions of this process; of one thread if ranks are threads
+  double frequency_hz = 0;  ///< mean over up to 16 usable CPUs, else over all [Hz], at the time of reading
 };
 
 /// The stolen time in /proc/stat's first line, in ticks, and the number of CPUs that /proc/stat lists.
@@ -36,11 +36,12 @@ struct StolenTicks {
 /// time. Source: proc(5).
 std::optional<StolenTicks> parse_stolen_ticks(std::string_view proc_stat);
 
-/// The mean over the lines "cpu MHz" of /proc/cpuinfo, in Hz; NaN where there is none, or one that is not positive.
+/// The mean of the frequencies in the lines "cpu MHz" of /proc/cpuinfo [Hz]; NaN if there is no such line, or a
+/// frequency is not positive.
 double parse_frequency(std::string_view cpuinfo);
 
 /// Measures from its construction; `read` may be called several times. It covers all threads of this process or, if
-/// ranks are threads, only those of the calling rank, which it recognises by their names. Cost: construction and each
+/// ranks are threads, only those of the calling rank, which are named after the rank. Cost: construction and each
 /// `read` open one small file, and one more for each thread of the process, some 10 us each; `read` also asks for the
 /// frequency, which can take milliseconds on large nodes.
 class NoiseGauge {

@@ -16,9 +16,10 @@ constexpr std::align_val_t cache_line{64};
 /// Bytes in front of a buffer that hold the address that the allocator gave.
 constexpr std::size_t header = 64;
 
-/// Bytes of the pages that the begin of a buffer can be drawn from. The address sanitizer must see writes around a
-/// buffer, so no memory of ours lies there.
-std::size_t drawn_from(std::size_t bytes) {
+/// The size of the range in which the beginning of a buffer is drawn: a whole number of pages. Under the address
+/// sanitizer it is one page, so that no memory of this allocation lies around the buffer and writes outside of it are
+/// found.
+std::size_t drawn_range(std::size_t bytes) {
 #if defined(__SANITIZE_ADDRESS__)
   constexpr std::size_t most_pages = 1;
 #else
@@ -32,15 +33,15 @@ std::size_t drawn_from(std::size_t bytes) {
 std::size_t draw_page_offset(std::size_t bytes) {
   thread_local const core::Random random{core::unpredictable_seed(), 0};
   thread_local std::uint64_t drawn = 0;
-  return page_bytes * random.below(drawn++, drawn_from(bytes) / page_bytes);
+  return page_bytes * random.below(drawn++, drawn_range(bytes) / page_bytes);
 }
 
 void* take_memory(std::size_t bytes) {
-  // The size that is asked for does not depend on the draw: an allocator that maps a large buffer below the last one
-  // would move it down by the very bytes that the draw moves it up.
-  const std::size_t around = header + drawn_from(bytes) - page_bytes;
-  if (bytes > SIZE_MAX - around) throw std::bad_alloc();
-  void* const allocated = ::operator new(around + bytes, cache_line);
+  // The size of the allocation must not depend on the draw: an allocator that maps each large buffer below the last one
+  // would otherwise move it down by as many bytes as the draw moves it up.
+  const std::size_t overhead = header + drawn_range(bytes) - page_bytes;
+  if (bytes > SIZE_MAX - overhead) throw std::bad_alloc();
+  void* const allocated = ::operator new(overhead + bytes, cache_line);
   auto* const buffer = static_cast<std::byte*>(allocated) + header + draw_page_offset(bytes);
   std::memcpy(buffer - sizeof allocated, &allocated, sizeof allocated);
   return buffer;

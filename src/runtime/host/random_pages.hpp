@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Places buffers in the host's memory, each at a random page. The pages that a buffer has change the time of all work
-// on it (by about 1 % for a step of 100 us). An allocator alone would hide this from a repeated measurement, because it
-// gives the pages of a freed buffer to the next buffer of the same size. With random pages, a buffer that is built
-// again lies somewhere else (results/truth.md, "Equal work, again").
+// Places buffers in the host's memory, each at a random page. The pages on which a buffer lies change the time of all
+// work on it (by about 1 % for a step of 100 us). An allocator alone would hide this from a repeated measurement,
+// because it gives the pages of a freed buffer to the next buffer of the same size. With random pages, a buffer that is
+// built again lies somewhere else (results/truth.md, "Equal work, again").
 #pragma once
 #include <cstddef>
 
 namespace gradmeter::runtime {
 
-/// Draws a random offset from the start of an allocation, at which a buffer of this size is to begin [bytes]: whole
-/// pages, fewer than 16, and fewer than the buffer has. Each call draws anew.
+/// Draws a random offset from the start of an allocation, at which a buffer of this size is to begin [bytes]: a whole
+/// number of pages, less than 16 and less than the buffer's own number of pages (0 for a buffer of up to one page).
+/// Each call draws anew.
 std::size_t draw_page_offset(std::size_t bytes);
 
 /// Allocates memory for a buffer, aligned to cache lines, without writing to it. Errors: std::bad_alloc.

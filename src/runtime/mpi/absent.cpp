@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stand-ins for a build without MPI: ranks are threads.
+// Stand-ins for MPI's functions in a build without MPI, where ranks are always threads.
 #include <cstdlib>
 
 #include "core/error.hpp"

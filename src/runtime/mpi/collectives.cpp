@@ -47,7 +47,8 @@ MPI_Datatype mpi_type(core::Element e) {
   throw core::BackendError("MPI", "MPI_Op", fmt::format("it has no operators for {}", core::info(e).name));
 }
 
-/// MPI gives an operator's function no context, so each combiner has a function of its own, of a fixed number of them.
+/// MPI passes no context to an operator's function, so each combiner needs a function of its own, which calls the
+/// combiner in its slot. The number of slots is fixed.
 constexpr std::size_t most_combiners = 64;
 std::array<std::atomic<Combiner>, most_combiners> combiners{};
 
@@ -74,13 +75,13 @@ MPI_User_function* function_for(Combiner c) {
   throw core::BackendError("MPI", "MPI_Op_create", fmt::format("more than {} combiners", most_combiners));
 }
 
-const void* source_of(const MpiBuffers& b) { return b.in == b.out ? MPI_IN_PLACE : b.in; }
+const void* send_buffer(const MpiBuffers& b) { return b.in == b.out ? MPI_IN_PLACE : b.in; }
 
 std::size_t begin_bytes(const MpiCuts& cuts, const Communicator& c, const Reduction& r) {
   return static_cast<std::size_t>(cuts.begins[static_cast<std::size_t>(c.rank())]) * r.bytes();
 }
 
-int block_of(const MpiBuffers& b, const Communicator& c) {
+int block_count(const MpiBuffers& b, const Communicator& c) {
   return mpi_count(b.count / static_cast<std::size_t>(c.size()));
 }
 
@@ -95,15 +96,15 @@ Reduction::Reduction(core::Element e, Combine c)
       bytes_(core::size_of(e)) {}
 
 Reduction::Reduction(core::Element e, Combiner combiner) : bytes_(core::size_of(e)) {
-  auto h = std::make_shared<Handles>();
-  const MpiTurn turn;  // destroyed before the handles, which need a turn to be freed
-  check_mpi(MPI_Type_contiguous(mpi_count(bytes_), MPI_BYTE, h->own_type.receive()), "MPI_Type_contiguous");
-  h->type = h->own_type.get();
-  check_mpi(MPI_Type_commit(&h->type), "MPI_Type_commit");
+  auto handles = std::make_shared<Handles>();
+  const MpiTurn turn;  // destroyed before `handles`, which takes a turn of its own to be freed
+  check_mpi(MPI_Type_contiguous(mpi_count(bytes_), MPI_BYTE, handles->own_type.receive()), "MPI_Type_contiguous");
+  handles->type = handles->own_type.get();
+  check_mpi(MPI_Type_commit(&handles->type), "MPI_Type_commit");
   constexpr int commutative = 1;
-  check_mpi(MPI_Op_create(function_for(combiner), commutative, h->own_operation.receive()), "MPI_Op_create");
-  h->operation = h->own_operation.get();
-  handles_ = std::move(h);
+  check_mpi(MPI_Op_create(function_for(combiner), commutative, handles->own_operation.receive()), "MPI_Op_create");
+  handles->operation = handles->own_operation.get();
+  handles_ = std::move(handles);
 }
 
 MpiRequests::MpiRequests() : state_(std::make_unique<State>()) {}
@@ -130,10 +131,10 @@ void mpi_all_reduce(const Communicator& c, MpiBuffers b, const Reduction& r, Mpi
   const MpiTurn turn;
   const int n = mpi_count(b.count);
   if (later) {
-    return check_mpi(MPI_Iallreduce(source_of(b), b.out, n, type, operation, comm, later->state().next()),
+    return check_mpi(MPI_Iallreduce(send_buffer(b), b.out, n, type, operation, comm, later->state().next()),
                      "MPI_Iallreduce");
   }
-  check_mpi(MPI_Allreduce(source_of(b), b.out, n, type, operation, comm), "MPI_Allreduce");
+  check_mpi(MPI_Allreduce(send_buffer(b), b.out, n, type, operation, comm), "MPI_Allreduce");
 }
 
 struct MpiAllReduce::Arguments {
@@ -166,10 +167,10 @@ void mpi_reduce_scatter(const Communicator& c, MpiBuffers b, const MpiCuts& cuts
   std::byte* out = b.in == b.out ? b.out : b.out + begin_bytes(cuts, c, r);
   const int* counts = cuts.counts.data();
   if (later) {
-    return check_mpi(MPI_Ireduce_scatter(source_of(b), out, counts, type, operation, comm, later->state().next()),
+    return check_mpi(MPI_Ireduce_scatter(send_buffer(b), out, counts, type, operation, comm, later->state().next()),
                      "MPI_Ireduce_scatter");
   }
-  check_mpi(MPI_Reduce_scatter(source_of(b), out, counts, type, operation, comm), "MPI_Reduce_scatter");
+  check_mpi(MPI_Reduce_scatter(send_buffer(b), out, counts, type, operation, comm), "MPI_Reduce_scatter");
 }
 
 void mpi_all_gather(const Communicator& c, MpiBuffers b, const MpiCuts& cuts, const Reduction& r, MpiRequests* later) {
@@ -191,20 +192,21 @@ void mpi_reduce_scatter(const Communicator& c, MpiBuffers b, const Reduction& r,
   const MPI_Op operation = r.handles().operation;
   const MPI_Comm comm = mpi_handle(c);
   const MpiTurn turn;
-  const int block = block_of(b, c);
+  const int block = block_count(b, c);
   std::byte* out = b.in == b.out ? b.out : b.out + begin_bytes(block, c, r);
   if (later) {
-    return check_mpi(MPI_Ireduce_scatter_block(source_of(b), out, block, type, operation, comm, later->state().next()),
-                     "MPI_Ireduce_scatter_block");
+    return check_mpi(
+        MPI_Ireduce_scatter_block(send_buffer(b), out, block, type, operation, comm, later->state().next()),
+        "MPI_Ireduce_scatter_block");
   }
-  check_mpi(MPI_Reduce_scatter_block(source_of(b), out, block, type, operation, comm), "MPI_Reduce_scatter_block");
+  check_mpi(MPI_Reduce_scatter_block(send_buffer(b), out, block, type, operation, comm), "MPI_Reduce_scatter_block");
 }
 
 void mpi_all_gather(const Communicator& c, MpiBuffers b, const Reduction& r, MpiRequests* later) {
   const MPI_Datatype type = r.handles().type;
   const MPI_Comm comm = mpi_handle(c);
   const MpiTurn turn;
-  const int block = block_of(b, c);
+  const int block = block_count(b, c);
   const void* in = b.in == b.out ? MPI_IN_PLACE : b.in + begin_bytes(block, c, r);
   if (later) {
     return check_mpi(MPI_Iallgather(in, block, type, b.out, block, type, comm, later->state().next()),
@@ -226,12 +228,12 @@ void mpi_all_to_all(const Communicator& c, MpiBuffers b, const Reduction& r, Mpi
   const MPI_Datatype type = r.handles().type;
   const MPI_Comm comm = mpi_handle(c);
   const MpiTurn turn;
-  const int n = block_of(b, c);
+  const int n = block_count(b, c);
   if (later) {
-    return check_mpi(MPI_Ialltoall(source_of(b), n, type, b.out, n, type, comm, later->state().next()),
+    return check_mpi(MPI_Ialltoall(send_buffer(b), n, type, b.out, n, type, comm, later->state().next()),
                      "MPI_Ialltoall");
   }
-  check_mpi(MPI_Alltoall(source_of(b), n, type, b.out, n, type, comm), "MPI_Alltoall");
+  check_mpi(MPI_Alltoall(send_buffer(b), n, type, b.out, n, type, comm), "MPI_Alltoall");
 }
 
 void mpi_send_receive(const Communicator& c, MpiBuffers b, const Reduction& r, MpiRequests* later) {

@@ -13,7 +13,8 @@ namespace gradmeter::runtime {
 /// Narrows a count for MPI 3's int arguments. Errors: BackendError when it does not fit.
 int mpi_count(std::size_t n);
 
-/// Computes inout[i] = in[i] ∘ inout[i] for n elements; must be commutative, and must not throw.
+/// Computes inout[i] = in[i] ∘ inout[i] for n elements, where ∘ is the operation. It must be commutative, and must not
+/// throw.
 using Combiner = void (*)(const std::byte* in, std::byte* inout, std::size_t n);
 
 /// An element type and an operation, in the form that MPI's reductions take.
@@ -34,8 +35,8 @@ class Reduction {
   std::size_t bytes_;
 };
 
-/// Holds at most two calls that are under way. MPI may use their buffers and their `MpiCuts` until `done` is true, so
-/// the owner must wait for that.
+/// Holds the requests of at most two non-blocking calls. MPI may use the calls' buffers and `MpiCuts` until `done` is
+/// true, so the owner must wait for that.
 class MpiRequests {
  public:
   struct State;
@@ -51,7 +52,7 @@ class MpiRequests {
   std::unique_ptr<State> state_;
 };
 
-/// How n elements are cut into blocks, one for each rank.
+/// A division of a buffer into blocks, one for each rank: number of elements and first element, by rank.
 struct MpiCuts {
   std::vector<int> counts, begins;
 };
@@ -68,9 +69,9 @@ struct MpiBuffers {
 // Errors: BackendError with MPI's own text.
 
 void mpi_all_reduce(const Communicator&, MpiBuffers, const Reduction&, MpiRequests* later);
-/// A blocking all-reduce of which all but the buffers is the same in each call. MPI's arguments are looked up and
-/// converted once, since that took 0.02 us of a call of 8 bytes, which takes 0.3 (results/allreduce.md). The
-/// communicator and the reduction must outlive it.
+/// A blocking all-reduce for many calls that differ only in their buffers. MPI's other arguments are looked up and
+/// converted once, since that took 0.02 us of the 0.3 us of a call with 8 bytes (results/allreduce.md). The
+/// communicator and the reduction must outlive this object.
 class MpiAllReduce {
  public:
   MpiAllReduce(const Communicator&, const Reduction&, std::size_t count);
@@ -83,20 +84,20 @@ class MpiAllReduce {
   struct Arguments;
   std::unique_ptr<const Arguments> arguments_;
 };
-/// Writes the sum of the rank's block to that block of `out`. In place, it writes the sum to the beginning of the
-/// buffer, as MPI does.
+/// Writes the reduced block of this rank to the same block of `out`; in place, to the beginning of the buffer, as MPI
+/// does.
 void mpi_reduce_scatter(const Communicator&, MpiBuffers, const MpiCuts&, const Reduction&, MpiRequests* later);
-/// The rank contributes its block of `in`.
+/// Each rank contributes its block of `in`.
 void mpi_all_gather(const Communicator&, MpiBuffers, const MpiCuts&, const Reduction&, MpiRequests* later);
-/// Reduce-scatter and all-gather for equal blocks, the usual case: the count is a multiple of the number of ranks.
+/// Reduce-scatter and all-gather with blocks of equal length: the count must be a multiple of the number of ranks.
 void mpi_reduce_scatter(const Communicator&, MpiBuffers, const Reduction&, MpiRequests* later);
 void mpi_all_gather(const Communicator&, MpiBuffers, const Reduction&, MpiRequests* later);
 /// Works only in place, on `out`.
 void mpi_broadcast(const Communicator&, MpiBuffers, int root, const Reduction&, MpiRequests* later);
 /// The count must be a multiple of the number of ranks.
 void mpi_all_to_all(const Communicator&, MpiBuffers, const Reduction&, MpiRequests* later);
-/// Sends to the next rank and receives from the one before. In place only as a blocking call, since MPI 3.1 has no
-/// MPI_Isendrecv_replace.
+/// Sends `in` to the next rank, and receives `out` from the previous one. It works in place only as a blocking call,
+/// since MPI 3.1 has no MPI_Isendrecv_replace.
 void mpi_send_receive(const Communicator&, MpiBuffers, const Reduction&, MpiRequests* later);
 
 }  // namespace gradmeter::runtime

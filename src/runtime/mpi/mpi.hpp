@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The adapter for MPI, included in this folder only: turns among threads that call it, checked calls, and owners of its
-// handles.
+// The adapter of MPI, included in this folder only: turns among threads that call MPI, checked calls, and owners of
+// MPI's handles.
 #pragma once
 #include <mpi.h>
 
@@ -16,10 +16,10 @@
 namespace gradmeter::runtime {
 
 /// A thread's turn to call MPI. One thread at a time has a turn, in the order in which threads asked
-/// (MPI_THREAD_SERIALIZED). If several threads call MPI in a session, a turn is held around every call; if only one
+/// (MPI_THREAD_SERIALIZED). If several threads of a session call MPI, each call is made within a turn; if only one
 /// thread does, a turn does nothing. Turns do not nest. A call that waits for other ranks must not be made within a
 /// turn, since those ranks may wait for another thread of this rank; `begin` and `finish` wait between turns. The
-/// exceptions are the vendor's blocking collectives, which are measured as they are. Cost: one locked instruction if no
+/// exceptions are the vendor's blocking collectives, which are measured unchanged. Cost: one locked instruction if no
 /// other thread wants a turn.
 class MpiTurn {
  public:
@@ -41,7 +41,7 @@ class MpiTurn {
  private:
   void wait() const;
 
-  // There is one of each for the process, since it has one MPI.
+  // Static, since there is one MPI in a process.
   static inline std::atomic<bool> shared_{false};
   alignas(64) static inline std::atomic<std::uint32_t> next_{0};
   alignas(64) static inline std::atomic<std::uint32_t> serving_{0};
@@ -63,8 +63,8 @@ MPI_Request begin(const char* call, Start start) {
   check_mpi(start(&request), call);
   return request;
 }
-/// Waits for a request. Each test takes a turn, and `wait()` is called between turns, so that messages of other threads
-/// move.
+/// Waits for a request. Each test takes a turn, and `wait()` is called between turns, so that other threads can call
+/// MPI.
 template <class Wait>
 void finish(MPI_Request request, const char* call, Wait wait) {
   for (int done = 0;; wait()) {
@@ -113,12 +113,12 @@ struct OperationTraits {
   }
 };
 
-/// The handle behind a communicator of processes. Errors: BackendError where its ranks are threads.
+/// The MPI handle of a communicator. Errors: BackendError if its ranks are threads.
 MPI_Comm mpi_handle(const Communicator&);
 
 MPI_Op mpi_op(Combine);
 
-/// Owns the handle; the result is null for MPI_COMM_NULL.
+/// Makes a GroupMember that owns the handle; null for MPI_COMM_NULL.
 std::unique_ptr<GroupMember> make_mpi_member(MPI_Comm owned);
 
 }  // namespace gradmeter::runtime

@@ -25,7 +25,8 @@
 namespace gradmeter::runtime {
 namespace {
 
-/// MPI's own text while it runs: asking afterwards ends the program. A string of C.
+/// MPI's own text for an error. While MPI does not run, the error's number, since a call of MPI would end the program.
+/// The text ends with a null character.
 std::array<char, MPI_MAX_ERROR_STRING + 1> text_of(int error) noexcept {
   std::array<char, MPI_MAX_ERROR_STRING + 1> text{};
   int length = 0;
@@ -104,12 +105,13 @@ std::string MpiSession::library_version() {
   int length = 0;
   check_mpi(MPI_Get_library_version(text.data(), &length), "MPI_Get_library_version");
   std::string version(text.data(), static_cast<std::size_t>(length));
-  std::string first = version.substr(0, version.find_first_of(",\n"));
-  if (first.rfind("Open MPI v", 0) == 0) first = "Open MPI " + first.substr(10);
-  return first;
+  std::string first_clause = version.substr(0, version.find_first_of(",\n"));
+  if (first_clause.rfind("Open MPI v", 0) == 0) first_clause = "Open MPI " + first_clause.substr(10);
+  return first_clause;
 }
 
-// A thread that polls takes turn after turn: with a mutex, which is not fair, the other one could wait for ever.
+// Turns have tickets and not a mutex, which is not fair: a thread that polls takes turn after turn, and another thread
+// could wait for the mutex for ever.
 void MpiTurn::wait() const {
   Backoff backoff({.spins = 200, .yields = 0});
   while (serving_.load(std::memory_order_acquire) != ticket_) backoff.wait();
@@ -132,7 +134,7 @@ CudaAwareMpi cuda_aware_mpi() {
 
 namespace {
 
-constexpr const char* listens = "coll_tuned_use_dynamic_rules";
+constexpr const char* dynamic_rules_variable = "coll_tuned_use_dynamic_rules";
 constexpr const char* algorithm_variable = "coll_tuned_allreduce_algorithm";
 constexpr const char* segment_variable = "coll_tuned_allreduce_algorithm_segmentsize";
 
@@ -157,7 +159,7 @@ class ControlVariable {
     int count = 0;
     check_mpi(MPI_T_cvar_handle_alloc(index, nullptr, &handle_, &count), name);
     if (count != 1) {
-      (void)MPI_T_cvar_handle_free(&handle_);  // the error that follows is the one to tell
+      (void)MPI_T_cvar_handle_free(&handle_);  // the error below is the one to report
       throw core::BackendError("MPI_T", name, fmt::format("it holds {} values and not one", count));
     }
   }
@@ -170,23 +172,23 @@ class ControlVariable {
     return MPI_T_cvar_get_index(name, &index) == MPI_SUCCESS;
   }
   int read() const {
-    // A flag is one byte, a number four: bytes that are not written stay 0.
+    // MPI_T writes one byte for a flag and four for a number; bytes that it does not write stay 0.
     int value = 0;
     check_mpi(MPI_T_cvar_read(handle_, &value), name_);
     return value;
   }
   void write(int value) const { check_mpi(MPI_T_cvar_write(handle_, &value), name_); }
-  /// The name of its value; the number where values have no names.
+  /// The name of the variable's value; the value as a number if values have no names.
   std::string read_name() const {
     const int value = read();
     int count = 0, length = 256;
     std::array<char, 256> text{};
     if (values_ != MPI_T_ENUM_NULL) check_mpi(MPI_T_enum_get_info(values_, &count, text.data(), &length), name_);
     for (int i = 0; i < count; ++i) {
-      int one = 0;
+      int item_value = 0;
       length = 256;
-      check_mpi(MPI_T_enum_get_item(values_, i, &one, text.data(), &length), name_);
-      if (one == value) return text.data();
+      check_mpi(MPI_T_enum_get_item(values_, i, &item_value, text.data(), &length), name_);
+      if (item_value == value) return text.data();
     }
     return fmt::format("{}", value);
   }
@@ -207,7 +209,7 @@ class ControlVariable {
   MPI_T_cvar_handle handle_ = MPI_T_CVAR_HANDLE_NULL;
 };
 
-/// A control variable with another value until the end of the scope.
+/// Gives a control variable another value until the end of the scope.
 class Overridden {
  public:
   Overridden(const char* name, int value) : variable_(name), before_(variable_.read()) { variable_.write(value); }
@@ -215,7 +217,7 @@ class Overridden {
     try {
       variable_.write(before_);
     } catch (const core::BackendError&) {
-      // The variable could be written a moment ago; and nothing else can be done while the scope is left.
+      // Cannot happen, since the variable could be written before; a destructor could do nothing else.
     }
   }
   Overridden(const Overridden&) = delete;
@@ -226,8 +228,8 @@ class Overridden {
   int before_;
 };
 
-/// A component that serves communicators before coll/tuned does; null: none.
-const char* before_tuned() {
+/// A component of Open MPI that takes precedence over coll/tuned; null: none.
+const char* component_before_tuned() {
   const int tuned = ControlVariable("coll_tuned_priority").read();
   constexpr std::array others{std::pair{"coll_han_priority", "han"}, std::pair{"coll_adapt_priority", "adapt"},
                               std::pair{"coll_hcoll_priority", "hcoll"}, std::pair{"coll_ucc_priority", "ucc"},
@@ -252,8 +254,8 @@ std::string MpiSession::single_copy() {
 }
 
 void listen_to_forced_algorithms() {
-  constexpr int keep_the_users = 0;
-  if (is_open_mpi()) setenv("OMPI_MCA_coll_tuned_use_dynamic_rules", "1", keep_the_users);
+  constexpr int overwrite = 0;  // the user's value stays
+  if (is_open_mpi()) setenv("OMPI_MCA_coll_tuned_use_dynamic_rules", "1", overwrite);
 }
 
 std::string forced_all_reduce_refusal(ForcedAllReduce a) {
@@ -262,22 +264,23 @@ std::string forced_all_reduce_refusal(ForcedAllReduce a) {
   }
   if (!MpiSession::running()) return {};
   open_tools();
-  for (const char* name : {listens, algorithm_variable, segment_variable, "coll_tuned_priority"}) {
+  for (const char* name : {dynamic_rules_variable, algorithm_variable, segment_variable, "coll_tuned_priority"}) {
     if (!ControlVariable::exists(name)) {
       return fmt::format("this Open MPI has no variable {}, so no algorithm can be forced; use mpi", name);
     }
   }
-  if (ControlVariable(listens).read() == 0) {
+  if (ControlVariable(dynamic_rules_variable).read() == 0) {
     return "Open MPI was told not to listen to forced algorithms; unset OMPI_MCA_coll_tuned_use_dynamic_rules";
   }
-  if (const char* other = before_tuned()) {
+  if (const char* other = component_before_tuned()) {
     return fmt::format(
         "Open MPI's {} serves all-reduces before tuned, whose algorithms can be forced; use mpirun "
         "--mca coll ^{}",
         other, other);
   }
-  const std::string counter = "coll_tuned_allreduce_algorithm_count";
-  if (ControlVariable::exists(counter.c_str()) && ControlVariable(counter.c_str()).read() <= static_cast<int>(a)) {
+  const std::string count_variable = "coll_tuned_allreduce_algorithm_count";
+  if (ControlVariable::exists(count_variable.c_str()) &&
+      ControlVariable(count_variable.c_str()).read() <= static_cast<int>(a)) {
     return fmt::format("this Open MPI has no all-reduce algorithm {}", static_cast<int>(a));
   }
   return {};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of MPI that a program can use without MPI's header: initialisation, finalisation, the world, whether
-// MPI takes device memory, and Open MPI's all-reduce algorithms.
+// MPI takes device memory, and the choice among Open MPI's all-reduce algorithms.
 #pragma once
 #include <string>
 
@@ -41,21 +41,22 @@ class MpiSession {
   bool serialized_;
 };
 
-/// The reason why no MPI collective can be called in this process, and what to do about it; empty: they can, while a
-/// session runs.
+/// The reason why no MPI collective can be called in this process, and what to do about it; empty: they can be called
+/// while a session runs.
 std::string mpi_refusal();
 
-/// The answer to the question whether MPI takes device memory.
+/// Whether MPI can send and receive device memory directly.
 enum class CudaAwareMpi {
   no_mpi,   ///< a build without MPI
   unknown,  ///< this MPI cannot be asked; transport cuda-mpi is refused as for `no`
-  no,       ///< device memory is copied to our own host memory first
+  no,       ///< device memory must first be copied to host memory
   yes
 };
 
-/// While MPI runs, gives the library's own answer (MPIX_Query_cuda_support; MPICH: MPIX_GPU_query_support); before
-/// that, tells how the library was built. A `no` may be wrong, since UCX may carry device memory anyway. Source: Open
-/// MPI 4.1 and 5.0, MPIX_Query_cuda_support(3); MPICH 4.0, MPIX_GPU_query_support.
+/// While MPI runs: the library's own answer (Open MPI: MPIX_Query_cuda_support; MPICH: MPIX_GPU_query_support).
+/// Otherwise: for Open MPI how its headers say it was built, for others `unknown`. A `no` may be wrong, since UCX may
+/// carry device memory anyway. Source: Open MPI 4.1 and 5.0, MPIX_Query_cuda_support(3); MPICH 4.0,
+/// MPIX_GPU_query_support.
 CudaAwareMpi cuda_aware_mpi();
 
 /// One of Open MPI's all-reduce algorithms, which MPI_T can force for one communicator; numbers and names are
@@ -69,9 +70,9 @@ enum class ForcedAllReduce : int {
   rabenseifner = 6
 };
 
-/// Sets an environment variable by which Open MPI learns that algorithms may be forced later. Must be called before MPI
-/// starts. As long as none is forced, Open MPI decides as usual. If the user has set the variable, the user's value
-/// stays.
+/// Sets the environment variable that lets algorithms of Open MPI be forced later (coll_tuned_use_dynamic_rules). Must
+/// be called before MPI starts. As long as no algorithm is forced, Open MPI chooses as usual. If the user has set the
+/// variable, the user's value stays.
 void listen_to_forced_algorithms();
 
 /// The reason why this algorithm cannot be forced here, and what to do about it; empty: it can. Without a session, it
@@ -79,10 +80,10 @@ void listen_to_forced_algorithms();
 /// then microseconds.
 std::string forced_all_reduce_refusal(ForcedAllReduce);
 
-/// Makes a duplicate whose MPI_Allreduce uses this algorithm for any size. Collective. coll/tuned reads the forced
-/// values when a communicator is made, so they are set only during the duplication, and other communicators stay as
-/// they were. `segment_bytes`: at least 1 for the segmented ring, which divides by it; 0 for the others, which have no
-/// segments.
+/// Makes a duplicate of the communicator whose MPI_Allreduce uses this algorithm for any size. Collective. coll/tuned
+/// reads the forced values when a communicator is made, so they are set only during the duplication, and other
+/// communicators are not affected. `segment_bytes`: at least 1 for the segmented ring, which divides by it; 0 for the
+/// others, which have no segments.
 /// Errors: BackendError where MPI_T refuses; UsageError with forced_all_reduce_refusal, or for a wrong segment.
 Communicator duplicate_forced(const Communicator&, ForcedAllReduce, int segment_bytes);
 

@@ -57,7 +57,7 @@ ncclDataType_t nccl_type(core::Element e) {
 #else
     case core::Element::e4m3:
     case core::Element::e5m2:
-      return ncclUint8;  // only to be moved, see nccl_sum_refusal
+      return ncclUint8;  // can be moved but not reduced, see nccl_sum_refusal
 #endif
     case core::Element::i8:
       break;
@@ -79,7 +79,8 @@ ncclRedOp_t nccl_operation(Combine c) {
   return ncclSum;
 }
 
-/// NCCL's text for a result, with the first line of its log: it logs several when several things went wrong.
+/// NCCL's text for a result, with the first line of NCCL's last error message, which has several lines if several
+/// things failed.
 std::string nccl_reason(ncclResult_t result, ncclComm_t comm) {
   std::string detail = ncclGetLastError(comm);
   detail = detail.substr(0, detail.find('\n'));
@@ -100,7 +101,7 @@ void check_nccl(ncclResult_t result, const char* call, ncclComm_t comm = nullptr
   throw core::BackendError("NCCL", call, nccl_reason(result, comm), where);
 }
 
-/// An environment variable with another value until the end of the scope.
+/// Gives an environment variable another value until the end of the scope.
 class OverriddenVariable {
  public:
   OverriddenVariable(const char* name, const std::string& value) : name_(name) {
@@ -149,23 +150,23 @@ void NcclCalls::receive(std::byte* to, std::size_t n, core::Element e, int peer)
   check_nccl(ncclRecv(to, n, nccl_type(e), peer, comm_, stream_), "ncclRecv", comm_);
 }
 
-/// The number of calls that each rank of this node has made.
+/// The number of calls that each rank of this node has made, in memory that the node's ranks share.
 class NcclCallCounts {
  public:
   explicit NcclCallCounts(const Communicator& c)
       : node_(c.split_by_node()),
         ranks_(node_.all_gather_value(c.rank())),
         memory_(node_.member().share(page_bytes)),
-        mine_(static_cast<std::size_t>(node_.rank())) {
-    new (memory_.parts[mine_].data()) Count(0);
+        own_index_(static_cast<std::size_t>(node_.rank())) {
+    new (memory_.parts[own_index_].data()) Count(0);
     node_.barrier();
   }
-  void add_one() { count(mine_).fetch_add(1, std::memory_order_release); }
+  void add_one() { count(own_index_).fetch_add(1, std::memory_order_release); }
   /// The ranks that have made fewer calls than this one.
   std::vector<int> late() const {
     std::vector<int> out;
     for (std::size_t r = 0; r < ranks_.size(); ++r) {
-      if (count(r).load(std::memory_order_acquire) < count(mine_).load(std::memory_order_relaxed)) {
+      if (count(r).load(std::memory_order_acquire) < count(own_index_).load(std::memory_order_relaxed)) {
         out.push_back(ranks_[r]);
       }
     }
@@ -180,7 +181,7 @@ class NcclCallCounts {
   Communicator node_;
   std::vector<int> ranks_;
   SharedParts memory_;
-  std::size_t mine_;
+  std::size_t own_index_;
 };
 
 std::string nccl_refusal() { return {}; }
@@ -209,11 +210,12 @@ std::string nccl_sum_refusal(core::Element e) {
 
 namespace {
 
-/// The turn to launch in a place. Two threads of a process may not launch on one GPU at once, also by communicators of
-/// their own; NCCL ends those that it finds ("host threads racing to launch NCCL on device").
+/// The mutex of a place (a GPU, or a rank of the emulated device), to be held while calls are issued. Two threads of a
+/// process must not launch on one GPU at once, even on different communicators; NCCL ends a process in which it finds
+/// that ("host threads racing to launch NCCL on device").
 /// Source: NCCL User Guide, "Thread Safety"; NCCL 2.26 release notes, NCCL_LAUNCH_RACE_FATAL
 std::mutex& launch_turn_of(int place) {
-  constexpr std::size_t most_places = 64;  // places beyond take turns with others
+  constexpr std::size_t most_places = 64;  // places with higher numbers share a mutex with others
   static std::array<std::mutex, most_places> turns;
   return turns[static_cast<std::size_t>(place) % most_places];
 }
@@ -228,14 +230,14 @@ int current_device() {
 
 /// The reason why a call has to end.
 struct NcclVerdict {
-  bool has_peer_failed = false;  ///< else it has lasted too long
+  bool has_peer_failed = false;  ///< false: the call has lasted too long
   double waited_s = 0;
   std::vector<int> late = {};
 };
 
-/// A rank's communicator. It blocks, as nccl-tests' do: NCCL makes and joins a thread for each group of calls of a
-/// communicator that does not. While the rank's thread is in a call, a watchdog looks after peers and the patience, and
-/// aborts the communicator from its own thread; the call then returns.
+/// A rank's communicator, in NCCL's blocking mode, as in nccl-tests: in the non-blocking mode NCCL makes and joins a
+/// thread for each group of calls. While the rank's thread is in a call, a watchdog thread checks whether a peer has
+/// failed or the patience is over. It then aborts the communicator, and the call returns.
 /// Source: NCCL User Guide, "Nonblocking Group Operation", "Error handling and communicator abort"; NCCL's
 /// src/group.cc, ncclGroupEndInternal
 struct NcclCommunicator::State {
@@ -257,26 +259,27 @@ struct NcclCommunicator::State {
   std::mutex& launch_turn;
   ncclComm_t comm = nullptr;
   const char* call = "";
-  double begin_s = 0;  ///< begin of the call
+  double begin_s = 0;  ///< when the call began, on the host's clock
   bool is_under_way = false;
   std::function<void()> before_abort = {};
   std::vector<void*> registrations = {};
 
-  // The rank's thread and the watchdog share what follows, and `comm` while the rank's thread is in a call.
+  // `mutex` protects the members below, which the rank's thread and the watchdog share. They also share `comm` while
+  // the rank's thread is in a call.
   std::mutex mutex = {};
   std::condition_variable changed = {};
   bool is_in_call = false, is_aborting = false, is_ending = false;
-  double end_s = 0;                         ///< when the watchdog ends the call, on the host's clock
+  double end_s = 0;                         ///< when the watchdog is to end the call, on the host's clock
   std::optional<NcclVerdict> verdict = {};  ///< the watchdog's verdict on a call that it has ended
   std::thread watchdog;
 
   void join(const Communicator&, const ncclUniqueId&);
-  /// Makes a call of NCCL's, or several, which may block until then [s]. Errors: those of `make`; BackendError and
-  /// PeerFailed where the watchdog has ended it.
+  /// Runs `make`, which makes one or more calls of NCCL. They may block until `until_s`, by the host's clock. Errors:
+  /// those of `make`; BackendError and PeerFailed if the watchdog has ended the calls.
   ncclResult_t may_block(double until_s, const std::function<ncclResult_t()>& make);
-  /// NCCL's own asynchronous error.
+  /// Throws if NCCL has an asynchronous error.
   void check_asynchronous();
-  /// Peers and the patience. Errors: as `check`.
+  /// Throws if a peer has failed or the patience is over. Errors: those of `check`.
   void check_peers();
   void abort() noexcept;
   void free() noexcept;
@@ -316,7 +319,7 @@ std::optional<NcclVerdict> NcclCommunicator::State::judge() const {
   return NcclVerdict{.waited_s = now - begin_s, .late = counts.late()};
 }
 
-/// The watchdog's thread.
+/// The loop of the watchdog's thread.
 void NcclCommunicator::State::watch() {
   constexpr auto period = std::chrono::milliseconds(100);
   std::unique_lock lock(mutex);
@@ -324,10 +327,10 @@ void NcclCommunicator::State::watch() {
     changed.wait_for(lock, period);
     if (!is_in_call || verdict || !(verdict = judge())) continue;
     is_aborting = true;
-    const ncclComm_t ends = std::exchange(comm, nullptr);
+    const ncclComm_t aborted = std::exchange(comm, nullptr);
     lock.unlock();
-    (void)cudaSetDevice(device);  // otherwise NCCL would come back to device 0, and make a context there
-    (void)ncclCommAbort(ends);    // an error of the abort cannot be handled any more
+    (void)cudaSetDevice(device);   // otherwise NCCL would restore device 0 as the current one, and make a context there
+    (void)ncclCommAbort(aborted);  // an error of the abort cannot be handled any more
     lock.lock();
     is_aborting = false;
     changed.notify_all();
@@ -340,10 +343,11 @@ ncclResult_t NcclCommunicator::State::may_block(double until_s, const std::funct
     end_s = until_s;
     is_in_call = true;
   }
-  /// The end of the call, also by an exception. The abort waits until no graph holds calls of the communicator.
-  struct Left {
+  /// Its destructor ends the call, also after an exception. If the watchdog has aborted the communicator, it destroys
+  /// graphs (`before_abort`), for which NCCL's abort waits, and waits for the end of the abort.
+  struct CallEnd {
     State& s;
-    ~Left() {
+    ~CallEnd() {
       std::unique_lock lock(s.mutex);
       s.is_in_call = false;
       if (!s.verdict) return;
@@ -355,7 +359,7 @@ ncclResult_t NcclCommunicator::State::may_block(double until_s, const std::funct
   };
   ncclResult_t result = ncclSuccess;
   {
-    const Left left{*this};
+    const CallEnd end{*this};
     result = make();
   }
   if (!comm) throw_verdict(*verdict);
@@ -374,7 +378,7 @@ void NcclCommunicator::State::abort() noexcept {
   comm = nullptr;
 }
 
-/// Deregisters memory; an abort does it too.
+/// Deregisters memory. An abort needs no such call.
 void NcclCommunicator::State::deregister() noexcept {
 #ifdef GRADMETER_NCCL_REGISTERS
   for (void* const handle : registrations) release_nccl(ncclCommDeregister(comm, handle), "ncclCommDeregister");
@@ -382,15 +386,15 @@ void NcclCommunicator::State::deregister() noexcept {
   registrations.clear();
 }
 
-/// Frees the communicator when all calls are done. While an exception propagates, the peers may not come, and a call
-/// under way would never end.
+/// Destroys the communicator if all calls are done; else aborts it, since a call under way might never end. Aborts also
+/// while an exception propagates, since the peers may not join the destruction.
 void NcclCommunicator::State::free() noexcept {
   if (!comm) return;
   if (is_under_way || !may_free()) return abort();
   deregister();
   begin_s = host_clock();
   try {
-    const auto finalize = [ends = comm] { return ncclCommFinalize(ends); };
+    const auto finalize = [finalized = comm] { return ncclCommFinalize(finalized); };
     if (may_block(begin_s + destruction_patience_s, finalize) != ncclSuccess) return abort();
   } catch (...) {  // the watchdog has aborted it
     return;
@@ -435,7 +439,7 @@ void refuse_shared_gpus(const Communicator& c, int device) {
       fmt::format("NCCL: {}, and it takes one rank on each; start one rank a GPU, or take ring", shared));
 }
 
-/// The making of a communicator, on a thread of its own.
+/// The state of a communicator's initialisation, which runs on a thread of its own.
 struct NcclInitialization {
   ncclComm_t comm = nullptr;
   std::string error;
@@ -444,18 +448,19 @@ struct NcclInitialization {
 
 }  // namespace
 
-/// A communicator that blocks cannot be aborted while it is made: there is none yet, and NCCL has no way to make one
-/// that does not block and change it then. So a thread of its own makes it. When peers do not come, that thread is left
-/// behind in NCCL; the error ends the run.
+/// Makes the communicator on a thread of its own, since a blocking communicator cannot be aborted while it is made, and
+/// a non-blocking one cannot be changed to a blocking one later. If peers do not come, that thread stays in NCCL; the
+/// error ends the run.
 void NcclCommunicator::State::join(const Communicator& c, const ncclUniqueId& id) {
-  // Threads share one environment, so one of them changes it; barriers surround the calls that read it.
-  const bool sets = c.ranks_as() == RanksAs::processes || rank == 0;
+  // Ranks that are threads share one environment, so only rank 0 changes it, and barriers surround the calls that read
+  // it.
+  const bool sets_environment = c.ranks_as() == RanksAs::processes || rank == 0;
   std::optional<OverriddenVariable> algorithm, protocol;
-  if (sets && !options.algorithm.empty()) algorithm.emplace("NCCL_ALGO", options.algorithm);
-  if (sets && !options.protocol.empty()) protocol.emplace("NCCL_PROTO", options.protocol);
-  // The communicators are used in parallel: their kernels begin in the order of the calls.
-  constexpr int keep_the_users = 0;
-  if (sets) setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", keep_the_users);
+  if (sets_environment && !options.algorithm.empty()) algorithm.emplace("NCCL_ALGO", options.algorithm);
+  if (sets_environment && !options.protocol.empty()) protocol.emplace("NCCL_PROTO", options.protocol);
+  // Communicators are used in parallel, so their kernels must begin in the order of the calls.
+  constexpr int overwrite = 0;  // the user's value stays
+  if (sets_environment) setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", overwrite);
   c.barrier();
   call = "ncclCommInitRankConfig";
   begin_s = host_clock();
@@ -503,14 +508,14 @@ void NcclCommunicator::add_group(CUstream_st* stream, const std::function<void(c
     s.check_peers();
     std::this_thread::yield();
   }
-  const NcclCalls calls(s.comm, stream);  // now: the watchdog takes the communicator away when it aborts
+  const NcclCalls calls(s.comm, stream);  // made here, since the watchdog sets `comm` to null when it aborts
   try {
     const ncclResult_t result = s.may_block(s.begin_s + s.options.patience.value, [&] {
       check_nccl(ncclGroupStart(), "ncclGroupStart");
       try {
         body(calls);
       } catch (...) {
-        (void)ncclGroupEnd();  // the thread must leave the group; the first error is the one to tell
+        (void)ncclGroupEnd();  // the thread must leave the group; the first error is the one to report
         throw;
       }
       return ncclGroupEnd();

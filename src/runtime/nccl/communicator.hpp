@@ -21,20 +21,20 @@ namespace gradmeter::runtime {
 std::string nccl_refusal();
 /// "NCCL 2.28.9", the version of the library that runs; empty: there is none.
 std::string nccl_library();
-/// The reason why NCCL does not add this type on the calling thread's GPU; empty: it does. 8-bit floats need NCCL 2.24
-/// and sm_90.
+/// The reason why NCCL cannot reduce elements of this type on the calling thread's GPU; empty: it can. 8-bit floats
+/// need NCCL 2.24 and sm_90.
 std::string nccl_sum_refusal(core::Element);
 
 struct NcclOptions {
   /// Values of NCCL_ALGO and NCCL_PROTO ("ring", "ll"); empty: NCCL's own choice, or the environment's.
   std::string algorithm = {}, protocol = {};
-  /// The longest time that a call may take. The ranks' rendezvous, when the communicator is made, may take as long.
-  /// Since a call waits for all ranks, this time includes the work of the slowest rank since the last call.
+  /// The longest time that a call may take, and that the ranks may take to make the communicator. Since a call waits
+  /// for all ranks, this time includes the work of the slowest rank since the last call.
   core::Seconds patience{600};
 };
 
-/// NCCL's calls on one communicator in one stream, to be made within `NcclCommunicator::issue`. Counts are elements;
-/// all memory is on the rank's GPU. Errors: BackendError with NCCL's own text.
+/// NCCL's calls on one communicator in one stream, to be made within `NcclCommunicator::issue` or `add_group`. Counts
+/// are elements; all memory is on the rank's GPU. Errors: BackendError with NCCL's own text.
 class NcclCalls {
  public:
   NcclCalls(ncclComm* comm, CUstream_st* stream) : comm_(comm), stream_(stream) {}
@@ -42,9 +42,10 @@ class NcclCalls {
   void all_reduce(const std::byte* in, std::byte* out, std::size_t n, core::Element, Combine) const;
   /// Only the root's `out` is used.
   void reduce(const std::byte* in, std::byte* out, std::size_t n, core::Element, Combine, int root) const;
-  /// n elements a rank: block r of `in`, summed over ranks, becomes rank r's `out`. In place: out == in + rank·n.
+  /// n: elements of each rank's result. Block r of `in`, reduced over all ranks, becomes rank r's `out`. In place: out
+  /// == in + rank·n.
   void reduce_scatter(const std::byte* in, std::byte* out, std::size_t n, core::Element, Combine) const;
-  /// n elements a rank. In place: in == out + rank·n.
+  /// n: elements that each rank contributes. In place: in == out + rank·n.
   void all_gather(const std::byte* in, std::byte* out, std::size_t n, core::Element) const;
   /// Only the root's `in` is used.
   void broadcast(const std::byte* in, std::byte* out, std::size_t n, core::Element, int root) const;
@@ -61,7 +62,7 @@ class NcclCalls {
 /// has to connect, but not longer than the patience. Only the thread that made the communicator may call it, one call
 /// at a time.
 /// After an error, and when a call lasts longer than the patience, the communicator is aborted and cannot be used
-/// again. Waiting peers notice this by their own patience, or because the run ends.
+/// again. Peers that wait notice this when their own patience is over, or because the run ends.
 class NcclCommunicator {
  public:
   /// Collective. The rank's GPU is the calling thread's current one. Errors: UsageError with nccl_refusal; Unavailable
@@ -76,8 +77,8 @@ class NcclCommunicator {
   /// Issues the calls that `body` makes, as one group. `what`: a literal that names the group in errors. Errors: those
   /// of `check`.
   void issue(const char* what, CUstream_st* stream, const std::function<void(const NcclCalls&)>& body);
-  /// Begins a call; the patience counts from here. The groups of the call follow by `add_group`. A launch of a graph of
-  /// captured calls is begun in the same way, and no groups follow.
+  /// Begins a call; the patience counts from here. Its groups are then issued by `add_group`. Call it also before a
+  /// launch of a CUDA graph that holds captured calls; no groups follow then.
   void begin(const char* what);
   void add_group(CUstream_st* stream, const std::function<void(const NcclCalls&)>& body);
   /// Must be called while waiting for the stream. Errors: BackendError that names the call, and either NCCL's
@@ -85,15 +86,15 @@ class NcclCommunicator {
   void check();
   /// Must be called once the stream has completed the calls. Errors: NCCL's asynchronous error.
   void completed();
-  /// Ends the calls under way on this rank, so that the rank's stream can go on. No more calls can be issued.
+  /// Ends the calls under way on this rank, so that the rank's stream can continue. No more calls can be issued.
   void abort() noexcept;
-  /// Registers memory of map_registrable for all later calls on it. All ranks register equal memory, or none. Errors:
-  /// BackendError.
+  /// Registers memory of map_registrable for all later calls that use it. Either all ranks register memory of the same
+  /// size, or none. Errors: BackendError.
   void register_memory(std::byte* at, std::size_t bytes);
   /// Sets a function that destroys all graphs that hold calls of this communicator, since NCCL's abort waits until no
   /// such graph is left. The function is called on the rank's thread.
   void before_abort(std::function<void()>);
-  /// The first rank of this node that has made fewer calls than this one; -1: none is known.
+  /// The lowest rank of this node that has made fewer calls than this one; -1: none is known.
   int late_peer() const;
 
  private:

@@ -23,7 +23,8 @@ constexpr std::string_view erase = "\r\033[K";
 
 bool is_continuation(char c) { return (static_cast<unsigned char>(c) & 0xC0u) == 0x80u; }
 
-/// Counts a character for each byte that is no continuation byte: good enough for the Latin text here.
+/// Shortens a text to `columns` characters. Each UTF-8 character counts as one column, which is right for the Latin
+/// text here.
 std::string cut_to(std::string_view text, std::size_t columns) {
   const auto width = static_cast<std::size_t>(std::ranges::count_if(text, [](char c) { return !is_continuation(c); }));
   if (width <= columns) return std::string(text);
@@ -40,7 +41,7 @@ bool is_pipe(int descriptor) {
   return ::fstat(descriptor, &status) == 0 && S_ISFIFO(status.st_mode);
 }
 
-/// A descriptor of our own for the terminal on which a person sees `descriptor`, or an empty one.
+/// Opens the terminal on which a person sees what is written to `descriptor`; empty: there is none.
 Descriptor find_terminal(int descriptor) {
   if (::isatty(descriptor)) return Descriptor(::fcntl(descriptor, F_DUPFD_CLOEXEC, 3));
   if (!is_pipe(descriptor) || read_launcher().name.empty()) return {};
@@ -54,7 +55,8 @@ std::size_t columns_of(int terminal) {
   return ::ioctl(terminal, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : usual_columns;
 }
 
-/// Ranks are background jobs of mpirun's terminal: under `stty tostop` a write would stop them.
+/// Blocks SIGTTOU in its scope. Ranks are background jobs on mpirun's terminal, and under `stty tostop` a write would
+/// stop them.
 class NoStopOnOutput {
  public:
   NoStopOnOutput() {
@@ -97,7 +99,7 @@ void Progress::clear() {
   if (!terminal_ || !drawn_) return;
   draw(erase);
   drawn_ = false;
-  // A result printed now may pass through mpirun and arrive later: leave it the line for a moment.
+  // A result that is printed now may reach the terminal later, through mpirun, so the line stays empty for a moment.
   next_ = Clock::now() + shortest_gap;
 }
 

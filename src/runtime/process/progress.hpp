@@ -22,9 +22,10 @@ struct ProgressState {
 /// "12/24 points · 01:10 left · sync ring 4 ranks", shortened to fewer than `columns` columns.
 std::string progress_line(const ProgressState& state, std::size_t columns);
 
-/// Draws on the terminal behind standard error, if there is one and `enabled`; otherwise every call does nothing. Under
-/// mpirun a rank's standard error is a pipe; a rank that is mpirun's child then draws on the terminal of mpirun. Only
-/// one thread may use an object. It draws at most ten lines a second, and stops when the terminal goes away.
+/// Draws a progress line on the terminal of standard error. Without a terminal, or if `enabled` is false, every call
+/// does nothing. Under mpirun a rank's standard error is a pipe; if mpirun is the rank's parent process, the rank then
+/// draws on mpirun's terminal. Only one thread may use an object. It draws at most ten lines a second, and stops when
+/// the terminal goes away.
 class Progress {
  public:
   Progress(std::string what, std::size_t total, bool enabled, int descriptor = 2);
@@ -45,7 +46,7 @@ class Progress {
   using Clock = std::chrono::steady_clock;
   std::string what_;
   std::size_t total_;
-  Clock::time_point next_ = Clock::now();
+  Clock::time_point next_ = Clock::now();  ///< earliest time of the next drawing
   Descriptor terminal_;
   bool drawn_ = false;
 };

@@ -20,9 +20,11 @@
 namespace gradmeter::runtime {
 
 namespace {
-/// One press of a key may arrive twice (timeout(1) signals its child and then its whole group); a person is slower.
+/// Two SIGINT within this time come from one press of a key: timeout(1), for example, signals its child and then its
+/// whole group.
 constexpr auto same_press = std::chrono::milliseconds(100);
-/// mpirun drops what it has not read when a rank is gone: without this 12 of 40 last lines were lost, with it none.
+/// Time for mpirun to read the last line, since it drops what it has not read when a rank is gone. Without this pause
+/// 12 of 40 last lines were lost, with it none.
 constexpr auto reading_time = std::chrono::milliseconds(50);
 
 bool is_ignored(int signal) {
@@ -36,13 +38,13 @@ sigset_t signals_to_watch() {
   sigset_t set;
   sigemptyset(&set);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGXFSZ, SIGUSR1, SIGUSR2, SIGXCPU}) {
-    // The kernel queues a blocked signal even where it is ignored: nohup would be undone.
+    // Leaves ignored signals out: the kernel queues a blocked signal even if it is ignored, which would undo nohup.
     if (!is_ignored(signal)) sigaddset(&set, signal);
   }
   return set;
 }
 
-/// Puts the mask back if the constructor fails half way.
+/// Blocks signals in this thread, and restores the mask at the end of the scope unless `keep` was called.
 class Blocked {
  public:
   Blocked(const sigset_t& set, sigset_t& before) : before_(before) {
@@ -72,7 +74,7 @@ SignalWatch::SignalWatch(std::chrono::milliseconds grace) : grace_(grace), watch
 
 SignalWatch::~SignalWatch() {
   const std::uint64_t one = 1;
-  // An eventfd of our own takes 8 bytes unless it was closed behind our back; then there is no thread to wake.
+  // The write fails only if other code has closed the descriptor; there is then no thread to wake.
   while (::write(stop_.get(), &one, sizeof one) < 0 && errno == EINTR) {
   }
   thread_.join();
@@ -94,8 +96,8 @@ void SignalWatch::watch() {
     const int signal = take_signal();
     if (signal == 0 || signal == SIGXFSZ) continue;
     if (std::ranges::find(warnings, signal) != warnings.end()) {
-      int none = 0;
-      warned_.compare_exchange_strong(none, signal, std::memory_order_relaxed);
+      int no_warning = 0;
+      warned_.compare_exchange_strong(no_warning, signal, std::memory_order_relaxed);
       continue;
     }
     const auto now = Clock::now();
@@ -118,7 +120,7 @@ SignalWatch::Wakeup SignalWatch::wait(Clock::time_point deadline) const {
       timeout_ms = static_cast<int>(std::min<std::int64_t>(left, 60'000));
     }
     std::array<pollfd, 2> ends{pollfd{stop_.get(), POLLIN, 0}, pollfd{signals_.get(), POLLIN, 0}};
-    if (::poll(ends.data(), ends.size(), timeout_ms) <= 0) continue;  // time is up, or interrupted: look again
+    if (::poll(ends.data(), ends.size(), timeout_ms) <= 0) continue;  // timed out or interrupted: look again
     if (ends[0].revents != 0) return Wakeup::stop;
     if (ends[1].revents != 0) return Wakeup::signal;
   }
@@ -136,7 +138,7 @@ void SignalWatch::end(int signal, const char* why) {
     const std::lock_guard lock(describe_mutex_);
     for (const auto& [rank, describe] : descriptions_) doing += (doing.empty() ? "" : "; ") + describe();
   } catch (const std::exception&) {
-    doing.clear();  // the ending matters more than its description
+    doing.clear();  // ending the process matters more than saying what it did
   }
   const char* name = ::sigabbrev_np(signal);
   const std::string ended = fmt::format("ended by SIG{}{}", name ? name : "?", why);
@@ -157,9 +159,9 @@ EndHandler& end_handler() {
 }
 }  // namespace
 
-void before_sudden_end(std::function<void(int code, const std::string& why)> last) {
+void before_sudden_end(std::function<void(int code, const std::string& why)> handler) {
   const std::lock_guard lock(end_handler().mutex);
-  end_handler().run = std::move(last);
+  end_handler().run = std::move(handler);
 }
 
 void end_at_once(int code, const std::string& why) {

@@ -39,7 +39,7 @@ std::string describe(int rank, const ActivitySnapshot& doing) {
 
 std::string describe_hang(int rank, const ActivitySnapshot& doing, core::Seconds silent) {
   if (doing.operation) {
-    // Waiting ranks all print; a rank that is stopped, lost or busy with something else does not.
+    // All ranks that wait print this line; a rank that is stopped, lost or busy with something else does not.
     return fmt::format("{}, for {:.3g} s; the rank that prints no such line is the culprit", wait_text(rank, doing),
                        silent.value);
   }
@@ -88,29 +88,29 @@ void Watchdog::watch(const Activity& activity, int rank, core::Seconds timeout) 
   if (timeout.value <= 0) return;
   const std::lock_guard lock(mutex_);
   const core::Seconds period = poll_period(timeout);
-  boards_.push_back({&activity, rank, StallDetector(timeout, period), period});
+  watched_ranks_.push_back({&activity, rank, StallDetector(timeout, period), period});
   if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
   wake_.notify_one();
 }
 
 void Watchdog::forget(const Activity& activity) {
   const std::lock_guard lock(mutex_);
-  std::erase_if(boards_, [&](const Board& b) { return b.activity == &activity; });
+  std::erase_if(watched_ranks_, [&](const WatchedRank& r) { return r.activity == &activity; });
 }
 
-/// One look at every board; `mutex_` is held.
+/// Looks once at every watched rank. The caller holds `mutex_`.
 void Watchdog::look(core::Seconds passed) {
-  const bool any_told = std::ranges::any_of(boards_, &Board::told);
-  since_told_ = any_told ? since_told_ + passed : core::Seconds{};
+  const bool any_printed = std::ranges::any_of(watched_ranks_, &WatchedRank::has_printed);
+  since_printed_ = any_printed ? since_printed_ + passed : core::Seconds{};
   core::Seconds slowest_period;
-  for (Board& b : boards_) {
-    slowest_period = std::max(slowest_period, b.period);
-    if (b.told || !b.stall_detector.check(b.activity->beats(), b.activity->paused(), passed)) continue;
-    b.told = true;
-    ending_.print("gradmeter: " + describe_hang(b.rank, b.activity->doing(), b.stall_detector.silent()));
+  for (WatchedRank& r : watched_ranks_) {
+    slowest_period = std::max(slowest_period, r.period);
+    if (r.has_printed || !r.stall_detector.check(r.activity->beats(), r.activity->paused(), passed)) continue;
+    r.has_printed = true;
+    ending_.print("gradmeter: " + describe_hang(r.rank, r.activity->doing(), r.stall_detector.silent()));
   }
-  // Another process may look a period later than this one: let it print before mpirun ends everybody.
-  if (!any_told || since_told_ < ending_.grace + slowest_period) return;
+  // The watchdog of another process may look a period later; it must print before mpirun ends all ranks.
+  if (!any_printed || since_printed_ < ending_.grace + slowest_period) return;
   ending_.exit(static_cast<int>(core::ExitCode::backend));
   stop_ = true;
 }
@@ -120,10 +120,10 @@ void Watchdog::run() {
   auto last = Clock::now();
   while (!stop_) {
     core::Seconds period{1.0};
-    for (const Board& b : boards_) period = std::min(period, b.period);
-    const std::size_t watched = boards_.size();
+    for (const WatchedRank& r : watched_ranks_) period = std::min(period, r.period);
+    const std::size_t watched = watched_ranks_.size();
     const auto until = last + std::chrono::duration_cast<Clock::duration>(DoubleSeconds(period.value));
-    if (wake_.wait_until(lock, until, [&] { return stop_ || boards_.size() > watched; })) continue;
+    if (wake_.wait_until(lock, until, [&] { return stop_ || watched_ranks_.size() > watched; })) continue;
     const auto now = Clock::now();
     look(core::Seconds{DoubleSeconds(now - last).count()});
     last = now;

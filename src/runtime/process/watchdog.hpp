@@ -16,14 +16,15 @@
 
 namespace gradmeter::runtime {
 
-/// The activity of a rank when the snapshot was taken. While something moves, the fields may be of two moments; in a
-/// hang nothing moves. Names must live as long as the program: they are literals, or names in a registry.
+/// The activity of a rank at one moment. If the activity changes while the snapshot is taken, its fields may be from
+/// two moments; in a hang nothing changes. Names must live as long as the program: they are literals, or names in a
+/// registry.
 struct ActivitySnapshot {
-  const char* operation = nullptr;  ///< operation in which it waits: "all-reduce ring"; null when it does not wait
-  /// The peer's rank in the world; -1: no particular peer (a barrier, a vendor's collective).
+  const char* operation = nullptr;  ///< operation in which the rank waits: "all-reduce ring"; null: it does not wait
+  /// The awaited peer's rank in the world; -1: no particular peer (a barrier, a vendor's collective).
   int peer = -1;
-  int round = -1, rounds = -1;      ///< counted from 0, printed from 1; -1: no rounds
-  const char* computing = nullptr;  ///< null when it does not compute
+  int round = -1, rounds = -1;      ///< of the operation; counted from 0, printed from 1; -1: it has no rounds
+  const char* computing = nullptr;  ///< label of the computation; null: the rank does not compute
 };
 
 /// "rank 2 waits for rank 3: all-reduce ring, round 5 of 14", "rank 1 computes gemm", ...
@@ -31,15 +32,15 @@ std::string describe(int rank, const ActivitySnapshot& doing);
 /// The watchdog's line: the text of `describe`, the duration, and advice.
 std::string describe_hang(int rank, const ActivitySnapshot& doing, core::Seconds silent);
 
-/// Where one rank records its activity. Every call is a few relaxed loads and stores (about 1 ns), cheap enough for an
-/// idle loop. Only `beat` counts as progress. A note does not, since an idle loop over several slices changes its note
-/// all the time.
+/// The record of one rank's activity. Every call is a few relaxed loads and stores (about 1 ns), cheap enough for an
+/// idle loop. Only `beat` counts as progress. `waiting` does not, since an idle loop over several slices calls it all
+/// the time.
 class Activity {
  public:
-  /// Says that something moved. If two threads beat at once, one beat may be lost. That does not matter, since the
-  /// other is counted.
+  /// Notes progress. If two threads call it at once, one beat may be lost, which does not matter, since the other is
+  /// counted.
   void beat() noexcept { beats_.store(beats_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); }
-  /// Notes that the rank waits from now on. `Computing` notes computations.
+  /// Notes what the rank waits for from now on. (`Computing` notes computations.)
   void waiting(const ActivitySnapshot& note) noexcept {
     peer_.store(note.peer, std::memory_order_relaxed);
     round_.store(note.round, std::memory_order_relaxed);
@@ -107,8 +108,8 @@ class Pause {
   Activity& activity_;
 };
 
-/// Measures how long a counter has not changed, from looks at it. It has no clock: the caller says how much time has
-/// passed.
+/// Measures for how long a counter has not changed, from repeated looks at the counter. The caller says how much time
+/// has passed between looks.
 class StallDetector {
  public:
   /// `period`: the usual time between looks. A look that comes much later means that this process itself was stopped (a
@@ -124,8 +125,8 @@ class StallDetector {
   std::uint64_t counter_ = 0;
 };
 
-/// The time between looks: a tenth of the time-out, but at most a second, so that all waiting ranks notice within the
-/// same second.
+/// The watchdog's time between looks: a tenth of the time-out, but at most a second, so that the watchdogs of all
+/// waiting ranks act within the same second.
 core::Seconds poll_period(core::Seconds timeout);
 
 /// A thread that looks at the activity of every rank of this process. When a rank has not moved for its time-out, the
@@ -138,7 +139,7 @@ class Watchdog {
   struct Ending {
     std::function<void(std::string_view line)> print;  ///< prints a line and its line end
     std::function<void(int code)> exit;                ///< returns only in tests
-    core::Seconds grace{1.0};  ///< time between the line and the exit; a period between looks is added to it
+    core::Seconds grace{1.0};  ///< time between the line and the exit, plus one period between looks
   };
   /// Prints on standard error, then ends at once (signals.hpp).
   static Ending usual_ending();
@@ -148,20 +149,20 @@ class Watchdog {
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  /// Watches this rank until `forget`, after which `activity` is not used any more. With a time-out of 0 or less
-  /// nothing is watched. Any thread may call it.
+  /// Watches this rank until `forget`, after which `activity` is not used any more. A rank with a time-out of 0 or less
+  /// is not watched. Any thread may call this.
   void watch(const Activity& activity, int rank, core::Seconds timeout);
   /// Stops watching. If the watchdog has already printed this rank's line, it does not end the process because of this
   /// rank any more.
   void forget(const Activity& activity);
 
  private:
-  struct Board {
+  struct WatchedRank {
     const Activity* activity;
     int rank;
     StallDetector stall_detector;
     core::Seconds period;
-    bool told = false;
+    bool has_printed = false;
   };
   void run();
   void look(core::Seconds passed);
@@ -169,8 +170,8 @@ class Watchdog {
   const Ending ending_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::vector<Board> boards_;
-  core::Seconds since_told_;  ///< time since the first line was printed
+  std::vector<WatchedRank> watched_ranks_;
+  core::Seconds since_printed_;  ///< time since the first line was printed
   bool stop_ = false;
   std::thread thread_;  ///< runs from the first `watch` on
 };

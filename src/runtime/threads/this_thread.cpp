@@ -49,14 +49,15 @@ void Backoff::wait() {
     sched_yield();
     return;
   }
-  // Long idle on a crowded machine: 20 us of sleep costs the waiter little and gives the worker a core.
+  // The wait is long and cores are shared: a sleep of 20 us costs the waiting thread little, and gives a working thread
+  // the core.
   constexpr timespec nap{0, 20'000};
   nanosleep(&nap, nullptr);
 }
 
 namespace {
 
-/// The kernel's structure of sched_setattr(2). glibc of Debian 12 declares neither.
+/// The kernel's structure of sched_setattr(2). glibc of Debian 12 declares neither the structure nor the function.
 struct SchedulerAttributes {
   std::uint32_t size = sizeof(SchedulerAttributes), policy = 0;
   std::uint64_t flags = 0;

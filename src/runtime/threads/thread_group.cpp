@@ -42,15 +42,15 @@ struct SharedGroup {
 
   std::mutex mutex;  ///< protects the members below
   std::condition_variable posted;
-  std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> messages;  ///< by sender and receiver
+  std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> messages;  ///< by (sender, receiver)
 };
 
 using Bytes = std::vector<std::byte>;
 
 class ThreadMember final : public GroupMember {
  public:
-  ThreadMember(std::shared_ptr<SharedGroup> g, int rank)
-      : group_(std::move(g)), rank_(rank), backoff_(group_->world->spin_policy) {}
+  ThreadMember(std::shared_ptr<SharedGroup> group, int rank)
+      : group_(std::move(group)), rank_(rank), backoff_(group_->world->spin_policy) {}
 
   RanksAs ranks_as() const override { return RanksAs::threads; }
   int rank() const override { return rank_; }
@@ -61,11 +61,11 @@ class ThreadMember final : public GroupMember {
   std::unique_ptr<GroupMember> split_by_node() const override { return duplicate(); }
   std::unique_ptr<GroupMember> duplicate() const override { return split(0, rank_); }
   void barrier() const override {
-    meet([this] { backoff_.wait(); });
+    wait_for_all([this] { backoff_.wait(); });
     backoff_.reset();
   }
   void sleeping_barrier() const override {
-    meet([] {
+    wait_for_all([] {
       constexpr timespec nap{0, 1'000'000};
       nanosleep(&nap, nullptr);
     });
@@ -87,7 +87,7 @@ class ThreadMember final : public GroupMember {
     if (group_->world->abandoned.load(std::memory_order_relaxed)) throw PeerFailed();
   }
   template <class Wait>
-  void meet(Wait wait) const;
+  void wait_for_all(Wait wait) const;
   template <class T>
   void publish(T data) const {
     group_->published[static_cast<std::size_t>(rank_)] = std::make_shared<T>(std::move(data));
@@ -97,7 +97,7 @@ class ThreadMember final : public GroupMember {
   void publish(std::span<T> values) const {
     publish(std::vector<std::remove_const_t<T>>(values.begin(), values.end()));
   }
-  /// Waits until all ranks have read.
+  /// Waits until all ranks have read what was published.
   void end_reading() const {
     barrier();
     group_->published[static_cast<std::size_t>(rank_)].reset();
@@ -114,15 +114,16 @@ class ThreadMember final : public GroupMember {
 };
 
 template <class Wait>
-void ThreadMember::meet(Wait wait) const {
-  SharedGroup& g = *group_;
-  const std::uint64_t phase = g.phase.load(std::memory_order_relaxed);  // the phase stays until this rank has arrived
-  if (g.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == g.size) {
-    g.arrived.store(0, std::memory_order_relaxed);
-    g.phase.store(phase + 1, std::memory_order_release);
+void ThreadMember::wait_for_all(Wait wait) const {
+  SharedGroup& group = *group_;
+  const std::uint64_t phase =
+      group.phase.load(std::memory_order_relaxed);  // the phase stays until this rank has arrived
+  if (group.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == group.size) {
+    group.arrived.store(0, std::memory_order_relaxed);
+    group.phase.store(phase + 1, std::memory_order_release);
     return;
   }
-  while (g.phase.load(std::memory_order_acquire) == phase) {
+  while (group.phase.load(std::memory_order_acquire) == phase) {
     check_abandoned();
     wait();
   }
@@ -153,27 +154,28 @@ void ThreadMember::gather(std::span<const std::byte> mine, std::span<std::byte> 
   end_reading();
 }
 
-/// Sums in the order of processes (mpi/communicator.cpp), so that bits are equal: beyond a power of two the first ranks
-/// go in pairs, then neighbours, then pairs of these.
+/// Combines the ranks' values in the order of MpiMember::combine (mpi/communicator.cpp), so that bits are equal. If the
+/// number of ranks is a power of two plus `beyond`, the first 2 · beyond ranks are combined in pairs. Then neighbours
+/// are combined until one value is left.
 double combined(std::vector<double> values, Combine c) {
   std::size_t power = 1;
   while (2 * power <= values.size()) power *= 2;
   const std::size_t beyond = values.size() - power;
-  std::vector<double> left;
-  for (std::size_t i = 0; i < beyond; ++i) left.push_back(combined(values[2 * i], values[2 * i + 1], c));
-  left.insert(left.end(), values.begin() + static_cast<std::ptrdiff_t>(2 * beyond), values.end());
+  std::vector<double> partial;
+  for (std::size_t i = 0; i < beyond; ++i) partial.push_back(combined(values[2 * i], values[2 * i + 1], c));
+  partial.insert(partial.end(), values.begin() + static_cast<std::ptrdiff_t>(2 * beyond), values.end());
   for (; power > 1; power /= 2) {
-    for (std::size_t i = 0; i < power / 2; ++i) left[i] = combined(left[2 * i], left[2 * i + 1], c);
+    for (std::size_t i = 0; i < power / 2; ++i) partial[i] = combined(partial[2 * i], partial[2 * i + 1], c);
   }
-  return left.front();
+  return partial.front();
 }
 
 void ThreadMember::combine(std::span<double> values, Combine c) const {
   publish(values);
-  std::vector<double> results, column(group_->size);
+  std::vector<double> results, operands(group_->size);
   for (std::size_t i = 0; i < values.size(); ++i) {
-    for (std::size_t r = 0; r < column.size(); ++r) column[r] = published_by<std::vector<double>>(r)[i];
-    results.push_back(combined(column, c));
+    for (std::size_t r = 0; r < operands.size(); ++r) operands[r] = published_by<std::vector<double>>(r)[i];
+    results.push_back(combined(operands, c));
   }
   end_reading();
   std::copy(results.begin(), results.end(), values.begin());
@@ -203,14 +205,15 @@ void ThreadMember::receive(int peer, std::span<std::byte> bytes) const {
 }
 
 std::unique_ptr<GroupMember> ThreadMember::split(int color, int key) const {
-  struct Wish {
+  struct Membership {
     int color, key, rank;
   };
-  const Wish mine{color, key, rank_};
-  std::vector<Wish> members(group_->size);
+  const Membership mine{color, key, rank_};
+  std::vector<Membership> members(group_->size);
   all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(members)));
-  std::erase_if(members, [&](const Wish& w) { return w.color != color; });
-  std::stable_sort(members.begin(), members.end(), [](const Wish& a, const Wish& b) { return a.key < b.key; });
+  std::erase_if(members, [&](const Membership& w) { return w.color != color; });
+  std::stable_sort(members.begin(), members.end(),
+                   [](const Membership& a, const Membership& b) { return a.key < b.key; });
   const int leader = members.front().rank;
   std::shared_ptr<SharedGroup> group;
   if (leader == rank_) group = std::make_shared<SharedGroup>(members.size(), group_->world);
@@ -218,7 +221,7 @@ std::unique_ptr<GroupMember> ThreadMember::split(int color, int key) const {
   if (leader != rank_) group = published_by<std::shared_ptr<SharedGroup>>(static_cast<std::size_t>(leader));
   end_reading();
   if (color < 0) return nullptr;
-  const auto at = std::find_if(members.begin(), members.end(), [&](const Wish& w) { return w.rank == rank_; });
+  const auto at = std::find_if(members.begin(), members.end(), [&](const Membership& w) { return w.rank == rank_; });
   return std::make_unique<ThreadMember>(std::move(group), static_cast<int>(at - members.begin()));
 }
 
@@ -252,7 +255,7 @@ void run_thread_ranks(int ranks, const std::function<void(Communicator)>& body) 
   std::vector<std::thread> threads;
   for (int r = 0; r < ranks; ++r) {
     threads.emplace_back([&, r] {
-      // Threads that this one makes inherit its name, which tells one rank's share of the noise from the others'.
+      // Threads that this one makes inherit its name. NoiseGauge finds the threads of a rank by that name.
       pthread_setname_np(pthread_self(), fmt::format("rank {}", r).c_str());
       try {
         body(Communicator(std::make_unique<ThreadMember>(group, r)));

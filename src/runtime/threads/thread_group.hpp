@@ -14,12 +14,12 @@ class PeerFailed : public std::runtime_error {
   PeerFailed() : std::runtime_error("another rank has ended by an error") {}
 };
 
-/// Runs `body` on `ranks` threads, each with its rank's communicator of the world, and returns when all have ended. The
-/// threads have the floating-point mode of the calling thread. Further threads that a rank starts (OpenMP's, progress)
-/// are named after the rank.
-/// Errors: those of the first rank that threw. After that, calls of communicators that wait throw PeerFailed on the
-/// other ranks; loops that poll a transport must call `throw_if_abandoned` themselves. UsageError for less than one
-/// rank.
+/// Runs `body` on `ranks` threads, with the communicator of a world of these ranks, and returns when all threads have
+/// ended. The threads have the floating-point mode of the calling thread. Further threads that a rank starts (OpenMP's,
+/// progress) are named after the rank.
+/// Errors: the exception of the first rank that threw; UsageError for less than one rank. After the first exception,
+/// calls of communicators that wait throw PeerFailed on the other ranks; loops that poll a transport must call
+/// `throw_if_abandoned` themselves.
 void run_thread_ranks(int ranks, const std::function<void(Communicator)>& body);
 
 /// Binds the calling rank, and the threads that it makes, to its share of the cores that the process may use, as
@@ -27,10 +27,10 @@ void run_thread_ranks(int ranks, const std::function<void(Communicator)>& body);
 /// refuses, nothing is bound.
 void bind_to_share(const Communicator& world);
 
-/// True if ranks of `run_thread_ranks` are in this process now. MPI knows nothing of them.
+/// True if ranks of `run_thread_ranks` are in this process now. MPI does not know these ranks.
 bool thread_ranks_running();
 
-/// Throws PeerFailed where another rank of the group has ended by an error. Cost: a load.
+/// Throws PeerFailed if ranks are threads and one of them has ended by an error. Cost: a load.
 void throw_if_abandoned(const Communicator&);
 
 }  // namespace gradmeter::runtime

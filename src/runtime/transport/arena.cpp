@@ -41,7 +41,7 @@ PrivateArena::PrivateArena(std::size_t bytes, Pages pages) {
   if (mapping_ == MAP_FAILED) throw core::BackendError("system", "mmap", std::strerror(errno));
   const auto aligned = round_up(reinterpret_cast<std::size_t>(mapping_), huge_page);
   memory_ = {reinterpret_cast<std::byte*>(aligned + offset), round_up(bytes, page_bytes)};
-  // Advice only: a kernel without transparent huge pages refuses, and small pages serve.
+  // Only advice: a kernel without transparent huge pages refuses it, and small pages are used.
   if (pages == Pages::advised) (void)madvise(memory_.data() - offset, offset + memory_.size(), MADV_HUGEPAGE);
 }
 

@@ -56,8 +56,8 @@ class PrivateArena final : public Arena {
 /// The bytes of /dev/shm that must be free for windows of this size: MPI refuses windows that would nearly fill it.
 std::size_t shm_for(std::size_t window_bytes);
 
-/// Memory that the ranks of a node share: every rank has `bytes` bytes of it, and sees those of all others. Collective
-/// over `node`. Errors: BackendError when /dev/shm has too little room.
+/// Memory that the ranks of a node share: each rank contributes `bytes` bytes (ranks may differ) and can access those
+/// of all others. Collective over `node`. Errors: BackendError when /dev/shm has too little room.
 SharedParts share_memory(const Communicator& node, std::size_t bytes);
 
 /// An arena in the memory of `share_memory`.

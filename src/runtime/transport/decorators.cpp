@@ -15,14 +15,14 @@ namespace {
 /// Marks the handles of the shared-memory side; neither side uses this bit of an id.
 constexpr std::uint64_t inside_mark = std::uint64_t{1} << 63;
 
-bool is_inside(const MessageHandle& t) { return (t.id & inside_mark) != 0; }
+bool is_inside(const MessageHandle& handle) { return (handle.id & inside_mark) != 0; }
 
-/// Passes the handle to its side without the mark, and marks the result.
+/// Calls `use` with the handle without its mark, then marks the handle again.
 template <class Use>
-auto unmarked(MessageHandle& t, Use use) {
-  t.id &= ~inside_mark;
-  const auto result = use(t);
-  t.id |= inside_mark;
+auto unmarked(MessageHandle& handle, Use use) {
+  handle.id &= ~inside_mark;
+  const auto result = use(handle);
+  handle.id |= inside_mark;
   return result;
 }
 
@@ -38,42 +38,42 @@ void HybridTransport::count() {
 }
 
 MessageHandle HybridTransport::send(int peer, int channel, std::span<const std::byte> data) {
-  MessageHandle t;
+  MessageHandle handle;
   if (zero_copy_from(peer)) {
-    t = inside_->send(local_rank_[static_cast<std::size_t>(peer)], channel, data);
-    t.id |= inside_mark;
+    handle = inside_->send(local_rank_[static_cast<std::size_t>(peer)], channel, data);
+    handle.id |= inside_mark;
   } else {
-    t = between_->send(peer, channel, data);
+    handle = between_->send(peer, channel, data);
   }
   count();
-  return t;
+  return handle;
 }
 
 MessageHandle HybridTransport::receive(int peer, int channel, std::span<std::byte> landing) {
   if (!zero_copy_from(peer)) return between_->receive(peer, channel, landing);
-  MessageHandle t = inside_->receive(local_rank_[static_cast<std::size_t>(peer)], channel, landing);
-  t.id |= inside_mark;
-  return t;
+  MessageHandle handle = inside_->receive(local_rank_[static_cast<std::size_t>(peer)], channel, landing);
+  handle.id |= inside_mark;
+  return handle;
 }
 
-bool HybridTransport::send_done(MessageHandle& t) {
-  if (!is_inside(t)) return between_->send_done(t);
-  return unmarked(t, [this](MessageHandle& x) { return inside_->send_done(x); });
+bool HybridTransport::send_done(MessageHandle& handle) {
+  if (!is_inside(handle)) return between_->send_done(handle);
+  return unmarked(handle, [this](MessageHandle& inner_handle) { return inside_->send_done(inner_handle); });
 }
 
-const std::byte* HybridTransport::try_receive(MessageHandle& t) {
-  if (!is_inside(t)) return between_->try_receive(t);
-  return unmarked(t, [this](MessageHandle& x) { return inside_->try_receive(x); });
+const std::byte* HybridTransport::try_receive(MessageHandle& handle) {
+  if (!is_inside(handle)) return between_->try_receive(handle);
+  return unmarked(handle, [this](MessageHandle& inner_handle) { return inside_->try_receive(inner_handle); });
 }
 
-std::optional<double> HybridTransport::sent_s(const MessageHandle& t) const {
-  return is_inside(t) ? inside_->sent_s(t) : between_->sent_s(t);
+std::optional<double> HybridTransport::sent_s(const MessageHandle& handle) const {
+  return is_inside(handle) ? inside_->sent_s(handle) : between_->sent_s(handle);
 }
 
-void HybridTransport::release(MessageHandle& t) {
-  if (!is_inside(t)) return between_->release(t);
-  t.id &= ~inside_mark;
-  inside_->release(t);
+void HybridTransport::release(MessageHandle& handle) {
+  if (!is_inside(handle)) return between_->release(handle);
+  handle.id &= ~inside_mark;
+  inside_->release(handle);
 }
 
 void HybridTransport::progress() {
@@ -96,8 +96,9 @@ Addresses::interval_type addresses(std::span<const std::byte> memory) {
   return Addresses::interval_type::right_open(begin, begin + memory.size());
 }
 
+/// Takes a free slot, or appends one.
 template <class T>
-std::size_t slot_of(std::vector<T>& slots, std::vector<std::size_t>& free) {
+std::size_t take_slot(std::vector<T>& slots, std::vector<std::size_t>& free) {
   if (free.empty()) {
     slots.emplace_back();
     return slots.size() - 1;
@@ -126,7 +127,7 @@ bool StagedTransport::can_send_from(std::span<const std::byte> memory) const {
 }
 
 MessageHandle StagedTransport::send(int peer, int channel, std::span<const std::byte> data) {
-  const std::size_t slot = slot_of(sendings_, free_sendings_);
+  const std::size_t slot = take_slot(sendings_, free_sendings_);
   sendings_[slot] = {.peer = peer, .channel = channel, .data = data, .copied = nullptr};
   Channel& c = channels_[static_cast<std::size_t>(channel)];
   begin_copy(sendings_[slot]);
@@ -136,8 +137,8 @@ MessageHandle StagedTransport::send(int peer, int channel, std::span<const std::
   return {slot + 1, nullptr};
 }
 
-/// Begins the copy of the parts that no earlier message, still being read, has brought to the host. Those messages come
-/// before the event.
+/// Begins to copy those parts of the message to the host that no unfinished earlier send of the channel has copied. The
+/// event comes after those earlier copies too.
 void StagedTransport::begin_copy(Sending& s) {
   Addresses missing(addresses(s.data));
   for (const std::size_t slot : channels_[static_cast<std::size_t>(s.channel)].under_way)
@@ -159,20 +160,20 @@ void StagedTransport::post(Channel& c) {
   }
 }
 
-bool StagedTransport::send_done(MessageHandle& m) {
-  if (m.id == 0) return true;
-  const std::size_t slot = m.id - 1;
+bool StagedTransport::send_done(MessageHandle& handle) {
+  if (handle.id == 0) return true;
+  const std::size_t slot = handle.id - 1;
   Sending& s = sendings_[slot];
   if (!s.is_posted || !inner_.send_done(s.inner)) return false;
   s.copied = nullptr;
   std::erase(channels_[static_cast<std::size_t>(s.channel)].under_way, slot);
   free_sendings_.push_back(slot);
-  m.id = 0;
+  handle.id = 0;
   return true;
 }
 
 MessageHandle StagedTransport::receive(int peer, int channel, std::span<std::byte> landing) {
-  const std::size_t slot = slot_of(receivings_, free_receivings_);
+  const std::size_t slot = take_slot(receivings_, free_receivings_);
   Receiving& r = receivings_[slot];
   r.landing = landing;
   r.is_zero_copy = inner_.zero_copy_from(peer);
@@ -182,8 +183,8 @@ MessageHandle StagedTransport::receive(int peer, int channel, std::span<std::byt
   return {slot + 1, nullptr};
 }
 
-const std::byte* StagedTransport::try_receive(MessageHandle& m) {
-  Receiving& r = receivings_[m.id - 1];
+const std::byte* StagedTransport::try_receive(MessageHandle& handle) {
+  Receiving& r = receivings_[handle.id - 1];
   if (!r.is_copying) {
     const std::byte* const from = inner_.try_receive(r.inner);
     if (!from) return nullptr;
@@ -198,10 +199,10 @@ const std::byte* StagedTransport::try_receive(MessageHandle& m) {
   return r.landing.data();
 }
 
-void StagedTransport::release(MessageHandle& m) {
-  if (m.id == 0) return;
-  free_receivings_.push_back(m.id - 1);
-  m.id = 0;
+void StagedTransport::release(MessageHandle& handle) {
+  if (handle.id == 0) return;
+  free_receivings_.push_back(handle.id - 1);
+  handle.id = 0;
 }
 
 void StagedTransport::progress() {
@@ -220,9 +221,9 @@ UnreliableTransport::UnreliableTransport(std::unique_ptr<Transport> inner, const
 double UnreliableTransport::now() const { return host_clock() - connected_s_; }
 
 MessageHandle UnreliableTransport::send(int peer, int channel, std::span<const std::byte> data) {
-  const MessageHandle h = inner_->send(peer, channel, data);
+  const MessageHandle handle = inner_->send(peer, channel, data);
   count();
-  return h;
+  return handle;
 }
 
 MessageHandle UnreliableTransport::receive(int peer, int channel, std::span<std::byte> landing) {
@@ -238,23 +239,23 @@ MessageHandle UnreliableTransport::receive(int peer, int channel, std::span<std:
   return {.id = next_id_++, .place = nullptr};
 }
 
-bool UnreliableTransport::send_done(MessageHandle& h) {
-  const bool done = inner_->send_done(h);
+bool UnreliableTransport::send_done(MessageHandle& handle) {
+  const bool done = inner_->send_done(handle);
   count();
   return done;
 }
 
-const std::byte* UnreliableTransport::try_receive(MessageHandle& h) {
-  const auto it = awaited_.find(h.id);
-  if (it == awaited_.end()) return inner_->try_receive(h);
-  Awaited& a = it->second;
+const std::byte* UnreliableTransport::try_receive(MessageHandle& handle) {
+  const auto entry = awaited_.find(handle.id);
+  if (entry == awaited_.end()) return inner_->try_receive(handle);
+  Awaited& a = entry->second;
   if (a.data == nullptr) {
     a.data = inner_->try_receive(a.inner);
     if (a.data == nullptr) return nullptr;
     const auto sent_s = inner_->sent_s(a.inner);
     a.handed_on_s = std::max(a.line->last_s, faults_.handed_on_s(a.place, sent_s ? *sent_s - connected_s_ : now()));
     a.line->last_s = a.handed_on_s;
-    // Servers' receives do not say how long a message is that they read where it lies.
+    // The length is 0 in receives of servers, which read messages where they lie; such a message is not copied.
     if (a.bytes > 0 && inner_->zero_copy_from(a.peer)) {
       a.copy.assign(a.data, a.data + a.bytes);
       a.data = a.copy.data();
@@ -264,24 +265,24 @@ const std::byte* UnreliableTransport::try_receive(MessageHandle& h) {
   return now() < a.handed_on_s ? nullptr : a.data;
 }
 
-void UnreliableTransport::release(MessageHandle& h) {
-  const auto it = awaited_.find(h.id);
-  if (it == awaited_.end()) return inner_->release(h);
-  if (it->second.copy.empty()) inner_->release(it->second.inner);
-  awaited_.erase(it);
+void UnreliableTransport::release(MessageHandle& handle) {
+  const auto entry = awaited_.find(handle.id);
+  if (entry == awaited_.end()) return inner_->release(handle);
+  if (entry->second.copy.empty()) inner_->release(entry->second.inner);
+  awaited_.erase(entry);
 }
 
 void UnreliableTransport::progress() {
   inner_->progress();
-  // Without the time of its sending, a message's delay begins when it is here, whether or not the receiver looks for it
-  // yet: a sum of many messages looks for one after the other.
+  // The delay of a message without a send time begins when it arrives. So arrivals are looked for here, even of
+  // messages that the receiver has not yet asked for: a sum of many messages asks for one after another.
   std::vector<std::uint64_t> coming;
   for (const auto& [id, awaited] : awaited_)
     if (awaited.data == nullptr) coming.push_back(id);
   std::ranges::sort(coming);  // messages of one channel keep their order
   for (const std::uint64_t id : coming) {
-    MessageHandle h{.id = id, .place = nullptr};
-    (void)try_receive(h);
+    MessageHandle handle{.id = id, .place = nullptr};
+    (void)try_receive(handle);
   }
   count();
 }

@@ -16,9 +16,8 @@
 
 namespace gradmeter::runtime {
 
-/// Shared memory inside a node, MPI between nodes: each message takes the faster way that reaches its peer. Both
-/// transports have the same channels. `local_rank[r]` is peer r's rank in the shared-memory transport, or `elsewhere`.
-/// Cost: one more branch for each message.
+/// Uses shared memory inside a node and MPI between nodes. Both transports have the same channels. `local_rank[r]` is
+/// peer r's rank in the shared-memory transport, or `elsewhere`. Cost: one more branch for each message.
 class HybridTransport final : public Transport {
  public:
   static constexpr int elsewhere = -1;
@@ -59,11 +58,11 @@ class HybridTransport final : public Transport {
 /// transports reach only a copy of its memory on the host. One queue copies a message to the host, and the message
 /// leaves when that copy is done. Another queue copies an arrived message to the device. So while one message is
 /// transferred, the sender can copy the next one to the host, and the receiver can copy the previous one to the device.
-/// `send_done`: the peer has the message, so that the data and the copy on the host may be overwritten. `try_receive`:
-/// the message is in the device's memory. The sender must not write to memory before all sends from it are done, since
-/// several sends of the same data share one copy to the host. Cost: two copies of each message; one if another send has
-/// already copied the data to the host. Errors: std::logic_error for memory that transports do not reach; those of the
-/// inner transport and of the queues.
+/// `send_done` is true once the inner send is done, so that the data and the copy on the host may be overwritten.
+/// `try_receive` gives a message once it is in the device's memory. The sender must not write to memory before all
+/// sends from it are done, since several sends of the same data share one copy to the host. Cost: two copies of each
+/// message; one if another send has already copied the data to the host. Errors: std::logic_error for memory that
+/// transports do not reach; those of the inner transport and of the queues.
 class StagedTransport final : public Transport {
  public:
   /// Both arguments and all memory that is sent or received must outlive the transport. Pinned memory is copied
@@ -97,10 +96,10 @@ class StagedTransport final : public Transport {
     EventPtr copied;
     bool is_copying = false, is_zero_copy = false;
   };
-  /// One channel's messages, as indices into `sendings_`, in the order in which they were sent.
+  /// One channel's sent messages, as indices into `sendings_`, in the order of sending.
   struct Channel {
-    std::vector<std::size_t> under_way;
-    std::deque<std::size_t> unposted;  ///< messages that wait for their copy to the host
+    std::vector<std::size_t> under_way;  ///< messages whose send is not done
+    std::deque<std::size_t> unposted;    ///< messages that wait for their copy to the host
   };
   void begin_copy(Sending&);
   void post(Channel&);
@@ -108,7 +107,7 @@ class StagedTransport final : public Transport {
 
   Transport& inner_;
   Device& device_;
-  std::unique_ptr<Queue> leaving_, arriving_;  ///< their destructors wait for their work
+  std::unique_ptr<Queue> leaving_, arriving_;  ///< copies to the host, copies to the device; destructors wait
   std::vector<Channel> channels_;
   // A message's id is its slot + 1, since 0, the id of a default handle, stands for no message.
   std::vector<Sending> sendings_;
@@ -117,12 +116,12 @@ class StagedTransport final : public Transport {
 };
 
 /// A transport whose messages are lost and sent again, delayed, or held back by a cut link: --inject drop, delay, cut.
-/// The faults are made on the receiver's side, where all transports are alike: the receiver holds a message back until
-/// the time that the faults say, and until all earlier messages of the channel are delivered. A delay counts from the
+/// The faults are made on the receiver's side, the same for all transports: the receiver holds a message back until the
+/// time that the faults determine, and until all earlier messages of the channel are delivered. A delay counts from the
 /// time at which the message was sent; if the transport does not tell that time, from when the receiver finds the
 /// message. A send is done once the receiver has found the message, even while the receiver holds it back: a real
-/// network, too, accepts a message before it delivers it. So a message that is found in the sender's memory is copied,
-/// if the receive says how long it is. Waiting ranks must poll, because a message that is held back cannot wake them
+/// network, too, accepts a message before it delivers it. So a message that lies in the sender's memory is copied, if
+/// the receive states its length. Waiting ranks must poll, because a message that is held back cannot wake them
 /// (`use_doorbell` is null). Cost: an entry of a map for each message on its way, and that copy.
 class UnreliableTransport final : public Transport {
  public:
@@ -150,19 +149,21 @@ class UnreliableTransport final : public Transport {
   void progress() override;
 
  private:
+  /// The messages from one peer in one channel.
   struct Line {
     std::uint64_t messages = 0;  ///< number of receives posted so far
-    double last_s = 0;           ///< time at which the latest of these messages is delivered [s]
+    double last_s = 0;           ///< latest delivery of these messages [s since the ranks were connected]
   };
+  /// A receive whose message is not yet released.
   struct Awaited {
     MessageHandle inner;
     int peer;
     std::size_t bytes;
     core::MessagePlace place;
     Line* line;
-    const std::byte* data = nullptr;  ///< null: the message has not arrived
-    double handed_on_s = 0;
-    std::vector<std::byte> copy = {};  ///< copy of the data, if they lie in the peer's memory
+    const std::byte* data = nullptr;   ///< null: the message has not arrived
+    double handed_on_s = 0;            ///< time of delivery [s since the ranks were connected]
+    std::vector<std::byte> copy = {};  ///< copy of data that lies in the peer's memory
   };
   double now() const;
   void count() { traffic_ = inner_->traffic(); }

@@ -69,7 +69,7 @@ Network::Network(const Communicator& world, const NetworkOptions& o)
   if (transport_ == TransportKind::shm && !one_node) {
     throw core::UsageError("transport shm needs all ranks on one node; use --transport hybrid, mpi or auto");
   }
-  // Queues, which know the device, are not made yet, so this asks as for a GPU; callers have checked theirs.
+  // The device is not known here, so the check is made for a GPU. Callers have checked with their own device.
   if (auto why = transport_refusal(transport_, world.ranks_as(), "cuda"); !why.empty()) throw core::UsageError(why);
   if (is_mpi_alone()) {
     arena_ = std::make_unique<PrivateArena>(o.memory_bytes);
@@ -137,8 +137,8 @@ std::unique_ptr<Transport> Network::connect_reliably(const Communicator& members
   std::vector<int> local_rank(static_cast<std::size_t>(members.size()), HybridTransport::elsewhere);
   const auto nodes = nodes_of(members);
   for (int r = 0, next = 0; r < members.size(); ++r) {
-    const auto at = static_cast<std::size_t>(r);
-    if (nodes[at] == node_of_[static_cast<std::size_t>(rank_)]) local_rank[at] = next++;
+    const auto peer = static_cast<std::size_t>(r);
+    if (nodes[peer] == node_of_[static_cast<std::size_t>(rank_)]) local_rank[peer] = next++;
   }
   return std::make_unique<HybridTransport>(std::move(shm), mpi(), std::move(local_rank));
 }

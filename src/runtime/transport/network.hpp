@@ -20,7 +20,7 @@ namespace gradmeter::runtime {
 /// nodes). cuda_mpi: MPI gets memory of GPUs directly. With all other kinds, messages of GPUs are copied through host
 /// memory.
 enum class TransportKind : std::uint8_t { automatic, mpi, shm, hybrid, cuda_mpi };
-/// One row of the table, which has the order of the enumerators.
+/// One row of `transport_table`, whose rows are in the order of the enumerators.
 struct TransportInfo {
   TransportKind kind;
   std::string_view name, about, source;
@@ -36,7 +36,7 @@ struct NetworkOptions {
   TransportKind transport = TransportKind::automatic;
   std::size_t memory_bytes = 0;      ///< size of each rank's arena
   std::vector<int> fake_nodes = {};  ///< by rank: the node that it simulates; empty: all ranks are on their real nodes
-  core::MessageFaults faults = {};   ///< faults to inject into all messages of its transports
+  core::MessageFaults faults = {};   ///< faults to inject into all messages of the network's transports
   int world_rank = 0;                ///< this rank's number in the world, for the faults
 };
 
@@ -47,12 +47,12 @@ class Network {
  public:
   Network(const Communicator& world, const NetworkOptions&);
 
-  /// The node of each rank; a node's number is its lowest rank. It can be called before a network is made. Collective.
+  /// The node of each rank; a node's number is its lowest rank. Needs no network. Collective.
   static std::vector<int> nodes_of(const Communicator& world, const std::vector<int>& fake_nodes);
 
   /// The transport in use, which is never `automatic`.
   TransportKind transport() const { return transport_; }
-  /// True if messages of its transports may be memory of GPUs.
+  /// True if transports of this network can send from and receive into memory of GPUs.
   bool takes_device_memory() const { return transport_ == TransportKind::cuda_mpi; }
   /// This rank's arena. With the transports mpi and cuda_mpi it is private memory; with the others the node's ranks
   /// share it.
@@ -60,8 +60,8 @@ class Network {
   /// The arenas that this process maps, by rank of `members`; an empty span for a rank on another node, and for all
   /// ranks if arenas are private.
   std::vector<std::span<std::byte>> arenas_of(const Communicator& members) const;
-  /// Pins the arenas of this node's ranks, if this process maps them, so that a device copies them faster while the
-  /// result lives. Ranks that are threads pin only their own arena, since pinning holds for the whole process.
+  /// Pins those arenas of this node's ranks that this process maps. While the result lives, the device copies them
+  /// faster. Ranks that are threads pin only their own arena, since pinning holds for the whole process.
   std::vector<std::shared_ptr<void>> pin(Device&) const;
   /// The node of each member; a node's number is its lowest rank in the whole network.
   std::vector<int> nodes_of(const Communicator& members) const;

@@ -13,7 +13,7 @@
 namespace gradmeter::runtime {
 
 /// A process whose private memory this one can reach. Addresses are those of the other process, and must be mapped
-/// there; while they are read or written, the other rank may not change them.
+/// there. While memory is read or written here, the other process must not write to it.
 /// Cost: one system call for each call below.
 /// Errors: BackendError, for example once the process has ended.
 class PeerMemory {
@@ -28,10 +28,10 @@ class PeerMemory {
   pid_t process_;
 };
 
-/// The ranks' memory, by rank; empty where some rank cannot reach that of another: they are on several hosts, have
-/// several users or process namespaces, or the kernel forbids it (Yama's ptrace_scope, a container's filter).
-/// Collective over `c`: all ranks get memory, or none does. Each rank has tried to read and to write a word of every
-/// other.
+/// The memory of every rank of `c`, by rank. Empty on all ranks if some rank cannot reach another's memory, because the
+/// two are on different hosts, or have different users or process namespaces, or the kernel forbids it (Yama's
+/// ptrace_scope, a container's filter). Collective. If ranks are processes, each one tries to read and to write a word
+/// of every other.
 std::vector<PeerMemory> reach_peer_memory(const Communicator& c);
 
 }  // namespace gradmeter::runtime

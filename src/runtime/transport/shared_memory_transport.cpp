@@ -16,7 +16,8 @@ namespace gradmeter::runtime {
 
 static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t), "a futex is a word");
 
-// One of two fences is first: either the ringer sees that it is armed, or the sleeper sees the message.
+// One of the fences in `arm` and `ring` comes first: either the ringer sees that the doorbell is armed, or the sleeper
+// sees the message.
 void Doorbell::arm(bool yes) {
   armed_.store(yes ? 1 : 0, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -27,7 +28,7 @@ void Doorbell::ring() {
   if (armed_.load(std::memory_order_relaxed) != 0) wake();
 }
 
-// Both calls may fail because another process was quicker: then there is nothing to sleep or to wake for.
+// The futex calls of `sleep` and `wake` may fail because another process was quicker; there is then nothing left to do.
 void Doorbell::sleep(std::uint32_t seen, double at_most) {
   const double whole = std::floor(at_most);
   const timespec limit{static_cast<time_t>(whole), static_cast<long>((at_most - whole) * 1e9)};
@@ -56,8 +57,8 @@ SharedMemoryTransport::SharedMemoryTransport(std::string_view name, int rank, in
       owner_(std::move(owner)),
       cells_(cells),
       memory_(std::move(memory)),
-      sent_(counter(size, 0)),
-      received_(counter(size, 0)) {
+      sent_(path_index(size, 0)),
+      received_(path_index(size, 0)) {
   if (cells_.size() != shared_memory_cell_count(size, channels)) {
     throw core::BackendError("runtime", "SharedMemoryTransport", "not as many cells as the group needs");
   }
@@ -68,8 +69,8 @@ std::size_t SharedMemoryTransport::message_bytes() const { return (256_KiB).valu
 SharedMemoryCell* SharedMemoryTransport::cell(int source, int destination, int channel, std::uint64_t sequence) {
   const auto pair =
       static_cast<std::size_t>(source) * static_cast<std::size_t>(size_) + static_cast<std::size_t>(destination);
-  const std::size_t lane = pair * static_cast<std::size_t>(channels_) + static_cast<std::size_t>(channel);
-  return &cells_[lane * in_flight + sequence % in_flight];
+  const std::size_t path = pair * static_cast<std::size_t>(channels_) + static_cast<std::size_t>(channel);
+  return &cells_[path * in_flight + sequence % in_flight];
 }
 
 bool SharedMemoryTransport::can_send_from(std::span<const std::byte> data) const {
@@ -78,7 +79,6 @@ bool SharedMemoryTransport::can_send_from(std::span<const std::byte> data) const
   return data.data() >= own.data() && data.data() + data.size() <= own.data() + own.size();
 }
 
-/// The begin of that rank's memory; null in one address space, where a place is an address.
 std::byte* SharedMemoryTransport::base(int rank) const {
   return memory_.empty() ? nullptr : memory_[static_cast<std::size_t>(rank)].data();
 }
@@ -111,7 +111,7 @@ void SharedMemoryTransport::ring(int peer) {
 }
 
 MessageHandle SharedMemoryTransport::send(int peer, int channel, std::span<const std::byte> data) {
-  const std::uint64_t sequence = ++sent_[counter(peer, channel)];
+  const std::uint64_t sequence = ++sent_[path_index(peer, channel)];
   const Offer offer{cell(rank_, peer, channel, sequence), sequence,
                     reinterpret_cast<std::uintptr_t>(data.data()) - reinterpret_cast<std::uintptr_t>(base(rank_)), peer,
                     notes_send_times_ ? host_clock() : 0};
@@ -122,7 +122,7 @@ MessageHandle SharedMemoryTransport::send(int peer, int channel, std::span<const
 }
 
 MessageHandle SharedMemoryTransport::receive(int peer, int channel, std::span<std::byte>) {
-  const std::uint64_t sequence = ++received_[counter(peer, channel)];
+  const std::uint64_t sequence = ++received_[path_index(peer, channel)];
   return {sequence | static_cast<std::uint64_t>(peer) << peer_shift, cell(peer, rank_, channel, sequence)};
 }
 
@@ -130,26 +130,27 @@ void SharedMemoryTransport::progress() {
   std::erase_if(waiting_, [this](const Offer& o) { return post(o); });
 }
 
-bool SharedMemoryTransport::send_done(MessageHandle& t) {
-  return t.id == 0 || static_cast<SharedMemoryCell*>(t.place)->done.load(std::memory_order_acquire) >= t.id;
+bool SharedMemoryTransport::send_done(MessageHandle& handle) {
+  return handle.id == 0 ||
+         static_cast<SharedMemoryCell*>(handle.place)->done.load(std::memory_order_acquire) >= handle.id;
 }
 
-const std::byte* SharedMemoryTransport::try_receive(MessageHandle& t) {
+const std::byte* SharedMemoryTransport::try_receive(MessageHandle& handle) {
   constexpr std::uint64_t sequence_bits = (std::uint64_t{1} << peer_shift) - 1;
-  auto* c = static_cast<SharedMemoryCell*>(t.place);
-  if (c->full.load(std::memory_order_acquire) != (t.id & sequence_bits)) return nullptr;
-  return peer_memory(static_cast<int>(t.id >> peer_shift), c->offset);
+  auto* c = static_cast<SharedMemoryCell*>(handle.place);
+  if (c->full.load(std::memory_order_acquire) != (handle.id & sequence_bits)) return nullptr;
+  return peer_memory(static_cast<int>(handle.id >> peer_shift), c->offset);
 }
 
-std::optional<double> SharedMemoryTransport::sent_s(const MessageHandle& t) const {
-  const double sent = static_cast<const SharedMemoryCell*>(t.place)->sent_s;
+std::optional<double> SharedMemoryTransport::sent_s(const MessageHandle& handle) const {
+  const double sent = static_cast<const SharedMemoryCell*>(handle.place)->sent_s;
   return sent > 0 ? std::optional(sent) : std::nullopt;
 }
 
-void SharedMemoryTransport::release(MessageHandle& t) {
+void SharedMemoryTransport::release(MessageHandle& handle) {
   constexpr std::uint64_t sequence_bits = (std::uint64_t{1} << peer_shift) - 1;
-  static_cast<SharedMemoryCell*>(t.place)->done.store(t.id & sequence_bits, std::memory_order_release);
-  ring(static_cast<int>(t.id >> peer_shift));  // the message may wait for room
+  static_cast<SharedMemoryCell*>(handle.place)->done.store(handle.id & sequence_bits, std::memory_order_release);
+  ring(static_cast<int>(handle.id >> peer_shift));  // the peer may have a message that waits for this cell
 }
 
 }  // namespace gradmeter::runtime

@@ -34,10 +34,10 @@ class Doorbell {
 /// and publishes `done`. Sequence numbers count the messages of one (source, destination, channel).
 struct alignas(128) SharedMemoryCell {
   std::atomic<std::uint64_t> full{0};
-  std::uint64_t offset = 0;
-  double sent_s = 0;  ///< host clock; 0: not noted
+  std::uint64_t offset = 0;  ///< place of the data (`Transport::place_of`) in the sender's memory
+  double sent_s = 0;         ///< host clock; 0: not noted
   alignas(64) std::atomic<std::uint64_t> done{0};
-  Doorbell doorbell;  ///< used in the last cells only, one for each rank
+  Doorbell doorbell;  ///< used only in the last `size` cells, one for each rank
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "cells are shared between processes");
 
@@ -49,7 +49,7 @@ std::size_t shared_memory_cell_count(int size, int channels);
 class SharedMemoryTransport final : public Transport {
  public:
   /// memory: each rank's readable memory as *this* process sees it; empty for threads, which share one address space.
-  /// owner: keeps the memory of the cells alive; null where somebody else does.
+  /// owner: keeps the memory of the cells alive; null if its owner is elsewhere.
   SharedMemoryTransport(std::string_view name, int rank, int size, int channels, std::span<SharedMemoryCell> cells,
                         std::vector<std::span<std::byte>> memory, std::shared_ptr<void> owner = nullptr);
   std::string_view name() const override { return name_; }
@@ -75,6 +75,7 @@ class SharedMemoryTransport final : public Transport {
   static constexpr std::uint64_t in_flight = 4;
   /// The id of a receive handle has the peer above this bit and the sequence number below.
   static constexpr int peer_shift = 48;
+  /// A sent message, as `post` writes it to its cell.
   struct Offer {
     SharedMemoryCell* cell;
     std::uint64_t sequence, offset;
@@ -82,14 +83,16 @@ class SharedMemoryTransport final : public Transport {
     double sent_s;
   };
   friend std::size_t shared_memory_cell_count(int, int);
+  /// The beginning of the rank's memory as this process maps it; null for threads, whose places are plain addresses.
   std::byte* base(int rank) const;
   SharedMemoryCell* cell(int source, int destination, int channel, std::uint64_t sequence);
+  /// Writes the offer to its cell. False: the cell's previous message is not yet read.
   bool post(const Offer&);
   Doorbell& doorbell(int rank) {
     return cells_.last(static_cast<std::size_t>(size_))[static_cast<std::size_t>(rank)].doorbell;
   }
   void ring(int peer);
-  std::size_t counter(int peer, int channel) const {
+  std::size_t path_index(int peer, int channel) const {
     return static_cast<std::size_t>(peer) * static_cast<std::size_t>(channels_) + static_cast<std::size_t>(channel);
   }
 
@@ -99,8 +102,8 @@ class SharedMemoryTransport final : public Transport {
   std::span<SharedMemoryCell> cells_;
   std::vector<std::span<std::byte>> memory_;
   std::vector<std::uint64_t> sent_, received_;
-  std::vector<Offer> waiting_;   ///< offers whose cell was still in use
-  bool uses_doorbells_ = false;  ///< whether messages ring the peer's doorbell
+  std::vector<Offer> waiting_;   ///< offers whose cell still holds an unread message
+  bool uses_doorbells_ = false;  ///< true: messages ring the peer's doorbell
   bool notes_send_times_ = false;
 };
 

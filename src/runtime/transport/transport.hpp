@@ -14,7 +14,8 @@ inline constexpr std::size_t longest_usual_message = std::size_t{1} << 20;
 
 class Doorbell;
 
-/// A message on its way. Only the transport that returned it understands it. A default handle is an empty message.
+/// Names a message on its way. Only the transport that returned the handle understands it. A default handle names no
+/// message; its send is done.
 struct MessageHandle {
   std::uint64_t id = 0;
   void* place = nullptr;
@@ -43,8 +44,8 @@ class Transport {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual int channels() const = 0;
-  /// True where data from this peer is read in the peer's own memory. A receive then needs no landing, and a send to
-  /// the peer is `send_done` when the peer has read it.
+  /// True if messages between this rank and the peer are read in the sender's own memory. A receive then needs no
+  /// landing, and a send is `send_done` once the peer has released the message.
   virtual bool zero_copy_from(int peer) const = 0;
   /// True if messages can be sent from this memory. (Peers can only read memory that they map.)
   virtual bool can_send_from(std::span<const std::byte>) const { return true; }
@@ -58,19 +59,21 @@ class Transport {
   virtual std::size_t message_bytes() const = 0;
 
   virtual MessageHandle send(int peer, int channel, std::span<const std::byte> data) = 0;
-  /// `landing` gets the bytes, unless the transport reads peers' memory. It has the exact size of the message.
+  /// `landing` gets the bytes, and has the exact size of the message. If the message is read in the peer's memory
+  /// (`zero_copy_from`), nothing is written to `landing`, and it may be empty.
   virtual MessageHandle receive(int peer, int channel, std::span<std::byte> landing) = 0;
   /// True if the source of this send may be overwritten.
   virtual bool send_done(MessageHandle&) = 0;
   /// The address of the message, in the landing buffer or the peer's memory, which is valid until `release`; null: the
   /// message has not arrived yet.
   virtual const std::byte* try_receive(MessageHandle&) = 0;
-  /// From now on this rank's messages carry the time of their sending, where the transport can.
+  /// From now on this rank's messages carry the time of their sending, if the transport supports that.
   virtual void note_send_times() {}
-  /// The time at which the peer sent this message, by the host's clock, which both ranks share; the message must be
-  /// here. Empty: the message carries no time.
+  /// The time at which the peer sent this message, by the host's clock, which both ranks share; the message must have
+  /// arrived. Empty: the message carries no time.
   virtual std::optional<double> sent_s(const MessageHandle&) const { return std::nullopt; }
-  /// Releases the message of this receive.
+  /// Ends the use of a received message: `try_receive`'s address is no longer valid, and the sender may overwrite the
+  /// data.
   virtual void release(MessageHandle&) {}
   /// This rank's doorbell. From now on, peers of this transport ring it when they have sent a message to this rank, or
   /// have read a message of this rank. All ranks must call this. Null: the caller must poll.

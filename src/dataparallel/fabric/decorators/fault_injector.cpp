@@ -10,18 +10,19 @@
 namespace gradmeter::dataparallel {
 namespace {
 
-/// Spreads consecutive numbers (Knuth's multiplicative hash).
-std::size_t corrupted_element(std::uint64_t number, std::size_t places) {
-  return static_cast<std::size_t>(number * 0x9e3779b97f4a7c15u >> 16) % places;
+/// The index of the element to corrupt in call number `number`; consecutive calls get distant elements (Knuth's
+/// multiplicative hash).
+std::size_t corrupted_element(std::uint64_t number, std::size_t elements) {
+  return static_cast<std::size_t>(number * 0x9e3779b97f4a7c15u >> 16) % elements;
 }
 
 void corrupt(std::byte* value, core::Element element) {
   if (element == core::Element::f32) {
-    float v;
-    std::memcpy(&v, value, sizeof v);
-    const float w = v + 1;
-    if (std::bit_cast<std::uint32_t>(v) != std::bit_cast<std::uint32_t>(w))
-      return void(std::memcpy(value, &w, sizeof w));
+    float before;
+    std::memcpy(&before, value, sizeof before);
+    const float after = before + 1;
+    if (std::bit_cast<std::uint32_t>(before) != std::bit_cast<std::uint32_t>(after))
+      return void(std::memcpy(value, &after, sizeof after));
   }
   *value ^= std::byte{1};
 }
@@ -47,7 +48,7 @@ class FaultyPort final : public ForwardingPort {
     }
     return inner_->post(to, h, label);
   }
-  /// Goes through a draft, which can be corrupted.
+  /// Copies the payload to a draft, so that the copy is corrupted and not the caller's memory.
   Ticket post_from(int to, const MessageHeader& h, std::span<const std::byte> payload, const char* label) override {
     return post_by_draft(*this, to, h, payload, label);
   }
@@ -58,7 +59,7 @@ class FaultyPort final : public ForwardingPort {
   }
 
  private:
-  /// In encoded data the last byte is changed, which holds a value, or nothing, and never a length.
+  /// In encoded data the last byte is changed; it is never part of a length, but of a value or of padding.
   static void corrupt_payload(std::span<std::byte> payload, const MessageHeader& h, std::uint64_t number) {
     if (payload.size() == h.count * sizeof(float)) {
       corrupt(payload.data() + corrupted_element(number, h.count) * sizeof(float), core::Element::f32);
@@ -68,7 +69,7 @@ class FaultyPort final : public ForwardingPort {
   }
 
   std::shared_ptr<FaultyCalls> calls_;
-  std::unordered_map<int, std::span<std::byte>> drafts_;  ///< the last to each rank
+  std::unordered_map<int, std::span<std::byte>> drafts_;  ///< the last draft for each rank
 };
 
 void compute_slowly(ExecutionContext& inner, double slow, std::string_view label, runtime::Cost cost,

@@ -11,18 +11,18 @@ namespace {
 std::vector<CallTimes> call_times(const StepRecord& r, std::span<const double> last_start,
                                   const std::vector<Interval>& computing) {
   std::vector<CallTimes> times;
-  std::vector<Interval> taken = computing;  // and by the calls before
+  std::vector<Interval> covered = computing;  // the time of computations and of the calls so far
   for (std::size_t i = 0; i < r.calls.size(); ++i) {
     const Completion& c = r.calls[i].completion;
     const Interval call{c.started, c.finished};
-    const double all_there = i < last_start.size() ? std::clamp(last_start[i], c.started, c.finished) : c.started;
+    const double all_started = i < last_start.size() ? std::clamp(last_start[i], c.started, c.finished) : c.started;
     times.push_back({.posted = c.posted - r.step.begin,
                      .started = c.started - r.step.begin,
                      .finished = c.finished - r.step.begin,
-                     .wire = c.finished - all_there,
-                     .exposed = total(subtract(unite({&call, 1}), taken))});
-    taken.push_back(call);
-    taken = unite(taken);
+                     .wire = c.finished - all_started,
+                     .exposed = total(subtract(unite({&call, 1}), covered))});
+    covered.push_back(call);
+    covered = unite(covered);
   }
   return times;
 }
@@ -32,12 +32,12 @@ std::vector<CallTimes> call_times(const StepRecord& r, std::span<const double> l
 Decomposition decompose(const StepRecord& r, std::span<const double> last_start) {
   Decomposition d;
   d.step = r.step.length();
-  std::vector<Interval> computing, communicating, exchanging, waiting, late;
+  std::vector<Interval> computing, communicating, exchanging, waiting, skewed;
   for (const auto& c : r.computations) (c.exchanges ? exchanging : computing).push_back(c.when);
   for (std::size_t i = 0; i < r.calls.size(); ++i) {
     const Completion& c = r.calls[i].completion;
     communicating.push_back({c.started, c.finished});
-    if (i < last_start.size()) late.push_back({c.started, std::min(last_start[i], c.finished)});
+    if (i < last_start.size()) skewed.push_back({c.started, std::min(last_start[i], c.finished)});
     d.bytes_sent += c.bytes_sent;
     d.bytes_between_nodes += c.bytes_between_nodes;
     d.bytes_required += c.bytes_required.value_or(0);
@@ -56,7 +56,7 @@ Decomposition decompose(const StepRecord& r, std::span<const double> last_start)
   d.communication = total(communicating);
   d.exposed = total(subtract(communicating, computing));
   d.overlap = d.communication - d.exposed;
-  d.skew = total(subtract(unite(late), computing));
+  d.skew = total(subtract(unite(skewed), computing));
   d.calls = call_times(r, last_start, computing);
   for (const double ready : r.ready) d.ready.push_back(ready - r.step.begin);
   if (!r.ready.empty()) {
@@ -68,7 +68,7 @@ Decomposition decompose(const StepRecord& r, std::span<const double> last_start)
 
 namespace {
 
-/// A background task's context. All that it computes is in the log.
+/// A background task's context, which adds the times of all computations to a BackgroundLog.
 class LoggedContext final : public ForwardingContext<ExecutionContext> {
  public:
   LoggedContext(ExecutionContext& inner, BackgroundLog& log) : ForwardingContext(inner), background_log_(log) {
@@ -145,7 +145,7 @@ Probe::~Probe() {
   inner_.log_to(nullptr);
   if (steps_.empty()) return;
   try {
-    inner_.synchronise();  // it writes times to the steps' records
+    inner_.synchronise();  // until this returns, the fabric writes times to the steps' records
   } catch (...) {          // NOLINT(bugprone-empty-catch): the device has failed, and writes nothing any more
   }
 }
@@ -218,8 +218,9 @@ void Probe::note_wait(std::string_view why, double begin) {
   if (in_step_ && inner_.now() > begin) steps_.back().waits.push_back({why, {begin, inner_.now()}});
 }
 
-/// A port whose messages belong to steps, or to none. A worker's belong to the step that it is in; a server answers
-/// steps of other ranks, and its messages say which. Waits of a worker are recorded.
+/// A port that notes to which step each posted message belongs. A worker's message belongs to the worker's present
+/// step, or to none between steps. A server answers messages of other ranks' steps; `outside_step` says whether an
+/// answer belongs to a step. A worker's waits are recorded.
 class Probe::WatchedPort final : public ForwardingPort {
  public:
   WatchedPort(std::unique_ptr<Port> inner, Probe& probe, Role role)
@@ -236,10 +237,10 @@ class Probe::WatchedPort final : public ForwardingPort {
     const MessageHeader header = marked(given);
     return kept(header, inner_->post_written(to, header, payload, label));
   }
-  std::optional<Message> next(const char* why, double deadline, int of) override {
-    if (role_ == Role::server || *why == 0) return inner_->next(why, deadline, of);  // polling is no wait
+  std::optional<Message> next(const char* why, double deadline, int from) override {
+    if (role_ == Role::server || *why == 0) return inner_->next(why, deadline, from);  // polling is no wait
     const double begin = probe_.now();
-    auto message = inner_->next(why, deadline, of);
+    auto message = inner_->next(why, deadline, from);
     probe_.note_wait(why, begin);
     return message;
   }
@@ -249,7 +250,7 @@ class Probe::WatchedPort final : public ForwardingPort {
     if (role_ == Role::worker && !probe_.in_step_) h.outside_step = 1;
     return h;
   }
-  /// Null: the message was not posted.
+  /// Keeps the ticket of a message; null: the message was not posted.
   Ticket kept(const MessageHeader& h, Ticket t) {
     if (!t) return t;
     if (role_ == Role::worker) return probe_.keep(std::move(t));

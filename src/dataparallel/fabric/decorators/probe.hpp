@@ -35,7 +35,7 @@ struct StepRecord {
   std::vector<double> ready = {};  ///< by tensor: when its gradient was ready; empty unless asked for
 };
 
-/// The times of one call in a step [s], from the begin of the step.
+/// The times of one call in a step [s], from the beginning of the step.
 struct CallTimes {
   double posted = 0, started = 0, finished = 0;
   /// Time from when the last rank began the call (if that is unknown: from when this rank began it) until it finished.
@@ -55,14 +55,14 @@ struct Decomposition {
   /// The part of `exposed` in which the rank waited for peers that had not started the call yet.
   double skew = 0;
   std::uint64_t bytes_sent = 0, bytes_between_nodes = 0, bytes_required = 0;
-  bool bytes_known = true;  ///< false: the step has a vendor's call, whose bytes are not counted
-  double encode = 0, decode = 0;
+  bool bytes_known = true;        ///< false: the step has a vendor's call, whose bytes are not counted
+  double encode = 0, decode = 0;  ///< sums over calls of Completion::encode_s and decode_s
   double update = 0;   ///< the part of `compute` after the last gradient was ready; 0 where that time is unknown
   double waited = 0;   ///< time of the worker's waits
-  double handled = 0;  ///< time in which the worker posts, takes and copies messages, without the kernels and waits
-                       ///< inside it
+  double handled = 0;  ///< time in which the worker posts, takes and copies messages, less the kernels and
+                       ///< waits in that time
   std::vector<CallTimes> calls = {};
-  std::vector<double> ready = {};  ///< StepRecord::ready, from the begin of the step
+  std::vector<double> ready = {};  ///< StepRecord::ready, from the beginning of the step
 };
 
 /// `last_start[i]`: the time at which the last rank started call i, by this rank's clock. Empty: these times are not
@@ -80,7 +80,7 @@ struct Totals {
 /// Records the work of background tasks. Any thread may use it.
 class BackgroundLog {
  public:
-  /// Sets whether records are kept until `take` returns them. Totals are always kept.
+  /// Sets whether computations and calls are recorded, to be returned by `take`. Totals are always counted.
   void keep(bool);
   void add(const ComputeLog&);
   void add(const Ticket&);
@@ -109,8 +109,8 @@ class Probe final : public ForwardingFabric {
   Probe(const Probe&) = delete;
   Probe& operator=(const Probe&) = delete;
 
-  /// A call that is posted inside a step belongs to the first step at whose end it is done. Calls that are posted
-  /// outside steps belong to none.
+  /// Begins a step. A call that is posted inside a step belongs to the first step at whose end the call is done; a call
+  /// that is posted outside steps belongs to none.
   void begin_step();
   /// Ends the step without waiting for a device. A call that is not done yet belongs to a later step.
   void leave_step();
@@ -152,10 +152,10 @@ class Probe final : public ForwardingFabric {
     if (in_step_) tickets_.push_back(t);
     return t;
   }
-  /// Steps whose work may be under way, the present one last. It is a deque, whose elements keep their addresses, since
-  /// the fabric writes times to them.
+  /// The records of steps whose work may be under way, the present step last. In a deque, since the fabric writes times
+  /// to the records, which must keep their addresses.
   std::deque<StepRecord> steps_;
-  StepRecord ended_;  ///< what `end_step` has returned
+  StepRecord ended_;  ///< the record that `end_step` returned last
   /// Calls posted in the present step, and calls of earlier steps that were not done when the last step ended.
   std::vector<Ticket> tickets_;
   std::vector<Ticket> kept_;  ///< calls that own the labels of the returned records

@@ -9,9 +9,10 @@
 namespace gradmeter::dataparallel {
 namespace {
 
-constexpr std::size_t lanes = 8;
+constexpr std::size_t lanes = 8;  // independent sums, so that compilers can make vectors of them
 
-/// A weight has either sign and a size from 1/2 to below 1. It comes from the finalizer of MurmurHash3.
+/// The weight with number i: of either sign, and of a size from 1/2 to below 1. Computed by the finalizer of
+/// MurmurHash3.
 float weight(std::uint32_t i, std::uint32_t seed) {
   std::uint32_t h = i * 0x9e3779b9u + seed;
   h = (h ^ h >> 16) * 0x85ebca6bu;
@@ -20,7 +21,7 @@ float weight(std::uint32_t i, std::uint32_t seed) {
   return std::bit_cast<float>((h & 0x807fffffu) | 0x3f000000u);
 }
 
-/// Odd, by the finalizer of SplitMix64.
+/// The odd key of word number i, computed by the finalizer of SplitMix64.
 std::uint64_t key(std::uint64_t i, std::uint64_t seed) {
   std::uint64_t h = i * 0x9e3779b97f4a7c15u + seed;
   h = (h ^ h >> 30) * 0xbf58476d1ce4e5b9u;

@@ -29,10 +29,10 @@ std::uint64_t hash_of(MessageHeader h, std::span<const std::byte> payload) {
 
 }  // namespace
 
-class MessageVerifier::Checked final : public ForwardingPort {
+class MessageVerifier::CheckedPort final : public ForwardingPort {
  public:
-  /// armed: null for a server's port.
-  Checked(MessageVerifier& owner, std::unique_ptr<Port> inner, std::function<bool()> armed)
+  /// armed: whether messages get a hash now; null for a server's port.
+  CheckedPort(MessageVerifier& owner, std::unique_ptr<Port> inner, std::function<bool()> armed)
       : ForwardingPort(std::move(inner)), owner_(owner), armed_(std::move(armed)) {}
 
   std::optional<std::span<std::byte>> draft(int to, std::size_t bytes) override {
@@ -42,42 +42,42 @@ class MessageVerifier::Checked final : public ForwardingPort {
   }
 
   Ticket post(int to, const MessageHeader& given, const char* label) override {
-    const MessageHeader h = checked(to, given, drafts_[to].first(given.bytes));
+    const MessageHeader h = with_hash(to, given, drafts_[to].first(given.bytes));
     count(h);
     return inner_->post(to, h, label);
   }
   Ticket post_from(int to, const MessageHeader& given, std::span<const std::byte> payload, const char* label) override {
-    const MessageHeader h = checked(to, given, payload);
+    const MessageHeader h = with_hash(to, given, payload);
     Ticket t = inner_->post_from(to, h, payload, label);
     if (t) count(h);
     return t;
   }
   Ticket post_written(int to, const MessageHeader& given, std::span<std::byte> payload, const char* label) override {
-    const MessageHeader h = checked(to, given, payload);
+    const MessageHeader h = with_hash(to, given, payload);
     Ticket t = inner_->post_written(to, h, payload, label);
     if (t) count(h);
     return t;
   }
 
-  std::optional<Message> next(const char* why, double deadline, int of) override {
-    auto message = inner_->next(why, deadline, of);
+  std::optional<Message> next(const char* why, double deadline, int from) override {
+    auto message = inner_->next(why, deadline, from);
     if (!message || message->is_failure_notice) return message;
     const bool verified = message->header.check != 0;
     if (verified && hash_of(message->header, message->payload) != message->header.check) owner_.report_fault(*message);
     if (armed_) {
       if (verified && !message->payload.empty()) ++owner_.received_;
     } else if (verified) {
-      verified_.insert(message->from);
+      verified_workers_.insert(message->from);
     } else {
-      verified_.erase(message->from);
+      verified_workers_.erase(message->from);
     }
     return message;
   }
 
  private:
-  MessageHeader checked(int to, MessageHeader h, std::span<const std::byte> payload) const {
-    const bool verified = armed_ ? armed_() : verified_.contains(to);
-    // An answer may be made from the header that it answers, whose check is not this message's.
+  MessageHeader with_hash(int to, MessageHeader h, std::span<const std::byte> payload) const {
+    const bool verified = armed_ ? armed_() : verified_workers_.contains(to);
+    // A server may make an answer from the header of a request; the hash in that header is not the answer's.
     h.check = verified ? hash_of(h, payload) : 0;
     return h;
   }
@@ -87,13 +87,13 @@ class MessageVerifier::Checked final : public ForwardingPort {
 
   MessageVerifier& owner_;
   std::function<bool()> armed_;
-  std::unordered_set<int> verified_;                      ///< a server's: workers whose last message had a check
+  std::unordered_set<int> verified_workers_;              ///< for a server: workers whose last message had a hash
   std::unordered_map<int, std::span<std::byte>> drafts_;  ///< the last draft to each rank
 };
 
 Ports MessageVerifier::wrap(Ports p, std::function<bool()> worker_is_armed) {
-  return {.worker = std::make_unique<Checked>(*this, std::move(p.worker), std::move(worker_is_armed)),
-          .server = std::make_unique<Checked>(*this, std::move(p.server), nullptr)};
+  return {.worker = std::make_unique<CheckedPort>(*this, std::move(p.worker), std::move(worker_is_armed)),
+          .server = std::make_unique<CheckedPort>(*this, std::move(p.server), nullptr)};
 }
 
 void MessageVerifier::report_fault(const Message& m) {
@@ -111,14 +111,15 @@ std::string MessageVerifier::take_fault() {
 namespace {
 
 constexpr double unit_roundoff = 0x1p-24;
+/// The tolerance of a sum, in units of √P·u·Σ‖x_r‖ (see Verifier).
 constexpr double deviations = 16;
-constexpr double coded_deviations = 2 * deviations;  ///< each encoding adds what was kept, and subtracts what it sends
-constexpr double underflow = 1e-30;                  ///< summands too small for fp32 may have been this large
-constexpr std::size_t halves = 2;                    ///< a hash is summed as so many numbers
+constexpr double coded_deviations = 2 * deviations;  ///< of a sum with a codec
+constexpr double underflow = 1e-30;                  ///< bound of the error by numbers too small for fp32
+constexpr std::size_t hash_doubles = 2;              ///< the number of doubles in which a hash is summed
 constexpr std::size_t word_bytes = sizeof(std::uint32_t);
 
-/// A hash is added as two whole numbers: their sums over 2^21 ranks are exact in fp64, and give the sum of the hashes
-/// modulo 2^64.
+/// Adds a hash to a sum, as two whole numbers of 32 bits. Their sums over up to 2^21 ranks are exact in fp64, and give
+/// the sum of the hashes modulo 2^64.
 void add_hash(std::span<double> to, std::uint64_t hash) {
   to[0] += static_cast<double>(hash & 0xffffffffu);
   to[1] += static_cast<double>(hash >> 32);
@@ -131,14 +132,14 @@ std::uint64_t hash_of(const ConstBuffer& b, std::uint64_t seed, std::size_t firs
   return linear_hash({b.host(), b.bytes()}, seed, first_element * (b.count() ? b.bytes() / b.count() : 0) / word_bytes);
 }
 
-/// That rank's block of a buffer.
+/// The block of one rank in a buffer of `count` elements.
 Range block_of(std::size_t count, int ranks, int rank) {
   const auto p = static_cast<std::uint32_t>(ranks), r = static_cast<std::uint32_t>(rank);
   const std::size_t first = allreduce::block_begin(count, p, r);
   return {first, allreduce::block_begin(count, p, r + 1) - first};
 }
 
-/// With a codec, elements outside all tensors are not exchanged.
+/// The projection of the elements that lie in tensors; with a codec, no others are exchanged.
 Projection project_tensors(std::span<const float> x, std::span<const allreduce::TensorPart> tensors,
                            std::uint64_t seed) {
   Projection sum;
@@ -152,15 +153,15 @@ Projection project_tensors(std::span<const float> x, std::span<const allreduce::
 
 }  // namespace
 
-/// The record that is kept of a call with a codec.
+/// What is kept of a call with a codec until its result has come.
 struct CodedCall {
   std::vector<float> values;
   allreduce::CodingDifference difference;
   allreduce::TensorLayout tensor_layout;
 };
 
-/// sum: within rounding; copy: the bits of the input; coded: a sum with the differences of encoding, and the bits that
-/// rank 0 got.
+/// What the result of a call must be. sum: the sum of the inputs, up to rounding. copy: the bits of the input. coded:
+/// up to rounding, the sum of the inputs and of the differences that encoding makes; and the same bits as on rank 0.
 enum class Relation : std::uint8_t { sum, copy, coded };
 
 /// A collective, or a message that is received.
@@ -168,31 +169,34 @@ struct Verifier::Call {
   const char* name = nullptr;
   Group group = {};
   Relation relation = Relation::copy;
-  Buffer result = runtime::no_floats;  ///< what this rank gets
-  std::size_t first = 0, count = 0;    ///< the elements of `result` within the whole call's data
+  Buffer result = runtime::no_floats;  ///< where this rank gets the result
+  std::size_t first = 0, count = 0;    ///< the elements of the whole buffer that `result` holds
   std::uint64_t number = 0, step = 0;
-  std::optional<int> from = {};    ///< for a message: its sender
-  double share = 1;                ///< the result's share of the sum
-  std::vector<double> given = {};  ///< by this rank; summed over all: projections and the norm, or (and) a hash
+  std::optional<int> from = {};  ///< for a message: its sender
+  double share = 1;              ///< the factor from the sum to the result: 1/P for an average
+  /// Checksums of this rank's input, which `check_group` sums over all ranks. sum: the projection of each block, then
+  /// the norm. copy: a hash. coded: projection, norm, and (from rank 0 alone) a hash of the result.
+  std::vector<double> checksums = {};
   std::unique_ptr<CodedCall> coding = {};
-  std::size_t own = 0;     ///< the index of the projection that this rank's result must have
-  double product = 0;      ///< found
-  std::uint64_t hash = 0;  ///< found
-  Ticket ticket = {};      ///< keeps its address from being reused
+  std::size_t own_block = 0;  ///< the block of the sum that this rank gets
+  double product = 0;         ///< projection of this rank's result
+  std::uint64_t hash = 0;     ///< hash of this rank's result
+  Ticket ticket = {};         ///< kept so that no other operation gets its address, the key of `under_way_`
 };
 
-/// Hashes of the messages that this rank has sent to each peer, and of all that it has received.
+/// sent: for each peer, the sum of the hashes of the messages to it. received: the sum of the hashes of all messages
+/// received.
 struct Verifier::Messages {
   std::vector<double> sent;
-  std::uint64_t got = 0;
-  std::map<int, std::uint64_t> posted_to, posted_from;  ///< how many, by peer
+  std::uint64_t received = 0;
+  std::map<int, std::uint64_t> sends_to, receives_from;  ///< numbers of sends and of receives so far, by peer
 };
 
 struct Verifier::VerifiedGroup {
   explicit VerifiedGroup(runtime::Communicator c) : communicator(std::move(c)) {}
   runtime::Communicator communicator;
   std::uint64_t calls = 0;
-  std::map<std::uint64_t, Call> done;  ///< by number: collectives, in the order in which all ranks post them
+  std::map<std::uint64_t, Call> done;  ///< completed collectives, by number; all ranks post them in the same order
   Messages messages;
 };
 
@@ -226,7 +230,7 @@ void Verifier::end_step() {
   }
 }
 
-bool Verifier::takes(const FabricCall& call) {
+bool Verifier::verifies(const FabricCall& call) {
   const auto i = static_cast<std::size_t>(call.group.id);
   if (call.of_last_step) return verified_step_[i] != 0;
   if (!in_step_ || !armed_[i]) return false;
@@ -254,36 +258,36 @@ Ticket Verifier::note(Ticket t, Call c) {
 std::uint64_t Verifier::next_number(Group g) { return verified_group(g).calls++; }
 
 Ticket Verifier::start(const FabricCall& call) {
-  if (!takes(call)) return inner_.start(call);
+  if (!verifies(call)) return inner_.start(call);
   if (call.kind == CallKind::send) {
     inner_.at_once([&] { note_send(call); });
     return inner_.start(call);
   }
   Call c;
-  inner_.at_once([&] { c = note_given(call); });  // before the call begins, since it works in place
+  inner_.at_once([&] { c = note_input(call); });  // before the call begins, since it works in place
   FabricCall with_difference = call;
   if (c.coding) with_difference.tensor_layout = c.coding->tensor_layout;
   return note(inner_.start(with_difference), std::move(c));
 }
 
-/// Notes what this rank gives to a call, and where the result will be. Sends are noted apart.
-Verifier::Call Verifier::note_given(const FabricCall& call) {
+/// Computes the checksums of this rank's input to a collective, or notes a receive. Sends are noted by `note_send`.
+Verifier::Call Verifier::note_input(const FabricCall& call) {
   const Group g = call.group;
   Call c{.name = label(call.kind), .group = g, .relation = Relation::copy, .result = call.out};
   c.count = call.out.count();
   if (call.kind == CallKind::receive) {
     c.from = call.peer;
-    c.number = messages(g).posted_from[call.peer]++;
+    c.number = messages(g).receives_from[call.peer]++;
     return c;
   }
   c.number = next_number(g);
   if (call.kind == CallKind::all_gather) {
     const Range own = block_of(c.count, size(g), rank(g));
-    c.given.assign(halves, 0.0);
-    add_hash(c.given, hash_of(call.in.part(own.first, own.count), c.number, own.first));
+    c.checksums.assign(hash_doubles, 0.0);
+    add_hash(c.checksums, hash_of(call.in.part(own.first, own.count), c.number, own.first));
   } else if (call.kind == CallKind::broadcast) {
-    c.given.assign(halves, 0.0);
-    if (rank(g) == call.peer) add_hash(c.given, hash_of(call.in, c.number));
+    c.checksums.assign(hash_doubles, 0.0);
+    if (rank(g) == call.peer) add_hash(c.checksums, hash_of(call.in, c.number));
   } else {
     check_summable(call);
     if (call.op == allreduce::Op::average) c.share = 1.0 / size(g);
@@ -296,7 +300,7 @@ Verifier::Call Verifier::note_given(const FabricCall& call) {
   return c;
 }
 
-/// An all-reduce is one block, of which all ranks get the sum.
+/// Projects each block of the input. An all-reduce counts as one block, whose sum all ranks get.
 void Verifier::project_sum(Call& c, const FabricCall& call) {
   c.relation = Relation::sum;
   const bool scatters = call.kind == CallKind::reduce_scatter;
@@ -305,21 +309,21 @@ void Verifier::project_sum(Call& c, const FabricCall& call) {
   for (int q = 0; q < blocks; ++q) {
     const Range block = block_of(c.count, blocks, q);
     const Projection p = project(call.in.values<float>().subspan(block.first, block.count), c.number, block.first);
-    c.given.push_back(p.product);
+    c.checksums.push_back(p.product);
     square += p.square;
   }
-  c.given.push_back(std::sqrt(square));
+  c.checksums.push_back(std::sqrt(square));
   const Range block = block_of(c.count, blocks, own);
   c.result = call.out.part(block.first, block.count);
   c.first = block.first;
-  c.own = static_cast<std::size_t>(own);
+  c.own_block = static_cast<std::size_t>(own);
 }
 
 void Verifier::project_coded(Call& c, const FabricCall& call) {
   c.relation = Relation::coded;
   const Projection mine = project_tensors(call.in.values<float>(), call.tensor_layout.tensors, c.number);
-  c.given = {mine.product * c.share, std::sqrt(mine.square) * c.share};
-  c.given.resize(c.given.size() + halves);
+  c.checksums = {mine.product * c.share, std::sqrt(mine.square) * c.share};
+  c.checksums.resize(c.checksums.size() + hash_doubles);
   c.coding = std::make_unique<CodedCall>();
   CodedCall& coding = *c.coding;
   coding.values.resize(c.count);
@@ -330,7 +334,8 @@ void Verifier::project_coded(Call& c, const FabricCall& call) {
 
 namespace {
 
-/// Each message between two ranks has keys of its own, so that none can be mistaken for another.
+/// The seed of a message's hash. Each message between two ranks has keys of its own, so that none can be mistaken for
+/// another.
 std::uint64_t message_seed(int from, int to, std::uint64_t number) {
   return (static_cast<std::uint64_t>(from) << 40) ^ (static_cast<std::uint64_t>(to) << 20) ^ (number + 1);
 }
@@ -339,14 +344,15 @@ std::uint64_t message_seed(int from, int to, std::uint64_t number) {
 
 Verifier::Messages& Verifier::messages(Group g) {
   Messages& m = verified_group(g).messages;
-  m.sent.resize(halves * static_cast<std::size_t>(size(g)));
+  m.sent.resize(hash_doubles * static_cast<std::size_t>(size(g)));
   return m;
 }
 
 void Verifier::note_send(const FabricCall& call) {
   Messages& m = messages(call.group);
-  const auto seed = message_seed(rank(call.group), call.peer, m.posted_to[call.peer]++);
-  add_hash(std::span(m.sent).subspan(halves * static_cast<std::size_t>(call.peer), halves), hash_of(call.in, seed));
+  const auto seed = message_seed(rank(call.group), call.peer, m.sends_to[call.peer]++);
+  add_hash(std::span(m.sent).subspan(hash_doubles * static_cast<std::size_t>(call.peer), hash_doubles),
+           hash_of(call.in, seed));
 }
 
 void Verifier::wait(const Ticket& t) {
@@ -364,7 +370,7 @@ void Verifier::wait(const Ticket& t) {
 
 void Verifier::note_result(Call& c) {
   if (c.from) {
-    verified_group(c.group).messages.got += hash_of(c.result, message_seed(*c.from, rank(c.group), c.number));
+    verified_group(c.group).messages.received += hash_of(c.result, message_seed(*c.from, rank(c.group), c.number));
     return;
   }
   if (c.relation == Relation::sum) {
@@ -375,9 +381,9 @@ void Verifier::note_result(Call& c) {
   if (c.coding) {
     const auto tensors = c.coding->tensor_layout.tensors;
     c.product = project_tensors(c.result.values<float>(), tensors, c.number).product;
-    c.given[0] += project_tensors(c.coding->values, tensors, c.number).product;
-    c.given[1] += std::sqrt(c.coding->difference.squares);
-    if (rank(c.group) == 0) add_hash(std::span(c.given).last(halves), c.hash);
+    c.checksums[0] += project_tensors(c.coding->values, tensors, c.number).product;
+    c.checksums[1] += std::sqrt(c.coding->difference.squares);
+    if (rank(c.group) == 0) add_hash(std::span(c.checksums).last(hash_doubles), c.hash);
     c.coding.reset();
   }
 }
@@ -400,75 +406,79 @@ void Verifier::report_fault(std::string what) {
 }
 
 /// Checks the calls and messages of one group. All its ranks must have made the same.
-void Verifier::check_group(VerifiedGroup& c) {
-  const runtime::Communicator& comm = c.communicator;
+void Verifier::check_group(VerifiedGroup& group) {
+  const runtime::Communicator& comm = group.communicator;
   std::vector<double> projections;
-  for (const auto& [number, call] : c.done) projections.insert(projections.end(), call.given.begin(), call.given.end());
+  for (const auto& [number, call] : group.done)
+    projections.insert(projections.end(), call.checksums.begin(), call.checksums.end());
   const auto n = static_cast<double>(projections.size());
-  std::array<double, 3> counts{n, n * n, c.messages.sent.empty() ? 0.0 : 1.0};
+  std::array<double, 3> counts{n, n * n, group.messages.sent.empty() ? 0.0 : 1.0};
   comm.sum(std::span<double>(counts));
   if (counts[0] * counts[0] != counts[1] * comm.size()) {
     report_fault("ranks have made different calls in one verified step");
   } else if (n > 0) {
     comm.sum(std::span<double>(projections));
     std::span<const double> rest = projections;
-    for (const auto& [number, call] : c.done) {
-      check_call(call, rest.first(call.given.size()));
-      rest = rest.subspan(call.given.size());
+    for (const auto& [number, call] : group.done) {
+      check_call(call, rest.first(call.checksums.size()));
+      rest = rest.subspan(call.checksums.size());
     }
   }
   if (counts[2] > 0) {
-    std::vector<double>& sent = c.messages.sent;
-    sent.resize(halves * static_cast<std::size_t>(comm.size()));
+    std::vector<double>& sent = group.messages.sent;
+    sent.resize(hash_doubles * static_cast<std::size_t>(comm.size()));
     comm.sum(std::span<double>(sent));
-    const auto mine = std::span<const double>(sent).subspan(halves * static_cast<std::size_t>(comm.rank()), halves);
-    if (hash_in(mine) != c.messages.got) report_fault("the messages that came are not those that were sent");
+    const auto mine =
+        std::span<const double>(sent).subspan(hash_doubles * static_cast<std::size_t>(comm.rank()), hash_doubles);
+    if (hash_in(mine) != group.messages.received) report_fault("the messages that came are not those that were sent");
   }
-  c.done.clear();
-  c.messages = {};
+  group.done.clear();
+  group.messages = {};
 }
 
 std::string Verifier::text_of(const Call& c) {
   return fmt::format("the {} of {} elements in step {}", c.name, c.count, c.step);
 }
 
-void Verifier::check_call(const Call& c, std::span<const double> given) {
-  if (c.relation == Relation::sum) return check_sum(c, given[c.own] * c.share, given.back() * c.share, deviations);
-  if (hash_in(given.last(halves)) != c.hash) {
+void Verifier::check_call(const Call& c, std::span<const double> checksums) {
+  if (c.relation == Relation::sum)
+    return check_sum(c, checksums[c.own_block] * c.share, checksums.back() * c.share, deviations);
+  if (hash_in(checksums.last(hash_doubles)) != c.hash) {
     const bool copy = c.relation == Relation::copy;
     report_fault(fmt::format("{} {}", text_of(c),
                              copy ? "did not bring what was given" : "has other bits than on the first rank"));
   } else if (c.relation == Relation::coded) {
-    check_sum(c, given[0], given[1], coded_deviations);
+    check_sum(c, checksums[0], checksums[1], coded_deviations);
   }
 }
 
-/// norm: of all summands, rank by rank.
-void Verifier::check_sum(const Call& c, double right, double norm, double allowed_deviations) {
+/// expected: the projection that the result must have. norm: the sum over ranks of the norms of their inputs.
+void Verifier::check_sum(const Call& c, double expected, double norm, double allowed_deviations) {
   if (!std::isfinite(norm) && may_overflow_) {
-    // Whoever gets the result must see it, or it would not skip the step as the others do.
-    if (!std::isfinite(right) && std::isfinite(c.product)) report_fault(text_of(c) + " lost what is not finite");
+    // Every rank must see from its result that a number was not finite, or it would not skip the step as the others do.
+    if (!std::isfinite(expected) && std::isfinite(c.product)) report_fault(text_of(c) + " lost what is not finite");
     return;
   }
   if (!std::isfinite(norm))
     return report_fault(text_of(c) + " cannot be checked: it was given numbers that are not finite");
-  const double off = std::fabs(c.product - right), ranks = size(c.group);
+  const double error = std::fabs(c.product - expected), ranks = size(c.group);
   const double allowed = allowed_deviations * std::sqrt(ranks) * unit_roundoff * norm + underflow;
-  if (off <= allowed) return;
+  if (error <= allowed) return;
   report_fault(
-      fmt::format("{} is off by {:.3g} in its projection, where rounding explains {:.1g}", text_of(c), off, allowed));
+      fmt::format("{} is off by {:.3g} in its projection, where rounding explains {:.1g}", text_of(c), error, allowed));
 }
 
 std::string Verifier::verdict() {
-  for (auto& c : verified_groups_) check_group(*c);
+  for (auto& group : verified_groups_) check_group(*group);
   if (std::string message = message_verifier_.take_fault(); !message.empty()) report_fault(std::move(message));
   if (!under_way_.empty()) report_fault("a verified call was never waited for, so nothing judges it");
   under_way_.clear();
-  const int first = world_.size() - static_cast<int>(world_.max(fault_.empty() ? 0 : world_.size() - world_.rank()));
-  if (first == world_.size()) return {};
+  const int first_faulty =
+      world_.size() - static_cast<int>(world_.max(fault_.empty() ? 0 : world_.size() - world_.rank()));
+  if (first_faulty == world_.size()) return {};
   const std::string mine = fault_.empty() ? "" : fmt::format("on rank {} {}", world_.rank(), fault_);
   fault_.clear();
-  return world_.broadcast_text(mine, first);
+  return world_.broadcast_text(mine, first_faulty);
 }
 
 }  // namespace gradmeter::dataparallel

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks the results of calls against all ranks' inputs, during the measured run and on its own data, but only in
-// chosen steps.
+// A decorator that checks the results of a fabric's calls against the inputs of all ranks: in the measured run itself
+// and on its data, but only in chosen steps.
 #pragma once
 #include <atomic>
 #include <functional>
@@ -15,8 +15,8 @@
 
 namespace gradmeter::dataparallel {
 
-// Checksums of a few numbers, by which ranks check a collective's result against its inputs without another collective
-// of that size (projection.cpp).
+// Checksums (projection.cpp). Ranks exchange these few numbers to check a collective's result against its inputs,
+// instead of the data.
 
 /// The scalar product of x with pseudo-random weights, and |x|^2. Weight i depends on the seed and on i alone; its sign
 /// is random, and its size is from 1/2 to below 1. So the product of a sum of vectors is the sum of their products
@@ -40,8 +40,10 @@ std::uint64_t linear_hash(std::span<const std::byte> bytes, std::uint64_t seed, 
 /// this object, which must outlive its ports.
 class MessageVerifier {
  public:
+  /// Returns ports that check messages, around the given ones. worker_is_armed: whether the worker's port writes
+  /// hashes.
   Ports wrap(Ports, std::function<bool()> worker_is_armed);
-  /// How many verified messages with a payload the worker has posted, and has received, so far.
+  /// The number of verified messages with a payload that the worker has posted, and has received, so far.
   std::uint64_t posted() const { return posted_; }
   std::uint64_t received() const { return received_; }
   /// Describes the first message since the last call of this function whose bits were wrong on arrival; empty: there
@@ -49,16 +51,16 @@ class MessageVerifier {
   std::string take_fault();
 
  private:
-  class Checked;
+  class CheckedPort;
   void report_fault(const Message&);
   std::atomic<std::uint64_t> posted_{0}, received_{0};
   std::mutex mutex_;
   std::string fault_;
 };
 
-/// A fabric that forwards everything. While it is armed, each rank computes checksums of every call's input and output
-/// (`project`, or `linear_hash` for copies). No further data are sent during the step: `verdict` adds up the checksums
-/// of all ranks' inputs later, and compares the sum with the output's.
+/// A fabric that forwards everything. While it is armed, each rank computes checksums of the input and output of every
+/// call (`project`, or `linear_hash` for calls that copy). No further data are sent during the step: `verdict` later
+/// adds up the checksums of all ranks' inputs, and compares the sum with the checksum of the output.
 ///
 /// All-reduce and reduce-scatter of fp32: let x_r be the input of rank r, y the output and w the weights. Then
 /// |w·y − Σ w·x_r| must not be larger than rounding explains. The rounding error of an element of a sum over P ranks is
@@ -116,28 +118,30 @@ class Verifier final : public ForwardingFabric {
   struct Call;
   struct Messages;
   struct VerifiedGroup;
-  bool takes(const FabricCall&);
+  bool verifies(const FabricCall&);  ///< whether the call belongs to a step that is verified
   VerifiedGroup& verified_group(Group g) { return *verified_groups_[static_cast<std::size_t>(g.id)]; }
   std::uint64_t next_number(Group);
   Ticket note(Ticket, Call);
   Messages& messages(Group);
   void note_send(const FabricCall&);
-  Call note_given(const FabricCall&);
+  Call note_input(const FabricCall&);
   void note_result(Call&);
   void project_sum(Call&, const FabricCall&);
   void project_coded(Call&, const FabricCall&);
   static void check_summable(const FabricCall&);
   static std::string text_of(const Call&);
   void check_group(VerifiedGroup&);
-  void check_call(const Call&, std::span<const double> given);
-  void check_sum(const Call&, double right, double norm, double allowed);
+  void check_call(const Call&, std::span<const double> checksums);
+  void check_sum(const Call&, double expected, double norm, double allowed_deviations);
   void report_fault(std::string);
 
   const runtime::Communicator& world_;
   bool coded_;
   bool in_step_ = false, verified_last_ = false, may_overflow_ = false;
+  /// The step's number; how many messages were verified before the step.
   std::uint64_t step_ = 0, messages_before_ = 0;
-  /// By group: whether its next step with calls is to be verified; whether it has made calls in this step.
+  /// By group: whether the group's next step with calls is to be verified; whether the group has made calls in this
+  /// step.
   std::vector<char> armed_, called_;
   std::vector<char> verified_step_;  ///< by group: whether the last step that ended was verified
   std::vector<std::unique_ptr<VerifiedGroup>> verified_groups_;

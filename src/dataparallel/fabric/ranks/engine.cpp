@@ -106,27 +106,27 @@ void Engine::pause(bool yes) {
 bool Engine::poll() {
   bool moved = false;
   for (Messenger* m : messengers_) moved |= m->poll();
-  std::vector<int> blocked;  // orders with a call that those after it must wait for
+  std::vector<int> blocked;  // sequences with a call for which later calls of the sequence must wait
   for (std::size_t i = 0; i < active_.size();) {
     EngineOperation& op = *active_[i];
-    const bool behind = !op.started_ && std::find(blocked.begin(), blocked.end(), op.order_) != blocked.end();
-    if (!behind && poll_one(op)) {
+    const bool must_wait = !op.started_ && std::find(blocked.begin(), blocked.end(), op.sequence_) != blocked.end();
+    if (!must_wait && poll_one(op)) {
       active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(i));
       moved = true;
       continue;
     }
-    if (op.order_ >= 0 || !op.started_) blocked.push_back(op.order_);
+    if (op.sequence_ >= 0 || !op.started_) blocked.push_back(op.sequence_);
     ++i;
   }
   return moved;
 }
 
 void Engine::note_waiting(const EngineOperation& op) {
-  const allreduce::Waiting w = op.started_ ? op.waiting() : allreduce::Waiting{};
+  const allreduce::Waiting waiting = op.started_ ? op.waiting() : allreduce::Waiting{};
   activity_.waiting({.operation = op.label_,
-                     .peer = w.peer < 0 ? -1 : op.world_rank(w.peer),
-                     .round = w.rounds ? static_cast<int>(w.round) - 1 : -1,
-                     .rounds = w.rounds ? static_cast<int>(w.rounds) : -1});
+                     .peer = waiting.peer < 0 ? -1 : op.world_rank(waiting.peer),
+                     .round = waiting.rounds ? static_cast<int>(waiting.round) - 1 : -1,
+                     .rounds = waiting.rounds ? static_cast<int>(waiting.rounds) : -1});
 }
 
 void Engine::wait(EngineOperation& op) {
@@ -156,7 +156,8 @@ void Engine::fail(std::exception_ptr e) {
   abandon();
 }
 
-/// Ends calls that came before the error and calls that come after it: the thread that waits for one finds the error.
+/// Ends all calls, those posted before the error and those posted after it, so that threads that wait for them find the
+/// error.
 void Engine::abandon() {
   for (Messenger* m : messengers_) m->fail(error_);
   for (auto& op : active_) {
@@ -166,7 +167,7 @@ void Engine::abandon() {
   active_.clear();
 }
 
-/// Sleeps while there is nothing to move, or in a pause. False: the end.
+/// Sleeps while there is nothing to move, or progress is paused. Returns false when the engine is being destroyed.
 bool Engine::await_work() {
   std::unique_lock lock(mutex_);
   const auto has_work = [this] {
@@ -183,11 +184,11 @@ bool Engine::await_work() {
   take_submitted();
   if (reported_) fail(std::exchange(reported_, nullptr));
   if (failed_) abandon();
-  return !stop_;  // calls still under way then were abandoned by an error
+  return !stop_;  // then calls that are still under way are abandoned
 }
 
-/// Messages are polled for by those who wait for them too. So where cores are shared and there is nothing else, this
-/// thread leaves its core to whoever computes.
+/// Waits between two polls that moved nothing. A thread that waits for a message polls too. So if cores are shared and
+/// only messages are under way, this thread sleeps and leaves its core to a thread that computes.
 void Engine::wait() {
   if (!active_.empty() || messengers_.size() != 1 || !backoff_.may_sleep()) return backoff_.wait();
   messengers_.front()->sleep_until_rung([this] {
@@ -220,16 +221,17 @@ void Engine::run() {
 
 namespace {
 
-constexpr int channel = 0;  // the only one that message transports have
+constexpr int channel = 0;  // transports of messages have only this channel
 
-/// A message that is not ready must keep its place before later ones to or from its peer, and only those.
-int order_of(CallKind kind, int peer) { return (kind == CallKind::send ? -1 : -2) - 2 * peer; }
+/// The sequence of sends to a peer, or of receives from it. A message that is not ready delays later messages of its
+/// sequence only.
+int sequence_of(CallKind kind, int peer) { return (kind == CallKind::send ? -1 : -2) - 2 * peer; }
 
 }  // namespace
 
 void CollectiveOperation::start() {
   sent_before_ = collective_.sent();
-  due_before_ = collective_.bytes_required();
+  required_before_ = collective_.bytes_required();
   coding_before_ = collective_.coding();
   collective_.start(call_);
 }
@@ -239,7 +241,7 @@ bool CollectiveOperation::advance() {
   if (const auto sent = collective_.sent()) {
     completion_.bytes_sent = sent->bytes - sent_before_->bytes;
     completion_.bytes_between_nodes = sent->bytes_between_nodes - sent_before_->bytes_between_nodes;
-    completion_.bytes_required = *collective_.bytes_required() - *due_before_;
+    completion_.bytes_required = *collective_.bytes_required() - *required_before_;
   }
   if (const auto coding = collective_.coding()) {
     completion_.encode_s = coding->encode_s - coding_before_->encode_s;
@@ -251,7 +253,7 @@ bool CollectiveOperation::advance() {
 MessageOperation::MessageOperation(CallKind kind, runtime::EventPtr ready, runtime::Transport& t, int peer,
                                    std::span<const std::byte> in, std::span<std::byte> out,
                                    const std::vector<int>& world_ranks)
-    : EngineOperation(dataparallel::label(kind), order_of(kind, peer), std::move(ready)),
+    : EngineOperation(dataparallel::label(kind), sequence_of(kind, peer), std::move(ready)),
       kind_(kind),
       transport_(t),
       peer_(peer),

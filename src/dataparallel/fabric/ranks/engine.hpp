@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes progress on the calls of one rank: in the waiting thread, or in a progress thread while the rank computes.
+// The engine that makes progress on the calls of one rank: in the waiting thread, or in a progress thread while the
+// rank computes.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -24,11 +25,11 @@ namespace gradmeter::dataparallel {
 /// a progress thread.
 enum class ProgressMode { on_wait, thread };
 
-/// A call as the engine sees it: the engine starts it, and advances it until `advance` returns true.
+/// A call as the engine sees it. The engine calls `start` once, then `advance` until it returns true.
 class EngineOperation : public Operation {
  public:
-  EngineOperation(const char* label, int order, runtime::EventPtr ready)
-      : label_(label), order_(order), ready_(std::move(ready)) {}
+  EngineOperation(const char* label, int sequence, runtime::EventPtr ready)
+      : label_(label), sequence_(sequence), ready_(std::move(ready)) {}
   std::string_view label() const final { return label_; }
   bool done() const final { return done_.load(std::memory_order_acquire); }
   const Completion& completion() const final;
@@ -45,9 +46,9 @@ class EngineOperation : public Operation {
   friend class Engine;
   const char* label_;
   /// The sequence that the call belongs to; the calls of a sequence start in the order in which they were submitted. 0
-  /// or more (the collectives of one group): a call starts when the one before is done. Negative (the messages to or
-  /// from one peer): calls may overlap.
-  int order_;
+  /// or more (the collectives of one group): a call starts when the previous one is done. Negative (the sends to one
+  /// peer, or the receives from one peer): calls may overlap.
+  int sequence_;
   runtime::EventPtr ready_;
   bool started_ = false;
   std::atomic<bool> done_{false};
@@ -56,9 +57,9 @@ using EngineTicket = std::shared_ptr<EngineOperation>;
 
 class Messenger;
 
-/// Runs the calls of one rank. After an error in the progress thread, every `wait` throws this error (the first, if
-/// there are several). The destructor abandons calls that are under way. But it lets posted messages leave first,
-/// because tasks usually end by posting one.
+/// Runs the calls of one rank. After an error in the progress thread, every `wait` throws the first such error. The
+/// destructor abandons calls that are under way, but waits until posted messages have left, because tasks usually end
+/// by posting a message.
 class Engine {
  public:
   Engine(ProgressMode, runtime::SpinPolicy, runtime::Activity&);
@@ -102,10 +103,10 @@ class Engine {
   std::deque<EngineTicket> active_;     ///< calls under way; used only by the thread that moves bytes
   std::vector<Messenger*> attached_;    ///< messengers that the progress thread has not taken yet
   std::vector<Messenger*> messengers_;  ///< changed by the progress thread alone, and under the lock
-  std::exception_ptr reported_;
-  int pauses_ = 0;       ///< number of pauses that have begun and not ended
-  bool parked_ = false;  ///< the progress thread sleeps until `work_` is notified
-  std::condition_variable parking_;
+  std::exception_ptr reported_;         ///< an error of a background task, not yet taken by the progress thread
+  int pauses_ = 0;                      ///< number of pauses that have begun and not ended
+  bool parked_ = false;                 ///< the progress thread sleeps until `work_` is notified
+  std::condition_variable parking_;     ///< notified when `parked_` becomes true
   std::exception_ptr error_;
   std::atomic<bool> failed_{false};
   bool stop_ = false;
@@ -114,15 +115,18 @@ class Engine {
 
 // The operations that a fabric over ranks submits to its engine: a collective, a send or a receive.
 
-/// One call of a collective. The calls of a group may share one `Collective`: they have the same `order`, so they run
+/// One call of a collective. The calls of a group may share one `Collective`: they belong to one sequence, so they run
 /// one after another.
 class CollectiveOperation final : public EngineOperation {
  public:
   /// world_ranks: for each member of the group, its rank in the world. This vector and `label` must outlive the
   /// operation.
-  CollectiveOperation(const char* label, int order, runtime::EventPtr ready, allreduce::Collective& a,
+  CollectiveOperation(const char* label, int sequence, runtime::EventPtr ready, allreduce::Collective& collective,
                       allreduce::Call call, const std::vector<int>& world_ranks)
-      : EngineOperation(label, order, std::move(ready)), collective_(a), call_(call), world_ranks_(world_ranks) {}
+      : EngineOperation(label, sequence, std::move(ready)),
+        collective_(collective),
+        call_(call),
+        world_ranks_(world_ranks) {}
 
  private:
   void start() override;
@@ -133,8 +137,9 @@ class CollectiveOperation final : public EngineOperation {
   allreduce::Collective& collective_;
   allreduce::Call call_;
   const std::vector<int>& world_ranks_;
+  // The collective's totals when this call began.
   std::optional<runtime::Traffic> sent_before_;
-  std::optional<std::uint64_t> due_before_;
+  std::optional<std::uint64_t> required_before_;
   std::optional<allreduce::CodingTime> coding_before_;
 };
 

@@ -45,29 +45,29 @@ OutgoingMessage SendQueue::prepare(Role from, int to, const MessageHeader& h, st
                                    const char* label) {
   check_length(h.bytes);
   auto& [headers, draft] = destination(from, to);
-  OutgoingMessage d{.from = from, .to = to, .payload = payload};
-  if (headers.empty()) return d;
+  OutgoingMessage message{.from = from, .to = to, .payload = payload};
+  if (headers.empty()) return message;
   if (h.bytes > 0 && payload.empty() && h.payload_place == 0) {
-    d.draft = std::exchange(draft, {});
-    if (d.draft.empty()) throw std::logic_error("a message was posted without a draft");
-    d.payload = d.draft.first(h.bytes);
+    message.draft = std::exchange(draft, {});
+    if (message.draft.empty()) throw std::logic_error("a message was posted without a draft");
+    message.payload = message.draft.first(h.bytes);
   }
-  d.header = headers.back();
+  message.header = headers.back();
   headers.pop_back();
-  std::memcpy(d.header.data(), &h, sizeof h);
-  d.ticket = std::make_shared<SendTicket>(label, runtime::host_clock(), to == transport_.rank() ? 0 : h.bytes);
-  return d;
+  std::memcpy(message.header.data(), &h, sizeof h);
+  message.ticket = std::make_shared<SendTicket>(label, runtime::host_clock(), to == transport_.rank() ? 0 : h.bytes);
+  return message;
 }
 
-void SendQueue::post(OutgoingMessage d) {
+void SendQueue::post(OutgoingMessage message) {
   ++unsent_;
-  posted_.push_back(std::move(d));
+  posted_.push_back(std::move(message));
 }
 
-void SendQueue::finish(const OutgoingMessage& d) {
-  destination(d.from, d.to).headers.push_back(d.header);
-  if (!d.draft.empty()) drafts_[d.from].push_back(d.draft);
-  d.ticket->finish();
+void SendQueue::finish(const OutgoingMessage& message) {
+  destination(message.from, message.to).headers.push_back(message.header);
+  if (!message.draft.empty()) drafts_[message.from].push_back(message.draft);
+  message.ticket->finish();
 }
 
 void SendQueue::take_posted() {
@@ -75,25 +75,27 @@ void SendQueue::take_posted() {
   posted_.clear();
 }
 
-void SendQueue::start(OutgoingMessage& d) {
-  d.ticket->stamps.started = runtime::host_clock();
+void SendQueue::start(OutgoingMessage& message) {
+  message.ticket->stamps.started = runtime::host_clock();
   const runtime::Traffic before = transport_.traffic();
-  const Role to = opposite(d.from);
-  d.header_sent = transport_.send(d.to, header_channel(to), d.header);
-  if (!d.payload.empty()) d.payload_sent = transport_.send(d.to, payload_channel(to), d.payload);
-  if ((transport_.traffic() - before).bytes_between_nodes > 0) d.ticket->stamps.bytes_between_nodes = d.payload.size();
-  d.started = true;
-  if (transport_.zero_copy_from(d.to)) --unsent_;  // the receiver reads it by itself
+  const Role to = opposite(message.from);
+  message.header_sent = transport_.send(message.to, header_channel(to), message.header);
+  if (!message.payload.empty())
+    message.payload_sent = transport_.send(message.to, payload_channel(to), message.payload);
+  if ((transport_.traffic() - before).bytes_between_nodes > 0)
+    message.ticket->stamps.bytes_between_nodes = message.payload.size();
+  message.started = true;
+  if (transport_.zero_copy_from(message.to)) --unsent_;  // the receiver reads it without help of this rank
 }
 
 bool SendQueue::move(const std::function<void(const OutgoingMessage&)>& left) {
   bool moved = false;
-  for (auto d = leaving_.begin(); d != leaving_.end();) {
-    if (!d->started) start(*d), moved = true;
-    const bool has_left = transport_.send_done(d->header_sent) && transport_.send_done(d->payload_sent);
-    if (has_left && !transport_.zero_copy_from(d->to)) --unsent_;
-    if (has_left) left(*d), moved = true;
-    d = has_left ? leaving_.erase(d) : d + 1;
+  for (auto message = leaving_.begin(); message != leaving_.end();) {
+    if (!message->started) start(*message), moved = true;
+    const bool has_left = transport_.send_done(message->header_sent) && transport_.send_done(message->payload_sent);
+    if (has_left && !transport_.zero_copy_from(message->to)) --unsent_;
+    if (has_left) left(*message), moved = true;
+    message = has_left ? leaving_.erase(message) : message + 1;
   }
   return moved;
 }
@@ -113,35 +115,38 @@ void ReceiveQueue::listen(Source& source) {
   source.handle = transport_.receive(source.from, header_channel(source.to), landing);
 }
 
-/// The next header from that rank, if it has come.
+/// Takes the next header from that rank, if it has arrived.
 void ReceiveQueue::take_header(Source& source) {
   const std::byte* at = transport_.try_receive(source.handle);
   if (!at) return;
   source.coming.push_back({.from = source.from, .to = source.to});
-  IncomingMessage& a = source.coming.back();
-  std::memcpy(&a.header, at, sizeof source.header);
-  if (a.header.payload_place > 0) a.payload = transport_.peer_memory(transport_.rank(), a.header.payload_place - 1);
+  IncomingMessage& message = source.coming.back();
+  std::memcpy(&message.header, at, sizeof source.header);
+  if (message.header.payload_place > 0)
+    message.payload = transport_.peer_memory(transport_.rank(), message.header.payload_place - 1);
   transport_.release(source.handle);
   listen(source);
 }
 
-/// Tells the transport where the payload goes. False: there is no memory for it now.
-bool ReceiveQueue::land(IncomingMessage& a) {
-  if (!transport_.zero_copy_from(a.from)) {
-    auto& free = free_buffers_[a.to];
-    if (free.empty() && buffers_made_[a.to] < held_payloads) free.emplace_back(payload_bytes_), ++buffers_made_[a.to];
+/// Posts the receive for a message's payload. False: there is no memory for the payload now.
+bool ReceiveQueue::land(IncomingMessage& message) {
+  if (!transport_.zero_copy_from(message.from)) {
+    auto& free = free_buffers_[message.to];
+    if (free.empty() && buffers_made_[message.to] < held_payloads)
+      free.emplace_back(payload_bytes_), ++buffers_made_[message.to];
     if (free.empty()) return false;
-    a.buffer = std::move(free.back());
+    message.buffer = std::move(free.back());
     free.pop_back();
   }
-  const std::span<std::byte> landing(a.buffer);
-  a.handle = transport_.receive(a.from, payload_channel(a.to), landing.first(a.buffer.empty() ? 0 : a.header.bytes));
-  return a.landing = true;
+  const std::span<std::byte> landing(message.buffer);
+  message.handle = transport_.receive(message.from, payload_channel(message.to),
+                                      landing.first(message.buffer.empty() ? 0 : message.header.bytes));
+  return message.is_landing = true;
 }
 
-bool ReceiveQueue::has_come(IncomingMessage& a) {
-  if (!a.payload && a.landing) a.payload = transport_.try_receive(a.handle);
-  return a.payload || a.header.bytes == 0;
+bool ReceiveQueue::has_come(IncomingMessage& message) {
+  if (!message.payload && message.is_landing) message.payload = transport_.try_receive(message.handle);
+  return message.payload || message.header.bytes == 0;
 }
 
 bool ReceiveQueue::move(const std::function<void(IncomingMessage&)>& deliver) {
@@ -149,23 +154,23 @@ bool ReceiveQueue::move(const std::function<void(IncomingMessage&)>& deliver) {
   for (Source& source : sources_) {
     take_header(source);
     auto& coming = source.coming;
-    for (IncomingMessage& a : coming) {
-      if (a.header.bytes > 0 && !a.payload && !a.landing && !land(a)) break;
+    for (IncomingMessage& message : coming) {
+      if (message.header.bytes > 0 && !message.payload && !message.is_landing && !land(message)) break;
     }
     for (; !coming.empty() && has_come(coming.front()); coming.pop_front(), moved = true) deliver(coming.front());
   }
   return moved;
 }
 
-void ReceiveQueue::release(IncomingMessage& a) {
-  if (a.landing) transport_.release(a.handle);
-  if (!a.buffer.empty()) free_buffers_[a.to].push_back(std::move(a.buffer));
+void ReceiveQueue::release(IncomingMessage& message) {
+  if (message.is_landing) transport_.release(message.handle);
+  if (!message.buffer.empty()) free_buffers_[message.to].push_back(std::move(message.buffer));
 }
 
 class Messenger::MessengerPort final : public Port {
  public:
   MessengerPort(Messenger& messenger, Role role)
-      : messenger_(messenger), role_(role), in_(messenger.inboxes_[role]), backoff_(messenger.spin_policy_) {}
+      : messenger_(messenger), role_(role), inbox_(messenger.inboxes_[role]), backoff_(messenger.spin_policy_) {}
   ~MessengerPort() override { MessengerPort::close(); }
   MessengerPort(const MessengerPort&) = delete;
   MessengerPort& operator=(const MessengerPort&) = delete;
@@ -173,7 +178,7 @@ class Messenger::MessengerPort final : public Port {
   std::optional<std::span<std::byte>> draft(int to, std::size_t bytes) override {
     const std::lock_guard lock(messenger_.mutex_);
     const auto room = messenger_.send_queue_.draft(role_, to, bytes);
-    if (!room) in_.room_wanted = true;
+    if (!room) inbox_.room_wanted = true;
     return room;
   }
   Ticket post(int to, const MessageHeader& header, const char* label) override {
@@ -182,42 +187,42 @@ class Messenger::MessengerPort final : public Port {
   }
   Ticket post_from(int to, const MessageHeader& header, std::span<const std::byte> payload,
                    const char* label) override {
-    const runtime::Transport& link = *messenger_.link_;
-    if (to != link.rank() && !link.can_send_from(payload)) return Port::post_from(to, header, payload, label);
+    const runtime::Transport& transport = *messenger_.transport_;
+    if (to != transport.rank() && !transport.can_send_from(payload)) return Port::post_from(to, header, payload, label);
     return messenger_.post(role_, to, header, payload, label);
   }
 
   std::uint64_t place_of(std::span<const std::byte> memory) const override {
-    const auto place = messenger_.link_->place_of(memory);
+    const auto place = messenger_.transport_->place_of(memory);
     return place ? *place + 1 : 0;
   }
   std::byte* peer_memory(int rank, std::uint64_t place) const override {
-    return place == 0 ? nullptr : messenger_.link_->peer_memory(rank, place - 1);
+    return place == 0 ? nullptr : messenger_.transport_->peer_memory(rank, place - 1);
   }
   Ticket post_written(int to, const MessageHeader& header, std::span<std::byte>, const char* label) override {
     return messenger_.post(role_, to, header, {}, label);
   }
 
-  /// The sender of the last message learns that it was read.
+  /// Tells the sender of the last message that it was read.
   void close() override {
     {
       const std::lock_guard lock(messenger_.mutex_);
-      messenger_.give_back(std::exchange(in_.reading, {}));
+      messenger_.give_back(std::exchange(inbox_.reading, {}));
     }
     const std::lock_guard moving(messenger_.moving_);
     messenger_.take_over();
   }
   std::shared_ptr<const void> keep() override {
     const std::lock_guard lock(messenger_.mutex_);
-    if (!in_.reading || !in_.reading->buffer.empty()) return nullptr;
-    int& kept = in_.kept[in_.reading->from];
+    if (!inbox_.reading || !inbox_.reading->buffer.empty()) return nullptr;
+    int& kept = inbox_.kept[inbox_.reading->from];
     if (kept + 1 >= messenger_.in_flight_) return nullptr;
     ++kept;
-    const std::byte* payload = in_.reading->payload;
-    return {payload, [&m = messenger_, &kept, a = std::exchange(in_.reading, {})](const std::byte*) {
+    const std::byte* payload = inbox_.reading->payload;
+    return {payload, [&m = messenger_, &kept, message = std::exchange(inbox_.reading, {})](const std::byte*) {
               const std::lock_guard release(m.mutex_);
               --kept;
-              m.give_back(a);
+              m.give_back(message);
             }};
   }
   bool await(const char* why) override {
@@ -231,19 +236,19 @@ class Messenger::MessengerPort final : public Port {
     set_exchanging_locked(yes);
   }
 
-  std::optional<Message> next(const char* why, double deadline, int of) override {
+  std::optional<Message> next(const char* why, double deadline, int from) override {
     std::unique_lock lock(messenger_.mutex_);
-    messenger_.give_back(std::exchange(in_.reading, {}));
-    if (!in_.has_news() && deadline > runtime::host_clock()) {
-      const int peer = of < 0 ? -1 : messenger_.world_ranks_.at(static_cast<std::size_t>(of));
+    messenger_.give_back(std::exchange(inbox_.reading, {}));
+    if (!inbox_.has_news() && deadline > runtime::host_clock()) {
+      const int peer = from < 0 ? -1 : messenger_.world_ranks_.at(static_cast<std::size_t>(from));
       wait(lock, {.operation = why, .peer = peer}, deadline);
     }
-    if (in_.error) std::rethrow_exception(in_.error);
-    in_.room = in_.room_wanted = false;
-    if (in_.arrived.empty()) return std::nullopt;
-    const IncomingMessage& a = in_.reading.emplace(std::move(in_.arrived.front()));
-    in_.arrived.pop_front();
-    return Message{.from = a.from, .header = a.header, .payload = {a.payload, a.header.bytes}};
+    if (inbox_.error) std::rethrow_exception(inbox_.error);
+    inbox_.room = inbox_.room_wanted = false;
+    if (inbox_.arrived.empty()) return std::nullopt;
+    const IncomingMessage& message = inbox_.reading.emplace(std::move(inbox_.arrived.front()));
+    inbox_.arrived.pop_front();
+    return Message{.from = message.from, .header = message.header, .payload = {message.payload, message.header.bytes}};
   }
 
  private:
@@ -252,18 +257,18 @@ class Messenger::MessengerPort final : public Port {
     messenger_.worker_polls(exchanges_ > 0, exchanges_ > 0 && helper_);
   }
 
-  /// A worker moves messages itself, since it has nothing else to do. A server sleeps until it is told: it may share a
-  /// core with a worker that computes.
+  /// Waits for news of this port. A worker polls meanwhile, since it has nothing else to do. A server sleeps until it
+  /// is notified, because it may share a core with a worker that computes.
   void wait(std::unique_lock<std::mutex>& lock, const runtime::ActivitySnapshot& note, double deadline) {
-    // Noted again and again, because whichever thread moves bytes clears notes. A server waits most of the time, for no
-    // particular rank, which would explain no hang.
+    // The note for the watchdog is renewed, because any thread that moves bytes clears it. A server notes nothing: it
+    // waits most of the time, for no particular rank, which would explain no hang.
     constexpr double renewal_s = 0.1;
     double noted = -renewal_s, now;
     if (role_ == Role::worker) set_exchanging_locked(true);
-    while (!in_.has_news() && (now = runtime::host_clock()) < deadline) {
+    while (!inbox_.has_news() && (now = runtime::host_clock()) < deadline) {
       if (role_ == Role::server) {
-        in_.changed.wait_for(lock, std::chrono::duration<double>(std::min(renewal_s, deadline - now)),
-                             [this] { return in_.has_news(); });
+        inbox_.changed.wait_for(lock, std::chrono::duration<double>(std::min(renewal_s, deadline - now)),
+                                [this] { return inbox_.has_news(); });
         continue;
       }
       if (now - noted >= renewal_s) messenger_.activity_.waiting(note), noted = now;
@@ -279,63 +284,63 @@ class Messenger::MessengerPort final : public Port {
 
   Messenger& messenger_;
   const Role role_;
-  Inbox& in_;
+  Inbox& inbox_;
   runtime::Backoff backoff_;
   std::function<bool()> helper_;
-  int exchanges_ = 0;  ///< begun, and not ended
+  int exchanges_ = 0;  ///< the number of phases of exchange that have begun and not ended
 };
 
-Messenger::Messenger(std::unique_ptr<runtime::Transport> link, runtime::Arena& arena, const PortOptions& o,
+Messenger::Messenger(std::unique_ptr<runtime::Transport> transport, runtime::Arena& arena, const PortOptions& o,
                      runtime::Activity& activity, const std::vector<int>& world_ranks, runtime::SpinPolicy spin_policy)
     : in_flight_(o.in_flight),
       spin_policy_(spin_policy),
       activity_(activity),
       world_ranks_(world_ranks),
-      receive_queue_(*link, o),
-      send_queue_(*link, arena, o),
-      link_(std::move(link)),
-      doorbell_(link_->use_doorbell()) {}
+      receive_queue_(*transport, o),
+      send_queue_(*transport, arena, o),
+      transport_(std::move(transport)),
+      doorbell_(transport_->use_doorbell()) {}
 
 std::unique_ptr<Port> Messenger::port(Role r) { return std::make_unique<MessengerPort>(*this, r); }
 
-/// Null: there is no room.
+/// Posts a message; null: there is no room.
 Ticket Messenger::post(Role from, int to, const MessageHeader& header, std::span<const std::byte> payload,
                        const char* label) {
   std::unique_lock lock(mutex_);
-  OutgoingMessage d = send_queue_.prepare(from, to, header, payload, label);
-  Ticket t = d.ticket;
+  OutgoingMessage message = send_queue_.prepare(from, to, header, payload, label);
+  Ticket t = message.ticket;
   if (!t) return inboxes_[from].room_wanted = true, nullptr;
-  if (to == link_->rank()) {
+  if (to == transport_->rank()) {
     const std::byte* const at =
-        header.payload_place > 0 ? link_->peer_memory(to, header.payload_place - 1) : d.payload.data();
-    IncomingMessage own{.from = to, .to = opposite(from), .header = header, .payload = at};
-    own.own = std::move(d);
-    deliver(std::move(own));
+        header.payload_place > 0 ? transport_->peer_memory(to, header.payload_place - 1) : message.payload.data();
+    IncomingMessage incoming{.from = to, .to = opposite(from), .header = header, .payload = at};
+    incoming.outgoing = std::move(message);
+    deliver(std::move(incoming));
   } else {
-    send_queue_.post(std::move(d));
+    send_queue_.post(std::move(message));
   }
   lock.unlock();
   poll();
   return t;
 }
 
-void Messenger::deliver(IncomingMessage a) {
-  Inbox& in = inboxes_[a.to];
-  in.arrived.push_back(std::move(a));
-  if (!in.worker_takes_messages) in.changed.notify_one();
+void Messenger::deliver(IncomingMessage message) {
+  Inbox& inbox = inboxes_[message.to];
+  inbox.arrived.push_back(std::move(message));
+  if (!inbox.worker_takes_messages) inbox.changed.notify_one();
 }
 
-/// While a worker polls nobody need wake the engine's thread, and while it takes the server's messages too (`helps`)
-/// nobody the server's.
+/// Notes whether a worker polls: then nobody need wake the engine's thread. If the worker also handles the server's
+/// messages (`helps`), nobody need wake the server's thread.
 void Messenger::worker_polls(bool yes, bool helps) {
   worker_polls_ = yes;
   if (engine_sleeps_) doorbell_->arm(!yes);
-  Inbox& of_server = inboxes_[Role::server];
-  of_server.worker_takes_messages = helps;
-  if (!yes && of_server.has_news()) of_server.changed.notify_one();
+  Inbox& server_inbox = inboxes_[Role::server];
+  server_inbox.worker_takes_messages = helps;
+  if (!yes && server_inbox.has_news()) server_inbox.changed.notify_one();
 }
 
-void Messenger::sleep_until_rung(const std::function<bool()>& needed) {
+void Messenger::sleep_until_rung(const std::function<bool()>& has_other_work) {
   constexpr double between_polls = 50e-6, longest = 2e-3;
   if (!doorbell_) return std::this_thread::sleep_for(std::chrono::duration<double>(between_polls));
   const std::uint32_t seen = doorbell_->rings();
@@ -345,7 +350,7 @@ void Messenger::sleep_until_rung(const std::function<bool()>& needed) {
     doorbell_->arm(yes && !worker_polls_);
   };
   note(true);
-  if (!poll() && !needed()) doorbell_->sleep(seen, longest);
+  if (!poll() && !has_other_work()) doorbell_->sleep(seen, longest);
   note(false);
 }
 
@@ -358,20 +363,21 @@ void Messenger::pause(bool yes) {
   paused_ = yes;
 }
 
-/// After a message was read: what the own rank sent may change at once, another's at the next poll.
-void Messenger::give_back(std::optional<IncomingMessage> a) {
-  if (a && a->own.ticket) return finish(a->own);
-  if (a) read_.push_back(std::move(*a));
+/// Gives back a message that was read. If this rank has sent it to itself, its memory is free at once; otherwise the
+/// next poll tells the sender.
+void Messenger::give_back(std::optional<IncomingMessage> message) {
+  if (message && message->outgoing.ticket) return finish(message->outgoing);
+  if (message) read_.push_back(std::move(*message));
 }
 
-void Messenger::finish(const OutgoingMessage& d) {
-  send_queue_.finish(d);
-  Inbox& sender = inboxes_[d.from];
+void Messenger::finish(const OutgoingMessage& message) {
+  send_queue_.finish(message);
+  Inbox& sender = inboxes_[message.from];
   sender.room = sender.room_wanted;
   if (sender.room && !sender.worker_takes_messages) sender.changed.notify_one();
 }
 
-/// The poll takes what was posted, and lets senders of messages that were read know. Were there any of these?
+/// Takes over posted messages, and tells senders that their messages were read. Returns whether any message was read.
 bool Messenger::take_over() {
   std::vector<IncomingMessage> read;
   {
@@ -379,7 +385,7 @@ bool Messenger::take_over() {
     send_queue_.take_posted();
     read.swap(read_);
   }
-  for (IncomingMessage& a : read) receive_queue_.release(a);
+  for (IncomingMessage& message : read) receive_queue_.release(message);
   return !read.empty();
 }
 
@@ -387,22 +393,22 @@ bool Messenger::poll() {
   const std::unique_lock moving(moving_, std::try_to_lock);
   if (!moving || paused_) return false;
   const bool released = take_over();
-  link_->progress();
-  const bool left = send_queue_.move([this](const OutgoingMessage& d) {
+  transport_->progress();
+  const bool left = send_queue_.move([this](const OutgoingMessage& message) {
     const std::lock_guard lock(mutex_);
-    finish(d);
+    finish(message);
   });
-  const bool came = receive_queue_.move([this](IncomingMessage& a) {
+  const bool came = receive_queue_.move([this](IncomingMessage& message) {
     const std::lock_guard lock(mutex_);
-    deliver(std::move(a));
+    deliver(std::move(message));
   });
   return left || came || released;
 }
 
 void Messenger::fail(const std::exception_ptr& e) {
   const std::lock_guard lock(mutex_);
-  for (Inbox& in : inboxes_.all) {
-    if (!in.error) in.error = e, in.changed.notify_all();
+  for (Inbox& inbox : inboxes_.all) {
+    if (!inbox.error) inbox.error = e, inbox.changed.notify_all();
   }
 }
 

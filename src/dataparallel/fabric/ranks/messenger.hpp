@@ -38,7 +38,7 @@ struct ByRole {
 constexpr int header_channel(Role to) { return static_cast<int>(to); }
 constexpr int payload_channel(Role to) { return 2 + static_cast<int>(to); }
 
-/// The ticket of a message. The thread that polls writes `stamps` until the message is done.
+/// The ticket of a message. The polling thread writes `stamps` until the message is done.
 class SendTicket final : public Operation {
  public:
   SendTicket(const char* label, double now, std::uint64_t bytes)
@@ -65,7 +65,7 @@ struct OutgoingMessage {
   std::shared_ptr<SendTicket> ticket = {};
   Role from = Role::worker;
   int to = 0;
-  std::span<std::byte> header = {}, draft = {};  ///< the port's memory; the draft is empty unless it holds the payload
+  std::span<std::byte> header = {}, draft = {};  ///< memory of the port; `draft` is empty if the payload is elsewhere
   std::span<const std::byte> payload = {};
   runtime::MessageHandle header_sent = {}, payload_sent = {};
   bool started = false;
@@ -81,8 +81,9 @@ class SendQueue {
   // The functions up to `finish` are called under the messenger's mutex.
   /// Returns memory as Port::draft does. A draft that was never posted is returned again.
   std::optional<std::span<std::byte>> draft(Role from, int to, std::size_t bytes);
-  /// Prepares a message. If `payload` is empty, the message has the payload of the draft that was made last for that
-  /// rank, one that is already at header.payload_place, or none. If there is no room, the result has no ticket.
+  /// Prepares a message. If `payload` is empty, the message takes its payload from the draft that was made last for
+  /// that rank, unless header.bytes is 0 or the payload is at header.payload_place already. If there is no room, the
+  /// result has no ticket.
   OutgoingMessage prepare(Role from, int to, const MessageHeader&, std::span<const std::byte> payload,
                           const char* label);
   void post(OutgoingMessage);
@@ -92,7 +93,8 @@ class SendQueue {
   // The polling thread calls `take_posted` under the mutex, and `move` without the mutex.
   /// Takes over the messages that were posted since the last poll.
   void take_posted();
-  /// Starts what was posted, and calls `left` with each message that has left. Returns whether anything moved.
+  /// Starts the messages that were posted, and calls `left` with each message that has left. Returns whether anything
+  /// moved.
   bool move(const std::function<void(const OutgoingMessage&)>& left);
 
  private:
@@ -121,19 +123,19 @@ struct IncomingMessage {
   MessageHeader header = {};
   const std::byte* payload = nullptr;  ///< null: the payload has not arrived
   runtime::MessageHandle handle = {};
-  bool landing = false;                ///< true: the transport has been told where to put the payload
-  std::vector<std::byte> buffer = {};  ///< holds the payload, unless the transport reads the peer's memory
-  OutgoingMessage own = {};            ///< the outgoing message, if the rank has sent to itself
+  bool is_landing = false;             ///< true: a receive for the payload has been posted
+  std::vector<std::byte> buffer = {};  ///< holds the payload, unless that is read in the peer's memory
+  OutgoingMessage outgoing = {};       ///< set if this rank has sent the message to itself
 };
 
 /// Receives the messages to both ports of a rank. A receive for the next header from every other rank is always posted;
-/// the payload is received after its header. Only the thread that polls uses this object.
+/// the payload is received after its header. Only the polling thread uses this object.
 /// Memory: a header for every rank, and at most `held_payloads` buffers for each port, made when they are needed.
 class ReceiveQueue {
  public:
   ReceiveQueue(runtime::Transport&, const PortOptions&);
-  /// Calls `deliver` with each message that has arrived; those of one sender come in order. Returns whether there were
-  /// any.
+  /// Calls `deliver` with each message that has arrived; the messages of one sender come in order. Returns whether any
+  /// had arrived.
   bool move(const std::function<void(IncomingMessage&)>& deliver);
   /// Tells the sender that the message was read, and frees the memory that held it.
   void release(IncomingMessage&);
@@ -145,7 +147,7 @@ class ReceiveQueue {
     Role to = Role::worker;
     MessageHeader header = {};  ///< memory for the next message's header
     runtime::MessageHandle handle = {};
-    /// Messages whose payloads have not arrived, and the messages behind them.
+    /// Messages whose headers have arrived: the first one whose payload has not, and all behind it.
     std::deque<IncomingMessage> coming = {};
   };
   void listen(Source&);
@@ -160,10 +162,10 @@ class ReceiveQueue {
   ByRole<std::size_t> buffers_made_;
 };
 
-/// Tasks write and read messages through ports, under a mutex; `poll` moves the bytes. A thread polls when it posts,
-/// and a worker also while it waits for a message; while all threads compute, the engine's thread polls. So a sender
-/// never waits for a receiver that is busy computing. A payload is sent from the sender's memory as it is; the receiver
-/// makes room for it when its header has arrived.
+/// Moves the messages of both ports of a rank. Tasks write and read messages through ports, under a mutex; `poll` moves
+/// the bytes. A thread polls when it posts, and a worker also while it waits for a message; while all threads compute,
+/// the engine's thread polls. So a sender never waits for a receiver that is busy computing. A payload is sent from
+/// where it lies in the sender's memory; the receiver makes room for it when the header has arrived.
 class Messenger {
  public:
   static constexpr int channels = 4;  ///< channels of the transport
@@ -175,13 +177,14 @@ class Messenger {
   Messenger(const Messenger&) = delete;
   Messenger& operator=(const Messenger&) = delete;
 
-  /// Makes one pass; true when anything moved. Any thread may call it; it returns at once if another thread is polling.
+  /// Moves what can be moved now; true if anything moved. Any thread may call it; it returns at once if another thread
+  /// is polling.
   bool poll();
   /// True if no message waits to leave.
   bool idle() const { return send_queue_.idle(); }
-  /// Sleeps until something may have arrived, but at most for a short time. needed: called right before the sleep; if
-  /// it returns true, there is other work, and `sleep_until_rung` returns at once. Another thread may poll meanwhile.
-  void sleep_until_rung(const std::function<bool()>& needed);
+  /// Sleeps until something may have arrived, but at most for a short time. has_other_work: called right before the
+  /// sleep; if it returns true, there is no sleep. Another thread may poll meanwhile.
+  void sleep_until_rung(const std::function<bool()>& has_other_work);
   /// Ends a `sleep_until_rung`. Any thread may call it.
   void wake();
   /// True: nothing moves from now on, whichever thread polls. False: messages move again.
@@ -193,18 +196,19 @@ class Messenger {
 
  private:
   class MessengerPort;
+  /// The state of one port.
   struct Inbox {
     std::deque<IncomingMessage> arrived;
-    std::optional<IncomingMessage> reading;
-    bool room_wanted = false, room = false;
-    bool worker_takes_messages = false;  ///< true: a waiting worker takes the messages of this inbox as they arrive
-    std::unordered_map<int, int> kept;   ///< number of kept messages, by sender
+    std::optional<IncomingMessage> reading;  ///< the message that `next` has returned last
+    bool room_wanted = false, room = false;  ///< a draft was refused; a message of the port has left since
+    bool worker_takes_messages = false;      ///< true: a waiting worker takes the messages of this inbox as they arrive
+    std::unordered_map<int, int> kept;       ///< number of kept messages, by sender
     std::exception_ptr error;
     std::condition_variable changed;
     bool has_news() const { return error || !arrived.empty() || room; }
   };
   Ticket post(Role from, int to, const MessageHeader&, std::span<const std::byte> payload, const char* label);
-  void worker_polls(bool yes, bool helps);
+  void worker_polls(bool yes, bool helps);  ///< helps: the worker also handles the server's messages
   void deliver(IncomingMessage);
   void give_back(std::optional<IncomingMessage>);
   void finish(const OutgoingMessage&);
@@ -226,8 +230,9 @@ class Messenger {
   bool engine_sleeps_ = false;         ///< the engine's thread sleeps until the doorbell rings
   bool worker_polls_ = false;          ///< a worker polls, so that the engine's thread need not be woken
 
-  /// Used by the poll alone. It is declared after the memory that it receives into, so that it is destroyed first.
-  std::unique_ptr<runtime::Transport> link_;
+  /// The transport of the messages; only the poll moves bytes on it. Declared after the memory that it receives into,
+  /// so that it is destroyed first.
+  std::unique_ptr<runtime::Transport> transport_;
   runtime::Doorbell* doorbell_ = nullptr;  ///< null: there is none
 };
 

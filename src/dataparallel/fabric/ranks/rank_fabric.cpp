@@ -22,7 +22,7 @@ namespace gradmeter::dataparallel {
 
 namespace {
 
-/// The context in which a background task on a real rank computes. `owner` answers rank and size.
+/// The context in which a background task on a real rank computes. Rank and size are those of `owner`.
 class ThreadContext final : public ExecutionContext {
  public:
   explicit ThreadContext(const ExecutionContext& owner) : owner_(owner) {}
@@ -41,11 +41,11 @@ class ThreadContext final : public ExecutionContext {
   ComputeLog* log_ = nullptr;
 };
 
-/// A background task on a real rank: a thread of its own. `engine` is told of the task's errors, and when the task is
-/// destroyed without join, which fails everything under way. Both must outlive it.
+/// A background task on a real rank, with a thread of its own. Tells `engine` of the task's errors, and of its own
+/// destruction without `join`; both make all calls under way fail. Owner and engine must outlive the task.
 class ThreadTask final : public BackgroundTask {
  public:
-  /// threads: of its kernels.
+  /// threads: the number of threads of the task's kernels.
   ThreadTask(const ExecutionContext& owner, Engine& engine, int threads, BackgroundProgram program)
       : engine_(engine), thread_([this, &owner, threads, program = std::move(program)] {
           try {
@@ -60,7 +60,7 @@ class ThreadTask final : public BackgroundTask {
 
   ~ThreadTask() override {
     if (!thread_.joinable()) return;
-    // The task will not be told to end, because an error is unwinding its owner.
+    // An exception is unwinding the owner, which will not tell the task to end any more; this error ends it.
     engine_.report(
         std::make_exception_ptr(core::BackendError("dataparallel", "background task", "its worker ended before it")));
     thread_.join();
@@ -89,14 +89,14 @@ struct RankFabric::CommGroup {
   std::vector<int> world_ranks;
   std::unique_ptr<runtime::Transport> collectives, messages;
   std::unique_ptr<allreduce::Collective> all_reduce;
-  std::map<std::pair<CallKind, int>, std::unique_ptr<allreduce::Collective>> others;  ///< by kind and root
+  std::map<std::pair<CallKind, int>, std::unique_ptr<allreduce::Collective>> other_collectives;  ///< by kind and root
   std::vector<std::unique_ptr<Messenger>> messengers;
   std::string label;  ///< "all-reduce ring"
 };
 
 namespace {
 
-/// The exchange of calls that travel without a codec.
+/// The spec for calls without a codec.
 allreduce::ExchangeSpec without_codec(allreduce::ExchangeSpec spec) {
   spec.codec = nullptr;
   return spec;
@@ -107,15 +107,15 @@ allreduce::ExchangeSpec on_ranks(allreduce::ExchangeSpec spec, allreduce::Shape 
   return spec;
 }
 
-/// The chosen algorithm where it has this collective kind; the ring has all.
+/// The chosen algorithm if it has this collective kind, otherwise the ring, which has all kinds.
 allreduce::AlgorithmPtr algorithm_for(const allreduce::AlgorithmPtr& chosen, allreduce::Shape shape,
                                       allreduce::CollectiveKind collective_kind) {
   const bool fits = chosen && chosen->has_schedule() && chosen->refusal(shape, collective_kind).empty();
   return fits ? chosen : allreduce::find_algorithm("ring");
 }
 
-/// The bytes that the collectives of all groups need, each group as large as all ranks; broadcasts need no memory that
-/// peers read.
+/// The bytes of the arena that the collectives of all groups need, if each group were as large as all ranks. Broadcasts
+/// need none.
 std::size_t scratch_bytes(const RankFabricOptions& o, allreduce::Shape shape, int rank) {
   const auto r = static_cast<std::uint32_t>(rank);
   const allreduce::AlgorithmPtr& algorithm = o.exchange.algorithm;
@@ -155,19 +155,20 @@ RankFabric::RankFabric(const runtime::Communicator& c, const RankFabricOptions& 
   engine_ = std::make_unique<Engine>(o.progress, o.spin_policy, activity);
 }
 
-// A call that an error has left behind may have work under way on the memory of its collective.
+// After an error, an abandoned call may still have work under way on the memory of its collective.
 RankFabric::~RankFabric() {
   engine_.reset();
   if (!options_.exchange.queue) return;
   try {
     options_.exchange.queue->synchronise();
-  } catch (...) {  // NOLINT(bugprone-empty-catch): whoever polls the queue's events has had its error
+  } catch (
+      ...) {  // NOLINT(bugprone-empty-catch): the thread that polled the queue's events has thrown its error already
   }
 }
 
 std::size_t RankFabric::resident_bytes(const RankFabricOptions& o, int ranks) {
   const auto p = static_cast<std::uint32_t>(ranks);
-  // Further ranks have the same roles as the first few.
+  // Higher ranks need no more memory than the first 16, since their roles in schedules are the same.
   std::size_t most = 0;
   for (int r = 0; r < std::min(ranks, 16); ++r) most = std::max(most, scratch_bytes(o, {p, p}, r));
   return o.memory_bytes + most;
@@ -211,15 +212,16 @@ void RankFabric::forget() {
 
 Ticket RankFabric::start(const FabricCall& given) {
   FabricCall call = given;
-  const bool stages = is_staged(given);
-  if (stages) {
-    // Behind what the last call brought back, whose place `out` may share.
+  const bool needs_copies = is_staged(given);
+  if (needs_copies) {
+    // The event is recorded on the queue of copies, so the call also begins after the copy of an earlier call's result,
+    // whose host memory `out` may share.
     copies_->begin_after(call.ready);
     copies_->to_transport(call.in);
     call.ready = copies_->record();
   }
   EngineTicket ticket = operation(call);
-  if (stages && call.out.count() > 0) arriving_.insert_or_assign(ticket.get(), call.out);
+  if (needs_copies && call.out.count() > 0) arriving_.insert_or_assign(ticket.get(), call.out);
   engine_->submit(ticket);
   return ticket;
 }
@@ -244,10 +246,10 @@ EngineTicket RankFabric::operation(const FabricCall& call) {
 }
 
 allreduce::Collective& RankFabric::collective(CommGroup& c, const FabricCall& call) {
-  // A codec is for gradients, which have a tensor layout; words and activations are sent plain.
+  // A codec is for gradients, which have a tensor layout; all other values, such as activations, are sent without it.
   const bool goes_plain = options_.exchange.codec && call.tensor_layout.tensors.empty();
   if (call.kind == CallKind::all_reduce && c.all_reduce && !goes_plain) return *c.all_reduce;
-  auto& bound = c.others[{call.kind, call.peer}];
+  auto& bound = c.other_collectives[{call.kind, call.peer}];
   if (bound) return *bound;
   if (call.kind == CallKind::broadcast) {
     allreduce::ExchangeSpec spec = without_codec(options_.exchange);
@@ -281,14 +283,14 @@ std::unique_ptr<BackgroundTask> RankFabric::launch(BackgroundProgram program) {
 
 void RankFabric::wait(const Ticket& t) {
   engine_->wait(static_cast<EngineOperation&>(*t));
-  const auto arrived = arriving_.find(t.get());
-  if (arrived == arriving_.end()) return;
-  copies_->from_transport(arrived->second);
+  const auto arriving = arriving_.find(t.get());
+  if (arriving == arriving_.end()) return;
+  copies_->from_transport(arriving->second);
   queue_->begin_after(copies_->record());
-  arriving_.erase(arrived);
+  arriving_.erase(arriving);
 }
 
-/// Work with the log that was kept when it was submitted: a device may do it in a later step.
+/// A piece of work, and the log that was set when the work was submitted. A device may run it later, in another step.
 struct RankFabric::LoggedWork {
   RankFabric& fabric;
   std::string_view label;
@@ -296,7 +298,7 @@ struct RankFabric::LoggedWork {
   ComputeLog* log;
   void operator()() const { fabric.run(label, work, false, log); }
   runtime::StoredWork stored() const {
-    return [&f = fabric, of = label, copy = work.stored(), to = log] { f.run(of, copy, false, to); };
+    return [&f = fabric, name = label, copy = work.stored(), to = log] { f.run(name, copy, false, to); };
   }
 };
 
@@ -340,7 +342,7 @@ void RankFabric::stamp(double& to) {
 }
 
 void RankFabric::synchronise() {
-  // No wait for copies is needed: the queue, or a call under way, waits for those whose data are read again.
+  // Copies need no wait of their own: whatever reads copied data, the queue or a call, begins after the copy.
   if (marked_.empty() && stamps_.empty()) return queue_->synchronise();
   runtime::EventPtr mark;
   queue_->submit("clock", {}, [&mark] { mark = runtime::device_access->mark(); });

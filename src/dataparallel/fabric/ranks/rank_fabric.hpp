@@ -28,12 +28,12 @@ struct RankFabricOptions {
   ProgressMode progress = ProgressMode::on_wait;
   runtime::SpinPolicy spin_policy{200, 0};         ///< for a progress thread, or for the thread that moves collectives
   runtime::SpinPolicy worker_spin_policy{200, 0};  ///< for workers that wait for messages
-  std::size_t memory_bytes = 0;                    ///< what models, strategies and messages will take
+  std::size_t memory_bytes = 0;                    ///< memory that models, strategies and messages will take
   bool scatters = false;                           ///< true: reduce_scatter and all_gather will be called
   int background_threads = 1;                      ///< threads of a background task's kernels
   /// Number of groups that make collectives, including that of all ranks. Each has memory of its own.
   int groups = 3;
-  /// Queue of this rank's computations, which outlives the fabric; null: the host's.
+  /// The queue of this rank's computations, which must outlive the fabric; null: the host's queue.
   runtime::Queue* queue = nullptr;
   core::MessageFaults message_faults = {};  ///< faults that are injected into the fabric's messages
   int world_rank = 0;                       ///< this rank in the world, for `message_faults`
@@ -111,6 +111,7 @@ class RankFabric final : public Fabric {
     ComputeLog* log;
   };
   std::vector<Marked> marked_;
+  /// A time to be written to `to`: that of `mark`.
   struct Stamp {
     double* to;
     runtime::EventPtr mark;
@@ -118,7 +119,7 @@ class RankFabric final : public Fabric {
   std::vector<Stamp> stamps_;                  ///< stamps to write at the next `synchronise`
   std::vector<std::shared_ptr<void>> pinned_;  ///< holds the network's memory pinned
   std::vector<runtime::OwnedBuffer> mapped_;   ///< views of the network's memory
-  /// The queue of a staged device's copies to and from the network's memory; null: no copies are needed.
+  /// The queue of copies between a staged device and the network's memory; null: no copies are needed.
   std::unique_ptr<runtime::Queue> copies_;
   /// Results of calls under way that have not yet been copied to the device.
   std::map<const Operation*, Buffer> arriving_;

@@ -21,18 +21,18 @@ std::span<float> floats(Buffer b) {
   return b.values<float>();
 }
 
-/// Slices as the executor cuts them. Where a rank owns a block, one slice gives the same bits: each element takes the
-/// same way through the only schedule, whichever slice it is in.
+/// Cuts slices as the executor does. For collectives in which ranks own blocks there is only one slice. That gives the
+/// same bits, since an element takes the same way through the schedule in whichever slice it is.
 allreduce::Slices cut(CollectiveKind collective_kind, std::size_t elements,
                       std::span<const allreduce::SchedulePtr> schedules, std::size_t message_bytes) {
-  const auto how = allreduce::slice_cut_for(collective_kind);
+  const auto slice_cut = allreduce::slice_cut_for(collective_kind);
   const std::size_t bytes = allreduce::message_bytes_for(schedules, elements * sizeof(float), message_bytes);
-  return {how,           elements,
+  return {slice_cut,     elements,
           sizeof(float), schedules.front()->blocks(),
-          bytes,         how == allreduce::SliceCut::share_of_each_block};
+          bytes,         slice_cut == allreduce::SliceCut::share_of_each_block};
 }
 
-/// Other ranks' blocks are undefined after a reduce-scatter: NaN makes any use of them visible.
+/// Fills the other ranks' blocks, which are undefined after a reduce-scatter, with NaN, so that any use of them shows.
 void corrupt_other_blocks(std::span<const std::span<float>> buffers) {
   const auto p = static_cast<std::uint32_t>(buffers.size());
   for (std::uint32_t r = 0; r < p; ++r) {
@@ -44,7 +44,7 @@ void corrupt_other_blocks(std::span<const std::span<float>> buffers) {
   }
 }
 
-/// The bytes that each rank sends. share: the bytes on a codec's wire for each byte of the numbers.
+/// The bytes that each rank sends. share: the encoded bytes for each byte of fp32.
 std::vector<std::uint64_t> sent_bytes(std::span<const allreduce::SchedulePtr> schedules,
                                       const allreduce::Slices& slices, std::size_t ranks, double share) {
   std::vector<std::uint64_t> bytes(ranks, 0);
@@ -75,26 +75,26 @@ const allreduce::Algorithm& SimCollectives::algorithm(std::uint32_t ranks, CallK
 
 Ticket SimCollectives::join(int worker, const FabricCall& c) {
   const Group group = c.group;
-  const auto& m = context_.groups.members(group);
-  const auto at = static_cast<std::size_t>(context_.groups.position(group, worker));
+  const auto& members = context_.groups.members(group);
+  const auto index = static_cast<std::size_t>(context_.groups.position(group, worker));
   const std::uint64_t number = calls_[{group.id, worker}]++;
-  PendingCollective& pending = open_[{group.id, number}];
+  PendingCollective& pending = pending_[{group.id, number}];
   if (pending.arrived == 0) {
-    pending = {.kind = c.kind, .root = c.peer, .op = c.op, .members = m};
-    pending.tickets.resize(m.size());
-    pending.buffers.resize(m.size());
+    pending = {.kind = c.kind, .root = c.peer, .op = c.op, .members = members};
+    pending.tickets.resize(members.size());
+    pending.buffers.resize(members.size());
   } else if (!pending.is_same_call(c)) {
     throw std::logic_error(fmt::format("rank {} makes another collective call than its peers", worker));
   }
-  const auto& name = algorithm(static_cast<std::uint32_t>(m.size()), c.kind, c.peer).name;
-  const auto ticket = pending.tickets[at] = std::make_shared<SimOperation>(context_.scheduler, name);
-  pending.buffers[at] = floats(c.out);
+  const auto& name = algorithm(static_cast<std::uint32_t>(members.size()), c.kind, c.peer).name;
+  const auto ticket = pending.tickets[index] = std::make_shared<SimOperation>(context_.scheduler, name);
+  pending.buffers[index] = floats(c.out);
   pending.is_coded = context_.simulated.codec && !c.tensor_layout.tensors.empty();
   if (pending.is_coded && !context_.simulated.time_only)
     throw std::logic_error("the virtual fabric encodes no numbers: a codec is simulated with time_only alone");
-  if (++pending.arrived == m.size()) {
+  if (++pending.arrived == members.size()) {
     complete(pending);
-    open_.erase({group.id, number});
+    pending_.erase({group.id, number});
   }
   return ticket;
 }
@@ -110,7 +110,8 @@ SimCollectives::CodecCost SimCollectives::codec_cost(std::size_t elements) const
   return {.rates = rates->second, .share = plain > 0 ? static_cast<double>(wire) / plain : 1};
 }
 
-/// Fewer bytes on a link are as many bytes on a faster one.
+/// The time at which each member's call ends [s]. A codec that sends a share of the bytes is simulated by links that
+/// are 1/share times as fast.
 std::vector<double> SimCollectives::finish_times(const PendingCollective& pending,
                                                  std::span<const allreduce::SchedulePtr> schedules,
                                                  const allreduce::Slices& slices, std::vector<double> begin) const {
@@ -138,7 +139,7 @@ void SimCollectives::complete(PendingCollective& pending) {
     if (pending.buffers[i].size() != n) {
       throw std::logic_error("ranks gave buffers of different lengths to one collective");
     }
-    begin.push_back(std::max(pending.tickets[i]->posted(), free_[static_cast<std::size_t>(pending.members[i])]));
+    begin.push_back(std::max(pending.tickets[i]->posted(), last_end_[static_cast<std::size_t>(pending.members[i])]));
   }
   const auto slices = cut(collective_kind(pending.kind), n, schedules, context_.simulated.message_bytes);
   const auto end = finish_times(pending, schedules, slices, begin);
@@ -152,7 +153,7 @@ void SimCollectives::complete(PendingCollective& pending) {
   }
   if (pending.kind == CallKind::reduce_scatter && !context_.simulated.time_only) corrupt_other_blocks(pending.buffers);
   for (std::size_t i = 0; i < pending.members.size(); ++i) {
-    free_[static_cast<std::size_t>(pending.members[i])] = end[i];
+    last_end_[static_cast<std::size_t>(pending.members[i])] = end[i];
     pending.tickets[i]->finish(begin[i], end[i], bytes[i], bytes[i]);
   }
 }

@@ -17,7 +17,7 @@ namespace gradmeter::dataparallel {
 class SimCollectives {
  public:
   explicit SimCollectives(SimContext& context)
-      : context_(context), free_(static_cast<std::size_t>(context.groups.size(everybody)), 0.0) {}
+      : context_(context), last_end_(static_cast<std::size_t>(context.groups.size(everybody)), 0.0) {}
   /// Makes one worker's call of a collective.
   Ticket join(int worker, const FabricCall&);
 
@@ -34,7 +34,7 @@ class SimCollectives {
     std::size_t arrived = 0;
     bool is_coded = false;
   };
-  /// The cost of encoding with a codec.
+  /// The time that a codec takes, and the bytes that it saves.
   struct CodecCost {
     core::CodecRates rates;
     double share;  ///< encoded bytes for each byte of fp32
@@ -44,14 +44,14 @@ class SimCollectives {
   std::vector<double> finish_times(const PendingCollective&, std::span<const allreduce::SchedulePtr>,
                                    const allreduce::Slices&, std::vector<double> begin) const;
   void complete(PendingCollective&);
-  /// True if a member dies before it has done its part. Then no member's call completes.
+  /// True if a member dies before its end of the collective. Then no member's call completes.
   bool is_cut_short(const PendingCollective&, const std::vector<double>& end) const;
 
   SimContext& context_;
-  /// By worker: the time at which its last collective ends. Its next one begins no earlier.
-  std::vector<double> free_;
-  std::map<std::pair<int, int>, std::uint64_t> calls_;
-  std::map<std::pair<int, std::uint64_t>, PendingCollective> open_;
+  /// By worker: the time at which its last collective ends [s]. Its next collective begins no earlier.
+  std::vector<double> last_end_;
+  std::map<std::pair<int, int>, std::uint64_t> calls_;                  ///< number of calls so far, by group and worker
+  std::map<std::pair<int, std::uint64_t>, PendingCollective> pending_;  ///< by group and number of the call
   std::map<std::tuple<std::uint32_t, CallKind, int>, allreduce::Algorithm> algorithms_;  ///< by ranks, kind and root
 };
 

@@ -10,7 +10,7 @@
 namespace gradmeter::dataparallel {
 namespace {
 
-/// Added to a packet's number: the packet is last among those of its time and sender.
+/// Added to a packet's number, so that the packet is the last of those with its time and sender.
 constexpr std::uint64_t last_of_all = std::uint64_t{1} << 63;
 
 }  // namespace
@@ -20,10 +20,10 @@ SimNetwork::Passage SimNetwork::send(int from, int to, std::size_t bytes) {
                      scheduler_.now(scheduler_.running_thread()));
 }
 
-void SimNetwork::deliver(MessageQueue& queue, Packet p, const Passage& s, double delay) {
-  p.head = s.begin + s.latency_s + delay;
-  p.tail = left(s) + s.latency_s + delay;
-  p.port_time_s = left(s) - s.begin;
+void SimNetwork::deliver(MessageQueue& queue, Packet p, const Passage& passage, double delay) {
+  p.head = passage.begin + passage.latency_s + delay;
+  p.tail = send_end(passage) + passage.latency_s + delay;
+  p.port_time_s = send_end(passage) - passage.begin;
   p.number = posted_++;
   enqueue(queue, std::move(p));
 }
@@ -125,12 +125,12 @@ SimContext::SimContext(int workers, SimMachine m)
     throw core::UsageError(
         fmt::format("algorithm {} has no schedule to run in virtual time; use ring", simulated.algorithm->name));
   }
-  for (const RankFailure& d : simulated.failures) {
-    if (d.rank < 0 || d.rank >= workers) {
-      throw core::UsageError(fmt::format("rank {} cannot die: there are {} ranks", d.rank, workers));
+  for (const RankFailure& failure : simulated.failures) {
+    if (failure.rank < 0 || failure.rank >= workers) {
+      throw core::UsageError(fmt::format("rank {} cannot die: there are {} ranks", failure.rank, workers));
     }
-    failure_times[static_cast<std::size_t>(d.rank)] = d.at_s;
-    scheduler.stop_at(d.rank, d.at_s);
+    failure_times[static_cast<std::size_t>(failure.rank)] = failure.at_s;
+    scheduler.stop_at(failure.rank, failure.at_s);
   }
 }
 

@@ -57,7 +57,7 @@ class SimNetwork {
   /// Occupies the sender's port and the links for a message that is posted now. from, to: ranks in the world.
   Passage send(int from, int to, std::size_t bytes);
   /// The time at which the sender's port is free again [s].
-  static double left(const Passage& p) { return p.begin + p.seconds; }
+  static double send_end(const Passage& p) { return p.begin + p.seconds; }
   /// Delivers a packet after the passage that `send` returned. delay: further time for an injected fault [s].
   void deliver(MessageQueue&, Packet, const Passage&, double delay = 0);
   /// Delivers a packet at this time, after all others of the same time and sender, without using the link.
@@ -65,8 +65,8 @@ class SimNetwork {
   /// Delivers a packet now, without using the link.
   void put(MessageQueue&, Packet);
 
-  /// Fixes the arrival times of packets whose first byte has arrived at the owner's port, since no packet that is sent
-  /// later can overtake them.
+  /// Fixes the arrival times of packets whose first byte has arrived at the owner's port: no packet that is sent later
+  /// can overtake these.
   void settle(MessageQueue&);
   /// The time at which the queue's first packet will arrive, by what is known now [s]; `forever`: none is on its way.
   double expected(const MessageQueue&) const;
@@ -75,16 +75,16 @@ class SimNetwork {
   struct Port {
     /// Packets on their way, by the time of their first byte.
     std::map<std::tuple<double, int, std::uint64_t>, Packet> coming;
-    double free = 0;
+    double free = 0;  ///< when the port becomes free [s]
   };
   void enqueue(MessageQueue&, Packet);
   static double end_of(const Packet&, double port_free);
-  Port& port(const MessageQueue& b) { return incoming_[static_cast<std::size_t>(b.owner)]; }
+  Port& port(const MessageQueue& queue) { return incoming_[static_cast<std::size_t>(queue.owner)]; }
 
   EventScheduler& scheduler_;
-  std::uint64_t posted_ = 0;
+  std::uint64_t posted_ = 0;  ///< number of packets so far
   core::LinksInUse links_;
-  std::vector<Port> incoming_;
+  std::vector<Port> incoming_;  ///< by rank in the world
 };
 
 // A call that is under way in virtual time.
@@ -156,11 +156,12 @@ class Groups {
   Group split(int worker, int color, int key);
 
  private:
+  /// One collective call of `split`.
   struct Splitting {
     std::vector<std::tuple<int, int, int>> asked;  ///< colour, key, worker of each call
     std::map<int, int> group_of_color;
   };
-  void form(Splitting&);
+  void form(Splitting&);  ///< makes the groups, when all workers have called
   EventScheduler& scheduler_;
   std::vector<std::vector<int>> members_;  ///< by group id
   std::vector<Splitting> splits_;

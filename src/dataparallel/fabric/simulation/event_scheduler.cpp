@@ -26,7 +26,8 @@ void EventScheduler::run(const std::function<void(int)>& body) {
     for (int r = 0; r < static_cast<int>(ranks_); ++r) start(r, [&body, r] { body(r); });
     pass();
   }
-  // A thread that spawns has not ended yet, so the list is complete once its last thread has been joined.
+  // Only a thread that has not ended can spawn others, so all threads are known once the last one in the list has been
+  // joined.
   for (std::size_t i = 0;; ++i) {
     std::thread next;
     {
@@ -47,7 +48,7 @@ void EventScheduler::start(int thread, std::function<void()> body) {
         wait_for_turn(lock, thread);
       }
       body();
-      body = nullptr;  // destroyed while it is still the running thread
+      body = nullptr;  // its captures are destroyed while this is still the running thread
     } catch (const Stopped&) {
     } catch (...) {
       const std::lock_guard lock(mutex_);

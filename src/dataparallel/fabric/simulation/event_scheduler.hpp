@@ -60,7 +60,7 @@ class EventScheduler {
  private:
   enum class State { runnable, blocked, ended };
   struct Thread {
-    std::condition_variable turn, end;
+    std::condition_variable turn, end;  ///< notified when the thread may run, and when it has ended
     State state = State::runnable;
     double clock = 0;
     double wakes = 0;       ///< time at which the thread runs next, unless it is woken earlier
@@ -72,8 +72,9 @@ class EventScheduler {
   };
   Thread& at(int thread) { return threads_[static_cast<std::size_t>(thread)]; }
   void start(int thread, std::function<void()> body);
-  void queue(int thread, double time);  ///< this function and those below must be called with the mutex held
-  void pass();                          ///< picks the next running thread
+  // The functions below must be called with the mutex held.
+  void queue(int thread, double time);  ///< sets the time at which the thread runs next
+  void pass();                          ///< lets the thread with the earliest time run
   void finish(int thread);
   void wait_for_turn(std::unique_lock<std::mutex>&, int thread);
   void sleep(std::unique_lock<std::mutex>&, int thread, double until);

@@ -12,26 +12,27 @@
 
 namespace gradmeter::dataparallel {
 
-/// Completes when its message arrives; that time may change until the message's first byte is there.
+/// A receive. It completes when its message arrives; the time of arrival may change until the message's first byte has
+/// arrived.
 class PointToPoint::Receiving final : public SimOperation {
  public:
-  Receiving(PointToPoint& all, Channel& channel, std::string label)
-      : SimOperation(all.context_.scheduler, std::move(label)), all_(all), channel_(channel) {}
+  Receiving(PointToPoint& owner, Channel& channel, std::string label)
+      : SimOperation(owner.context_.scheduler, std::move(label)), owner_(owner), channel_(channel) {}
   bool done() const override {
-    if (!complete()) all_.match(channel_);
+    if (!complete()) owner_.match(channel_);
     return SimOperation::done();
   }
   void wait() override {
-    for (all_.match(channel_); !complete(); all_.match(channel_)) {
+    for (owner_.match(channel_); !complete(); owner_.match(channel_)) {
       channel_.queue.reader = thread();
-      sleep(all_.context_.network.expected(channel_.queue));
+      sleep(owner_.context_.network.expected(channel_.queue));
       channel_.queue.reader = -1;
     }
     SimOperation::wait();
   }
 
  private:
-  PointToPoint& all_;
+  PointToPoint& owner_;
   Channel& channel_;
 };
 
@@ -46,8 +47,8 @@ Ticket PointToPoint::send(Group g, int worker, int peer, ConstBuffer b) {
   Packet p{.from = worker};
   const std::size_t moved = context_.simulated.time_only ? 0 : b.bytes();
   p.payload = std::make_shared<std::vector<std::byte>>(b.host(), b.host() + moved);
-  ticket->finish(sending.begin, SimNetwork::left(sending), b.bytes(), b.bytes());
-  if (SimNetwork::left(sending) <= context_.fails_at(worker))
+  ticket->finish(sending.begin, SimNetwork::send_end(sending), b.bytes(), b.bytes());
+  if (SimNetwork::send_end(sending) <= context_.fails_at(worker))
     context_.network.deliver(channel(g, worker, to).queue, std::move(p), sending);
   return ticket;
 }
@@ -74,23 +75,25 @@ void PointToPoint::match(Channel& channel) {
   }
 }
 
-/// A port on which every message arrives once and in order, around one on which messages get lost, come twice and
-/// overtake each other: where delivery faults are injected. The tasks above know nothing of it.
-/// The port numbers the messages to each rank and keeps those that are not acknowledged. The first of them is sent
-/// again when its acknowledgement is overdue, each time after twice the wait. A receiver takes each sender's next
-/// number, drops all else, and acknowledges, if there is room. That happens within `next`, which then may return empty,
-/// and within `close`; the task's tickets count none of it. Source: TCP's sequence numbers, cumulative acknowledgements
-/// and backoff (RFC 9293, RFC 6298).
+/// A port on which every message arrives once and in order, around a port on which messages get lost, come twice or
+/// overtake each other. Used if delivery faults are injected; the tasks that use the port need not know of them.
+/// The port numbers the messages to each rank, and keeps those that are not acknowledged. If an acknowledgement is
+/// overdue, the oldest of them is sent again, each time after twice the wait. A receiver accepts only the next number
+/// of each sender, drops other messages, and acknowledges if there is room. All this happens within `next` (which may
+/// therefore return nothing) and within `close`; it is not counted in the tickets of the task. Source: TCP's sequence
+/// numbers, cumulative acknowledgements and backoff (RFC 9293, RFC 6298).
 class ReliablePort final : public Port {
  public:
-  /// Follows every payload. received: so many messages of the other have been taken.
+  /// Sent behind every payload. number: the message's number, or `acknowledgement`. received: how many messages of the
+  /// other port have been accepted.
   struct Stamp {
     std::uint64_t number = 0, received = 0;
   };
 
-  /// role, rank: whose port it is.
-  ReliablePort(std::unique_ptr<Port> inner, const SimContext& context, std::shared_ptr<PortSet> e, Role role, int rank)
-      : inner_(std::move(inner)), context_(context), port_set_(std::move(e)), role_(role), rank_(rank) {}
+  /// role, rank: the task that the port belongs to.
+  ReliablePort(std::unique_ptr<Port> inner, const SimContext& context, std::shared_ptr<PortSet> port_set, Role role,
+               int rank)
+      : inner_(std::move(inner)), context_(context), port_set_(std::move(port_set)), role_(role), rank_(rank) {}
 
   std::optional<std::span<std::byte>> draft(int to, std::size_t bytes) override {
     if (!inner_->draft(to, bytes + sizeof(Stamp))) return std::nullopt;
@@ -108,14 +111,15 @@ class ReliablePort final : public Port {
     throw std::logic_error("a port was asked for messages between a draft and its post, which then has no room");
   }
 
-  std::optional<Message> next(const char* why, double deadline, int of) override {
+  std::optional<Message> next(const char* why, double deadline, int from) override {
     for (;;) {
-      auto message = inner_->next(why, std::min(deadline, send_due()), of);
+      auto message = inner_->next(why, std::min(deadline, send_due()), from);
       if (!message || take(*message)) return message;
     }
   }
 
-  /// The port need not stay open to repeat lost acknowledgements: its peers see that it is closed.
+  /// Waits until all messages have arrived. It need not repeat lost acknowledgements after that: peers see that the
+  /// port is closed.
   void close() override {
     for (double due = send_due(); due < EventScheduler::forever; due = send_due()) {
       if (auto message = inner_->next("its messages to arrive", due)) take(*message);
@@ -133,25 +137,27 @@ class ReliablePort final : public Port {
   struct Peer {
     std::vector<std::byte> draft = {};
     std::uint64_t posted = 0, received = 0;
-    std::deque<Posted> unacknowledged = {};  ///< the last of the posted ones
-    double due = 0;                          ///< when the first of them is sent again [s]
+    std::deque<Posted> unacknowledged = {};  ///< the last messages posted
+    double due = 0;                          ///< when the first unacknowledged message is sent again [s]
     int tries = 0;
   };
-  static constexpr auto acknowledgement = std::numeric_limits<std::uint64_t>::max();  ///< instead of a number
-  static constexpr int most_tries = 40;  ///< then it is given up, and the scheduler says who waits for it
+  /// The number of a message that only acknowledges.
+  static constexpr auto acknowledgement = std::numeric_limits<std::uint64_t>::max();
+  static constexpr int most_tries = 40;  ///< then the message is given up; the scheduler reports who waits for it
 
-  /// The first wait is for ten of the longest messages, since receivers take one at a time. to: whose `peer` it is.
+  /// Sets the time of the next repetition of a message to rank `to`. The first wait is the time of ten of the longest
+  /// messages, since receivers take one message at a time.
   void set_timer(int to, Peer& peer, int tries) {
     const auto world_rank = [&](int r) {
       return static_cast<std::uint32_t>(port_set_->members[static_cast<std::size_t>(r)]);
     };
-    const double first =
+    const double first_wait =
         10 * context_.machine().link(world_rank(rank_), world_rank(to)).seconds(slot_bytes(port_set_->options));
     peer.tries = tries;
-    peer.due = tries > most_tries ? EventScheduler::forever : context_.now() + std::ldexp(first, tries);
+    peer.due = tries > most_tries ? EventScheduler::forever : context_.now() + std::ldexp(first_wait, tries);
   }
 
-  /// Null: there is no room for it now.
+  /// Sends a message with its stamp; null: there is no room now.
   Ticket send(int to, const Posted& p, std::uint64_t number) {
     const auto room = inner_->draft(to, p.payload.size() + sizeof(Stamp));
     if (!room) return nullptr;
@@ -163,7 +169,7 @@ class ReliablePort final : public Port {
     return inner_->post(to, header, p.label);
   }
 
-  /// Returns when the next message must be sent again [s].
+  /// Sends overdue messages again. Returns the time at which the next message must be sent again [s].
   double send_due() {
     double next = EventScheduler::forever;
     for (auto& [rank, peer] : peers_) {
@@ -178,7 +184,7 @@ class ReliablePort final : public Port {
     return next;
   }
 
-  /// Returns whether the task gets it, without its stamp.
+  /// Removes a message's stamp. Returns whether the message is for the task.
   bool take(Message& m) {
     if (m.is_failure_notice) {
       port_set_->closed.emplace(opposite(role_), m.from);
@@ -207,13 +213,14 @@ class ReliablePort final : public Port {
   std::map<int, Peer> peers_;
 };
 
-/// Delivery faults happen here. The destructor undoes nothing, because after a failure it may run at any time.
+/// A port in virtual time; injects delivery faults. The destructor does nothing, because after a failure it may run at
+/// any time.
 class SimMessenger::SimPort final : public Port {
  public:
-  SimPort(SimMessenger& messenger, std::shared_ptr<PortSet> e, Role role, int rank)
+  SimPort(SimMessenger& messenger, std::shared_ptr<PortSet> port_set, Role role, int rank)
       : messenger_(messenger),
         context_(messenger.context_),
-        port_set_(std::move(e)),
+        port_set_(std::move(port_set)),
         role_(role),
         worker_(port_set_->members[static_cast<std::size_t>(rank)]),
         queue_(port_set_->queues(role)[static_cast<std::size_t>(rank)]),
@@ -253,11 +260,11 @@ class SimMessenger::SimPort final : public Port {
       return ticket;
     }
     const auto sending = context_.network.send(worker_, queue.owner, sizeof(MessageHeader) + header.bytes);
-    const double left = SimNetwork::left(sending);
+    const double left = SimNetwork::send_end(sending);
     ticket->finish(sending.begin, left, header.bytes, header.bytes);
     p.leaving.push_back(left);
-    double& last = messenger_.last_send_end_[context_.scheduler.running_thread()];
-    last = std::max(last, left);
+    double& last_end = messenger_.last_send_end_[context_.scheduler.running_thread()];
+    last_end = std::max(last_end, left);
     travel(queue, p.posted++, packet, sending);
     return ticket;
   }
@@ -283,7 +290,7 @@ class SimMessenger::SimPort final : public Port {
   /// This port's state for one receiver.
   struct Peer {
     std::shared_ptr<std::vector<std::byte>> draft = {};
-    std::deque<double> leaving = {};  ///< when its messages are out [s], in order
+    std::deque<double> leaving = {};  ///< when the messages to this receiver will have left [s], in order
     std::uint64_t posted = 0;
     bool is_refused = false;  ///< a draft was refused, and `next` has not reported room since
   };
@@ -295,7 +302,7 @@ class SimMessenger::SimPort final : public Port {
   }
 
   void travel(MessageQueue& queue, std::uint64_t number, const Packet& packet, const SimNetwork::Passage& sending) {
-    if (SimNetwork::left(sending) > context_.fails_at(worker_)) return;
+    if (SimNetwork::send_end(sending) > context_.fails_at(worker_)) return;
     const MessageRoute route{.from = worker_, .to = queue.owner, .to_role = opposite(role_), .number = number};
     const DeliveryFault fault =
         context_.simulated.delivery_fault ? context_.simulated.delivery_fault(route) : DeliveryFault{};
@@ -334,18 +341,18 @@ class SimMessenger::SimPort final : public Port {
 };
 
 std::shared_ptr<PortSet> SimMessenger::make(Group group, const PortOptions& options) {
-  auto e = std::make_shared<PortSet>();
-  e->options = options;
-  e->members = context_.groups.members(group);
-  for (const int worker : e->members) {
-    e->workers.emplace_back(worker);
-    e->servers.emplace_back(worker);
+  auto port_set = std::make_shared<PortSet>();
+  port_set->options = options;
+  port_set->members = context_.groups.members(group);
+  for (const int worker : port_set->members) {
+    port_set->workers.emplace_back(worker);
+    port_set->servers.emplace_back(worker);
   }
-  for (const int failing : e->members) {
+  for (const int failing : port_set->members) {
     if (context_.fails_at(failing) == EventScheduler::forever) continue;
     const double ends = std::max(context_.now(), context_.fails_at(failing));
     for (const Role role : {Role::worker, Role::server}) {
-      for (MessageQueue& queue : e->queues(role)) {
+      for (MessageQueue& queue : port_set->queues(role)) {
         if (queue.owner == failing) continue;
         Packet p{.from = failing};
         p.is_failure_notice = true;
@@ -355,7 +362,7 @@ std::shared_ptr<PortSet> SimMessenger::make(Group group, const PortOptions& opti
       }
     }
   }
-  return e;
+  return port_set;
 }
 
 Ports SimMessenger::open(Group group, int worker, PortOptions options) {

@@ -26,7 +26,7 @@ class PointToPoint {
   struct Channel {
     explicit Channel(int to) : queue(to) {}
     MessageQueue queue;
-    std::deque<std::pair<std::shared_ptr<Receiving>, Buffer>> receiving;
+    std::deque<std::pair<std::shared_ptr<Receiving>, Buffer>> receiving;  ///< receives without a message so far
   };
   Channel& channel(Group, int from, int to);
   void match(Channel&);
@@ -52,8 +52,8 @@ class SimMessenger {
   /// Makes one worker's call of `open`. It does not wait for the other workers, since messages may arrive before their
   /// receiver has called.
   Ports open(Group, int worker, PortOptions);
-  /// Returns the time at which the last message that this thread has posted leaves [s]; 0: it has posted none. Also
-  /// erases this time, since a later run gives the thread's number to another thread.
+  /// Returns the time at which the last message that this thread has posted leaves [s]; 0: it has posted none. Forgets
+  /// this time, since a later run gives the thread's number to another thread.
   double take_last_send_end(int thread);
 
  private:
@@ -61,9 +61,9 @@ class SimMessenger {
   std::shared_ptr<PortSet> make(Group, const PortOptions&);
 
   SimContext& context_;
-  std::map<std::pair<int, int>, std::size_t> calls_;  ///< by group and worker
-  std::map<std::pair<int, std::size_t>, std::shared_ptr<PortSet>> port_sets_;
-  std::map<int, double> last_send_end_;
+  std::map<std::pair<int, int>, std::size_t> calls_;  ///< number of calls of `open`, by group and worker
+  std::map<std::pair<int, std::size_t>, std::shared_ptr<PortSet>> port_sets_;  ///< by group and number of the call
+  std::map<int, double> last_send_end_;                                        ///< by thread [s]
 };
 
 }  // namespace gradmeter::dataparallel

@@ -24,7 +24,7 @@ template <class Interface>
 class SimCompute : public Interface {
  public:
   using Slowdown = std::function<double(int rank, std::uint64_t n)>;
-  /// count: of the rank's computations so far, by this kind of task.
+  /// count: the number of the rank's computations so far, by this kind of task.
   SimCompute(SimContext& context, int worker, int thread, const Slowdown& slowdown, std::uint64_t& count)
       : context_(context), worker_(worker), thread_(thread), slowdown_(slowdown), count_(count) {}
 
@@ -49,7 +49,8 @@ class SimCompute : public Interface {
   const int worker_, thread_;
 
  private:
-  /// Takes the rank's core, once those that have asked before are done with it; returns how long that is [s].
+  /// Reserves the rank's core after the computations that were asked for earlier. Returns how long the computation
+  /// waits for the core [s].
   double wait_for_core(double now_s, double seconds) {
     if (context_.cores_free.empty()) return 0;
     double& free = context_.cores_free[static_cast<std::size_t>(worker_) % context_.cores_free.size()];
@@ -74,7 +75,7 @@ namespace {
 /// A background task in virtual time, with a clock of its own. It starts at the running thread's time.
 class SimBackgroundTask final : public BackgroundTask {
  public:
-  /// count: of the computations that this worker's background tasks have made.
+  /// count: the number of computations of this worker's background tasks so far.
   SimBackgroundTask(SimContext& context, SimMessenger& messenger, std::uint64_t& count, int worker,
                     BackgroundProgram program)
       : context_(context), launcher_(context.scheduler.running_thread()) {
@@ -103,8 +104,7 @@ class SimBackgroundTask final : public BackgroundTask {
     try {
       SimCompute<ExecutionContext> context(context_, worker, thread_, context_.simulated.background_slowdown, count);
       program(context);
-      // The memory of the task's last message is read until the message has left. Then all the task's calls are done,
-      // too.
+      // The task's memory is in use until its last message has left. By then all of the task's calls are done.
       const double left = messenger.take_last_send_end(thread_);
       if (left > context_.scheduler.now(thread_)) context_.scheduler.block(thread_, "its last message to leave", left);
     } catch (const EventScheduler::Stopped&) {
@@ -126,7 +126,7 @@ class SimBackgroundTask final : public BackgroundTask {
 
 }  // namespace
 
-/// Shared by all workers; only the running thread touches it.
+/// The state that all workers share; only the running thread touches it.
 class SimState {
  public:
   SimState(int workers, SimMachine m)
@@ -140,18 +140,18 @@ class SimState {
   SimCollectives collectives;
   PointToPoint messages;
   SimMessenger messenger;
-  std::vector<std::uint64_t> computations, background_computations;  ///< by worker: how many it has made
+  std::vector<std::uint64_t> computations, background_computations;  ///< number of computations so far, by worker
 };
 
 namespace {
 
 class SimFabric final : public SimCompute<Fabric> {
  public:
-  /// queue: null for the host's.
+  /// queue: null: the host's queue.
   SimFabric(SimState& s, int worker, runtime::Queue* queue)
       : SimCompute<Fabric>(s.context, worker, worker, s.context.simulated.slowdown,
                            s.computations[static_cast<std::size_t>(worker)]),
-        s_(s),
+        state_(s),
         queue_(queue ? *queue : host_queue_) {}
 
   runtime::Device& device() override { return queue_.device(); }
@@ -168,16 +168,16 @@ class SimFabric final : public SimCompute<Fabric> {
     FabricCall c = given;
     c.in = ConstBuffer(c.in.element(), std::span(device().transport_address(c.in), c.in.bytes()));
     c.out = Buffer(c.out.element(), std::span(device().transport_address(c.out), c.out.bytes()));
-    if (c.kind == CallKind::send) return s_.messages.send(c.group, worker_, c.peer, c.in);
-    if (c.kind == CallKind::receive) return s_.messages.receive(c.group, worker_, c.peer, c.out);
-    return s_.collectives.join(worker_, c);
+    if (c.kind == CallKind::send) return state_.messages.send(c.group, worker_, c.peer, c.in);
+    if (c.kind == CallKind::receive) return state_.messages.receive(c.group, worker_, c.peer, c.out);
+    return state_.collectives.join(worker_, c);
   }
   void wait(const Ticket& t) override { static_cast<SimOperation&>(*t).wait(); }
 
-  Ports open(Group g, const PortOptions& o) override { return s_.messenger.open(g, worker_, o); }
+  Ports open(Group g, const PortOptions& o) override { return state_.messenger.open(g, worker_, o); }
   std::unique_ptr<BackgroundTask> launch(BackgroundProgram program) override {
-    std::uint64_t& count = s_.background_computations[static_cast<std::size_t>(worker_)];
-    return std::make_unique<SimBackgroundTask>(context_, s_.messenger, count, worker_, std::move(program));
+    std::uint64_t& count = state_.background_computations[static_cast<std::size_t>(worker_)];
+    return std::make_unique<SimBackgroundTask>(context_, state_.messenger, count, worker_, std::move(program));
   }
   Buffer memory(std::size_t floats) override {
     return mapped_
@@ -186,7 +186,7 @@ class SimFabric final : public SimCompute<Fabric> {
   }
 
  private:
-  SimState& s_;
+  SimState& state_;
   runtime::HostQueue host_queue_;
   runtime::Queue& queue_;
   std::deque<std::vector<float>> memory_;
