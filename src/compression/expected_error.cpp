@@ -95,7 +95,7 @@ ExpectedError qsgd(const core::ParsedName& name, Values x) {
 }
 
 ExpectedError qsgd_elias(const core::ParsedName& name, Values x) {
-  return uniform_levels(name, x, parameter(name, "levels", 4), !parameter_is(name, "norm", "max"));
+  return uniform_levels(name, x, parameter(name, "levels", 7), true);
 }
 
 ExpectedError one_stochastic_bit(const core::ParsedName& name, Values x) {
@@ -158,7 +158,7 @@ ExpectedError logarithmic(const core::ParsedName& name, Values x) {
 
 /// The error of replacing n elements by their mean magnitude with their signs: Σx² - (Σ|x|)²/n.
 ExpectedError sign_times_mean(const core::ParsedName& name, Values x) {
-  const bool has_two_means = parameter_is(name, "means", "two") || parameter_is(name, "means", "2");
+  const bool has_two_means = parameter_is(name, "means", "2");
   double error = 0;
   each_bucket(name, x, [&](Values bucket) {
     double sum[2] = {0, 0}, count[2] = {0, 0};

@@ -55,6 +55,16 @@ def all_patterns(test):
                        f"{pattern}: {sent} messages a window", m)
 
 
+def halves(test):
+    """Of three ranks the last one is in no half, but for random halves, which are measured first here."""
+    for _ in range(3):
+        done = test.run("links", *QUICK, "--pattern", "bisection-random,bisection", "--size", "64K", "--inject", "slow:rank=2,factor=50",
+                        "--json", ranks=3)
+        took = {p["factors"]["pattern"]: p["metrics"]["time_s"]["median"] for p in map(json.loads, done.out.splitlines())
+                if p["kind"] == "point" and p["status"] == "ok"}
+        test.check(done.code == 0 and took["bisection"] < took["bisection-random"] / 3, "bisection has its halves after random ones", took)
+
+
 def what_is_injected(test):
     out = test.path("slow.jsonl")  # without --fail-below what is slow does not change the exit code: cli.closing
     named = test.run("links", *SLOW, "--inject", "slow:rank=2,factor=6", "--fail-below", "0.5", "--out", out, "--force", ranks=4)
@@ -123,6 +133,7 @@ def body(test):
     test.threads = True
     table_and_file(test)
     all_patterns(test)
+    test.attempt(halves, "a busy machine may make other ranks as slow")
     test.attempt(what_is_injected, "a busy machine may make other ranks as slow")
     test.attempt(soak, "a busy machine may disturb other ranks more")
     what_is_refused(test)

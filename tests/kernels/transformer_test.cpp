@@ -94,6 +94,13 @@ TEST(TransformerLoops, RefuseWrongLengths) {
   EXPECT_THROW(gelu_backward(three, four, three), std::invalid_argument);
   EXPECT_THROW(layer_norm(four, three, four, four), std::invalid_argument);
   EXPECT_THROW(causal_softmax_backward(four, three, 2, 1), std::invalid_argument);
+  // Three elements are no whole rows of two, and no matrix of two by two.
+  std::vector<float> two(2);
+  EXPECT_THROW(layer_norm(three, two, two, three), std::invalid_argument);
+  EXPECT_THROW(layer_norm_backward(three, two, three, three), std::invalid_argument);
+  EXPECT_THROW(layer_norm_backward_parameters(three, three, two, two), std::invalid_argument);
+  EXPECT_THROW(causal_softmax(three, 2, 1), std::invalid_argument);
+  EXPECT_THROW(causal_softmax_backward(three, three, 2, 1), std::invalid_argument);
 }
 
 }  // namespace

@@ -123,7 +123,14 @@ bool ShmDirect::all_arrived() {
 
 Waiting ShmDirect::waiting() const {
   if (!running_ || awaited_ == size_) return {};
-  return {.peer = awaited_, .round = static_cast<std::uint32_t>(steps_done_) + 1, .rounds = 2};
+  return {.peer = awaited_,
+          .round = static_cast<std::uint32_t>(steps_done_) + 1,
+          .rounds = static_cast<std::uint32_t>(barrier_count())};
+}
+
+std::size_t ShmDirect::barrier_count() const {
+  if (copy_path_ == CopyPath::small) return 1;
+  return copy_path_ == CopyPath::staged ? chunk_count() + 1 : 2;
 }
 
 bool ShmDirect::advance() {
@@ -279,7 +286,7 @@ void ShmDirect::copy_out(std::size_t chunk_index) {
 /// At barrier i every rank has staged chunk i and summed its share of chunk i - 1. Calls may be in place, since a chunk
 /// of the buffer is overwritten only after it was staged.
 bool ShmDirect::advance_staged() {
-  const std::size_t chunks = (call_.out.bytes() + chunk - 1) / chunk;
+  const std::size_t chunks = chunk_count();
   while (all_arrived()) {
     if (steps_done_ > 0) copy_out(steps_done_ - 1);
     if (steps_done_ == chunks) {

@@ -101,7 +101,10 @@ class ShmDirect final : public Collective {
   void sum_chunk(std::size_t chunk_index);
   void copy_in(std::size_t chunk_index);
   void copy_out(std::size_t chunk_index);
+  std::size_t chunk_count() const { return (call_.out.bytes() + chunk - 1) / chunk; }
   std::size_t chunk_length(std::size_t chunk_index) const;
+  /// The number of barriers of a call on the present path.
+  std::size_t barrier_count() const;
   std::byte* input(const Peer& q) const { return address(q, q.shared_state->in); }
   std::byte* output(const Peer& q) const { return address(q, q.shared_state->out); }
   std::byte* address(const Peer& q, std::uint64_t place) const {

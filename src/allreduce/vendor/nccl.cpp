@@ -227,14 +227,14 @@ void NcclCollective::finish_average() {
   const auto [begin, count] =
       collective_kind_ == CollectiveKind::reduce_scatter ? block(nccl_.rank()) : ElementRange{0, call_.count()};
   std::byte* const at = out(begin);
-  queue_.submit("nccl.finish", {.flops = static_cast<double>(count), .bytes = 2.0 * static_cast<double>(count)},
-                [this, at, n = count] {
+  const double bytes = 2.0 * static_cast<double>(count * core::size_of(call_.element()));
+  queue_.submit("nccl.finish", {.flops = static_cast<double>(count), .bytes = bytes}, [this, at, n = count] {
 #ifdef GRADMETER_HAS_CUDA
-                  cuda::finish(call_.element(), call_.op, at, at, n, nccl_.size(), gpu::stream());
+    cuda::finish(call_.element(), call_.op, at, at, n, nccl_.size(), gpu::stream());
 #else
                   (void)this, (void)at, (void)n;
 #endif
-                });
+  });
 }
 
 ElementRange NcclCollective::block(int rank) const {

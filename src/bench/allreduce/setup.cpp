@@ -167,6 +167,7 @@ struct CollectiveStage::ConnectedNetwork {
 CollectiveStage::CollectiveStage(Session& s, const NodeMap& map, const StageNeeds& needs, InjectedFaults& faults)
     : session_(s), needs_(needs), faults_(faults), limit_faults_(faults), shape_(allreduce::shape_of(map.node_of)) {
   limit_faults_.injection.flip.reset();
+  limit_faults_.injection.omit.reset();
   if (&s.device() != &runtime::host_device()) queue_ = s.device().make_queue();
   std::string refusal;  // thrown only at the end: until then, other ranks wait for this one in collective calls
   const auto note = [&](const std::string& why) { refusal = refusal.empty() ? why : refusal; };

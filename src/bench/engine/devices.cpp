@@ -64,7 +64,7 @@ OpenedDevice open_device(const std::string& name, const runtime::Communicator& w
   const auto seen = seen_on_node(node, cuda);
   const auto chosen = runtime::choose_devices(seen);
   const auto mine = chosen[static_cast<std::size_t>(node.rank())];
-  const std::string problem = mine ? "" : cuda.problem;
+  const std::string problem = mine ? "" : cuda.problem.empty() ? "this rank sees no CUDA device" : cuda.problem;
   if (const auto why = runtime::first_report(world, problem).text; !why.empty()) refuse(why);
   std::vector<std::string> devices;
   for (std::size_t r = 0; r < chosen.size(); ++r)

@@ -329,6 +329,7 @@ class TableTuner {
       order.emplace_back(sample(candidate, bytes, bytes <= quick ? 3 : 1), &candidate);
     }
     std::ranges::sort(order, {}, [](const auto& o) { return o.first; });
+    if (order.empty()) return std::nullopt;
     const double best = order.front().first;
     std::vector<Candidate*> turns;
     for (const auto& [time, candidate] : order) {

@@ -171,7 +171,7 @@ class LinkSweep final : public Experiment {
       : session_(s),
         c_(s.world()),
         options_(o),
-        order_(s.ranks_for(c_.size())),
+        by_node_(s.ranks_for(c_.size())),
         messages_(s, c_, o.factors.transport,
                   *std::max_element(o.factors.sizes.begin(), o.factors.sizes.end()) * o.factors.outstanding,
                   o.factors.injection),
@@ -317,14 +317,15 @@ class LinkSweep final : public Experiment {
 
   /// This rank's part of a window; all ranks draw the same pairs.
   Window window_of(const LinkPoint& p) {
-    if (p.pattern == LinkPattern::bisection_random) std::shuffle(order_.begin(), order_.end(), generator_);
-    const auto half = order_.size() / 2;
-    const auto me = static_cast<std::size_t>(std::find(order_.begin(), order_.end(), c_.rank()) - order_.begin());
+    std::vector<int> order = by_node_;
+    if (p.pattern == LinkPattern::bisection_random) std::shuffle(order.begin(), order.end(), generator_);
+    const auto half = order.size() / 2;
+    const auto me = static_cast<std::size_t>(std::find(order.begin(), order.end(), c_.rank()) - order.begin());
     const auto pair = me % half;
     const bool is_left = me < half;
     Window w{.size_bytes = p.size_bytes, .outstanding = options_.factors.outstanding};
     if (me >= 2 * half || pair >= static_cast<std::size_t>(p.pairs)) return w;  // this rank sits out
-    const int peer = order_[is_left ? me + half : pair];
+    const int peer = order[is_left ? me + half : pair];
     const bool both_ways = p.pattern != LinkPattern::multi_pair;
     if (both_ways || is_left) w.to = peer;
     if (both_ways || !is_left) w.from = peer;
@@ -360,7 +361,7 @@ class LinkSweep final : public Experiment {
   Session& session_;
   const runtime::Communicator& c_;
   const LinkOptions& options_;
-  std::vector<int> order_;  ///< ranks, node after node; bisection-random shuffles them
+  const std::vector<int> by_node_;  ///< ranks, node after node
   LinkMessages messages_;
   std::mt19937_64 generator_;
   std::vector<LinkGroup> groups_;

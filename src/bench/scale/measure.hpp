@@ -124,7 +124,6 @@ class StepMeter {
 
  private:
   struct Taken;
-  struct Sum;
   std::vector<double> run_block(std::size_t samples, bool keep);
   bool may_verify() const;
   Taken take(std::size_t samples, std::optional<std::size_t> verified);

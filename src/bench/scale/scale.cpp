@@ -94,11 +94,13 @@ class ScaleSweep final : public Experiment {
       }
       auto needed = missing_references(p, group, rows);
       needed.push_front(std::move(c));
-      std::size_t needed_memory = 0, needed_shm = 0;
-      for (const auto& m : needed)
-        needed_memory += node_bytes(m.point), needed_shm += shm_bytes(m.point, facts(), map_of(m.point));
-      const bool fits = memory + needed_memory <= memory_to_plan() && shm + needed_shm <= session_.shm_per_node();
-      if (!fits && !group.empty()) {  // the remaining points form the next group
+      const auto fits = [&] {
+        std::size_t needed_memory = memory, needed_shm = shm;
+        for (const auto& m : needed)
+          needed_memory += node_bytes(m.point), needed_shm += shm_bytes(m.point, facts(), map_of(m.point));
+        return needed_memory <= memory_to_plan() && needed_shm <= session_.shm_per_node();
+      };
+      if (!group.empty() && !fits()) {  // the remaining points form the next group
         memory = shm = 0;
         for (auto& r : missing_references(p, {}, rows)) {
           if (std::none_of(needed.begin(), needed.end(), [&](const auto& m) { return key(m.point) == key(r.point); })) {
@@ -108,8 +110,10 @@ class ScaleSweep final : public Experiment {
         close_group();
         groups_.emplace_back();
       }
-      memory += needed_memory, shm += needed_shm;
-      for (auto& m : needed) add(groups_.back(), std::move(m));
+      for (auto& m : needed) {
+        memory += node_bytes(m.point), shm += shm_bytes(m.point, facts(), map_of(m.point));
+        add(groups_.back(), std::move(m));
+      }
     }
     close_group();
   }

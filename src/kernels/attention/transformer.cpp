@@ -123,6 +123,7 @@ void gelu_backward(std::span<const float> x, std::span<const float> delta, std::
 
 void layer_norm(std::span<const float> x, std::span<const float> gain, std::span<const float> bias,
                 std::span<float> y) {
+  require_rows("layer_norm: x", x.size(), gain.size());
   require_elements("layer_norm: y", y.size(), x.size());
   require_elements("layer_norm: bias", bias.size(), gain.size());
   each_row(x.size(), gain.size(), [&](std::size_t at) {
@@ -133,6 +134,7 @@ void layer_norm(std::span<const float> x, std::span<const float> gain, std::span
 
 void layer_norm_backward_parameters(std::span<const float> x, std::span<const float> delta, std::span<float> gain,
                                     std::span<float> bias) {
+  require_rows("layer_norm_backward_parameters: x", x.size(), gain.size());
   require_elements("layer_norm_backward_parameters: delta", delta.size(), x.size());
   require_elements("layer_norm_backward_parameters: bias", bias.size(), gain.size());
   RowSums gain_sums(gain.size()), bias_sums(gain.size());
@@ -150,6 +152,7 @@ void layer_norm_backward_parameters(std::span<const float> x, std::span<const fl
 // The gradient of x is (g − mean(g) − x̂·mean(g·x̂))/deviation, where x̂ is the normalised row and g = delta·gain.
 void layer_norm_backward(std::span<const float> x, std::span<const float> gain, std::span<const float> delta,
                          std::span<float> to) {
+  require_rows("layer_norm_backward: x", x.size(), gain.size());
   require_elements("layer_norm_backward: delta", delta.size(), x.size());
   require_elements("layer_norm_backward: to", to.size(), x.size());
   const std::size_t width = gain.size();
@@ -169,6 +172,7 @@ void layer_norm_backward(std::span<const float> x, std::span<const float> gain, 
 }
 
 void causal_softmax(std::span<float> scores, std::size_t steps, float scale) {
+  require_rows("causal_softmax: scores", scores.size(), steps * steps);
   each_row(scores.size(), steps * steps, [&](std::size_t at) {
     float* const matrix = &scores[at];
     exponentials_of(matrix, steps, scale);
@@ -184,6 +188,7 @@ void causal_softmax(std::span<float> scores, std::size_t steps, float scale) {
 
 void causal_softmax_backward(std::span<const float> probabilities, std::span<float> gradient, std::size_t steps,
                              float scale) {
+  require_rows("causal_softmax_backward: probabilities", probabilities.size(), steps * steps);
   require_elements("causal_softmax_backward: gradient", gradient.size(), probabilities.size());
   each_row(gradient.size(), steps, [&](std::size_t at) {
     const std::size_t visible = at / steps % steps + 1;

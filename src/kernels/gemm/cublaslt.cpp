@@ -107,7 +107,6 @@ class LtOp final : public DeviceOp {
  public:
   LtOp(const Problem& p, const OpOptions& o, const Forms& f, const GemmShape& stored, runtime::Device& device)
       : DeviceOp({inputs_of(p, f), {output_of(p, f)}}, {.flops = flops(p), .bytes = moved_bytes(p, f)}),
-        p_(p),
         types_(types_of(p.precision)),
         forms_(f),
         product_({stored, types_.a, types_.b, types_.c, types_.bias, types_.is_fp8(), types_.mode}, o.algorithm,
@@ -260,7 +259,6 @@ class LtOp final : public DeviceOp {
     return address_of<float>(quanta_.buffer);
   }
 
-  Problem p_;
   LtTypes types_;
   Forms forms_;
   LtProduct product_;

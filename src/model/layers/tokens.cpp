@@ -66,7 +66,8 @@ class EmbeddingLayer final : public Layer {
   }
 
   void backward(const LayerBackward& b) const {
-    const double bytes = static_cast<double>(b.gradients[0].bytes() + 3 * b.output_gradient.bytes());
+    const bool clears = sizes_.weight == Weight::own;  // the owner of a tied weight has cleared its gradient
+    const double bytes = static_cast<double>((clears ? b.gradients[0].bytes() : 0) + 3 * b.output_gradient.bytes());
     b.queue.submit("backward.embedding", {.flops = static_cast<double>(b.output_gradient.count()), .bytes = bytes},
                    [s = sizes_, words = b.input, delta = b.output_gradient, gradient = b.gradients[0]] {
                      kernels::loops().embed_backward(words, delta, s.width, s.weight == Weight::own, gradient);

@@ -116,7 +116,7 @@ void FaultInjector::omit(Buffer contribution) {
 
 Ticket FaultInjector::watch(Ticket t, Buffer result) {
   if (result.count() == 0) return t;
-  if (const auto number = calls_->next()) faults_.insert_or_assign(t.get(), Fault{result, *number});
+  if (const auto number = calls_->next()) faults_.insert_or_assign(t, Fault{result, *number});
   return t;
 }
 
@@ -133,7 +133,7 @@ Ticket FaultInjector::start(const FabricCall& call) {
 
 void FaultInjector::wait(const Ticket& t) {
   inner_.wait(t);
-  const auto it = faults_.find(t.get());
+  const auto it = faults_.find(t);
   if (it == faults_.end()) return;
   at_once([&] { corrupt(it->second.result, it->second.number); });
   faults_.erase(it);

@@ -2,9 +2,9 @@
 // Injects the faults that a user asked for: a rank that computes slowly, and results that are wrong.
 #pragma once
 #include <atomic>
+#include <map>
 #include <memory>
 #include <optional>
-#include <unordered_map>
 
 #include "core/injection.hpp"
 #include "dataparallel/fabric/fabric.hpp"
@@ -61,7 +61,7 @@ class FaultInjector final : public ForwardingFabric {
   std::shared_ptr<FaultyCalls> calls_;  ///< the calls with a wrong result; shared with this rank's ports
   /// The all-reduces and reduce-scatters to which this rank does not contribute. Used by the rank's own thread alone.
   FaultyCalls omitted_;
-  std::unordered_map<const Operation*, Fault> faults_;  ///< the faults of calls under way
+  std::map<Ticket, Fault> faults_;  ///< the faults of calls under way
 };
 
 }  // namespace gradmeter::dataparallel

@@ -221,7 +221,7 @@ Ticket RankFabric::start(const FabricCall& given) {
     call.ready = copies_->record();
   }
   EngineTicket ticket = operation(call);
-  if (needs_copies && call.out.count() > 0) arriving_.insert_or_assign(ticket.get(), call.out);
+  if (needs_copies && call.out.count() > 0) arriving_.insert_or_assign(ticket, call.out);
   engine_->submit(ticket);
   return ticket;
 }
@@ -283,7 +283,7 @@ std::unique_ptr<BackgroundTask> RankFabric::launch(BackgroundProgram program) {
 
 void RankFabric::wait(const Ticket& t) {
   engine_->wait(static_cast<EngineOperation&>(*t));
-  const auto arriving = arriving_.find(t.get());
+  const auto arriving = arriving_.find(t);
   if (arriving == arriving_.end()) return;
   copies_->from_transport(arriving->second);
   queue_->begin_after(copies_->record());

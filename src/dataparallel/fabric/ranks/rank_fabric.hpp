@@ -122,7 +122,7 @@ class RankFabric final : public Fabric {
   /// The queue of copies between a staged device and the network's memory; null: no copies are needed.
   std::unique_ptr<runtime::Queue> copies_;
   /// Results of calls under way that have not yet been copied to the device.
-  std::map<const Operation*, Buffer> arriving_;
+  std::map<Ticket, Buffer> arriving_;
   std::vector<std::unique_ptr<CommGroup>> comm_groups_;  ///< by group id
   std::unique_ptr<Engine> engine_;                       ///< declared last, so that its thread ends before what it uses
 };
