@@ -34,13 +34,13 @@ ElementRange reduced_range(const KnownCollective& k, std::size_t rank) {
 }
 
 /// Checks a rank's result of a collective that reduces nothing.
-Verdict check_moved(const KnownCollective& k, std::size_t rank, std::span<const std::byte> result) {
+CheckResult check_moved(const KnownCollective& k, std::size_t rank, std::span<const std::byte> result) {
   const std::size_t ranks = k.data.ranks;
   const auto elements = bytes_of(k, result, whole(k));
   if (k.collective_kind == CollectiveKind::broadcast) return check_copied(k.data, k.root, 0, elements);
   if (k.collective_kind == CollectiveKind::send_receive)
     return check_copied(k.data, (rank + ranks - 1) % ranks, 0, elements);
-  Verdict v;
+  CheckResult v;
   for (std::size_t b = 0; b < ranks; ++b) {
     const ElementRange source = block(k, k.collective_kind == CollectiveKind::all_gather ? b : rank);
     v += check_copied(k.data, b, source.begin, bytes_of(k, result, block(k, b)));
@@ -63,23 +63,23 @@ void restamp(const KnownCollective& k, std::size_t rank, std::span<std::byte> in
   restamp(k.data, rank, part.begin, bytes_of(k, in, part));
 }
 
-Verdict check(const KnownCollective& k, std::size_t rank, std::span<const std::byte> result) {
+CheckResult check(const KnownCollective& k, std::size_t rank, std::span<const std::byte> result) {
   if (!reduces(k.collective_kind)) return check_moved(k, rank, result);
   const ElementRange part = reduced_range(k, rank);
   return check_reduced(k.data, part.begin, bytes_of(k, result, part));
 }
 
-Verdict check_share(const KnownCollective& k, std::size_t share, std::span<const std::byte> result) {
+CheckResult check_share(const KnownCollective& k, std::size_t share, std::span<const std::byte> result) {
   const ElementRange part = block(k, share);
   return check_reduced(k.data, part.begin, bytes_of(k, result, part));
 }
 
-Verdict check_sample(const KnownCollective& k, std::size_t rank, std::span<const std::byte> result) {
+CheckResult check_sample(const KnownCollective& k, std::size_t rank, std::span<const std::byte> result) {
   constexpr std::size_t most_inputs = std::size_t{1} << 26;  // drawing so many takes some 0.2 s
   constexpr std::size_t run = 64;                            // elements
   const std::size_t affordable = std::max(run, most_inputs / k.data.ranks);
   if (k.count <= affordable) return check(k, rank, result);
-  Verdict v;
+  CheckResult v;
   // Run i begins in part i of as many equal parts of the buffer, at one of `starts` elements.
   const std::size_t runs = affordable / run, starts = k.count / runs - run + 1;
   for (std::size_t i = 0; i < runs; ++i) {

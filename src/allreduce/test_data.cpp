@@ -243,7 +243,7 @@ void exact_answer(const KnownData& k, std::size_t first, std::size_t n, Chunk& o
   finish(k.element, k.op, out.data(), out.data(), n, static_cast<int>(k.ranks));
 }
 
-void note(Verdict& v, bool wrong, double error, std::size_t index) {
+void note(CheckResult& v, bool wrong, double error, std::size_t index) {
   if (std::isnan(error)) error = std::numeric_limits<double>::infinity();
   v.error = std::max(v.error, error);
   if (!wrong) return;
@@ -252,8 +252,8 @@ void note(Verdict& v, bool wrong, double error, std::size_t index) {
 }
 
 /// Compares bits; the error is computed only where they differ.
-Verdict compare_bits(Element e, std::size_t index, const std::byte* result, const std::byte* right, std::size_t n) {
-  Verdict v;
+CheckResult compare_bits(Element e, std::size_t index, const std::byte* result, const std::byte* right, std::size_t n) {
+  CheckResult v;
   const std::size_t width = core::size_of(e);
   if (n == 0 || std::memcmp(result, right, n * width) == 0) return v;
   for (std::size_t i = 0; i < n; ++i) {
@@ -291,7 +291,7 @@ double tolerance(const KnownData& k, double right, double magnitude) {
 }
 
 /// Checks sums and products of random floats.
-Verdict check_rounded(const KnownData& k, std::size_t first, const std::byte* result, std::size_t n) {
+CheckResult check_rounded(const KnownData& k, std::size_t first, const std::byte* result, std::size_t n) {
   Sums sums;
   Chunk next;
   const std::size_t width = core::size_of(k.element);
@@ -314,7 +314,7 @@ Verdict check_rounded(const KnownData& k, std::size_t first, const std::byte* re
     for (std::size_t i = 0; i < n; ++i) sums.product[i] *= static_cast<long double>(values[i]);
   }
   read(result);
-  Verdict v;
+  CheckResult v;
   const double p = static_cast<double>(k.ranks);
   for (std::size_t i = 0; i < n; ++i) {
     double difference = (values[i] - sums.sum[i]) - sums.rest[i], right = sums.sum[i] + sums.rest[i];
@@ -332,7 +332,7 @@ Verdict check_rounded(const KnownData& k, std::size_t first, const std::byte* re
 }
 
 /// Checks min and max of random values against our own reduction, which is exact for them.
-Verdict check_by_reducing(const KnownData& k, std::size_t first, const std::byte* result, std::size_t n) {
+CheckResult check_by_reducing(const KnownData& k, std::size_t first, const std::byte* result, std::size_t n) {
   Chunk right, next;
   store_random(k, 0, first, n, right.data());
   const std::array<const std::byte*, 2> sources{right.data(), next.data()};
@@ -345,7 +345,7 @@ Verdict check_by_reducing(const KnownData& k, std::size_t first, const std::byte
 
 }  // namespace
 
-Verdict& Verdict::operator+=(const Verdict& other) {
+CheckResult& CheckResult::operator+=(const CheckResult& other) {
   wrong += other.wrong;
   error = std::max(error, other.error);
   first_wrong = std::min(first_wrong, other.first_wrong);
@@ -391,9 +391,9 @@ std::size_t most_calls_in_place(const KnownData& k) {
   return calls;
 }
 
-Verdict check_reduced(const KnownData& k, std::size_t begin, std::span<const std::byte> result) {
+CheckResult check_reduced(const KnownData& k, std::size_t begin, std::span<const std::byte> result) {
   const std::size_t width = core::size_of(k.element);
-  Verdict v;
+  CheckResult v;
   by_chunks(begin, result.size() / width, [&](std::size_t at, std::size_t offset, std::size_t n) {
     const std::byte* from = result.data() + offset * width;
     if (is_exact(k)) {
@@ -409,9 +409,9 @@ Verdict check_reduced(const KnownData& k, std::size_t begin, std::span<const std
   return v;
 }
 
-Verdict check_copied(const KnownData& k, std::size_t source, std::size_t begin, std::span<const std::byte> result) {
+CheckResult check_copied(const KnownData& k, std::size_t source, std::size_t begin, std::span<const std::byte> result) {
   const std::size_t width = core::size_of(k.element);
-  Verdict v;
+  CheckResult v;
   by_chunks(begin, result.size() / width, [&](std::size_t at, std::size_t offset, std::size_t n) {
     Chunk right;
     fill_chunk(k, source, at, n, right.data());

@@ -55,7 +55,7 @@ std::array<std::byte, 8> first_element(const KnownData&, std::size_t rank);
 /// for sums only as many as stay exact; 1 for averages, products and data that are not exact.
 std::size_t most_calls_in_place(const KnownData&);
 
-struct Verdict {
+struct CheckResult {
   std::uint64_t wrong = 0;  ///< number of wrong elements
   /// The largest error of an element, |result − right|. For sums and averages of random floats it is relative to the
   /// sum of the summands' magnitudes (divided by the ranks for an average), to compare with the unit roundoff; else to
@@ -63,7 +63,7 @@ struct Verdict {
   double error = 0;
   std::uint64_t first_wrong = std::numeric_limits<std::uint64_t>::max();  ///< index within the collective's data
 
-  Verdict& operator+=(const Verdict&);
+  CheckResult& operator+=(const CheckResult&);
 };
 
 /// Compares a part of a result, elements [begin, begin + n), with the reduction of all ranks' inputs: for all-reduce
@@ -72,11 +72,11 @@ struct Verdict {
 /// Rump 2013); with `rounds_once` ((ranks − 1)·2^-24 + u)·Σ|x|. Averages: two roundings more than sums. Products: a
 /// relative error of u for each rank whose factor is not ±1, and one more u. Min, max and integers: no error. Cost:
 /// O(ranks · n), so ranks may check one part each.
-Verdict check_reduced(const KnownData&, std::size_t begin, std::span<const std::byte> result);
+CheckResult check_reduced(const KnownData&, std::size_t begin, std::span<const std::byte> result);
 
 /// Compares data that must arrive unchanged with rank `source`'s elements from `begin` on: for broadcast, all-gather,
 /// all-to-all, send and receive.
-Verdict check_copied(const KnownData&, std::size_t source, std::size_t begin, std::span<const std::byte> result);
+CheckResult check_copied(const KnownData&, std::size_t source, std::size_t begin, std::span<const std::byte> result);
 
 /// Makes one element wrong: adds 0.5 (1 to an integer), or one step of the type where 0.5 would be rounded away.
 void inject_error(core::Element, std::byte* value);
@@ -99,14 +99,14 @@ void write_input(const KnownCollective&, std::size_t rank, std::span<std::byte> 
 /// Gives this rank's contribution the data's stamp (see `restamp` of known data), before a later call on the same data.
 void restamp(const KnownCollective&, std::size_t rank, std::span<std::byte> in);
 /// Compares this rank's result with the right one, after the call. Cost: O(ranks · count) for a reduction.
-Verdict check(const KnownCollective&, std::size_t rank, std::span<const std::byte> result);
+CheckResult check(const KnownCollective&, std::size_t rank, std::span<const std::byte> result);
 /// Does what `check` does, but for only one of `ranks` equal shares of an all-reduce's result, so that ranks that hold
 /// the same bits can divide the work. Cost: O(count).
-Verdict check_share(const KnownCollective&, std::size_t share, std::span<const std::byte> result);
+CheckResult check_share(const KnownCollective&, std::size_t share, std::span<const std::byte> result);
 /// Does what `check` does, for an all-reduce that leaves different bits on the ranks. It checks the whole result if it
 /// has at most 2^26 / ranks elements; else a sample of about so many elements, another one on each rank. Cost:
 /// O(count), bounded.
-Verdict check_sample(const KnownCollective&, std::size_t rank, std::span<const std::byte> result);
+CheckResult check_sample(const KnownCollective&, std::size_t rank, std::span<const std::byte> result);
 /// Makes one element of this rank's result wrong, if the rank has a result.
 void inject_error(const KnownCollective&, std::size_t rank, std::span<std::byte> result);
 /// True where all ranks end with the same data.

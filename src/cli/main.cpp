@@ -296,7 +296,7 @@ int run(int argc, char** argv) {
 std::span<const bench::Command* const> cli::commands() { return command_table; }
 
 int main(int argc, char** argv) {
-  kernels::limit_loops_as_library();
+  kernels::limit_loops_to_onednn_isa();
   runtime::set_cuda_defaults();
   const int code = run(argc, argv);
   try {

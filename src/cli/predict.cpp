@@ -80,7 +80,7 @@ void print_score(const predict::Score& s, std::size_t outliers) {
   core::print("  naive: constant FLOP/s a GPU {}, linear scaling {}{}\n", percent_text(s.constant_flops_mape),
               percent_text(s.linear_mape),
               s.linear_mape ? fmt::format(" of the {} that it applies to, where the prediction has {}",
-                                          report::counted(s.linear_rows, "row"), percent_text(s.beside_linear))
+                                          report::counted(s.linear_rows, "row"), percent_text(s.mape_where_linear))
                             : "");
   for (std::size_t i = 0; i < std::min(outliers, s.outliers.size()); ++i) {
     const auto& o = s.outliers[i];
@@ -198,16 +198,16 @@ void print_choices(const Flags& f, const std::vector<predict::MeasuredStep>& kno
   const auto percent = [](double log_deviation) { return 100 * (std::exp(log_deviation) - 1); };
   if (f.on("json")) {
     for (const auto& c : choices.rows)
-      core::print("{}\n",
-                  core::json_text(
-                      {{"id", candidates[c.row].id}, {"uncertainty", percent(c.uncertainty)}, {"settles", c.settles}}));
+      core::print("{}\n", core::json_text({{"id", candidates[c.row].id},
+                                           {"uncertainty", percent(c.uncertainty)},
+                                           {"settles", c.settles_term}}));
     return;
   }
   core::print("Before any of them a step is known to {:.0f} % (one standard deviation).\n",
               percent(choices.uncertainty));
   for (const auto& c : choices.rows)
     core::print("{}: then to {:.0f} %; it settles {} most\n", core::printable(candidates[c.row].id),
-                percent(c.uncertainty), c.settles);
+                percent(c.uncertainty), c.settles_term);
 }
 
 /// Writes the machine of --system, or of the only system of --calibrate. Errors: UsageError.

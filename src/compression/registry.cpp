@@ -88,35 +88,35 @@ constexpr std::array table{
               .rule = "levels up to the bucket's L2 norm, at random without bias; Elias-gamma coded gaps and levels",
               .source = "Alistarh et al., NeurIPS 2017",
               .exchange = Exchange::gather,
-              .expands = qsgd_elias_expands,
+              .may_lose_more_than_gradient = qsgd_elias_expands,
               .make = make_qsgd_elias},
     CodecInfo{.name = "qsgd1",
               .parameters = "bucket=512",
               .wire_text = "1 + 32/bucket",
               .rule = "the bucket's maximum with a random sign, without bias",
               .source = "Suresh et al., ICML 2017",
-              .expands = always,
+              .may_lose_more_than_gradient = always,
               .make = make_qsgd1},
     CodecInfo{.name = "qsgd2",
               .parameters = "bucket=512,norm=max,rounding=stochastic",
               .wire_text = "2 + 32/bucket",
               .rule = "1 level of either sign up to the bucket's norm, rounded at random without bias",
               .source = "Alistarh et al., NeurIPS 2017",
-              .expands = qsgd_expands,
+              .may_lose_more_than_gradient = qsgd_expands,
               .make = make_qsgd2},
     CodecInfo{.name = "qsgd4",
               .parameters = "bucket=512,norm=max,rounding=stochastic",
               .wire_text = "4 + 32/bucket",
               .rule = "7 levels of either sign up to the bucket's norm, rounded at random without bias",
               .source = "Alistarh et al., NeurIPS 2017",
-              .expands = qsgd_expands,
+              .may_lose_more_than_gradient = qsgd_expands,
               .make = make_qsgd4},
     CodecInfo{.name = "qsgd8",
               .parameters = "bucket=512,norm=max,rounding=stochastic",
               .wire_text = "8 + 32/bucket",
               .rule = "127 levels of either sign up to the bucket's norm, rounded at random without bias",
               .source = "Alistarh et al., NeurIPS 2017",
-              .expands = qsgd_expands,
+              .may_lose_more_than_gradient = qsgd_expands,
               .make = make_qsgd8},
     CodecInfo{.name = "randomk",
               .parameters = "density=0.01",
@@ -136,7 +136,7 @@ constexpr std::array table{
                       "sigma is the root mean square, not about the mean as in the paper",
               .source = "Wen et al., NeurIPS 2017",
               .exchange = Exchange::gather,
-              .expands = always,
+              .may_lose_more_than_gradient = always,
               .make = make_terngrad},
     CodecInfo{
         .name = "topk",
@@ -188,9 +188,9 @@ CodecChoicePtr make_choice(const CodecInfo& row, const core::ParsedName& given) 
   c.parsed = with_defaults(row, given);
   c.name = c.parsed.canonical();
   c.label = short_name(row, c.parsed);
-  c.feedback = one_of(c.parsed, "ef", switches) == 1;
+  c.feedback = index_among(c.parsed, "ef", switches) == 1;
   c.min_elements = whole_number(c.parsed, "min", 0, std::size_t{1} << 40);
-  if (c.feedback && row.expands && row.expands(c.parsed)) {
+  if (c.feedback && row.may_lose_more_than_gradient && row.may_lose_more_than_gradient(c.parsed)) {
     throw core::UsageError(
         fmt::format("codec {}: ef=on would add up losses larger than the gradient itself, without end; its rounding is "
                     "unbiased and needs no feedback",
@@ -240,7 +240,7 @@ std::vector<CodecChoicePtr> find_codecs(std::string_view list) {
   return out;
 }
 
-std::vector<CodecChoicePtr> as_timed(std::vector<CodecChoicePtr> codecs) {
+std::vector<CodecChoicePtr> require_no_warm_up(std::vector<CodecChoicePtr> codecs) {
   for (const auto& c : codecs) {
     if (!c || !c->parsed.parameters.contains("warmup") || warm_up_steps(c->parsed) == 0) continue;
     throw core::UsageError(fmt::format(
@@ -284,8 +284,8 @@ double fraction(const core::ParsedName& name, std::string_view parameter) {
   return value;
 }
 
-std::size_t one_of(const core::ParsedName& name, std::string_view parameter,
-                   std::span<const std::string_view> allowed) {
+std::size_t index_among(const core::ParsedName& name, std::string_view parameter,
+                        std::span<const std::string_view> allowed) {
   const std::string& text = text_of(name, parameter);
   const auto found = std::find(allowed.begin(), allowed.end(), text);
   if (found == allowed.end()) {

@@ -34,7 +34,7 @@ struct CodecInfo {
   bool feedback = false;
   /// Returns true if random rounding may lose more than the whole gradient. With error feedback the losses would add up
   /// without end, so ef=on is then refused. Null: this codec never loses so much.
-  bool (*expands)(const core::ParsedName&) = nullptr;
+  bool (*may_lose_more_than_gradient)(const core::ParsedName&) = nullptr;
   std::unique_ptr<Codec> (*make)(const core::ParsedName&) = nullptr;
   void (*check)(const core::ParsedName&) = nullptr;
 };
@@ -61,7 +61,7 @@ CodecChoicePtr find_codec(std::string_view name);
 std::vector<CodecChoicePtr> find_codecs(std::string_view list);
 /// Checks codecs for a sweep and returns them unchanged. Errors: UsageError if a codec has a density warm-up
 /// (codecs/dgc.hpp): only training warms up, while a sweep times codecs at their final density.
-std::vector<CodecChoicePtr> as_timed(std::vector<CodecChoicePtr>);
+std::vector<CodecChoicePtr> require_no_warm_up(std::vector<CodecChoicePtr>);
 /// The same codec, but with another value of one parameter. Errors: UsageError.
 CodecChoicePtr with_parameter(const CodecChoice&, std::string_view parameter, std::string value);
 
@@ -70,6 +70,6 @@ CodecChoicePtr with_parameter(const CodecChoice&, std::string_view parameter, st
 std::size_t whole_number(const core::ParsedName&, std::string_view parameter, std::size_t least, std::size_t most);
 double fraction(const core::ParsedName&, std::string_view parameter);  ///< in (0, 1]
 /// The index of the value in `allowed`.
-std::size_t one_of(const core::ParsedName&, std::string_view parameter, std::span<const std::string_view> allowed);
+std::size_t index_among(const core::ParsedName&, std::string_view parameter, std::span<const std::string_view> allowed);
 
 }  // namespace gradmeter::compression

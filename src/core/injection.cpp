@@ -14,14 +14,14 @@ namespace gradmeter::core {
 namespace {
 
 /// The stream of random draws for one message.
-Random draws_of(std::uint64_t seed, const MessagePlace& m) {
+Random draws_of(std::uint64_t seed, const MessageId& m) {
   const std::uint64_t pair = std::uint64_t{m.from} << 32 | m.to;
   return {seed, random_bits(pair, m.channel, m.number)};
 }
 
 }  // namespace
 
-int MessageFaults::Drop::losses(const MessagePlace& m) const {
+int MessageFaults::Drop::losses(const MessageId& m) const {
   constexpr int most_losses = 30;
   const Random draws = draws_of(seed, m);
   int n = 0;
@@ -29,7 +29,7 @@ int MessageFaults::Drop::losses(const MessagePlace& m) const {
   return n;
 }
 
-double MessageFaults::extra_s(const MessagePlace& m) const {
+double MessageFaults::extra_s(const MessageId& m) const {
   double out = 0;
   if (drop) out += drop->timeout_s * (std::ldexp(1.0, drop->losses(m)) - 1);
   if (delay) {
@@ -40,7 +40,7 @@ double MessageFaults::extra_s(const MessagePlace& m) const {
   return out;
 }
 
-double MessageFaults::handed_on_s(const MessagePlace& m, double arrival_s) const {
+double MessageFaults::delivery_s(const MessageId& m, double arrival_s) const {
   const double delivery_s = arrival_s + extra_s(m);
   const bool is_on_link = cut && (static_cast<int>(m.from) == cut->rank || static_cast<int>(m.to) == cut->rank);
   return is_on_link && delivery_s >= cut->at_s && delivery_s < cut->at_s + cut->for_s ? cut->at_s + cut->for_s

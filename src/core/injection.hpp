@@ -13,13 +13,13 @@ namespace gradmeter::core {
 
 /// Identifies a message: its sender and receiver (ranks in the world), its channel, and its number among the messages
 /// of these three, counted from 0.
-struct MessagePlace {
+struct MessageId {
   std::uint32_t from = 0, to = 0, channel = 0;
   std::uint64_t number = 0;
 };
 
 /// Faults that delay messages, which still arrive whole and in order, as TCP delivers them. Random draws depend only on
-/// the seed and on the message's MessagePlace, so two runs that send the same messages have the same faults.
+/// the seed and on the message's MessageId, so two runs that send the same messages have the same faults.
 struct MessageFaults {
   /// Each message, and each repetition of it, is lost with this probability. A lost message is sent again after
   /// `timeout_s`; each further wait is twice as long as the one before (RFC 6298, section 5.5). Repetitions are not
@@ -29,7 +29,7 @@ struct MessageFaults {
     double timeout_s;
     std::uint64_t seed;
     /// The number of times that this message is lost, at most 30.
-    int losses(const MessagePlace&) const;
+    int losses(const MessageId&) const;
   };
   /// Each message takes longer by a random time, uniform from time - jitter to time + jitter.
   struct Delay {
@@ -49,10 +49,10 @@ struct MessageFaults {
 
   bool any() const { return drop || delay || cut; }
   /// The extra time that drop and delay add to this message [s].
-  double extra_s(const MessagePlace&) const;
+  double extra_s(const MessageId&) const;
   /// The time at which this message is delivered, if it would arrive at `arrival_s` without faults; infinity: never.
   /// Both in seconds since the ranks were connected.
-  double handed_on_s(const MessagePlace&, double arrival_s) const;
+  double delivery_s(const MessageId&, double arrival_s) const;
 };
 
 /// At most one fault of each kind. Ranks are those of the world.

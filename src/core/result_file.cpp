@@ -161,7 +161,7 @@ FinishedPoints finished_points(const ResultFile& file, const RunInfo& now, const
     for (const Point& point : run.points) {
       if (point.experiment != experiment) continue;
       if (!is_here || (!any && !differing.empty())) {
-        ++out.differently[differing.empty() ? "machine" : differing.front()];
+        ++out.not_comparable[differing.empty() ? "machine" : differing.front()];
         continue;
       }
       const bool done =

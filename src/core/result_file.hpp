@@ -135,7 +135,7 @@ struct FinishedPoints {
   std::map<std::string, Point> points;  ///< by Factors::key()
   /// Number of the experiment's points in runs that do not count, by the first condition in which such a run differs
   /// from `now`.
-  std::map<std::string, std::size_t> differently;
+  std::map<std::string, std::size_t> not_comparable;
 };
 FinishedPoints finished_points(const ResultFile&, const RunInfo& now, const std::string& experiment, bool any);
 

@@ -93,7 +93,7 @@ namespace {
 
 std::string_view kind_of(const JsonNode& json) {
   if (json.is_null()) return "null";
-  if (json.is_truth()) return "true or false";
+  if (json.is_bool()) return "true or false";
   if (json.is_number()) return "a number";
   if (json.is_text()) return "a text";
   return json.is_list() ? "a list" : "an object";
@@ -329,7 +329,7 @@ Value LineReader::read_value(const JsonNode& json, std::string_view place, const
     });
     return was_nonfinite ? Value(std::numeric_limits<double>::quiet_NaN()) : Value();
   }
-  if (json.is_truth()) return json.whole != 0;
+  if (json.is_bool()) return json.whole != 0;
   if (json.is_text()) return read_text_value(json.text);
   if (json.is_whole()) return json.whole;
   if (json.is_beyond_63_bits()) refuse(json.key, json, "a whole number below 2^63");

@@ -19,7 +19,7 @@ std::unique_ptr<LossScaler> scaler_of(const StrategyOptions& o, runtime::Device&
 
 std::unique_ptr<Optimizer> optimizer_of(const AssemblyOptions& o, const model::Model& m, PartSums* norms,
                                         runtime::Device& device) {
-  const std::string name = o.strategy->info().own_optimizer ? "sgd" : o.optimizer;  // sgd has no state
+  const std::string name = o.strategy->info().keeps_optimizer_state ? "sgd" : o.optimizer;  // sgd has no state
   return make_optimizer(name,
                         {.elements = m.element_count(), .tensors = m.tensors(), .parts = norms, .device = device});
 }

@@ -48,7 +48,7 @@ LossScaler::LossScaler(const LossScaling& s, runtime::Device& device)
   device.make_queue()->at_once([this] { kernels::loops().fill(scale_.buffer, scaling_.start); });
 }
 
-runtime::ConstBuffer LossScaler::counts() const { return adapts() ? counts_.buffer : runtime::no_floats; }
+runtime::ConstBuffer LossScaler::counts() const { return adapts() ? counts_.buffer : runtime::empty_buffer; }
 
 void LossScaler::submit_unscale(runtime::Queue& queue, runtime::Buffer gradients) const {
   const auto n = static_cast<double>(gradients.count());

@@ -215,7 +215,7 @@ struct StrategyOptions {
   bool overlap = true;                        ///< communicate during computation where the strategy allows it
   /// how many ranks at the end of an axis only serve; 0: servers, if any, run beside workers
   int servers = 0;
-  /// Optimizer of the servers, or of a strategy that keeps the optimizer itself (`own_optimizer`).
+  /// Optimizer of the servers, or of a strategy that keeps the optimizer itself (`keeps_optimizer_state`).
   std::string optimizer = "sgd";
   /// Codec of the strategy's own messages; all-reduces are encoded by the fabric. A codec may also ask that gradients
   /// be clipped.
@@ -256,14 +256,15 @@ struct StrategyInfo {
   CommunicationPattern communication;
   /// True if the strategy keeps the optimizer's state itself, for a part of the weights, so that workers need no
   /// optimizer.
-  bool own_optimizer = false;
-  bool optimizer_alone = false;  ///< only the optimizer changes weights, so weights stay in its number format
+  bool keeps_optimizer_state = false;
+  bool only_optimizer_changes_weights =
+      false;  ///< only the optimizer changes weights, so weights stay in its number format
   /// A step computes something other than a step of the control (`independent`), so the two must not be compared.
   bool computes_other_work = false;
   /// True if the strategy can find out whether all gradients of a step are finite before it applies any, with the same
   /// result on all ranks that keep equal weights, so that the loss scale may adapt.
   bool may_skip_steps = false;
-  bool keeps_equal = false;                        ///< after every step all workers hold the same bits
+  bool keeps_workers_equal = false;                ///< after every step all workers hold the same bits
   std::string_view optimizer = "momentum:mu=0.9";  ///< the usual optimizer; empty: workers have none
   /// A step size that goes well with `optimizer` on the built-in digits.
   float step_size = 0.01f;

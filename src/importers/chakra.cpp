@@ -356,7 +356,7 @@ bool is_chakra(std::string_view log) {
 
 ReadTrace read_chakra_trace(std::string_view json, std::int64_t ranks) {
   ReadTrace out;
-  out.says_elements = false;
+  out.has_element_types = false;
   auto nodes = nodes_of(json, ranks);
   std::set<std::string> groups;
   for (const ChakraNode& n : nodes)
@@ -368,7 +368,7 @@ ReadTrace read_chakra_trace(std::string_view json, std::int64_t ranks) {
   out.trace.steps.push_back(step_of(nodes));
   out.trace.timed = std::ranges::none_of(
       nodes, [](const ChakraNode& n) { return n.resource == Resource::network && n.seconds == 0; });
-  for (const TracedCall& c : out.trace.steps[0].calls) out.calls_of_no_size += c.bytes == 0;
+  for (const TracedCall& c : out.trace.steps[0].calls) out.calls_without_size += c.bytes == 0;
   return out;
 }
 
@@ -385,10 +385,10 @@ Imported read_chakra(std::string_view log, const Hints& hints) {
   out.not_stated += "; element types; when nodes began, so that the step is the shortest that its dependencies allow";
   if (t.groups > 1) out.not_stated += fmt::format("; how many ranks each of its {} process groups has", t.groups);
   if (!t.trace.timed) out.not_stated += "; how long collectives took, so that the step has no time";
-  if (t.calls_of_no_size > 0)
+  if (t.calls_without_size > 0)
     out.not_stated +=
         fmt::format("; {} collectives are of no or unknown size (all-gathers, gathers and scatters need --ranks)",
-                    t.calls_of_no_size);
+                    t.calls_without_size);
   return out;
 }
 

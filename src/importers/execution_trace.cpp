@@ -271,7 +271,7 @@ ReadTrace read_execution_trace(std::string_view text) {
     Communication c = communication_of(*node, id);
     if (no_collectives.contains(c.name)) continue;
     if (is_labelled(name) && has_metadata) {
-      out.calls_beside += steps.has_begun();
+      out.calls_of_other_backends += steps.has_begun();
       continue;
     }
     if (is_labelled(name)) set_group_size(group_size, c.call);
@@ -284,7 +284,7 @@ ReadTrace read_execution_trace(std::string_view text) {
   steps.end();
   out.trace.steps = std::move(steps.steps);
   for (const auto& s : out.trace.steps)
-    for (const TracedCall& c : s.calls) out.calls_of_no_size += c.bytes == 0;
+    for (const TracedCall& c : s.calls) out.calls_without_size += c.bytes == 0;
   return out;
 }
 
@@ -295,7 +295,8 @@ Imported read_execution(std::string_view log, const Hints& hints) {
   Imported out = trace_rows(t, hints);
   out.run().info.version = "PyTorch execution trace";
   out.not_stated += "; how long anything took, so that it has no time to compare";
-  if (t.calls_of_no_size > 0) out.not_stated += fmt::format("; {} collectives are of unknown size", t.calls_of_no_size);
+  if (t.calls_without_size > 0)
+    out.not_stated += fmt::format("; {} collectives are of unknown size", t.calls_without_size);
   return out;
 }
 

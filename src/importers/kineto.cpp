@@ -260,9 +260,9 @@ ReadTrace read_kineto_trace(std::string_view text) {
     throw UsageError("it has no ProfilerStep#: the program must call step() of a profiler with a schedule");
   for (const Interval& w : windows) {
     out.trace.steps.push_back(step_in(w, compute, calls));
-    for (const TracedCall& c : out.trace.steps.back().calls) out.calls_of_no_size += c.bytes == 0;
+    for (const TracedCall& c : out.trace.steps.back().calls) out.calls_without_size += c.bytes == 0;
     if (on_gpu)
-      out.calls_beside += static_cast<std::size_t>(std::ranges::count_if(
+      out.calls_of_other_backends += static_cast<std::size_t>(std::ranges::count_if(
           trace_events.noted, [&](const TracedCall& c) { return c.when.begin >= w.begin && c.when.begin < w.end; }));
   }
   return out;
@@ -280,11 +280,11 @@ Imported read_kineto(std::string_view log, const Hints& hints) {
   Imported out = trace_rows(k, hints);
   out.run().info.version = "PyTorch profiler";
   out.not_stated += "; how long of a call its rank waited for others";
-  if (k.calls_of_no_size > 0) {
+  if (k.calls_without_size > 0) {
     out.not_stated += fmt::format(
         "; {} collectives are of unknown size and count as communication only (record_shapes=True "
         "says it of gloo, PyTorch 2.2 of NCCL)",
-        k.calls_of_no_size);
+        k.calls_without_size);
   }
   return out;
 }

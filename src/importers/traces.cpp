@@ -64,7 +64,7 @@ std::vector<core::Point> call_points(const ReadTrace& t, const Hints& hints, Fau
   for (auto& [key, seconds] : calls) {
     const auto& [collective, bytes, element, ranks, op, problem] = key;
     core::Point p = collective_point(collective, ranks, static_cast<std::int64_t>(bytes), known);
-    if (t.says_elements) p.factors[Factor::dtype] = std::string(core::info(element).name);
+    if (t.has_element_types) p.factors[Factor::dtype] = std::string(core::info(element).name);
     if (!t.trace.device.empty()) p.factors[Factor::device] = t.trace.device;
     if (!op.empty()) p.factors[Factor::op] = op;
     if (!problem.empty()) add_problem(p, problem);
@@ -96,8 +96,9 @@ Imported trace_rows(const ReadTrace& t, const Hints& hints) {
   out.faults = faults.text();
   out.not_stated = "the model, the mini-batch, whether results were right";
   if (t.rank >= 0) out.not_stated += fmt::format("; it is of rank {} alone", t.rank);
-  if (t.calls_beside > 0)
-    out.not_stated += fmt::format("; {} collectives that gloo or MPI note beside these are left out", t.calls_beside);
+  if (t.calls_of_other_backends > 0)
+    out.not_stated +=
+        fmt::format("; {} collectives that gloo or MPI note beside these are left out", t.calls_of_other_backends);
   return out;
 }
 

@@ -14,12 +14,13 @@ namespace gradmeter::importers {
 struct ReadTrace {
   dataparallel::StepTrace trace;
   std::string host;
-  std::int64_t rank = -1;            ///< the rank that was traced; -1: the trace does not say
-  std::size_t calls_of_no_size = 0;  ///< collectives whose buffer size the trace does not give
-  std::size_t groups = 1;            ///< number of process groups in Chakra's collectives
-  std::size_t calls_beside = 0;      ///< calls of gloo or MPI that were recorded beside those of NCCL, and are left out
+  std::int64_t rank = -1;              ///< the rank that was traced; -1: the trace does not say
+  std::size_t calls_without_size = 0;  ///< collectives whose buffer size the trace does not give
+  std::size_t groups = 1;              ///< number of process groups in Chakra's collectives
+  std::size_t calls_of_other_backends =
+      0;  ///< calls of gloo or MPI that were recorded beside those of NCCL, and are left out
   /// false: the trace gives no element type, so one whose size divides the buffer's size is assumed
-  bool says_elements = true;
+  bool has_element_types = true;
 };
 
 /// Reads PyTorch's profiler traces. Steps are those of `ProfilerStep#`. On a GPU, computation is kernels, copies and

@@ -86,7 +86,7 @@ const NumberFormat& format_u8() {
   return format;
 }
 
-double random_range(const NumberFormat& format) {
+double random_scale(const NumberFormat& format) {
   return format == number_format(core::Element::i8) ? largest_int8_weight() / 127 : 1;
 }
 
@@ -110,7 +110,7 @@ void fill_repeating(std::span<std::byte> memory, const NumberFormat& format, std
     std::memcpy(&memory[done], drawn.data(), std::min(drawn.size(), memory.size() - done));
 }
 
-double usual_size(const NumberFormat& format) {
+double root_mean_square(const NumberFormat& format) {
   if (format.levels == 0) return 1;
   const auto n = static_cast<double>(format.levels);
   const double mean = format.lowest + (n - 1) / 2;

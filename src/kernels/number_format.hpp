@@ -43,7 +43,7 @@ void fill_random(std::span<std::byte> memory, const NumberFormat&, std::uint64_t
 /// As `fill_random`, but repeats after 2^16 elements: a fast draw for much memory whose numbers no check compares.
 void fill_repeating(std::span<std::byte> memory, const NumberFormat&, std::uint64_t seed, double scale = 1);
 /// The root mean square of the random numbers of a format.
-double usual_size(const NumberFormat&);
+double root_mean_square(const NumberFormat&);
 
 /// Rounds each number to a number of e4m3 or e5m2 times a scale. All numbers share this scale, which is chosen so that
 /// the largest number becomes the format's largest (current scaling). Infinities and NaN stay, so that they are seen.
@@ -81,7 +81,7 @@ inline constexpr float rnn_quantum = 0x1p-7F, rnn_zero_point = 128;
 double largest_int8_weight();
 /// The `scale` to use with `fill_random` for operands: 1, or for s8 the scale with which no weight exceeds
 /// `largest_int8_weight()`.
-double random_range(const NumberFormat&);
+double random_scale(const NumberFormat&);
 /// The whole number that stands for 1.0 where a recurrent layer has s8 weights. It is the largest power of two with
 /// which six standard deviations of the weights (variance 1/hidden) do not exceed `largest_int8_weight()`.
 float rnn_weights_scale(const RnnShape&);

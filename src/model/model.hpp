@@ -58,7 +58,7 @@ struct Batch {
   runtime::ConstBuffer labels;
   std::size_t labels_each = 1;  ///< labels of a sample; a sentence has one for each token
   /// Factor [1] fp32 that multiplies the gradient of the loss, read when the pass runs; empty: the factor is 1.
-  runtime::ConstBuffer loss_scale = runtime::no_floats;
+  runtime::ConstBuffer loss_scale = runtime::empty_buffer;
   std::size_t samples() const { return labels.count() / labels_each; }
 };
 

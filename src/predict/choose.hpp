@@ -15,7 +15,7 @@ struct Choice {
   /// The mean over all candidates of the standard deviation of log(predicted step), once this row and all rows chosen
   /// before it are measured.
   double uncertainty = 0;
-  std::string_view settles;  ///< the term whose uncertainty the measurement of this row lowers most
+  std::string_view settles_term;  ///< the term whose uncertainty the measurement of this row lowers most
 };
 struct Choices {
   double uncertainty = 0;  ///< the same mean, before any of the rows is measured

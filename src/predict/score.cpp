@@ -337,7 +337,7 @@ class Scorer {
     out.constant_flops_mape = mean_of(flops_errors_);
     out.linear_mape = mean_of(linear_errors_);
     out.linear_rows = linear_errors_.size();
-    out.beside_linear = mean_of(beside_linear_);
+    out.mape_where_linear = mean_of(beside_linear_);
     if (!errors_.empty()) {
       constexpr double middle = 0.5, ninety = 0.9;
       out.median = percentile(errors_, middle);

@@ -109,7 +109,7 @@ struct Score {
   std::optional<double> half_width = {};  ///< mean of half the interval's width ÷ predicted
   std::optional<double> constant_flops_mape = {}, linear_mape = {};  ///< `mape` of the naive predictions
   std::size_t linear_rows = 0;                                       ///< number of rows that linear scaling predicts
-  std::optional<double> beside_linear = {};         ///< `mape` over the rows that linear scaling predicts
+  std::optional<double> mape_where_linear = {};     ///< `mape` over the rows that linear scaling predicts
   std::map<std::string, std::size_t> reasons = {};  ///< number of unpredicted rows, by reason
   struct Outlier {
     std::string id, part;  ///< part: the largest part of the predicted step

@@ -195,7 +195,7 @@ std::string exchange(const Point& p, const Labels& labels) {
   return fmt::format("{} {}", out, label == labels.end() ? codec : label->second);
 }
 
-std::vector<Factor> telling_apart(std::span<const core::Factors> points, std::span<const std::string> rows) {
+std::vector<Factor> distinguishing_factors(std::span<const core::Factors> points, std::span<const std::string> rows) {
   std::map<std::string_view, const core::Factors*> first;  // by row: the factors of its first point
   std::set<Factor> out;
   for (std::size_t k = 0; k < points.size(); ++k) {

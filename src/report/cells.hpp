@@ -79,7 +79,7 @@ Labels short_labels(std::span<const core::Point>, core::Factor);
 std::string exchange(const core::Point&, const Labels&);
 
 /// The factors that distinguish points whose rows have the same text. rows: the text of each point's row.
-std::vector<core::Factor> telling_apart(std::span<const core::Factors>, std::span<const std::string> rows);
+std::vector<core::Factor> distinguishing_factors(std::span<const core::Factors>, std::span<const std::string> rows);
 /// The values of these factors that are not null: " precision=bf16 threads=2".
 std::string values_text(const core::Factors&, std::span<const core::Factor>);
 

@@ -145,6 +145,6 @@ class BasicBuffer {
 
 using Buffer = BasicBuffer<std::byte>;
 using ConstBuffer = BasicBuffer<const std::byte>;
-inline const Buffer no_floats = std::span<float>{};  ///< an empty buffer
+inline const Buffer empty_buffer = std::span<float>{};  ///< an empty buffer
 
 }  // namespace gradmeter::runtime

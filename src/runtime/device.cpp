@@ -13,7 +13,7 @@ class HostDevice final : public Device {
   std::string_view name() const override { return "host"; }
   OwnedBuffer allocate(core::Element element, std::size_t count) override {
     const std::size_t bytes = count * core::size_of(element);
-    std::shared_ptr<void> memory(take_memory(bytes), return_memory);
+    std::shared_ptr<void> memory(allocate_at_random_page(bytes), free_at_random_page);
     std::memset(memory.get(), 0, bytes);
     return {Buffer(element, std::span(static_cast<std::byte*>(memory.get()), bytes)), std::move(memory)};
   }

@@ -19,7 +19,7 @@ namespace gradmeter::runtime {
 
 /// A buffer and the memory behind it, which is freed with the last copy of this object.
 struct OwnedBuffer {
-  Buffer buffer = no_floats;
+  Buffer buffer = empty_buffer;
   std::shared_ptr<void> memory = {};
 };
 

@@ -78,7 +78,7 @@ std::string fault(const GpuRank& r, const GraphCase& c, Collective& call, const 
   r.queue.submit("give", {}, [&] { write_input(known, rank, {in.host(), in.bytes()}); });
   call.start({.in = in, .out = out, .op = c.op});
   test::run_to_end(call);
-  Verdict verdict;
+  CheckResult verdict;
   r.device.make_queue()->at_once([&] { verdict = check(known, rank, {out.host(), out.bytes()}); });
   if (verdict.wrong == 0) return {};
   return fmt::format("{} {} of {}, seed {}: {} wrong, the first at {}", c.algorithm, name(c.kind), c.count, seed,

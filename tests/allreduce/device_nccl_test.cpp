@@ -68,7 +68,7 @@ std::string fault(const GpuRank& r, Collective& collective, const test::Collecti
   const bool in_place = c.placement == Placement::in_place;
   const Buffer in = on.in.buffer, out = in_place ? in : on.out.buffer;
   std::uint64_t before = 0, after = 0;
-  Verdict verdict;
+  CheckResult verdict;
   r.queue.submit("give", {}, [&] {
     write_input(c.known, rank, on.bytes(in));
     before = hash_of(on.bytes(in));
@@ -219,7 +219,7 @@ TEST_F(RegisteredBuffers, HaveTheHostsResults) {
           r.queue.submit("give", {}, [&] { write_input(known, rank, {in.host(), in.bytes()}); });
           bound->start({.in = in, .out = out, .op = Op::sum});
           run_to_end(*bound);
-          Verdict verdict;
+          CheckResult verdict;
           r.queue.at_once([&] { verdict = check(known, rank, {out.host(), out.bytes()}); });
           EXPECT_EQ(verdict.wrong, 0u) << "rank " << rank << " of " << ranks << ", seed " << seed;
         }

@@ -87,7 +87,7 @@ TEST(KnownData, EveryOrderOfReductionGivesTheExactBits) {
     const auto values = inputs(k, somewhere, places);
     for (const bool tree : {false, true}) {
       const Bytes result = reduced(k, values, shuffled(k.ranks, tree ? 1 : 2), tree);
-      const Verdict v = check_reduced(k, somewhere, result);
+      const CheckResult v = check_reduced(k, somewhere, result);
       EXPECT_EQ(v.wrong, 0u) << text(k) << " tree " << tree << " first " << v.first_wrong;
       EXPECT_EQ(v.error, 0) << text(k);
     }
@@ -118,7 +118,7 @@ TEST(KnownData, DamageToAnyElementIsAlwaysFound) {
     for (const std::size_t i : {std::size_t{0}, places / 2, places - 1}) {
       Bytes result = right;
       inject_error(k.element, result.data() + i * width);
-      const Verdict v = check_reduced(k, somewhere, result);
+      const CheckResult v = check_reduced(k, somewhere, result);
       EXPECT_EQ(v.wrong, 1u) << text(k) << " at " << i;
       EXPECT_EQ(v.first_wrong, somewhere + i) << text(k);
       EXPECT_GT(v.error, 0) << text(k);
@@ -199,7 +199,7 @@ TEST(KnownData, RandomDataIsRightWithinItsToleranceInEveryOrder) {
   for_every_case(Pattern::random, [](const KnownData& k) {
     const auto values = inputs(k, somewhere, places);
     for (const bool tree : {false, true}) {
-      const Verdict v = check_reduced(k, somewhere, reduced(k, values, shuffled(k.ranks, 5), tree));
+      const CheckResult v = check_reduced(k, somewhere, reduced(k, values, shuffled(k.ranks, 5), tree));
       EXPECT_EQ(v.wrong, 0u) << text(k) << " tree " << tree << " error " << v.error;
       const bool exact = core::is_integer(k.element) || k.op == Op::min || k.op == Op::max;
       if (exact || k.ranks == 1) {
@@ -279,7 +279,7 @@ TEST(KnownData, ANanIsWrongAndInfinitelyOff) {
     const KnownData k{.pattern = pattern, .element = Element::bf16, .ranks = 2};
     Bytes result = reduced(k, inputs(k, 0, 5), {0, 1}, false);
     core::store(Element::bf16, result.data() + 4, std::nan(""));
-    const Verdict v = check_reduced(k, 0, result);
+    const CheckResult v = check_reduced(k, 0, result);
     EXPECT_EQ(v.wrong, 1u);
     EXPECT_EQ(v.first_wrong, 2u);
     EXPECT_TRUE(std::isinf(v.error));
@@ -377,9 +377,9 @@ TEST(KnownData, VerdictsOfPartsAddUpToThatOfTheWhole) {
   Bytes result = reduced(k, inputs(k, 0, 3000), {0, 1}, false);
   for (const std::size_t at : {5u, 2500u}) inject_error(Element::f32, result.data() + 4 * at);
   const std::span<const std::byte> all(result);
-  Verdict parts = check_reduced(k, 2000, all.subspan(8000));
+  CheckResult parts = check_reduced(k, 2000, all.subspan(8000));
   parts += check_reduced(k, 0, all.subspan(0, 8000));
-  const Verdict whole = check_reduced(k, 0, all);
+  const CheckResult whole = check_reduced(k, 0, all);
   EXPECT_EQ(whole.wrong, 2u);
   EXPECT_EQ(parts.wrong, whole.wrong);
   EXPECT_EQ(parts.first_wrong, 5u);

@@ -19,8 +19,8 @@ using testing::HasSubstr;
 
 const KernelPoint product{.problem = {.shape = kernels::GemmShape{.m = 100, .n = 100, .k = 100}}};
 
-KernelFindings two_ranks(const KernelPoint& point = product) {
-  KernelFindings f{
+KernelResults two_ranks(const KernelPoint& point = product) {
+  KernelResults f{
       .point = point, .ranks = 2, .host_of = [](int rank) { return std::string(rank == 0 ? "node1" : "node2"); }};
   f.checks = KernelChecks{.error = 2e-7};
   f.medians = {1e-3, 2e-3};
@@ -115,7 +115,7 @@ TEST(KernelRow, MistrustsResultsThatAreMostlyZeros) {
 TEST(KernelRow, CountsARecurrentLayerTwice) {
   const KernelPoint layer{.problem = {.shape = kernels::RnnShape{.hidden = 64, .batch = 4, .steps = 5}}};
   auto f = two_ranks();
-  KernelFindings g{.point = layer, .ranks = f.ranks, .host_of = f.host_of};
+  KernelResults g{.point = layer, .ranks = f.ranks, .host_of = f.host_of};
   g.medians = f.medians;
   g.times = f.times;
   core::Point row;

@@ -23,8 +23,8 @@ core::Machine measured(double bytes_per_s) { return gradmeter::test::linked(0, b
 
 TEST(LeastExchangeTime, OnANodeIsARanksBytesAtTheRateOfMemory) {
   const core::Machine m = measured(1e9);
-  EXPECT_NEAR(least_exchange_time({.rank = 3e6, .node = 0}, m).value, 3e-3, 1e-12);
-  EXPECT_EQ(least_exchange_time({}, m).value, 0);
+  EXPECT_NEAR(exchange_time_bound({.rank = 3e6, .node = 0}, m).value, 3e-3, 1e-12);
+  EXPECT_EQ(exchange_time_bound({}, m).value, 0);
   EXPECT_EQ(link_rate(m), 1e9);
 }
 
@@ -32,11 +32,11 @@ TEST(LeastExchangeTime, BetweenNodesThePortIsShared) {
   core::Machine m = measured(9e9);
   m.ranks_per_node = 4;
   m.node_port.bytes_per_s = 1e9;
-  EXPECT_NEAR(least_exchange_time({.rank = 1e6, .node = 4e6}, m).value, 4e-3, 1e-12);
-  EXPECT_NEAR(least_exchange_time({.rank = 1e8, .node = 4e6}, m).value, 1e-2, 1e-12) << "both ways at once at best";
+  EXPECT_NEAR(exchange_time_bound({.rank = 1e6, .node = 4e6}, m).value, 4e-3, 1e-12);
+  EXPECT_NEAR(exchange_time_bound({.rank = 1e8, .node = 4e6}, m).value, 1e-2, 1e-12) << "both ways at once at best";
   EXPECT_EQ(link_rate(m), 1e9);
   m.ranks_per_node = 1;
-  EXPECT_NEAR(least_exchange_time({.rank = 1e8, .node = 4e6}, m).value, 0.1, 1e-12) << "no peer on the node";
+  EXPECT_NEAR(exchange_time_bound({.rank = 1e8, .node = 4e6}, m).value, 0.1, 1e-12) << "no peer on the node";
 }
 
 TEST(PartnersOnNextNode, AreNeverOnTheSameNode) {
@@ -100,10 +100,10 @@ TEST(FillBound, AStepBelowItsLimitBeyondItsIntervalIsMistrusted) {
   EXPECT_EQ(unsure.status, core::Status::mistrusted) << "without an interval the median speaks";
 }
 
-TEST(OperationProbe, AddsUpWhatTheStepRuns) {
+TEST(OperationTimer, AddsUpWhatTheStepRuns) {
   const model::Mlp model({64, 48, 10});
   const auto pass = model.pass_problems(8);
-  OperationProbe probe(1);
+  OperationTimer probe(1);
   EXPECT_THROW((void)probe.times(pass), std::logic_error);
   for (int i = 0; i < 3; ++i) probe.round(pass, core::Seconds{0});
   const OperationTimes once = probe.times(pass);
@@ -121,9 +121,9 @@ TEST(OperationProbe, AddsUpWhatTheStepRuns) {
   EXPECT_EQ(probe.times({}).library, 0);
 }
 
-TEST(OperationProbe, MoreRoundsOnlyLowerTheBound) {
+TEST(OperationTimer, MoreRoundsOnlyLowerTheBound) {
   const auto pass = model::Mlp({64, 48, 10}).pass_problems(8);
-  OperationProbe probe(1);
+  OperationTimer probe(1);
   probe.round(pass, core::Seconds{0});
   double before = probe.times(pass).library, rate = probe.peak().value;
   for (int i = 0; i < 5; ++i) {

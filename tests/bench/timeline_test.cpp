@@ -34,7 +34,7 @@ CallRecord call(double posted, double started, double finished, std::uint64_t by
 }
 
 /// Two steps of a second each, with calls that overlap one another and computations that do not.
-void fill(Timeline& t, double begin) {
+void fill(RankEvents& t, double begin) {
   for (std::size_t s = 0; s < 2; ++s) {
     const double at = begin + static_cast<double>(s);
     t.add(s, {.step = {at, at + 0.9},
@@ -79,8 +79,8 @@ int overlaps(const Json& events) {
   return found;
 }
 
-TEST(Timeline, EveryEventIsThereWithItsTimesInMicroseconds) {
-  Timeline t(3, "node7");
+TEST(RankEvents, EveryEventIsThereWithItsTimesInMicroseconds) {
+  RankEvents t(3, "node7");
   EXPECT_TRUE(t.empty());
   fill(t, 100);
   EXPECT_DOUBLE_EQ(t.begin({}), 100);
@@ -99,8 +99,8 @@ TEST(Timeline, EveryEventIsThereWithItsTimesInMicroseconds) {
   EXPECT_DOUBLE_EQ(complete[6].at("ts"), 1000000);
 }
 
-TEST(Timeline, RanksAndLanesHaveNames) {
-  Timeline t(3, "node7");
+TEST(RankEvents, RanksAndLanesHaveNames) {
+  RankEvents t(3, "node7");
   fill(t, 0);
   DriftModel clock;  // synchronised before and after: what happened outside is twice as uncertain
   clock.add({.at = 0, .offset = 1, .uncertainty = 2e-6});
@@ -116,8 +116,8 @@ TEST(Timeline, RanksAndLanesHaveNames) {
   EXPECT_EQ(names["thread_name"], (std::set<std::string>{"compute", "communication 1", "communication 2"}));
 }
 
-TEST(Timeline, CallsThatOverlapHaveDifferentLanesAndTouchingOnesShareOne) {
-  Timeline t(0, "a");
+TEST(RankEvents, CallsThatOverlapHaveDifferentLanesAndTouchingOnesShareOne) {
+  RankEvents t(0, "a");
   fill(t, 0.1);
   const Json events = t.events(0, {});
   EXPECT_EQ(overlaps(events), 0);
@@ -132,8 +132,8 @@ TEST(Timeline, CallsThatOverlapHaveDifferentLanesAndTouchingOnesShareOne) {
   EXPECT_EQ(overlaps(one_lane), 4);
 }
 
-TEST(Timeline, ManyCallsNeverOverlapOnALane) {
-  Timeline t(0, "a");
+TEST(RankEvents, ManyCallsNeverOverlapOnALane) {
+  RankEvents t(0, "a");
   StepRecord r{.step = {0, 100}, .computations = {}, .calls = {}};
   for (int i = 0; i < 200; ++i) {
     const double begin = (i * 37 % 101) * 0.9, length = 0.1 + (i * 53 % 17);
@@ -145,22 +145,22 @@ TEST(Timeline, ManyCallsNeverOverlapOnALane) {
   EXPECT_EQ(overlaps(events), 0);
 }
 
-TEST(Timeline, ServersBesideWorkersHaveLanesOfTheirOwn) {
-  Timeline t(0, "a");
+TEST(RankEvents, ServersBesideWorkersHaveLanesOfTheirOwn) {
+  RankEvents t(0, "a");
   fill(t, 0);
   t.add_background(
       1, {.step = {}, .computations = {{"apply", {0.1, 0.4}}}, .calls = {call(0.1, 0.2, 0.5), call(0.3, 0.3, 0.6)}});
   const Json events = t.events(0, {});
   const auto lanes = spans(events);
-  EXPECT_EQ(lanes.at(Timeline::server_lane).size(), 1u);
-  EXPECT_EQ(lanes.at(Timeline::first_server_call_lane).size(), 1u);
-  EXPECT_EQ(lanes.at(Timeline::first_server_call_lane + 1).size(), 1u);
+  EXPECT_EQ(lanes.at(RankEvents::server_lane).size(), 1u);
+  EXPECT_EQ(lanes.at(RankEvents::first_server_call_lane).size(), 1u);
+  EXPECT_EQ(lanes.at(RankEvents::first_server_call_lane + 1).size(), 1u);
   EXPECT_EQ(overlaps(events), 0);
 }
 
 // A rank that only serves has no steps: none of its events may be at time zero.
-TEST(Timeline, ARankWithoutStepsShowsItsServerAlone) {
-  Timeline t(1, "a");
+TEST(RankEvents, ARankWithoutStepsShowsItsServerAlone) {
+  RankEvents t(1, "a");
   t.add(0, {});
   EXPECT_TRUE(t.empty());
   EXPECT_EQ(t.begin({}), std::numeric_limits<double>::infinity());
@@ -169,8 +169,8 @@ TEST(Timeline, ARankWithoutStepsShowsItsServerAlone) {
   EXPECT_EQ(of(t.events(5, {}), "X").size(), 1u);
 }
 
-TEST(Timeline, WaitsStandBetweenTheComputations) {
-  Timeline t(0, "a");
+TEST(RankEvents, WaitsStandBetweenTheComputations) {
+  RankEvents t(0, "a");
   t.add(4, {.step = {0, 3},
             .computations = {{"backward", {0, 1}}, {"update", {2, 3}}},
             .calls = {},
@@ -179,12 +179,12 @@ TEST(Timeline, WaitsStandBetweenTheComputations) {
   ASSERT_EQ(complete.size(), 4u);
   EXPECT_EQ(complete[3].at("name"), "wait: all_reduce");
   EXPECT_EQ(complete[3].at("cat"), "wait");
-  EXPECT_EQ(complete[3].at("tid"), Timeline::compute_lane);
+  EXPECT_EQ(complete[3].at("tid"), RankEvents::compute_lane);
   EXPECT_EQ(overlaps(t.events(0, {})), 0);
 }
 
-TEST(Timeline, ClocksAreRankZeros) {
-  Timeline ahead(0, "a"), behind(1, "b");
+TEST(RankEvents, ClocksAreRankZeros) {
+  RankEvents ahead(0, "a"), behind(1, "b");
   DriftModel behind_clock;
   behind_clock.add({.at = 60, .offset = 40, .uncertainty = 1e-6});
   fill(ahead, 100);
@@ -192,7 +192,7 @@ TEST(Timeline, ClocksAreRankZeros) {
   EXPECT_DOUBLE_EQ(behind.begin(behind_clock), ahead.begin({}));
   const auto a = of(ahead.events(100, {}), "X"), b = of(behind.events(100, behind_clock), "X");
   for (std::size_t i = 0; i < a.size(); ++i) EXPECT_EQ(a[i].at("ts"), b[i].at("ts"));
-  Timeline uncorrected(1, "b");
+  RankEvents uncorrected(1, "b");
   fill(uncorrected, 60);
   EXPECT_NE(of(uncorrected.events(100, {}), "X")[0].at("ts"), a[0].at("ts"));
 }
@@ -207,11 +207,11 @@ std::string text_of(const std::string& path) {
   return text.str();
 }
 
-TEST(Timeline, TheFileIsOneObjectOfJson) {
+TEST(RankEvents, TheFileIsOneObjectOfJson) {
   const std::string path = own_path("object");
   TraceFile trace(path, true);
   for (int r = 0; r < 3; ++r) {
-    Timeline t(r, "host \"x\"");
+    RankEvents t(r, "host \"x\"");
     if (r != 1) fill(t, r);
     trace.add(t.events(0, {}).dump());
   }
@@ -224,7 +224,7 @@ TEST(Timeline, TheFileIsOneObjectOfJson) {
   std::filesystem::remove(path);
 }
 
-TEST(Timeline, AFileIsWholeAndReplacedOnlyWhenAsked) {
+TEST(RankEvents, AFileIsWholeAndReplacedOnlyWhenAsked) {
   const std::string path = own_path("trace");
   const auto write = [&](const char* event, bool replace) {
     TraceFile trace(path, replace);

@@ -72,9 +72,10 @@ TEST(FindCodecs, NamesEachOnceInTheListsOrder) {
 }
 
 TEST(FindCodecs, WhatIsTimedHasNoWarmUp) {
-  EXPECT_EQ(labels(as_timed(find_codecs("all"))).size(), codecs().size() + 1) << "dgc's is made by train alone";
-  EXPECT_NO_THROW(as_timed(find_codecs("dgc:warmup=0")));
-  EXPECT_THROW(as_timed(find_codecs("bf16,dgc:warmup=4")), core::UsageError);
+  EXPECT_EQ(labels(require_no_warm_up(find_codecs("all"))).size(), codecs().size() + 1)
+      << "dgc's is made by train alone";
+  EXPECT_NO_THROW(require_no_warm_up(find_codecs("dgc:warmup=0")));
+  EXPECT_THROW(require_no_warm_up(find_codecs("bf16,dgc:warmup=4")), core::UsageError);
 }
 
 }  // namespace

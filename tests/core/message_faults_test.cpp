@@ -10,7 +10,7 @@
 namespace gradmeter::core {
 namespace {
 
-MessagePlace numbered(std::uint64_t n) { return {.from = 1, .to = 2, .channel = 3, .number = n}; }
+MessageId numbered(std::uint64_t n) { return {.from = 1, .to = 2, .channel = 3, .number = n}; }
 
 TEST(MessageFaults, MessagesAreLostAsOftenAsSaid) {
   const MessageFaults f{.drop = MessageFaults::Drop{.probability = 0.25, .timeout_s = 0.1, .seed = 1}};
@@ -46,7 +46,7 @@ TEST(MessageFaults, DelaysFillTheirRange) {
 }
 
 TEST(MessageFaults, DrawsDependOnTheSeedAndThePlaceAlone) {
-  const auto delays = [](std::uint64_t seed, MessagePlace place) {
+  const auto delays = [](std::uint64_t seed, MessageId place) {
     const MessageFaults f{.delay = MessageFaults::Delay{.time_s = 1, .jitter_s = 1, .seed = seed}};
     std::vector<double> out;
     for (place.number = 0; place.number < 10; ++place.number) out.push_back(f.extra_s(place));
@@ -61,15 +61,15 @@ TEST(MessageFaults, DrawsDependOnTheSeedAndThePlaceAlone) {
 
 TEST(MessageFaults, ACutHoldsBackWhatConcernsItsRankUntilItIsOver) {
   const MessageFaults f{.cut = MessageFaults::Cut{.rank = 2, .at_s = 1, .for_s = 3}};
-  const MessagePlace to{.from = 0, .to = 2}, from{.from = 2, .to = 0}, apart{.from = 0, .to = 1};
+  const MessageId to{.from = 0, .to = 2}, from{.from = 2, .to = 0}, apart{.from = 0, .to = 1};
   for (const auto& place : {to, from}) {
-    EXPECT_EQ(f.handed_on_s(place, 0.9), 0.9);
-    EXPECT_EQ(f.handed_on_s(place, 1), 4);
-    EXPECT_EQ(f.handed_on_s(place, 3.9), 4);
-    EXPECT_EQ(f.handed_on_s(place, 4.1), 4.1);
+    EXPECT_EQ(f.delivery_s(place, 0.9), 0.9);
+    EXPECT_EQ(f.delivery_s(place, 1), 4);
+    EXPECT_EQ(f.delivery_s(place, 3.9), 4);
+    EXPECT_EQ(f.delivery_s(place, 4.1), 4.1);
   }
-  EXPECT_EQ(f.handed_on_s(apart, 2), 2);
-  EXPECT_TRUE(std::isinf(MessageFaults{.cut = MessageFaults::Cut{.rank = 2, .at_s = 1}}.handed_on_s(to, 2)));
+  EXPECT_EQ(f.delivery_s(apart, 2), 2);
+  EXPECT_TRUE(std::isinf(MessageFaults{.cut = MessageFaults::Cut{.rank = 2, .at_s = 1}}.delivery_s(to, 2)));
 }
 
 }  // namespace

@@ -252,8 +252,8 @@ TEST(FinishedPoints, AreThoseOfTheSameMachineAndExperimentThatNeedNotBeMeasuredA
   add("a", "scale", 8, Status::mistrusted, "");
   add("a", "scale", 9, Status::ok, "spoilt later");
   add("a", "scale", 9, Status::wrong, "");
-  const auto [finished, differently] = finished_points(file, sample_run("now", "a"), "scale", false);
-  EXPECT_EQ(differently.size(), 1u) << "the other machine";
+  const auto [finished, not_comparable] = finished_points(file, sample_run("now", "a"), "scale", false);
+  EXPECT_EQ(not_comparable.size(), 1u) << "the other machine";
   std::vector<std::string> keys;
   for (const auto& [key, point] : finished) keys.push_back(key);
   EXPECT_THAT(keys, testing::ElementsAre("ranks=1", "ranks=4", "ranks=5"));
@@ -277,7 +277,7 @@ TEST(FinishedPoints, AreMeasuredUnderTheSameConditions) {
   EXPECT_EQ(kept([](RunInfo& r) { r.commit = ""; }).points.size(), 1u) << "not known is not another";
   const auto tcp = [](RunInfo& r) { r.environment["OMPI_MCA_btl"] = "tcp,self"; };
   EXPECT_EQ(kept(tcp).points.size(), 0u);
-  EXPECT_EQ(kept(tcp).differently.begin()->first, "environment OMPI_MCA_btl tcp,self (now not set)");
+  EXPECT_EQ(kept(tcp).not_comparable.begin()->first, "environment OMPI_MCA_btl tcp,self (now not set)");
   EXPECT_EQ(kept(tcp, true).points.size(), 1u);
   EXPECT_EQ(kept([](RunInfo& r) { r.commit = "another"; }).points.size(), 0u);
   EXPECT_EQ(kept([](RunInfo& r) { r.libraries["oneDNN"] = "another"; }).points.size(), 0u);

@@ -46,7 +46,7 @@ std::vector<std::string> codec_names() {
   return names;
 }
 
-TEST(LeastSent, IsNoMoreThanTheForecastOfAnyAlgorithmCodecAndStrategy) {
+TEST(MinimumSent, IsNoMoreThanTheForecastOfAnyAlgorithmCodecAndStrategy) {
   std::size_t compared = 0;
   for (const StrategyInfo& info : strategies()) {
     for (const auto& codec : codec_names()) {
@@ -71,7 +71,7 @@ TEST(LeastSent, IsNoMoreThanTheForecastOfAnyAlgorithmCodecAndStrategy) {
   EXPECT_GT(compared, 1000u);
 }
 
-TEST(LeastSent, DoesNotDependOnTheAlgorithm) {
+TEST(MinimumSent, DoesNotDependOnTheAlgorithm) {
   for (const std::string codec : {"none", "qsgd8", "fp16", "topk", "powersgd", "terngrad"}) {
     const auto least = [&](const std::string& algorithm) {
       return forecast(forecast_input_of(4, 2, algorithm, codec), find_strategy("sync")->info());
@@ -90,7 +90,7 @@ TEST(LeastSent, DoesNotDependOnTheAlgorithm) {
   EXPECT_EQ(vendor.least, forecast(forecast_input_of(4, 2, "ring"), find_strategy("sync")->info()).least);
 }
 
-TEST(LeastSent, IsTheClosedForm) {
+TEST(MinimumSent, IsTheClosedForm) {
   const std::uint64_t m = network().element_count() * sizeof(float), p = 4, steps = 12;
   const std::vector<std::pair<std::string, std::uint64_t>> expected{
       {"independent", 0},
@@ -113,7 +113,7 @@ TEST(LeastSent, IsTheClosedForm) {
   }
 }
 
-TEST(LeastSent, HasTheBitsOfTheCodec) {
+TEST(MinimumSent, HasTheBitsOfTheCodec) {
   const auto& sync = find_strategy("sync")->info();
   const auto& servers = find_strategy("ps-sync")->info();
   const auto dense = static_cast<double>(forecast(forecast_input_of(4, 4, "direct"), sync).least);
@@ -126,7 +126,7 @@ TEST(LeastSent, HasTheBitsOfTheCodec) {
   EXPECT_LT(variable / dense, 0.01) << "its length depends on the data: only the lengths themselves must be sent";
 }
 
-TEST(LeastSent, TheBusiestOfDedicatedServersAndWorkersIsKnown) {
+TEST(MinimumSent, TheBusiestOfDedicatedServersAndWorkersIsKnown) {
   const std::uint64_t m = network().element_count() * sizeof(float);
   ForecastInput s = forecast_input_of(5, 5, "ring");
   s.steps = 1;
@@ -161,7 +161,7 @@ std::uint64_t crossing(const allreduce::Schedule& s, std::uint32_t ranks_per_nod
   return all;
 }
 
-TEST(LeastSent, BetweenNodesNoScheduleSendsLess) {
+TEST(MinimumSent, BetweenNodesNoScheduleSendsLess) {
   constexpr std::size_t elements = 4800;
   std::size_t compared = 0;
   for (const auto& row : allreduce::algorithms()) {
@@ -185,7 +185,7 @@ TEST(LeastSent, BetweenNodesNoScheduleSendsLess) {
   EXPECT_GT(compared, 30u);
 }
 
-TEST(LeastSent, RanksInNoOrderOfNodesMayBeOnOne) {
+TEST(MinimumSent, RanksInNoOrderOfNodesMayBeOnOne) {
   EXPECT_EQ(forecast_collective(forecast_input_of(4, 0, "ring"), CollectiveKind::all_reduce, 100).least_between_nodes,
             0u);
 }

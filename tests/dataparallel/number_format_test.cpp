@@ -139,15 +139,15 @@ TEST(UpdateFormat, DrawsAreUnbiasedAndDependOnPlaceAndStepAlone) {
   const float low = 1.0f, quarter = low + 0.25f * 0x1p-7f;
   const std::vector<float> target(40001, quarter);
   std::vector<float> w(target.size(), low), late(w), later(w);
-  sr->add(w, target, runtime::no_floats, 3, {.number = 1});
+  sr->add(w, target, runtime::empty_buffer, 3, {.number = 1});
   std::size_t up = 0;
   for (const float x : w) up += x > low ? 1 : 0;
   EXPECT_NEAR(static_cast<double>(up) / static_cast<double>(w.size()), 0.25, 5 * std::sqrt(0.25 * 0.75 / 40001));
   constexpr std::size_t cut = 1777;
-  sr->add(std::span(late).first(cut), std::span(target).first(cut), runtime::no_floats, 3, {.number = 1});
-  sr->add(std::span(late).subspan(cut), std::span(target).subspan(cut), runtime::no_floats, 3 + cut, {.number = 1});
+  sr->add(std::span(late).first(cut), std::span(target).first(cut), runtime::empty_buffer, 3, {.number = 1});
+  sr->add(std::span(late).subspan(cut), std::span(target).subspan(cut), runtime::empty_buffer, 3 + cut, {.number = 1});
   EXPECT_EQ(late, w) << "however the elements are cut";
-  sr->add(later, target, runtime::no_floats, 3, {.number = 2});
+  sr->add(later, target, runtime::empty_buffer, 3, {.number = 2});
   EXPECT_NE(later, w) << "another step draws other numbers";
 }
 
@@ -155,7 +155,7 @@ TEST(UpdateFormat, WhatIsNoNumberStaysWhatItIs) {
   const float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   for (const char* name : {"bf16", "bf16-sr"}) {
     std::vector<float> w{0, 0, 0};
-    make_update_format(name)->add(w, std::vector{infinity, -infinity, nan}, runtime::no_floats, 0, {.number = 1});
+    make_update_format(name)->add(w, std::vector{infinity, -infinity, nan}, runtime::empty_buffer, 0, {.number = 1});
     EXPECT_EQ(w[0], infinity) << name;
     EXPECT_EQ(w[1], -infinity) << name;
     EXPECT_TRUE(std::isnan(w[2])) << name;

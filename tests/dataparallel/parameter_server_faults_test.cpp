@@ -28,10 +28,10 @@ SimMachine injected(SimMachine machine, const core::Injection& i) {
   const core::MessageFaults& m = i.messages;
   if (m.drop || m.delay) {
     machine.delivery_fault = [m](const MessageRoute& r) {
-      const core::MessagePlace place{.from = static_cast<std::uint32_t>(r.from),
-                                     .to = static_cast<std::uint32_t>(r.to),
-                                     .channel = static_cast<std::uint32_t>(r.to_role),
-                                     .number = r.number};
+      const core::MessageId place{.from = static_cast<std::uint32_t>(r.from),
+                                  .to = static_cast<std::uint32_t>(r.to),
+                                  .channel = static_cast<std::uint32_t>(r.to_role),
+                                  .number = r.number};
       const core::MessageFaults delay_alone{.delay = m.delay};
       return DeliveryFault{.copies = m.drop && m.drop->losses(place) > 0 ? 0 : 1,
                            .delay_s = {delay_alone.extra_s(place), 0}};

@@ -74,7 +74,7 @@ TEST_P(StrategyContract, AllWorkersHoldEqualBitsWhereItIsSaid) {
     const auto ends = run_workers(p, {.strategy = GetParam()});
     bool equal = true;
     for (const auto& e : ends) equal &= e.hashes == ends[0].hashes;
-    if (choice()->info().keeps_equal) {
+    if (choice()->info().keeps_workers_equal) {
       EXPECT_TRUE(equal) << p;
     } else if (p > 2 && GetParam() != "model-averaging:every=1,start=0" && GetParam() != "ps-backup") {
       // Two that gossip agree in each step, and at even speeds no backup worker is late.
@@ -85,7 +85,7 @@ TEST_P(StrategyContract, AllWorkersHoldEqualBitsWhereItIsSaid) {
 
 TEST_P(StrategyContract, JudgingChangesNothing) {
   // It takes time, and where who comes first decides, several workers go on in another order: one alone does not.
-  const bool races = uses_ports(choice()->info().communication) && !choice()->info().keeps_equal;
+  const bool races = uses_ports(choice()->info().communication) && !choice()->info().keeps_workers_equal;
   const int p = races ? 1 : 3;
   const auto once = run_workers(p, {.strategy = GetParam()});
   const auto often = run_workers(p, {.strategy = GetParam(), .judge_often = true});

@@ -117,7 +117,7 @@ TEST(Chakra, CollectivesGoOneAfterAnother) {
 TEST(Chakra, AnAllGathersSizeIsOneRanksPart) {
   const std::string log = head + collective(1, 2, "4096", 100, "");
   EXPECT_EQ(read_trace(log, 3).trace.steps.at(0).calls.at(0).bytes, 12288u);
-  EXPECT_EQ(read_trace(log, 0).calls_of_no_size, 1u);
+  EXPECT_EQ(read_trace(log, 0).calls_without_size, 1u);
   EXPECT_THAT(read(log).not_stated,
               HasSubstr("1 collectives are of no or unknown size (all-gathers, gathers and scatters need --ranks)"));
 }

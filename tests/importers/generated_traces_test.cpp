@@ -752,7 +752,7 @@ std::vector<std::string> calls_of(const ReadTrace& trace) {
   for (const auto& step : trace.trace.steps)
     for (const auto& c : step.calls)
       out.push_back(fmt::format("{} {} {}", c.collective, c.bytes,
-                                c.bytes == 0 || !trace.says_elements ? "" : core::info(c.element).name));
+                                c.bytes == 0 || !trace.has_element_types ? "" : core::info(c.element).name));
   std::ranges::sort(out);
   return out;
 }

@@ -120,7 +120,7 @@ TEST(Kineto, SizesThatAreNoneCountAsUnknown) {
     const std::string log =
         replaced(log_file("kineto_nccl.json"), "\"In msg nelems\": 1048576,\"Out msg nelems\": 1048576",
                  fmt::format("\"In msg nelems\": {},\"Out msg nelems\": {}", size, size));
-    EXPECT_EQ(read_kineto_trace(log).calls_of_no_size, 2u) << size;
+    EXPECT_EQ(read_kineto_trace(log).calls_without_size, 2u) << size;
   }
 }
 

@@ -19,7 +19,7 @@
 namespace gradmeter::kernels {
 namespace {
 
-using runtime::no_floats;
+using runtime::empty_buffer;
 using Values = std::vector<float>;
 
 Values random_values(std::size_t n, std::uint64_t seed) {
@@ -198,7 +198,7 @@ TEST_F(DeviceLoops, LossesArriveAtTheHost) {
   std::vector<std::int32_t> labels(rows);
   for (std::size_t i = 0; i < rows; ++i) labels[i] = static_cast<std::int32_t>(3 * i % classes);
   CrossEntropy expected{};
-  Loops().cross_entropy(logits, labels, no_floats, gradient, [&](const CrossEntropy& c) { expected = c; });
+  Loops().cross_entropy(logits, labels, empty_buffer, gradient, [&](const CrossEntropy& c) { expected = c; });
   test::each_device_seed([&] {
     runtime::CudaDevice device(0);
     const auto queue = device.make_queue();
@@ -208,8 +208,9 @@ TEST_F(DeviceLoops, LossesArriveAtTheHost) {
     queue->copy("upload", labels, y.buffer);
     std::vector<CrossEntropy> found;
     const auto take = [&](const CrossEntropy& c) { found.push_back(c); };
-    queue->submit("loss", {}, [&] { loops().cross_entropy(x.buffer, y.buffer, no_floats, g.buffer, take); });
-    queue->submit("loss", {}, [&] { loops().cross_entropy(x.buffer, y.buffer, no_floats, g.buffer.part(0, 0), take); });
+    queue->submit("loss", {}, [&] { loops().cross_entropy(x.buffer, y.buffer, empty_buffer, g.buffer, take); });
+    queue->submit("loss", {},
+                  [&] { loops().cross_entropy(x.buffer, y.buffer, empty_buffer, g.buffer.part(0, 0), take); });
     Values back(gradient.size());
     queue->copy("download", g.buffer, back);
     queue->synchronise();

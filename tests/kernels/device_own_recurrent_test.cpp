@@ -81,7 +81,7 @@ class RecurrentCheck {
     in.layer = wide(inputs_[0]), in.state = wide(inputs_[1]);
     if (memory == 1) in.memory = wide(inputs_[2]);
     in.weights = inputs_[2 + memory], in.recurrent = inputs_[3 + memory], in.bias = wide(inputs_[4 + memory]);
-    in.observed = wide(forward_[0]), in.rounds_last = p_ != Precision::fp32;
+    in.observed = wide(forward_[0]), in.rounds_only_results = p_ != Precision::fp32;
     return in;
   }
   double of(std::string_view name, const RnnGradients& g, std::size_t at) const {

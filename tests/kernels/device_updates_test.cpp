@@ -163,7 +163,7 @@ struct Update {
 /// Each with update number 9.
 std::vector<Update> updates(bool counts) {
   const auto t = [counts](auto b) {
-    return UpdateNumber{9, counts ? ConstBuffer(b[5]) : ConstBuffer(runtime::no_floats)};
+    return UpdateNumber{9, counts ? ConstBuffer(b[5]) : ConstBuffer(runtime::empty_buffer)};
   };
   std::vector<Update> all{
       {"sgd", [=](const Loops& l, auto b) { l.sgd(b[0], b[4], 0.1F, t(b)); }, 1},
@@ -179,7 +179,7 @@ std::vector<Update> updates(bool counts) {
   for (const unsigned bits : {6U, 7U, 8U})
     for (const bool kahan : {false, true}) {
       const LnsUpdate u{bits, kahan};
-      const auto carry = [kahan](auto b) { return kahan ? b[1] : runtime::no_floats; };
+      const auto carry = [kahan](auto b) { return kahan ? b[1] : runtime::empty_buffer; };
       const std::string name = "lns " + std::to_string(bits) + (kahan ? " kahan" : "");
       all.push_back(
           {name + " add", [=](const Loops& l, auto b) { l.lns_add(u, b[0], b[3], carry(b), t(b)); }, kahan ? 2U : 1U});
@@ -281,7 +281,7 @@ TEST_F(DeviceUpdates, OfLogarithmsBeginWithALossOfTheHostsBits) {
         std::vector<CrossEntropy> losses;
         const auto take = [&](const CrossEntropy& c) { losses.push_back(c); };
         const Calls calls{[&, bits = bits](const Loops& l, auto b) {
-          const ConstBuffer factor = scale > 0 ? ConstBuffer(b[3]) : ConstBuffer(runtime::no_floats);
+          const ConstBuffer factor = scale > 0 ? ConstBuffer(b[3]) : ConstBuffer(runtime::empty_buffer);
           l.lns_cross_entropy(bits, b[1], b[2], factor, b[0], take);
           l.lns_cross_entropy(bits, b[1], b[2], factor, b[0].part(0, 0), take);
         }};

@@ -16,7 +16,7 @@ void expect_no_better_target(const char* limit, std::int64_t target) {
   ASSERT_EQ(::setenv("ONEDNN_MAX_CPU_ISA", limit, 1), 0);
   EXPECT_EXIT(
       {
-        limit_loops_as_library();
+        limit_loops_to_onednn_isa();
         std::exit((hwy::SupportedTargets() & (target - 1)) == 0 ? 0 : 1);
       },
       ::testing::ExitedWithCode(0), "")
@@ -32,7 +32,7 @@ TEST(LimitLoopsAsLibrary, NoSetIsUsedThatOneDnnMayNotUse) {
 
 TEST(LimitLoopsAsLibrary, WithoutALimitAllAreUsed) {
   const std::int64_t all = hwy::SupportedTargets();
-  limit_loops_as_library();
+  limit_loops_to_onednn_isa();
   EXPECT_EQ(hwy::SupportedTargets(), all);
 }
 

@@ -26,10 +26,10 @@ TEST(Roofline, NoMatrixProductIsFasterThanTheMultipliers) {
 }
 
 TEST(Roofline, APrecisionHasAMultipleOfTheMultipliersThatIsBounded) {
-  EXPECT_GT(most_of_fma(Precision::fp32), 1);
-  EXPECT_GE(most_of_fma(Precision::bf16), most_of_fma(Precision::fp32));
-  EXPECT_GE(most_of_fma(Precision::int8), most_of_fma(Precision::bf16));
-  EXPECT_LT(most_of_fma(Precision::int8), 50);
+  EXPECT_GT(product_rate_bound(Precision::fp32), 1);
+  EXPECT_GE(product_rate_bound(Precision::bf16), product_rate_bound(Precision::fp32));
+  EXPECT_GE(product_rate_bound(Precision::int8), product_rate_bound(Precision::bf16));
+  EXPECT_LT(product_rate_bound(Precision::int8), 50);
 }
 
 TEST(Roofline, EveryInstructionSetHasItsRoofOnEveryNumberOfThreads) {

@@ -262,7 +262,7 @@ TEST_F(Layers, AnEmbeddingGivesRowsAndAddsGradientsInTheOrderOfTheBatch) {
   const auto prepared = layer->prepare(2, false, queue.device());
   prepared->forward({queue, {table}, input, output});
   std::vector<std::size_t> ready;
-  prepared->backward({queue, {table}, input, output, used, runtime::no_floats, {gradient}, [&](std::size_t t) {
+  prepared->backward({queue, {table}, input, output, used, runtime::empty_buffer, {gradient}, [&](std::size_t t) {
                         ready.push_back(t);
                       }});
   std::vector<float> sums(table.size());

@@ -57,7 +57,7 @@ struct Replica {
   double validate() {
     const std::vector<float> x(100 * 784, 0.25F);
     const std::vector<std::int32_t> y(100, 3);
-    return model->forward(queue, {parameters, runtime::no_floats}, {x, y}).get().loss_sum;
+    return model->forward(queue, {parameters, runtime::empty_buffer}, {x, y}).get().loss_sum;
   }
 
   std::unique_ptr<Model> model;

@@ -39,7 +39,7 @@ TEST(ChooseRows, EachLowersTheUncertaintyAndNoneIsChosenTwice) {
     before = choice.uncertainty;
     EXPECT_FALSE(taken.at(choice.row));
     taken.at(choice.row) = true;
-    EXPECT_FALSE(choice.settles.empty());
+    EXPECT_FALSE(choice.settles_term.empty());
   }
 }
 

@@ -53,7 +53,7 @@ TEST_F(Corpora, RowsOfOtherGroupsPredictWithinTheBars) {
     EXPECT_LE(*s.mape, bar.mape) << bar.name;
     EXPECT_LE(*s.mape_all, bar.mape) << bar.name << ": experts apart, all rows are predicted";
     EXPECT_LT(*s.mape, s.constant_flops_mape.value_or(100)) << bar.name << " beats the naive prediction";
-    EXPECT_LT(s.beside_linear.value_or(0), s.linear_mape.value_or(100)) << bar.name << " beats linear scaling";
+    EXPECT_LT(s.mape_where_linear.value_or(0), s.linear_mape.value_or(100)) << bar.name << " beats linear scaling";
     const auto n = static_cast<double>(s.rows - s.unpredicted);
     EXPECT_GE(*s.coverage, n >= 30 ? 80 : 0) << bar.name;
     rows += n, covered += n * *s.coverage, widths += n * *s.half_width;
@@ -69,7 +69,7 @@ TEST_F(Corpora, RowsOfOtherGroupsPredictWithinTheBars) {
 TEST_F(Corpora, RowsOfAnotherMeshPredictBetterThanLinearScaling) {
   const Score s = score_leaving_out(corpus("bigscience"), "bigscience", group_of);
   EXPECT_EQ(s.linear_rows, 16u);
-  EXPECT_LT(s.beside_linear.value_or(100), s.linear_mape.value_or(0));
+  EXPECT_LT(s.mape_where_linear.value_or(100), s.linear_mape.value_or(0));
   EXPECT_LT(*s.mape, 5);
 }
 

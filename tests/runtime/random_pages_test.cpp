@@ -26,9 +26,9 @@ TEST(Placement, BuffersTakenAgainBeginAtOtherPages) {
   for (std::size_t bytes : {200'000, 40'000'000}) {
     std::set<std::size_t> buffers, of_device, arenas;
     for (int i = 0; i < 40; ++i) {
-      void* const b = take_memory(bytes);
+      void* const b = allocate_at_random_page(bytes);
       buffers.insert(address(b) / 4096 % 16);
-      return_memory(b);
+      free_at_random_page(b);
       of_device.insert(address(host_device().allocate(core::Element::f32, bytes / 4).buffer.host()) / 4096 % 16);
       arenas.insert(address(PrivateArena(bytes).memory().data()) / 4096 % 16);
     }
@@ -51,15 +51,15 @@ TEST(Placement, WastesNoMoreThanABufferHas) {
 TEST(Placement, BuffersAreAlignedAndTheirOwn) {
   std::vector<void*> all;
   for (std::size_t bytes : {0, 1, 63, 64, 4096, 100'000}) {
-    all.push_back(take_memory(bytes));
+    all.push_back(allocate_at_random_page(bytes));
     EXPECT_EQ(address(all.back()) % 64, 0u);
     std::memset(all.back(), 0xAB, bytes);
   }
-  for (void* b : all) return_memory(b);
-  return_memory(nullptr);
+  for (void* b : all) free_at_random_page(b);
+  free_at_random_page(nullptr);
 }
 
-TEST(Placement, MemoryThatCannotBeIsRefused) { EXPECT_THROW(take_memory(SIZE_MAX - 10), std::bad_alloc); }
+TEST(Placement, MemoryThatCannotBeIsRefused) { EXPECT_THROW(allocate_at_random_page(SIZE_MAX - 10), std::bad_alloc); }
 
 }  // namespace
 }  // namespace gradmeter::runtime

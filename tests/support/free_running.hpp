@@ -41,7 +41,8 @@ class Evaluator {
       const std::size_t n = std::min(at_once, labels_.size() - first);
       const model::Batch batch{std::span(inputs_).subspan(first * features, n * features),
                                std::span(labels_).subspan(first, n)};
-      correct += model_->forward(queue_, {.parameters = weights, .gradients = runtime::no_floats}, batch).get().correct;
+      correct +=
+          model_->forward(queue_, {.parameters = weights, .gradients = runtime::empty_buffer}, batch).get().correct;
     }
     return static_cast<double>(correct) / static_cast<double>(labels_.size());
   }

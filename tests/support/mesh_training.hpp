@@ -157,7 +157,7 @@ inline MeshTrace train(dataparallel::Fabric& fabric, const MeshTraining& t) {
     trace.gradients.push_back(values_of(fabric, worker.gradients(tensor.offset, tensor.count)));
   }
   Samples held(fabric, data, 110, 0, 1);  // more than the part has memory for, and no multiple of it
-  trace.validation = model.forward(worker.queue(), {evaluation_weights, runtime::no_floats}, held.batch(0)).get();
+  trace.validation = model.forward(worker.queue(), {evaluation_weights, runtime::empty_buffer}, held.batch(0)).get();
   strategy.end(worker);
   return trace;
 }

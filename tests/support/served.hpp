@@ -72,7 +72,7 @@ inline void serve(dataparallel::Fabric& fabric, const Served& s, Seen& seen) {
   Worker& worker = assembly.worker();
   Strategy& strategy = assembly.strategy();
   const runtime::Buffer weights = assembly.buffers().parameters;
-  const runtime::Buffer evaluation_weights = s.judge ? fabric.memory(s.elements) : runtime::no_floats;
+  const runtime::Buffer evaluation_weights = s.judge ? fabric.memory(s.elements) : runtime::empty_buffer;
   std::vector<float> targets(2 * s.elements, 0.0f);
   const std::vector<std::int32_t> labels(2, 0);
   strategy.begin(worker);

@@ -89,7 +89,7 @@ RunEnd run(Fabric& fabric, const RunCase& c) {
   fabric.wait(fabric.all_reduce(everybody, word, allreduce::Op::sum));  // evaluation needs all ranks settled
   strategy.evaluation_weights(worker, evaluated);
   for (const model::Batch& b : batches)
-    outcomes.push_back(assembly.model().forward(fabric, {evaluated, runtime::no_floats}, b));
+    outcomes.push_back(assembly.model().forward(fabric, {evaluated, runtime::empty_buffer}, b));
   strategy.end(worker);
   for (const auto& o : outcomes) end.losses.push_back(o.get().loss_sum);
   end.weights = values_of(fabric, worker.parameters());

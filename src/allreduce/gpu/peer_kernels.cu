@@ -28,14 +28,14 @@ struct RankInputs {
 };
 
 __device__ RankInputs inputs_of_ranks(const PeerCall& c, unsigned slot) {
-  return {{c, c.window.slot_offset(slot)}, c.ranks, true};
+  return {{c, c.window.place_offset(slot)}, c.ranks, true};
 }
 
 /// Copies packs of the input to this rank's slot, where peers read them. The thread block that copies a pack has the
 /// same index as the thread blocks that read it on all GPUs.
 template <class T>
 __device__ void copy_to_slot(const PeerCall& c, unsigned slot, const CallBuffers& x, const Packs<T>& packs) {
-  copy_packs<T>(packs, x.from, x.from_is_aligned, c.windows[c.rank] + c.window.slot_offset(slot), true);
+  copy_packs<T>(packs, x.from, x.from_is_aligned, c.windows[c.rank] + c.window.place_offset(slot), true);
 }
 
 /// Combines the inputs of all ranks in rank order, and writes the results to `to`. ranks: their number, or any_number.
@@ -209,8 +209,8 @@ struct Stretch {
       : packs{begin, end},
         aligned(c.buffers_aligned && begin * sizeof(T) % 16 == 0),
         in(c.in),
-        left(c.peers.windows[(c.peers.rank + c.peers.ranks - 1) % c.peers.ranks] + c.peers.window.slot_offset(slot)),
-        own(c.peers.windows[c.peers.rank] + c.peers.window.slot_offset(slot)),
+        left(c.peers.windows[(c.peers.rank + c.peers.ranks - 1) % c.peers.ranks] + c.peers.window.place_offset(slot)),
+        own(c.peers.windows[c.peers.rank] + c.peers.window.place_offset(slot)),
         out(c.out) {}
 
   __device__ Pack<T> read(const std::byte* from, std::size_t i) const {

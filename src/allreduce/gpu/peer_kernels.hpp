@@ -32,13 +32,13 @@ struct PeerWindow {
 
   /// Offsets in the window [bytes]: of the counts, and of a slot or another place.
   GRADMETER_HOST_DEVICE static constexpr std::size_t counts() { return flag_bytes; }
-  GRADMETER_HOST_DEVICE constexpr std::size_t slot_offset(unsigned place) const {
+  GRADMETER_HOST_DEVICE constexpr std::size_t place_offset(unsigned place) const {
     return flag_bytes + count_bytes + place * room;
   }
   GRADMETER_HOST_DEVICE constexpr std::size_t result() const {
-    return slot_offset(2);
+    return place_offset(2);
   }  ///< the third place, for results
-  GRADMETER_HOST_DEVICE constexpr std::size_t bytes() const { return slot_offset(places); }
+  GRADMETER_HOST_DEVICE constexpr std::size_t bytes() const { return place_offset(places); }
 };
 
 /// Host memory that a rank's own GPU can reach. Through it the host ends kernels that wait for peers, and learns that a

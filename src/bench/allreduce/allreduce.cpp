@@ -75,7 +75,7 @@ class CollectiveSweep final : public Experiment {
     if (first.collective != staged_) {
       staged_ = first.collective;
       stage_.reset();  // before the next one takes its memory
-      stage_ = std::make_unique<CollectiveStage>(session_, map_, needs_of(due(*staged_)), faults_);
+      stage_ = std::make_unique<CollectiveSetup>(session_, map_, needs_of(due(*staged_)), faults_);
     }
     rows.progress(fmt::format("{} {}: {} points in turn", first.collective->name,
                               core::to_text(core::Bytes{first.bytes()}), points.size()));
@@ -223,8 +223,8 @@ class CollectiveSweep final : public Experiment {
     return out;
   }
 
-  StageNeeds needs_of(std::span<const CollectivePoint> points) const {
-    StageNeeds n = StageNeeds::of(points, map_, session_.world().rank());
+  SetupNeeds needs_of(std::span<const CollectivePoint> points) const {
+    SetupNeeds n = SetupNeeds::of(points, map_, session_.world().rank());
     // If all algorithms are vendors', nobody reads a peer's memory, so private memory (the transport mpi) serves where
     // shared memory has no room.
     if (std::ranges::none_of(points, [](const auto& p) { return p.transport.has_value(); }) &&
@@ -235,7 +235,7 @@ class CollectiveSweep final : public Experiment {
 
   /// The shared memory that a node needs [bytes]. The largest need of all ranks counts, also for memory below, since
   /// ranks differ in scratch and must agree on what to skip.
-  std::size_t shm_of(const StageNeeds& n) const {
+  std::size_t shm_of(const SetupNeeds& n) const {
     const auto windows = n.window_bytes(session_.ranks_per_node(map_.ranks()), map_.ranks());
     return runtime::shm_for(static_cast<std::size_t>(session_.world().max(static_cast<double>(windows))));
   }
@@ -287,7 +287,7 @@ class CollectiveSweep final : public Experiment {
   InjectedFaults faults_;
   std::vector<CollectivePoint> points_;
   const CollectiveInfo* staged_ = nullptr;  ///< the collective that `stage_` is for
-  std::unique_ptr<CollectiveStage> stage_;
+  std::unique_ptr<CollectiveSetup> stage_;
   CodecEstimator estimator_;
   runtime::SharedClock clock_;
   Canary canary_;
@@ -308,7 +308,7 @@ std::vector<Estimated<CollectivePoint>> estimate_collectives(const CollectiveOpt
   std::map<const CollectiveInfo*, std::vector<CollectivePoint>> points_of;
   for (const auto& p : points) points_of[p.collective].push_back(p);
   std::map<const CollectiveInfo*, std::size_t> resident;
-  for (const auto& [collective, own] : points_of) resident[collective] = StageNeeds::of(own, map, 0).resident_bytes();
+  for (const auto& [collective, own] : points_of) resident[collective] = SetupNeeds::of(own, map, 0).resident_bytes();
   std::vector<Estimated<CollectivePoint>> out;
   for (const auto& p : points) {
     const bool runs = p.unsupported.empty();

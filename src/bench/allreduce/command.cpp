@@ -112,7 +112,7 @@ int print_collectives_plan(const Flags& f) {
                                 core::info(p.element).name, name(p.buffers), p.in_place ? "in place" : "out of place"));
     rows.push_back(fmt::format("{} {} {}", p.collective->name, p.bytes(), names.back()));
   }
-  const auto extra_factors = report::telling_apart(factors, rows);
+  const auto extra_factors = report::distinguishing_factors(factors, rows);
   for (std::size_t i = 0; i < plan.size(); ++i) {
     const auto& e = plan[i];
     const auto& p = e.point;

@@ -105,7 +105,7 @@ LeastTraffic traffic_of(const CollectivePoint& p, const runtime::Communicator& c
 
 }  // namespace
 
-LimitBenchmark::LimitBenchmark(Session& s, CollectiveStage& stage, runtime::SharedClock& clock,
+LimitBenchmark::LimitBenchmark(Session& s, CollectiveSetup& stage, runtime::SharedClock& clock,
                                const CollectivePoint& p, const RoundOptions& o)
     : stage_(stage),
       point_(p),
@@ -121,7 +121,7 @@ LimitBenchmark::LimitBenchmark(Session& s, CollectiveStage& stage, runtime::Shar
 void LimitBenchmark::warm_up() { rounds_.warm_up(); }
 
 bool LimitBenchmark::round() {
-  call_ = call_of(point_, stage_.buffers(point_, turns_.count() % CollectiveStage::first_pages));
+  call_ = call_of(point_, stage_.buffers(point_, turns_.count() % CollectiveSetup::first_pages));
   const auto stop = rounds_.round();
   turns_.note(rounds_.blocks().count());
   own_times_.add(task_->take_own_times());

@@ -72,7 +72,7 @@ class LeastWork final : public allreduce::Collective {
 /// Measures the limit of one point: its rounds take turns with those of the points. The point must outlive this object.
 class LimitBenchmark {
  public:
-  LimitBenchmark(Session&, CollectiveStage&, runtime::SharedClock&, const CollectivePoint&, const RoundOptions&);
+  LimitBenchmark(Session&, CollectiveSetup&, runtime::SharedClock&, const CollectivePoint&, const RoundOptions&);
   void warm_up();
   /// Makes a block. Returns true if there are enough samples.
   bool round();
@@ -85,7 +85,7 @@ class LimitBenchmark {
   std::span<const OwnTime> by_rank() const { return by_rank_; }
 
  private:
-  CollectiveStage& stage_;
+  CollectiveSetup& stage_;
   const CollectivePoint& point_;
   LeastTraffic most_traffic_;  ///< traffic of the rank with the most work
   std::unique_ptr<allreduce::Collective> work_;

@@ -37,7 +37,7 @@ std::uint64_t point_hash(const core::Point& row) {
 
 }  // namespace
 
-CollectiveBenchmark::CollectiveBenchmark(Session& s, CollectiveStage& stage, const NodeMap& map,
+CollectiveBenchmark::CollectiveBenchmark(Session& s, CollectiveSetup& stage, const NodeMap& map,
                                          runtime::SharedClock& clock, CollectivePoint& p, const BenchmarkOptions& o)
     : session_(s),
       stage_(stage),
@@ -246,7 +246,7 @@ void CollectiveBenchmark::check_extra_call() {
 /// Moves the buffers to other pages for the next block. On a device they stay: a graph may have captured them.
 void CollectiveBenchmark::move_buffers() {
   if (stage_.is_on_device()) return;
-  buffers_ = stage_.buffers(point_, first_pages_.below(turns_.count(), CollectiveStage::first_pages));
+  buffers_ = stage_.buffers(point_, first_pages_.below(turns_.count(), CollectiveSetup::first_pages));
   call_ = call_of(point_, buffers_);
   first_elements_.at = buffers_.in.data();
 }

@@ -25,7 +25,7 @@ struct BenchmarkOptions {
 /// world. Errors: Interrupted.
 class CollectiveBenchmark {
  public:
-  CollectiveBenchmark(Session&, CollectiveStage&, const NodeMap&, runtime::SharedClock&, CollectivePoint&,
+  CollectiveBenchmark(Session&, CollectiveSetup&, const NodeMap&, runtime::SharedClock&, CollectivePoint&,
                       const BenchmarkOptions&);
 
   /// Checks one call with exact data and one with random data before anything is timed. A point that is wrong is not
@@ -78,7 +78,7 @@ class CollectiveBenchmark {
   void end(core::Status, std::string reason);
 
   Session& session_;
-  CollectiveStage& stage_;
+  CollectiveSetup& stage_;
   const NodeMap& map_;
   const CollectivePoint& point_;
   BenchmarkOptions options_;

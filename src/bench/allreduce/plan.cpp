@@ -491,7 +491,8 @@ CollectiveOptions read_factors(const Flags& f, int ranks, int threads) {
   CollectiveOptions o;
   o.collectives = read_collectives(f);
   o.algorithms = parse_algorithms(f.text("algorithm"));
-  o.codecs = compression::as_timed(naming_flag("--codec", [&] { return compression::find_codecs(f.text("codec")); }));
+  o.codecs = compression::require_no_warm_up(
+      naming_flag("--codec", [&] { return compression::find_codecs(f.text("codec")); }));
   o.transports = parse_transports(f.text("transport"));
   o.buffers = read_buffers(f);
   o.in_place = read_placements(f);

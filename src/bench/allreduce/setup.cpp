@@ -108,8 +108,8 @@ std::size_t arena_bytes(const CollectivePoint& p, allreduce::Shape shape, int ra
 
 }  // namespace
 
-StageNeeds StageNeeds::of(std::span<const CollectivePoint> points, const NodeMap& map, int rank) {
-  StageNeeds needs;
+SetupNeeds SetupNeeds::of(std::span<const CollectivePoint> points, const NodeMap& map, int rank) {
+  SetupNeeds needs;
   for (const auto& p : points) {
     if (!p.unsupported.empty()) continue;
     needs.max_bytes = std::max(needs.max_bytes, p.bytes());
@@ -134,20 +134,20 @@ StageNeeds StageNeeds::of(std::span<const CollectivePoint> points, const NodeMap
   return needs;
 }
 
-bool StageNeeds::has(BufferKind b) const { return std::count(buffers.begin(), buffers.end(), b) > 0; }
+bool SetupNeeds::has(BufferKind b) const { return std::count(buffers.begin(), buffers.end(), b) > 0; }
 
-std::size_t StageNeeds::buffer_bytes() const {
-  const std::size_t buffer_bytes = whole_pages(max_bytes) + (CollectiveStage::first_pages + 1) * page_bytes;
+std::size_t SetupNeeds::buffer_bytes() const {
+  const std::size_t buffer_bytes = whole_pages(max_bytes) + (CollectiveSetup::first_pages + 1) * page_bytes;
   return (out_of_place ? 2 : 1) * buffer_bytes;
 }
 
-std::size_t StageNeeds::resident_bytes() const {
+std::size_t SetupNeeds::resident_bytes() const {
   const bool arena = has(BufferKind::arena);
   const std::size_t network_bytes = (arena ? buffer_bytes() : 0) + scratch_bytes;
   return transports.size() * network_bytes + (buffers.size() - (arena ? 1 : 0)) * buffer_bytes();
 }
 
-std::size_t StageNeeds::window_bytes(int ranks_per_node, int ranks) const {
+std::size_t SetupNeeds::window_bytes(int ranks_per_node, int ranks) const {
   const auto shared = std::ranges::count_if(
       transports, [](auto t) { return t == runtime::TransportKind::shm || t == runtime::TransportKind::hybrid; });
   const std::size_t arena = (has(BufferKind::arena) ? buffer_bytes() : 0) + scratch_bytes + 2 * page_bytes;
@@ -156,7 +156,7 @@ std::size_t StageNeeds::window_bytes(int ranks_per_node, int ranks) const {
          (static_cast<std::size_t>(ranks_per_node) * arena + cells * sizeof(runtime::SharedMemoryCell));
 }
 
-struct CollectiveStage::ConnectedNetwork {
+struct CollectiveSetup::ConnectedNetwork {
   ConnectedNetwork(const runtime::Communicator& world, const runtime::NetworkOptions& o)
       : network(world, o), link(network.connect(world, allreduce::most_lanes(world.size()))) {}
   runtime::Network network;
@@ -164,7 +164,7 @@ struct CollectiveStage::ConnectedNetwork {
   CollectiveBuffers buffers;
 };
 
-CollectiveStage::CollectiveStage(Session& s, const NodeMap& map, const StageNeeds& needs, InjectedFaults& faults)
+CollectiveSetup::CollectiveSetup(Session& s, const NodeMap& map, const SetupNeeds& needs, InjectedFaults& faults)
     : session_(s), needs_(needs), faults_(faults), limit_faults_(faults), shape_(allreduce::shape_of(map.node_of)) {
   limit_faults_.injection.flip.reset();
   limit_faults_.injection.omit.reset();
@@ -193,10 +193,10 @@ CollectiveStage::CollectiveStage(Session& s, const NodeMap& map, const StageNeed
   if (const auto why = refused_anywhere(world(), refusal); !why.empty()) throw core::Unavailable(why);
 }
 
-CollectiveStage::~CollectiveStage() = default;
+CollectiveSetup::~CollectiveSetup() = default;
 
 /// Takes one set of buffers, for the largest point.
-CollectiveBuffers CollectiveStage::take(runtime::Arena& arena, BufferKind kind) {
+CollectiveBuffers CollectiveSetup::take(runtime::Arena& arena, BufferKind kind) {
   CollectiveBuffers b;
   const std::size_t bytes = needs_.max_bytes + (queue_ ? 0 : first_pages * page_bytes);
   b.in = arena.take(bytes);
@@ -223,48 +223,48 @@ CollectiveBuffers CollectiveBuffers::part(std::size_t first_page, std::size_t by
   return b;
 }
 
-void CollectiveStage::upload(const CollectiveBuffers& b) {
+void CollectiveSetup::upload(const CollectiveBuffers& b) {
   if (!queue_) return;
   queue_->from_transport(b.device_in);
   queue_->from_transport(b.device_out);
   queue_->synchronise();
 }
 
-void CollectiveStage::download(const CollectiveBuffers& b) {
+void CollectiveSetup::download(const CollectiveBuffers& b) {
   if (!queue_) return;
   queue_->to_transport(b.device_out);
   queue_->synchronise();
 }
 
 /// Stages a collective that takes host memory only, so that it exchanges the device's memory.
-std::unique_ptr<allreduce::Collective> CollectiveStage::on_device(std::unique_ptr<allreduce::Collective> c) {
+std::unique_ptr<allreduce::Collective> CollectiveSetup::on_device(std::unique_ptr<allreduce::Collective> c) {
   if (!queue_ || c->takes_device_memory()) return c;
   return std::make_unique<allreduce::StagedCollective>(std::move(c), *queue_);
 }
 
-CollectiveStage::ConnectedNetwork& CollectiveStage::network_of(const CollectivePoint& p) {
+CollectiveSetup::ConnectedNetwork& CollectiveSetup::network_of(const CollectivePoint& p) {
   return *networks_.at(p.transport.value_or(needs_.transports.front()));
 }
 
-CollectiveBuffers CollectiveStage::all_buffers(BufferKind kind) {
+CollectiveBuffers CollectiveSetup::all_buffers(BufferKind kind) {
   return kind == BufferKind::arena ? networks_.at(needs_.transports.front())->buffers
                                    : private_buffers_.at(kind)->buffers;
 }
 
-CollectiveBuffers CollectiveStage::buffers(const CollectivePoint& p, std::size_t first_page) {
+CollectiveBuffers CollectiveSetup::buffers(const CollectivePoint& p, std::size_t first_page) {
   const auto& buffers =
       p.buffers == BufferKind::arena ? network_of(p).buffers : private_buffers_.at(p.buffers)->buffers;
   return buffers.part(first_page, p.bytes(), p.in_place);
 }
 
-std::unique_ptr<allreduce::Collective> CollectiveStage::slowed(std::unique_ptr<allreduce::Collective> work) {
+std::unique_ptr<allreduce::Collective> CollectiveSetup::slowed(std::unique_ptr<allreduce::Collective> work) {
   if (!limit_faults_.concerns_calls()) return work;
   return std::make_unique<InjectedCollective>(std::move(work), allreduce::CollectiveKind::all_reduce, limit_faults_);
 }
 
-BoundCollective& CollectiveStage::bound(const CollectivePoint& p) { return bound_.at(key_of(p)); }
+BoundCollective& CollectiveSetup::bound(const CollectivePoint& p) { return bound_.at(key_of(p)); }
 
-CollectiveStage::BindOutcome CollectiveStage::bind_one(const CollectivePoint& p) {
+CollectiveSetup::BindOutcome CollectiveSetup::bind_one(const CollectivePoint& p) {
   if (bound_.contains(key_of(p))) return {};
   if (p.cudagraph > 0) {
     if (auto why = allreduce::graph_refusal(world(), *queue_); !why.empty())
@@ -316,7 +316,7 @@ CollectiveStage::BindOutcome CollectiveStage::bind_one(const CollectivePoint& p)
   return {};
 }
 
-std::vector<CollectiveStage::BindOutcome> CollectiveStage::bind(std::span<CollectivePoint* const> points) {
+std::vector<CollectiveSetup::BindOutcome> CollectiveSetup::bind(std::span<CollectivePoint* const> points) {
   std::vector<BindOutcome> bound;
   for (const auto* p : points) bound.push_back(bind_one(*p));
   return bound;

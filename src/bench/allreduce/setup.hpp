@@ -75,7 +75,7 @@ class InjectedCollective final : public allreduce::Collective {
 struct CollectiveBuffers {
   std::span<std::byte> in, out;
   /// The device buffers that calls are made on; empty: calls are made on `in` and `out`.
-  runtime::Buffer device_in = runtime::no_floats, device_out = runtime::no_floats;
+  runtime::Buffer device_in = runtime::empty_buffer, device_out = runtime::empty_buffer;
 
   /// The part of the buffers that begins at the page `first_page` and has `bytes` bytes.
   CollectiveBuffers part(std::size_t first_page, std::size_t bytes, bool in_place) const;
@@ -93,7 +93,7 @@ struct BoundCollective {
 };
 
 /// The memory that a set of points of one collective needs on one rank.
-struct StageNeeds {
+struct SetupNeeds {
   /// At least one; a vendor's algorithm uses the arena of the first.
   std::vector<runtime::TransportKind> transports;
   std::vector<BufferKind> buffers = {};
@@ -101,7 +101,7 @@ struct StageNeeds {
   std::size_t max_bytes = 0;
   std::size_t scratch_bytes = 0;  ///< bytes of each network's arena
 
-  static StageNeeds of(std::span<const CollectivePoint>, const NodeMap&, int rank);
+  static SetupNeeds of(std::span<const CollectivePoint>, const NodeMap&, int rank);
   bool has(BufferKind) const;
   std::size_t buffer_bytes() const;    ///< bytes of one set of buffers
   std::size_t resident_bytes() const;  ///< bytes of all buffers and arenas
@@ -119,13 +119,13 @@ using BindingKey = std::tuple<std::string, std::string, std::string, bool, allre
 /// Buffers, networks and bindings of one sweep. Its constructor and destructor and `bind` are collective over the
 /// session's world. Errors: BackendError when memory is short; Unavailable, on all ranks, when a device's memory is
 /// short.
-class CollectiveStage {
+class CollectiveSetup {
  public:
   /// `faults` must outlive it.
-  CollectiveStage(Session&, const NodeMap&, const StageNeeds&, InjectedFaults& faults);
-  ~CollectiveStage();
-  CollectiveStage(const CollectiveStage&) = delete;
-  CollectiveStage& operator=(const CollectiveStage&) = delete;
+  CollectiveSetup(Session&, const NodeMap&, const SetupNeeds&, InjectedFaults& faults);
+  ~CollectiveSetup();
+  CollectiveSetup(const CollectiveSetup&) = delete;
+  CollectiveSetup& operator=(const CollectiveSetup&) = delete;
 
   /// Each block of a point may use buffers that begin at another page, the same on all ranks. The time depends on the
   /// pages that hold the data, and these differ from launch to launch. Since blocks change pages, a point's 95 %
@@ -161,7 +161,7 @@ class CollectiveStage {
   BindOutcome bind_one(const CollectivePoint&);
 
   Session& session_;
-  StageNeeds needs_;
+  SetupNeeds needs_;
   InjectedFaults& faults_;
   InjectedFaults limit_faults_;  ///< the faults for `slowed`: `faults_` without wrong elements
   allreduce::Shape shape_;

@@ -282,7 +282,7 @@ std::string collective_tables(std::span<const Point> points, std::size_t width) 
                                algorithm_cell(p, codecs), text(p.factors[Factor::in_place])));
   }
   // Points that differ in a factor without a column have tables of their own, or they would share a row.
-  const auto further = telling_apart(factors, rows);
+  const auto further = distinguishing_factors(factors, rows);
   const auto heading = [&](const Point& p) {
     const std::string values = values_text(p.factors, further);
     return fmt::format("{}{}{}", collective_heading(p), values.empty() ? "" : " ·", values);

@@ -72,7 +72,8 @@ WireBaseline read_baseline(const Flags& f) {
 
 /// The codecs to measure. Each must encode; "all" stands for every codec that does.
 std::vector<compression::CodecChoicePtr> read_codecs(const Flags& f) {
-  auto out = compression::as_timed(naming_flag("--codec", [&] { return compression::find_codecs(f.text("codec")); }));
+  auto out = compression::require_no_warm_up(
+      naming_flag("--codec", [&] { return compression::find_codecs(f.text("codec")); }));
   for (const auto& item : split_list("--codec", f.text("codec"))) {
     if (item != "all" && !compression::find_codec(item)) {
       throw UsageError(fmt::format("--codec {}: nothing is encoded; name a codec", item));
@@ -230,7 +231,7 @@ int measure_codecs(const Flags& f, const Invocation& invocation) {
                                               : speeds(f, host, invocation.process.signals, device);
   const auto link = read_link(f);
   const core::RunInfo info = describe_process(host, invocation.command_line);
-  const Measurer alone{.info = info, .device = device.device ? *device.device : runtime::host_device()};
+  const MeasuringRanks alone{.info = info, .device = device.device ? *device.device : runtime::host_device()};
   return measure(alone, f, invocation,
                  {.experiment = "codecs",
                   .points = sweep.total,
@@ -239,7 +240,7 @@ int measure_codecs(const Flags& f, const Invocation& invocation) {
                   .measure = sweep.run,
                   .legend = [&](auto) { return sweep.legend; },
                   .answer = [&](auto points) { return link ? analysis::codecs_on_link(points, *link) : std::nullopt; },
-                  .of_wrong = "gave wrong results: their codecs are broken"});
+                  .wrong_message = "gave wrong results: their codecs are broken"});
 }
 
 Usage codecs_usage() {

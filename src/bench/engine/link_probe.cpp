@@ -30,7 +30,7 @@ std::span<const float> const_floats_of(std::span<std::byte> memory) {
 
 }  // namespace
 
-core::Seconds least_exchange_time(LeastSent least, const core::Machine& m) {
+core::Seconds exchange_time_bound(MinimumSent least, const core::Machine& m) {
   const double memory = m.ranks_per_node == 1 ? 0 : m.within_node.bytes_per_s(static_cast<std::uint64_t>(least.rank));
   const double port = m.ranks_per_node == 0 ? 0 : m.node_port.bytes_per_s;
   const double both = memory + port;

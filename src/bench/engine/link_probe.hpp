@@ -17,14 +17,14 @@ namespace gradmeter::bench {
 
 /// Lower bounds of the bytes that a training step must send [bytes]: `rank` for its busiest rank, `node` from a node to
 /// the other nodes.
-struct LeastSent {
+struct MinimumSent {
   double rank = 0, node = 0;
 };
 
 /// A lower bound for the time of any exchange that sends these bytes. All that a node sends to other nodes goes through
 /// its port. A rank sends at best over two links at once: to ranks of its own node, if others are on it, and to other
 /// nodes, if there are any.
-core::Seconds least_exchange_time(LeastSent, const core::Machine&);
+core::Seconds exchange_time_bound(MinimumSent, const core::Machine&);
 /// The rate that bounds an exchange [bytes/s]: with several nodes the rate of a node's port, else the rate between
 /// ranks of the node.
 double link_rate(const core::Machine&);

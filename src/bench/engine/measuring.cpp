@@ -21,16 +21,16 @@
 namespace gradmeter::bench {
 namespace {
 
-int code_of(const Measuring& m, std::span<const core::Point> points, std::size_t wrong) {
+int code_of(const MeasuringCommand& m, std::span<const core::Point> points, std::size_t wrong) {
   if (wrong > 0) {
-    core::print(stderr, "gradmeter: {} of {} points {}\n", wrong, points.size(), m.of_wrong);
+    core::print(stderr, "gradmeter: {} of {} points {}\n", wrong, points.size(), m.wrong_message);
     return static_cast<int>(core::ExitCode::wrong_result);
   }
   return static_cast<int>(m.end ? m.end(points) : core::ExitCode::done);
 }
 
 /// Says which points an interrupted run has kept, and how it goes on. writer: null where the run has no file.
-std::string interrupted_line(std::size_t shown, const Measuring& m, const core::ResultWriter* writer) {
+std::string interrupted_line(std::size_t shown, const MeasuringCommand& m, const core::ResultWriter* writer) {
   const std::size_t counted = m.points > 0 ? m.points : shown;
   const std::string points =
       fmt::format("{}{} point{}", shown, m.points > 0 ? fmt::format(" of {}", m.points) : "", counted == 1 ? "" : "s");
@@ -61,11 +61,12 @@ std::unique_ptr<Session> open_session(const Flags& f, const Invocation& invocati
   return session;
 }
 
-Measurer measurer(const Session& s, const runtime::Communicator* ranks) {
+MeasuringRanks measurer(const Session& s, const runtime::Communicator* ranks) {
   return {s.run_info(), ranks ? ranks : &s.world(), s.device(), s.device_note()};
 }
 
-int measure(const Measurer& measured_by, const Flags& f, const Invocation& invocation, const Measuring& m) {
+int measure(const MeasuringRanks& measured_by, const Flags& f, const Invocation& invocation,
+            const MeasuringCommand& m) {
   const bool root = measured_by.is_root();
   const Format format = read_format(f);
   const OutputFlags output = read_output_flags(f);

@@ -115,14 +115,14 @@ class RowOutput {
 };
 
 // The steps of every command that measures: device, result file, rows as they come, tables, conclusions, exit code.
-// `Measuring` has the parts in which commands differ.
+// `MeasuringCommand` has the parts in which commands differ.
 
 /// Makes this rank's session. It computes on the device that the flag --device names, if the command has that flag.
 /// Collective over the invocation's world.
 std::unique_ptr<Session> open_session(const Flags&, const Invocation&);
 
 /// The ranks, or the single process, that measure, and their device.
-struct Measurer {
+struct MeasuringRanks {
   const core::RunInfo& info;
   const runtime::Communicator* ranks = nullptr;  ///< null: this process alone
   const runtime::Device& device;
@@ -130,10 +130,10 @@ struct Measurer {
   bool is_root() const { return !ranks || ranks->rank() == 0; }
 };
 /// ranks: the ranks that measure; null: all of the session.
-Measurer measurer(const Session&, const runtime::Communicator* ranks = nullptr);
+MeasuringRanks measurer(const Session&, const runtime::Communicator* ranks = nullptr);
 
 /// The parts in which commands differ. All functions but `measure` are called on rank 0 only.
-struct Measuring {
+struct MeasuringCommand {
   std::string experiment;  ///< experiment of the rows that --resume keeps
   std::size_t points = 0;  ///< number of points, for the progress line; 0: unknown
   RowPrinters printers;
@@ -145,13 +145,13 @@ struct Measuring {
   /// The command's own finding, in place of those of analysis::findings.
   std::function<std::optional<analysis::Finding>(std::span<const core::Point>)> answer = {};
   /// What the message after a run with wrong points says of them: "3 of 8 points gave …".
-  std::string_view of_wrong = "gave wrong results: their times mean nothing";
+  std::string_view wrong_message = "gave wrong results: their times mean nothing";
   /// Called last in a run without wrong points; returns the exit code.
   std::function<core::ExitCode(std::span<const core::Point>)> end = {};
 };
 
 /// Runs a command that measures. Collective over the measurer's ranks. Returns the exit code, the same on all ranks.
-/// Errors: those of the functions in `Measuring`; core::Interrupted, after the rows so far were shown.
-int measure(const Measurer&, const Flags&, const Invocation&, const Measuring&);
+/// Errors: those of the functions in `MeasuringCommand`; core::Interrupted, after the rows so far were shown.
+int measure(const MeasuringRanks&, const Flags&, const Invocation&, const MeasuringCommand&);
 
 }  // namespace gradmeter::bench

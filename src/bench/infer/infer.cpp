@@ -212,9 +212,9 @@ class InferSweep final : public Experiment {
   struct Reference {
     kernels::AlignedVector<float> inputs, logits;
     core::Random draws{core::unpredictable_seed(), 0};
-    std::uint64_t drawn = 0;                           ///< number of draws so far
-    std::size_t first = 0;                             ///< the first sample of the batch that the passes get now
-    runtime::ConstBuffer result = runtime::no_floats;  ///< the logits of the last pass, on the device
+    std::uint64_t drawn = 0;                              ///< number of draws so far
+    std::size_t first = 0;                                ///< the first sample of the batch that the passes get now
+    runtime::ConstBuffer result = runtime::empty_buffer;  ///< the logits of the last pass, on the device
     std::string fault = {};  ///< the fault of an operation of training's forward pass; empty: none
   };
   /// The number of samples kept beyond one batch, so that batches can begin at different samples.

@@ -48,7 +48,7 @@ struct TrainedModel {
   kernels::AlignedVector<float> weights;
   std::vector<model::ActivationRange> ranges;  ///< range of each layer's inputs, over the calibration's samples
 
-  model::Buffers buffers() { return {.parameters = weights, .gradients = runtime::no_floats}; }
+  model::Buffers buffers() { return {.parameters = weights, .gradients = runtime::empty_buffer}; }
 };
 
 /// How a model is trained in fp32 before it is quantized.

@@ -94,10 +94,10 @@ class KernelSweep final : public Experiment {
  private:
   /// A point that takes turns with others.
   struct Running {
-    Running(Entry& e, KernelBenchmark b, KernelFindings f) : entry(e), benchmark(std::move(b)), found(std::move(f)) {}
+    Running(Entry& e, KernelBenchmark b, KernelResults f) : entry(e), benchmark(std::move(b)), found(std::move(f)) {}
     Entry& entry;
     KernelBenchmark benchmark;
-    KernelFindings found;
+    KernelResults found;
     double seconds = 0;  ///< time for its samples
   };
 
@@ -119,9 +119,9 @@ class KernelSweep final : public Experiment {
     const double begin = runtime::host_clock();
     const std::size_t sets = operand_sets(e.point.cache, set_bytes(e.point), limits_->last_cache_bytes());
     Running& r = running.emplace_back(e, KernelBenchmark(session_, c_, e.point, options_.threads, sets, options_.seed),
-                                      KernelFindings{.point = e.point, .ranks = c_.size(), .host_of = [this](int rank) {
-                                                       return session_.host_of(rank);
-                                                     }});
+                                      KernelResults{.point = e.point, .ranks = c_.size(), .host_of = [this](int rank) {
+                                                      return session_.host_of(rank);
+                                                    }});
     if (!make(r)) return running.pop_back();
     const double call = r.benchmark.probe(options_.check), setup = runtime::host_clock() - begin;
     learn(e, call, setup);
@@ -273,7 +273,7 @@ class KernelSweep final : public Experiment {
     return c_.broadcast_value(share_out({std::max(rows.left().value, half) - promised.value}, least));
   }
 
-  bool check(KernelBenchmark& benchmark, Entry& e, KernelFindings& found) {
+  bool check(KernelBenchmark& benchmark, Entry& e, KernelResults& found) {
     const bool inject_error = options_.error_rank == c_.rank();
     const auto why = benchmark.check(check_s() * reference_flops_per_s, inject_error, found);
     if (!why.empty()) return refuse(e.row, Status::failed, why), false;

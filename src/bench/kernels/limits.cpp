@@ -297,7 +297,7 @@ double KernelLimits::measure_peak(Precision precision) {
   fma_ = std::max(fma_, kernels::measure_fma_peak(budget));
   // The products are made by the library that is to be measured, so their rate is trusted only up to a multiple of the
   // rate of our own multiply-adds.
-  double mine = std::min(products, kernels::most_of_fma(precision) * fma_.value);
+  double mine = std::min(products, kernels::product_rate_bound(precision) * fma_.value);
   const bool in_fp32 = precision == Precision::bf16 && !kernels::has_bf16_kernels();
   if (precision == Precision::fp32 || in_fp32) mine = std::max(mine, fma_.value);
   return least_of_ranks(mine);

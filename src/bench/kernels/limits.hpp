@@ -46,8 +46,8 @@ class KernelLimits {
   KernelLimits(Session&, const runtime::Communicator& c, int threads, int ranks_per_node);
 
   /// The slowest rank's best rate while all ranks compute products in this precision; 0 where there is no such product.
-  /// On a host it is limited to kernels::most_of_fma (1.25 or more) times the rate of bare fp32 multiply-adds. In fp32,
-  /// and in bf16 where the host computes it in fp32, it is at least that bare rate.
+  /// On a host it is limited to kernels::product_rate_bound (1.25 or more) times the rate of bare fp32 multiply-adds.
+  /// In fp32, and in bf16 where the host computes it in fp32, it is at least that bare rate.
   core::FlopsPerSecond peak(kernels::Precision);
   /// The fault of a product that this peak was measured with, if its result was wrong on some rank; empty if all
   /// results were right, or if the peak was not asked for. With a fault the peak is 0, and the rows of this precision

@@ -72,7 +72,7 @@ std::string KernelBenchmark::make_case() {
 
 bool KernelBenchmark::may_build_anew() const { return !clock_ && sets_ == 1 && rebuilder_.has_time(c_); }
 
-std::string KernelBenchmark::check(double flops_at_most, bool inject_error, KernelFindings& f) {
+std::string KernelBenchmark::check(double flops_at_most, bool inject_error, KernelResults& f) {
   const runtime::Computing note(session_.activity(), "kernel check");
   RankCheck mine;
   std::string why =
@@ -222,7 +222,7 @@ bool KernelBenchmark::turn() {
   return false;
 }
 
-void KernelBenchmark::finish(KernelFindings& f) {
+void KernelBenchmark::finish(KernelResults& f) {
   f.stop = !rounds_ || has_exact_samples_ ? core::Stop::budget : rounds_->stop();
   if (rounds_) {
     f.warmup_s = rounds_->warmup_s();
@@ -235,7 +235,7 @@ void KernelBenchmark::finish(KernelFindings& f) {
   gather(f);
 }
 
-void KernelBenchmark::gather(KernelFindings& f) const {
+void KernelBenchmark::gather(KernelResults& f) const {
   f.times = slowest_blocks(c_, times_, f.medians);
   f.calls = calls_per_sample_;
   f.sets = sets_;

@@ -32,7 +32,7 @@ class KernelBenchmark {
   /// did not fail. flops_at_most: limit of the reference's FLOP. inject_error: one element on this rank is made wrong
   /// first.
   std::string prepare();
-  std::string check(double flops_at_most, bool inject_error, KernelFindings&);
+  std::string check(double flops_at_most, bool inject_error, KernelResults&);
   /// Times a call, and sets the number of calls of a sample from that time. Returns the time on the slowest rank [s].
   /// `warm`: true if a check has run before.
   double probe(bool warm);
@@ -46,7 +46,7 @@ class KernelBenchmark {
   bool turn();
   /// Fills in the findings. If the last block had no check, or if the kernel was built again between blocks
   /// (`may_build_anew`), one more check is made before.
-  void finish(KernelFindings&);
+  void finish(KernelResults&);
 
  private:
   std::vector<double> run_block(std::size_t count, bool keep);
@@ -69,7 +69,7 @@ class KernelBenchmark {
   /// latter are spread over so many pages that this effect is small.
   bool may_build_anew() const;
   RoundOptions options(const core::StoppingRule&, double seconds, bool bounded) const;
-  void gather(KernelFindings&) const;
+  void gather(KernelResults&) const;
 
   Session& session_;
   const runtime::Communicator& c_;

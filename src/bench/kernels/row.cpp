@@ -14,16 +14,16 @@ namespace {
 using core::Metric;
 using core::Point;
 
-std::string at_rank(const KernelFindings& f, int rank) {
+std::string at_rank(const KernelResults& f, int rank) {
   return f.ranks > 1 ? fmt::format(" on {} (rank {})", f.host_of(rank), rank) : "";
 }
 
 /// True if the whole 95 % interval of the time is below the bound.
-bool is_under_bound(const KernelFindings& f) {
+bool is_under_bound(const KernelResults& f) {
   return f.times.count() > 0 && core::summarise(f.times).ci95_high < f.bound.seconds;
 }
 
-void fill_rates(const KernelFindings& f, double seconds, Point& row) {
+void fill_rates(const KernelResults& f, double seconds, Point& row) {
   auto& m = row.metrics;
   const double work = full_flops(f.point.problem);
   m[Metric::flops_per_s] = flops(f.point.problem) / seconds;
@@ -40,7 +40,7 @@ void fill_rates(const KernelFindings& f, double seconds, Point& row) {
 
 }  // namespace
 
-void fill_kernel_check(const KernelFindings& f, Point& row) {
+void fill_kernel_check(const KernelResults& f, Point& row) {
   if (!f.checks) return;
   const KernelChecks& c = *f.checks;
   row.metrics[Metric::error] = c.error;
@@ -54,7 +54,7 @@ void fill_kernel_check(const KernelFindings& f, Point& row) {
   }
 }
 
-bool fill_timed_checks(const KernelFindings& f, Point& row) {
+bool fill_timed_checks(const KernelResults& f, Point& row) {
   if (!f.timed_checks || f.timed_checks->wrong_rank < 0) return true;
   const KernelChecks& c = *f.timed_checks;
   const std::string where = at_rank(f, c.wrong_rank);
@@ -66,9 +66,9 @@ bool fill_timed_checks(const KernelFindings& f, Point& row) {
   return false;
 }
 
-bool beats_bound(const KernelFindings& f) { return f.bound.certain && is_under_bound(f); }
+bool beats_bound(const KernelResults& f) { return f.bound.certain && is_under_bound(f); }
 
-void fill_kernel_times(const KernelFindings& f, Point& row) {
+void fill_kernel_times(const KernelResults& f, Point& row) {
   auto& m = row.metrics;
   row.raw_times_s.assign(f.times.samples().begin(), f.times.samples().end());
   core::Summary time = core::summarise(f.times);

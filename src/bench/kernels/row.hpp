@@ -23,7 +23,7 @@ struct KernelChecks {
 };
 
 /// The findings for one point.
-struct KernelFindings {
+struct KernelResults {
   const KernelPoint& point;
   int ranks = 1;
   std::function<std::string(int rank)> host_of = {};
@@ -48,14 +48,14 @@ struct KernelFindings {
 inline constexpr double most_zeros = 0.6;
 
 /// Fills in the error and the check's status. A kernel whose status becomes wrong or mistrusted is not timed.
-void fill_kernel_check(const KernelFindings&, core::Point& row);
+void fill_kernel_check(const KernelResults&, core::Point& row);
 /// True if the 95 % interval of the time lies wholly below the bound, and the bound is certain.
-bool beats_bound(const KernelFindings&);
+bool beats_bound(const KernelResults&);
 /// Sets the status to wrong if the result of a timed call is wrong. Returns true if none is.
-bool fill_timed_checks(const KernelFindings&, core::Point& row);
+bool fill_timed_checks(const KernelResults&, core::Point& row);
 /// Fills in times of the slowest rank, rates, the roofline, the spread over the ranks. The status is mistrusted where
 /// the time beats its bound.
-void fill_kernel_times(const KernelFindings&, core::Point& row);
+void fill_kernel_times(const KernelResults&, core::Point& row);
 /// Fills in the published time and the name of its set; nothing if the time is 0, that is, none was published.
 void fill_published(const std::string& set, core::Seconds time, core::Point& row);
 

@@ -227,7 +227,7 @@ int measure_links(const Flags& f, const Invocation& invocation) {
                   .head = [&] { print_links_head(*session, request.options.factors.injection); },
                   .measure = experiment.run,
                   .legend = [&](auto) { return experiment.legend(read_legend(f)); },
-                  .of_wrong = "had messages that were not what was sent",
+                  .wrong_message = "had messages that were not what was sent",
                   .end = [&](auto points) { return end(request, points); }});
 }
 

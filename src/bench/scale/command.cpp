@@ -112,7 +112,7 @@ ScaleOptions read_options(const Flags& f, int world, int default_threads, const 
   ScaleOptions o;
   o.factors = read_training_flags(f, data, default_threads);
   refuse_emulated(f, o.factors.models, data);
-  o.factors.codecs = compression::as_timed(std::move(o.factors.codecs));
+  o.factors.codecs = compression::require_no_warm_up(std::move(o.factors.codecs));
   o.factors.ranks = parse_ranks(f, world);
   const auto choices = placements();
   o.factors.placements =
@@ -210,7 +210,7 @@ int print_curve_plan(const Flags& f) {
     factors.push_back(planned_factors(e.point));
     rows.push_back(row_text(e.point));
   }
-  const auto further = report::telling_apart(factors, rows);
+  const auto further = report::distinguishing_factors(factors, rows);
   for (std::size_t i = 0; i < plan.size(); ++i) {
     const auto& e = plan[i];
     const auto& p = e.point;

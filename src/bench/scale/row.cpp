@@ -26,7 +26,7 @@ double median_of(const Measurement& m, double StepParts::*part) {
   return values.empty() ? 0 : core::median(values);
 }
 
-void fill_times(const ScaleFindings& f, Point& row) {
+void fill_times(const PointResults& f, Point& row) {
   auto& m = row.metrics;
   const auto samples = f.measurement.times.samples();
   row.raw_times_s.assign(samples.begin(), samples.end());
@@ -56,7 +56,7 @@ void fill_times(const ScaleFindings& f, Point& row) {
   if (f.error) m[Metric::error] = *f.error;
 }
 
-void fill_bytes(const ScaleFindings& f, Point& row) {
+void fill_bytes(const PointResults& f, Point& row) {
   if (!communicates(f.point)) return;
   fill_totals(f.totals, row);
   if (f.measurement.bytes_right) return;
@@ -64,14 +64,14 @@ void fill_bytes(const ScaleFindings& f, Point& row) {
   row.reason = "bytes sent differ from the schedule's messages";
 }
 
-std::string remark(const ScaleFindings& f) {
+std::string remark(const PointResults& f) {
   std::string how = kernels::how_multiplied(f.point.precision), note = f.training.model().note();
   return how.empty() || note.empty() ? how + note : fmt::format("{}; {}", how, note);
 }
 
 }  // namespace
 
-void fill_row(const ScaleFindings& f, Point& row) {
+void fill_row(const PointResults& f, Point& row) {
   if (f.measurement.blocks.empty()) {
     row.status = core::Status::failed;
     row.reason = "no iteration met its window; use another cadence";

@@ -11,7 +11,7 @@
 namespace gradmeter::bench {
 
 /// The results of a finished point, from which its row is made.
-struct ScaleFindings {
+struct PointResults {
   const ScalePoint& point;
   const Training& training;
   const Measurement& measurement;
@@ -25,7 +25,7 @@ struct ScaleFindings {
 };
 
 /// Fills in times, parts, bytes, limit and noise. If the bytes sent are not the schedule's, the status is wrong.
-void fill_row(const ScaleFindings&, core::Point&);
+void fill_row(const PointResults&, core::Point&);
 
 /// A point that others are compared with: its row and its blocks.
 struct Reference {

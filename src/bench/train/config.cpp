@@ -150,14 +150,14 @@ kernels::Precision loss_precision(const TrainingConfig& c) {
 
 }  // namespace
 
-std::string_view operations_of(std::string_view device) { return device == "cpu" ? "host" : "cuda"; }
+std::string_view operation_device(std::string_view device) { return device == "cpu" ? "host" : "cuda"; }
 
 bool is_rounded_by_software(const TrainingConfig& c, const DataFacts& d) {
   return model::is_rounded_by_software(c.model, {.features = d.features,
                                                  .classes = d.classes,
                                                  .labels = d.labels,
                                                  .precision = c.precision,
-                                                 .device = operations_of(c.device)});
+                                                 .device = operation_device(c.device)});
 }
 
 model::ModelRequest model_request(const TrainingConfig& c, const Layout& l, const DataFacts& d, model::Peers* peers) {
@@ -169,7 +169,7 @@ model::ModelRequest model_request(const TrainingConfig& c, const Layout& l, cons
           .loss_precision = loss_precision(c),
           .part = l.mesh.part(l.place, c.accumulate, piece, peers),
           .worker = static_cast<std::uint64_t>(l.place.data),
-          .device = operations_of(c.device)};
+          .device = operation_device(c.device)};
 }
 
 std::unique_ptr<model::Model> sized_model(const TrainingConfig& c, const Layout& l, const DataFacts& d) {
@@ -231,7 +231,7 @@ std::string refusal(const TrainingConfig& c, const DataFacts& d, const NodeMap& 
     const auto optimizer = dataparallel::make_optimizer(c.optimizer_name(), {.elements = 1});
     const auto strategy = c.strategy->make(c.strategy_options());
     if (const auto format = dataparallel::update_format_of(c.optimizer_name());
-        format != "fp32" && !c.strategy->info().optimizer_alone) {
+        format != "fp32" && !c.strategy->info().only_optimizer_changes_weights) {
       return fmt::format(
           "{} changes weights in fp32 beside its optimizer, so they are not in {}; use sync, sharded or ps-sync",
           c.strategy->name, format);
@@ -312,7 +312,7 @@ namespace {
 std::size_t state_bytes(const TrainingConfig& c, const Layout& l, const DataFacts& d) {
   const LargestPart part = largest_part(c, l, d);
   const std::size_t optimizer_state =
-      c.strategy->info().own_optimizer
+      c.strategy->info().keeps_optimizer_state
           ? 0
           : dataparallel::optimizer_bytes(c.optimizer_name(), part.parameters / sizeof(float));
   const bool feeds_back = c.codec && c.codec->feedback && encodes_sums(c.strategy->info().communication);

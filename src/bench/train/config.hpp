@@ -98,7 +98,7 @@ struct DataFacts {
 
 /// The name of a device in op_backends() (kernels/op.hpp): "host" where flags and rows say "cpu", else "cuda". The view
 /// refers to a literal.
-std::string_view operations_of(std::string_view device);
+std::string_view operation_device(std::string_view device);
 /// True where software rounds to the precision in some operation, so that times say nothing of the precision.
 bool is_rounded_by_software(const TrainingConfig&, const DataFacts&);
 

@@ -222,7 +222,7 @@ model::ModelRequest request_of(const Flags& f, const DataShape& data, kernels::P
           .classes = data.classes,
           .labels = data.labels,
           .precision = p,
-          .device = operations_of(f.text("device"))};
+          .device = operation_device(f.text("device"))};
 }
 
 /// Checks that each precision suits at least one of the models. Errors: UsageError with the last model's reason.
@@ -343,7 +343,7 @@ void add_training_flags(FlagList& d, Values values) {
 
 ScaleFactors read_training_flags(const Flags& f, const DataShape& data, int usual_threads) {
   ScaleFactors out;
-  out.models = parse_models(f.text("model"), read_shrink(f), data, operations_of(f.text("device")));
+  out.models = parse_models(f.text("model"), read_shrink(f), data, operation_device(f.text("device")));
   check_precisions(f, out.models, data);
   for (const auto b : parse_counts("--batch", f.text("batch"), 1, 1u << 20)) out.batches.push_back(b);
   out.strategies = parse_strategies(f.text("strategy"));

@@ -37,13 +37,13 @@ std::span<const float> as_floats(std::span<const std::byte> bytes) {
 
 }  // namespace
 
-OperationProbe::Memory& OperationProbe::memory_of(const kernels::NumberFormat* format) {
+OperationTimer::Memory& OperationTimer::memory_of(const kernels::NumberFormat* format) {
   for (Memory& m : inputs_)
     if (m.format == format || (m.format && format && *m.format == *format)) return m;
   return inputs_.emplace_back(Memory{.format = format, .bytes = {}});
 }
 
-void OperationProbe::provide(const kernels::Op& op) {
+void OperationTimer::provide(const kernels::Op& op) {
   std::map<Memory*, std::size_t> needed;
   for (const kernels::Operand& o : op.inputs())
     needed[&memory_of(o.format)] += kernels::whole_line_bytes(o.stored_bytes);
@@ -57,7 +57,7 @@ void OperationProbe::provide(const kernels::Op& op) {
   if (written > outputs_.size()) outputs_.assign(written, std::byte{});
 }
 
-OperationProbe::Entry& OperationProbe::entry(const kernels::Problem& problem) {
+OperationTimer::Entry& OperationTimer::entry(const kernels::Problem& problem) {
   for (Entry& e : entries_)
     if (same_work(e.problem, problem)) return e;
   auto op = kernels::prepare(problem, {.training = true});
@@ -65,7 +65,7 @@ OperationProbe::Entry& OperationProbe::entry(const kernels::Problem& problem) {
   return entries_.emplace_back(Entry{.problem = problem, .op = std::move(op)});
 }
 
-void OperationProbe::round(std::span<const model::RepeatedProblem> problems, core::Seconds budget) {
+void OperationTimer::round(std::span<const model::RepeatedProblem> problems, core::Seconds budget) {
   kernels::set_compute_threads(threads_);
   const double begin = runtime::host_clock();
   fma_ = std::max(fma_, kernels::measure_fma_peak(core::Seconds{0}));
@@ -82,7 +82,7 @@ void OperationProbe::round(std::span<const model::RepeatedProblem> problems, cor
   }
 }
 
-void OperationProbe::run(Entry& e) {
+void OperationTimer::run(Entry& e) {
   std::map<const Memory*, std::size_t> used;
   std::vector<runtime::ConstBuffer> inputs;
   std::vector<std::span<const std::byte>> operands;
@@ -105,12 +105,12 @@ void OperationProbe::run(Entry& e) {
     for (const auto& operand : operands) (void)kernels::read_once(as_floats(operand));
   });
   // The library's rate is trusted only up to a multiple of the rate of our own multiply-adds.
-  const double most = kernels::most_of_fma(e.problem.precision) * fma_.value;
+  const double most = kernels::product_rate_bound(e.problem.precision) * fma_.value;
   peak_.value = std::max(peak_.value, std::min(most, kernels::run_flops(e.problem) / e.run_s));
   ++e.rounds;
 }
 
-OperationTimes OperationProbe::times(std::span<const model::RepeatedProblem> problems) const {
+OperationTimes OperationTimer::times(std::span<const model::RepeatedProblem> problems) const {
   OperationTimes sum;
   for (const auto& p : problems) {
     const auto e = std::ranges::find_if(entries_, [&](const Entry& x) { return same_work(x.problem, p.problem); });
@@ -159,7 +159,7 @@ StepBound StepLimits::bound(const StepDemand& d) const {
   b.machine.flops_per_s = -c_.max(-operations_.peak().value);
   if (!d.exchanges()) return b;
   link_->fill(b.machine);
-  b.exchange = least_exchange_time(d.least, b.machine);
+  b.exchange = exchange_time_bound(d.least, b.machine);
   return b;
 }
 

@@ -29,17 +29,17 @@ struct OperationTimes {
 /// library's layouts, and in the caches as far as they fit. In training operands are colder, but a lower bound must not
 /// be above the time of any step. Operations on one problem share one entry; all entries share the memory of their
 /// operands.
-class OperationProbe {
+class OperationTimer {
  public:
-  explicit OperationProbe(int threads) : threads_(threads) {}
+  explicit OperationTimer(int threads) : threads_(threads) {}
   /// Runs the operations, those that were measured least often first, until `budget` is over. Operations that were
   /// never measured are run even beyond the budget.
   /// Errors: BackendError of the library.
   void round(std::span<const model::RepeatedProblem>, core::Seconds budget);
   /// The times of these operations. Each must have been in a round before.
   OperationTimes times(std::span<const model::RepeatedProblem>) const;
-  /// The best rate of bare multiply-adds, or that of an operation that was faster, but at most kernels::most_of_fma
-  /// times the rate of bare multiply-adds.
+  /// The best rate of bare multiply-adds, or that of an operation that was faster, but at most
+  /// kernels::product_rate_bound times the rate of bare multiply-adds.
   core::FlopsPerSecond peak() const { return peak_; }
 
  private:
@@ -91,7 +91,7 @@ void fill_bound(const StepBound&, core::Point&);
 /// The least work that a point's step demands of the machine, as seen by this rank.
 struct StepDemand {
   std::vector<model::RepeatedProblem> operations = {};  ///< empty on ranks that only serve
-  LeastSent least = {};  ///< least bytes to send, the same on all ranks; 0: nothing is exchanged
+  MinimumSent least = {};  ///< least bytes to send, the same on all ranks; 0: nothing is exchanged
   /// True: the time of a step is that of the slowest rank. False: it is the harmonic mean of the ranks' times.
   bool lock_step = true;
   bool exchanges() const { return least.rank > 0 || least.node > 0; }
@@ -115,7 +115,7 @@ class StepLimits {
   const runtime::Communicator& c_;
   int threads_;
   bool is_host_;
-  OperationProbe operations_;
+  OperationTimer operations_;
   std::optional<LinkProbe> link_;  ///< made when a demand exchanges something for the first time
 };
 

@@ -35,15 +35,15 @@ Json metadata(const char* what, int rank, int lane, const char* key, const Json&
 }
 
 std::string lane_name(int lane) {
-  if (lane == Timeline::compute_lane) return "compute";
-  if (lane < Timeline::server_lane) return fmt::format("communication {}", lane);
-  if (lane == Timeline::server_lane) return "server: compute";
-  return fmt::format("server: communication {}", lane - Timeline::server_lane);
+  if (lane == RankEvents::compute_lane) return "compute";
+  if (lane < RankEvents::server_lane) return fmt::format("communication {}", lane);
+  if (lane == RankEvents::server_lane) return "server: compute";
+  return fmt::format("server: communication {}", lane - RankEvents::server_lane);
 }
 
 }  // namespace
 
-void Timeline::add_call(Kind kind, std::size_t step, const dataparallel::CallRecord& c) {
+void RankEvents::add_call(Kind kind, std::size_t step, const dataparallel::CallRecord& c) {
   const auto& done = c.completion;
   events_.push_back({kind,
                      std::string(c.label),
@@ -53,7 +53,7 @@ void Timeline::add_call(Kind kind, std::size_t step, const dataparallel::CallRec
                      std::max(0.0, done.started - done.posted)});
 }
 
-void Timeline::add(std::size_t step, const dataparallel::StepRecord& r) {
+void RankEvents::add(std::size_t step, const dataparallel::StepRecord& r) {
   // A rank that only serves takes no steps.
   if (r.step.length() > 0) events_.push_back({Kind::step, fmt::format("step {}", step), r.step, step});
   for (const auto& c : r.computations) events_.push_back({Kind::compute, std::string(c.label), c.when, step});
@@ -61,26 +61,26 @@ void Timeline::add(std::size_t step, const dataparallel::StepRecord& r) {
   for (const auto& c : r.calls) add_call(Kind::call, step, c);
 }
 
-void Timeline::add_background(std::size_t step, const dataparallel::StepRecord& r) {
+void RankEvents::add_background(std::size_t step, const dataparallel::StepRecord& r) {
   for (const auto& c : r.computations) events_.push_back({Kind::server_compute, std::string(c.label), c.when, step});
   for (const auto& c : r.calls) add_call(Kind::server_call, step, c);
 }
 
-double Timeline::begin(const runtime::DriftModel& clock) const {
+double RankEvents::begin(const runtime::DriftModel& clock) const {
   double first = std::numeric_limits<double>::infinity();
   for (const TraceEvent& e : events_) first = std::min(first, clock.reference(e.when.begin));
   return first;
 }
 
 /// The largest uncertainty of the clock while the events lasted [s].
-double Timeline::uncertainty(const runtime::DriftModel& clock) const {
+double RankEvents::uncertainty(const runtime::DriftModel& clock) const {
   double most = 0;
   for (const TraceEvent& e : events_)
     most = std::max({most, clock.uncertainty(e.when.begin), clock.uncertainty(e.when.end)});
   return most;
 }
 
-std::vector<int> Timeline::lanes() const {
+std::vector<int> RankEvents::lanes() const {
   std::vector<std::size_t> order(events_.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::stable_sort(order, {}, [this](std::size_t i) { return events_[i].when.begin; });
@@ -100,7 +100,7 @@ std::vector<int> Timeline::lanes() const {
   return lanes;
 }
 
-core::Json Timeline::describe(const TraceEvent& e, int lane, double origin, const runtime::DriftModel& clock) const {
+core::Json RankEvents::describe(const TraceEvent& e, int lane, double origin, const runtime::DriftModel& clock) const {
   constexpr const char* categories[] = {"step",          "compute",        "wait",
                                         "communication", "server compute", "server communication"};
   const std::int64_t begin = nanoseconds(clock.reference(e.when.begin) - origin);
@@ -121,7 +121,7 @@ core::Json Timeline::describe(const TraceEvent& e, int lane, double origin, cons
   return json;
 }
 
-core::Json Timeline::events(double origin, const runtime::DriftModel& clock) const {
+core::Json RankEvents::events(double origin, const runtime::DriftModel& clock) const {
   Json out = Json::array();
   const auto add_metadata = [&](const char* what, int lane, const char* key, const Json& value) {
     out.push_back(metadata(what, rank_, lane, key, value));
@@ -177,7 +177,7 @@ void TraceFile::close() {
   }
 }
 
-void gather_trace(const runtime::Communicator& c, const Timeline& mine, const runtime::DriftModel& clock,
+void gather_trace(const runtime::Communicator& c, const RankEvents& mine, const runtime::DriftModel& clock,
                   const std::string& path, bool replace) {
   const double origin = -c.max(-mine.begin(clock));
   std::optional<TraceFile> file;
@@ -198,7 +198,7 @@ std::size_t first_step(const TraceRequest& r, std::size_t steps) {
 
 }  // namespace
 
-Trace::Trace(TraceRequest r, std::size_t steps, Timeline t)
+Trace::Trace(TraceRequest r, std::size_t steps, RankEvents t)
     : request_(std::move(r)), first_(first_step(request_, steps)), timeline_(std::move(t)) {}
 
 void Trace::before(std::size_t step, dataparallel::Probe& probe) const {

@@ -21,11 +21,11 @@ namespace gradmeter::bench {
 /// computations and waits. The lanes from `first_call_lane` on have the calls; there are as many of these lanes as
 /// there are calls at the same time. The lanes from `server_lane` on have the computations and calls of the rank's
 /// server task.
-class Timeline {
+class RankEvents {
  public:
   static constexpr int compute_lane = 0, first_call_lane = 1, server_lane = 1000, first_server_call_lane = 1001;
 
-  Timeline(int rank, std::string host) : rank_(rank), host_(std::move(host)) {}
+  RankEvents(int rank, std::string host) : rank_(rank), host_(std::move(host)) {}
 
   /// Adds what the worker did in a step.
   void add(std::size_t step, const dataparallel::StepRecord&);
@@ -81,7 +81,7 @@ class TraceFile {
 
 /// Writes all ranks' events to one file. Rank 0 writes it, and holds one other rank's events in memory at a time.
 /// Collective.
-void gather_trace(const runtime::Communicator&, const Timeline& mine, const runtime::DriftModel& clock,
+void gather_trace(const runtime::Communicator&, const RankEvents& mine, const runtime::DriftModel& clock,
                   const std::string& path, bool replace);
 
 // Decides which steps of a training run are traced, and records them.
@@ -97,7 +97,7 @@ struct TraceRequest {
 class Trace {
  public:
   /// Errors: UsageError when the run ends before the first step that is to be traced.
-  Trace(TraceRequest, std::size_t steps, Timeline);
+  Trace(TraceRequest, std::size_t steps, RankEvents);
   /// `before` and `after` are called around each step of the run.
   void before(std::size_t step, dataparallel::Probe&) const;
   void after(std::size_t step, const dataparallel::StepRecord&, dataparallel::Probe&);
@@ -108,7 +108,7 @@ class Trace {
   bool has(std::size_t step) const { return step >= first_ && step - first_ < request_.count; }
   TraceRequest request_;
   std::size_t first_;
-  Timeline timeline_;
+  RankEvents timeline_;
 };
 
 }  // namespace gradmeter::bench

@@ -51,7 +51,7 @@ class TrainRun {
     if (session_.is_root() && listener_.planned) listener_.planned(planned_rows(epoch_steps));
     plan_dumps();
     if (options_.trace)
-      trace_.emplace(*options_.trace, total_steps_, Timeline(session_.world().rank(), session_.host().hostname));
+      trace_.emplace(*options_.trace, total_steps_, RankEvents(session_.world().rank(), session_.host().hostname));
     while (result_.steps < total_steps_ && !result_.reached) {
       const std::size_t first = result_.steps, last = std::min(first + epoch_steps - first % epoch_steps, total_steps_);
       epoch(first, last);
@@ -345,7 +345,7 @@ void check_noise_scale(const TrainOptions& o, int ranks) {
                     "{} of {} one; leave out servers, tensor and pipeline",
                     o.config.strategy->name, layout.mesh.text(), layout.workers, ranks));
   }
-  if (!o.config.strategy->info().keeps_equal) {
+  if (!o.config.strategy->info().keeps_workers_equal) {
     throw core::UsageError(
         fmt::format("--noise-scale compares ranks' gradients at the same weights, and {} lets weights "
                     "differ; use sync",

@@ -290,7 +290,7 @@ Validation Training::validate() {
 }
 
 bool Training::weights_agree() {
-  if (!config_.strategy->info().keeps_equal) return true;
+  if (!config_.strategy->info().keeps_workers_equal) return true;
   quiesce();
   const auto mine = hash_bits(weights());
   bool equal = true;

@@ -539,7 +539,7 @@ class TernGrad final : public Codec {
 
 std::unique_ptr<Codec> make_terngrad(const core::ParsedName& name) {
   static constexpr std::array<std::string_view, 3> exchanges{"gather", "sum", "sra"};
-  one_of(name, "exchange", exchanges);
+  index_among(name, "exchange", exchanges);
   return std::make_unique<TernGrad>(name.canonical(), ternary_clip(name), true);
 }
 

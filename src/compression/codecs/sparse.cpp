@@ -357,7 +357,7 @@ void TopK::clear_sent(std::span<const std::byte> from, std::span<float> values) 
 
 std::unique_ptr<Codec> make_topk(const core::ParsedName& name) { return std::make_unique<TopK>(name); }
 
-RandomK::RandomK(const core::ParsedName& name) : density_(name), scaled_(one_of(name, "ef", switches) == 0) {}
+RandomK::RandomK(const core::ParsedName& name) : density_(name), scaled_(index_among(name, "ef", switches) == 0) {}
 
 void RandomK::draw_places(const RandomDraw& draw, std::size_t n, std::span<std::uint32_t> places) const {
   detail::require_indexable("randomk", n);

@@ -60,12 +60,12 @@ std::size_t bucket_of(const core::ParsedName& name) {
 
 Norm norm_of(const core::ParsedName& name) {
   static constexpr std::array<std::string_view, 2> norms{"max", "l2"};
-  return static_cast<Norm>(one_of(name, "norm", norms));
+  return static_cast<Norm>(index_among(name, "norm", norms));
 }
 
 Rounding rounding_of(const core::ParsedName& name) {
   static constexpr std::array<std::string_view, 2> roundings{"stochastic", "nearest"};
-  return static_cast<Rounding>(one_of(name, "rounding", roundings));
+  return static_cast<Rounding>(index_among(name, "rounding", roundings));
 }
 
 float max_norm(std::span<const float> x) {

@@ -27,7 +27,7 @@ struct JsonNode {
   std::int64_t whole = 0;   ///< value of a whole number below 2^63; for true and false 1 and 0
 
   bool is_null() const { return kind == Json::value_t::null; }
-  bool is_truth() const { return kind == Json::value_t::boolean; }
+  bool is_bool() const { return kind == Json::value_t::boolean; }
   bool is_whole() const { return kind == Json::value_t::number_integer; }
   bool is_beyond_63_bits() const { return kind == Json::value_t::number_unsigned; }
   bool is_number() const { return is_whole() || is_beyond_63_bits() || kind == Json::value_t::number_float; }

@@ -251,8 +251,8 @@ constexpr allreduce::CollectiveKind collective_kind(CallKind kind) {
 struct FabricCall {
   CallKind kind;
   Group group;
-  ConstBuffer in = runtime::no_floats;  ///< empty for a receive
-  Buffer out = runtime::no_floats;      ///< empty for a send; equal to `in` for collectives, which work in place
+  ConstBuffer in = runtime::empty_buffer;  ///< empty for a receive
+  Buffer out = runtime::empty_buffer;      ///< empty for a send; equal to `in` for collectives, which work in place
   allreduce::Op op = allreduce::Op::sum;
   int peer = 0;  ///< the other rank of a send or receive; the root of a broadcast
   runtime::EventPtr ready = {};

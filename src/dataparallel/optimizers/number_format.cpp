@@ -104,7 +104,7 @@ class Rounded final : public Optimizer {
   }
 
   void apply(runtime::Buffer w, runtime::ConstBuffer g, std::size_t offset, UpdateStep step) override {
-    const runtime::Buffer carry = format_->has_carry() ? carry_.buffer.part(offset, w.count()) : runtime::no_floats;
+    const runtime::Buffer carry = format_->has_carry() ? carry_.buffer.part(offset, w.count()) : runtime::empty_buffer;
     if (descends_) return format_->descend(w, g, carry, step);
     // The inner optimizer changes a copy of the weights, in fp32.
     const runtime::Buffer target = target_.buffer.part(offset, w.count());

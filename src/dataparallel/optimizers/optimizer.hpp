@@ -25,7 +25,7 @@ namespace gradmeter::dataparallel {
 struct UpdateStep {
   float size = 0;
   std::uint64_t number = 1;
-  runtime::ConstBuffer loss_scale_counts = runtime::no_floats;
+  runtime::ConstBuffer loss_scale_counts = runtime::empty_buffer;
   kernels::UpdateNumber which() const { return {.value = number, .counts = loss_scale_counts}; }
 };
 

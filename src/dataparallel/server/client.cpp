@@ -79,7 +79,7 @@ void ServerClient::finish_push(Buffer answers) {
   ready_ = sharding_.elements();
   set_exchanging(true);
   wait_for("servers to take changes", is_posted);
-  answers_ = runtime::no_floats;
+  answers_ = runtime::empty_buffer;
   if (!fetch_) set_exchanging(false);
 }
 
@@ -133,7 +133,7 @@ void ServerClient::fetch(Buffer to) {
   }
   target_ = to;
   receive();
-  target_ = runtime::no_floats;
+  target_ = runtime::empty_buffer;
   for (ServerConnection& connection : connections_) take_over(connection, to);
   set_exchanging(false);
 }
@@ -171,7 +171,7 @@ void ServerClient::fetch_for_evaluation(Buffer to) {
   target_ = to;
   ask(Opcode::evaluate, 0, clock_);
   receive();
-  target_ = runtime::no_floats;
+  target_ = runtime::empty_buffer;
 }
 
 void ServerClient::await_acknowledgements() {

@@ -27,7 +27,7 @@ class ServerClient {
   /// Waits until the whole change has been posted. answers: the buffer for the weights of the next fetch, to which
   /// servers may write directly; empty: weights come by message. Nobody may read the buffer until `fetch` returns, nor
   /// write to it before the next push or the disconnect, because servers compute the next weights from it.
-  void finish_push(Buffer answers = runtime::no_floats);
+  void finish_push(Buffer answers = runtime::empty_buffer);
   /// Waits until the servers have received all changes that were pushed.
   void await_acknowledgements();
   /// Asks the servers for weights: a read at this clock (consistency.hpp) that must include this worker's first
@@ -102,7 +102,7 @@ class ServerClient {
   const int rank_;
   std::vector<ServerConnection> connections_;  ///< by server; only for servers that have chunks
   std::uint64_t clock_ = 0, sequence_ = 0;
-  ConstBuffer change_ = runtime::no_floats;
+  ConstBuffer change_ = runtime::empty_buffer;
   float size_ = 0;
   bool fetch_ = false;          ///< the push under way also requests weights
   bool is_exchanging_ = false;  ///< true from the end of a push until the weights have arrived
@@ -110,10 +110,10 @@ class ServerClient {
   /// If servers encode weights: this worker's weights as the servers know them, to which decoded changes are added.
   /// Otherwise: weights that have arrived before `fetch` was called.
   std::vector<float> weights_;
-  std::vector<float> decoded_;           ///< scratch for the numbers of a chunk
-  Buffer target_ = runtime::no_floats;   ///< buffer for weights that arrive now; empty outside a fetch
-  Buffer answers_ = runtime::no_floats;  ///< buffer to which servers may write
-  bool offers_ = false;                  ///< true: some server has been told where in `answers_` it may write
+  std::vector<float> decoded_;              ///< scratch for the numbers of a chunk
+  Buffer target_ = runtime::empty_buffer;   ///< buffer for weights that arrive now; empty outside a fetch
+  Buffer answers_ = runtime::empty_buffer;  ///< buffer to which servers may write
+  bool offers_ = false;                     ///< true: some server has been told where in `answers_` it may write
 };
 
 }  // namespace gradmeter::dataparallel

@@ -49,7 +49,7 @@ Coding Coding::of_weights(const compression::CodecChoicePtr& c) {
 std::string Coding::why_dense_weights(const compression::CodecChoice& c) {
   if (c.info->name == "dgc") return "momentum is corrected where gradients are";
   const bool scaled = c.info->name == "randomk" && !c.feedback;  // by n/k
-  if (!scaled && !(c.info->expands && c.info->expands(c.parsed))) return {};
+  if (!scaled && !(c.info->may_lose_more_than_gradient && c.info->may_lose_more_than_gradient(c.parsed))) return {};
   return "what a change loses may be more than the change";
 }
 

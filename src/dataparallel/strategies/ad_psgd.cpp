@@ -491,9 +491,9 @@ class AdPsgd final : public Strategy {
   bool overlap_;
   std::uint64_t updates_ = 0;
   std::array<std::uint64_t, 2> staleness_{};  ///< of an active rank: numbers of updates of staleness 0 and 1
-  Buffer barrier_ = runtime::no_floats;
-  Buffer theirs_ = runtime::no_floats;  ///< of an active rank: the weights of its passive partner
-  std::unique_ptr<ActiveSide> active_;  ///< null on passive ranks, and if there is one rank
+  Buffer barrier_ = runtime::empty_buffer;
+  Buffer theirs_ = runtime::empty_buffer;  ///< of an active rank: the weights of its passive partner
+  std::unique_ptr<ActiveSide> active_;     ///< null on passive ranks, and if there is one rank
   std::shared_ptr<PassiveSide> passive_;
   std::unique_ptr<BackgroundTask> background_task_;  ///< declared last: destroyed first, which ends its task
 };

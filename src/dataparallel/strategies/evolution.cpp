@@ -209,9 +209,9 @@ class EvolutionStrategies final : public Strategy {
   std::size_t pairs_;
   float sigma_;
   std::uint64_t seed_;
-  Buffer gains_ = runtime::no_floats;  ///< F+ - F- of all pairs, rank by rank
-  runtime::OwnedBuffer center_;        ///< the weights that are perturbed
-  std::vector<NoiseRun> runs_;         ///< the weights' places in the whole model, by which noise is drawn
+  Buffer gains_ = runtime::empty_buffer;  ///< F+ - F- of all pairs, rank by rank
+  runtime::OwnedBuffer center_;           ///< the weights that are perturbed
+  std::vector<NoiseRun> runs_;            ///< the weights' places in the whole model, by which noise is drawn
 };
 
 }  // namespace
@@ -239,7 +239,7 @@ extern constinit const StrategyInfo es_strategy{
     .source = "Salimans et al. 2017",
     .communication = CommunicationPattern::collectives,
     .computes_other_work = true,
-    .keeps_equal = true,
+    .keeps_workers_equal = true,
     .optimizer = "",
     .step_size = 0.001f,
     .make = [](const core::ParsedName& n, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
@@ -478,9 +478,9 @@ class Population final : public Strategy {
   std::vector<Buffer> remote_survivors_;  ///< by place among the survivors: copies of other ranks' models
   std::vector<NoiseRun> runs_;            ///< the weights' places in the whole model, by which noise is drawn
   /// The ranking in the form that is sent: slots as floats, in several copies.
-  Buffer ranking_buffer_ = runtime::no_floats;
+  Buffer ranking_buffer_ = runtime::empty_buffer;
   Buffer losses_ =
-      runtime::no_floats;  ///< by slot: the loss in the last step, minus the shared model's on the same samples
+      runtime::empty_buffer;  ///< by slot: the loss in the last step, minus the shared model's on the same samples
   std::vector<std::size_t> ranking_;  ///< slots of the survivors, best first; before the first step slot 0 alone
 };
 

@@ -191,11 +191,11 @@ class Gossip final : public Strategy {
   PushTargets targets_;
   bool overlap_;
   std::size_t elements_ = 0;
-  Buffer own_ = runtime::no_floats;       ///< x, its weight, padding
-  Buffer received_ = runtime::no_floats;  ///< the sum of the messages received in the last step
-  Buffer next_ = runtime::no_floats;      ///< if several ranks send: the next message, to be added to `received_`
-  Ticket arriving_, leaving_;             ///< of the last step; null once its messages have been added to x
-  std::vector<int> further_senders_;      ///< further ranks that send to this rank in that step
+  Buffer own_ = runtime::empty_buffer;       ///< x, its weight, padding
+  Buffer received_ = runtime::empty_buffer;  ///< the sum of the messages received in the last step
+  Buffer next_ = runtime::empty_buffer;      ///< if several ranks send: the next message, to be added to `received_`
+  Ticket arriving_, leaving_;                ///< of the last step; null once its messages have been added to x
+  std::vector<int> further_senders_;         ///< further ranks that send to this rank in that step
 };
 
 }  // namespace
@@ -305,7 +305,7 @@ class DPsgd final : public Strategy {
 
   Graph graph_;
   bool overlap_;
-  Buffer received_ = runtime::no_floats;  ///< the neighbours' weights, one after the other
+  Buffer received_ = runtime::empty_buffer;  ///< the neighbours' weights, one after the other
   std::vector<Ticket> under_way_;
 };
 

@@ -142,8 +142,8 @@ class LossDrivenPeriod final : public BlockPeriod {
   std::uint64_t period_, end_;
   std::uint64_t changed_ = 0;  ///< the step after which the period was last chosen
   Buffer losses_ =
-      runtime::no_floats;  ///< the loss of step 1; the sum of losses since `changed_`; the last step's loss
-  Buffer periods_ = runtime::no_floats;  ///< the period of each rank
+      runtime::empty_buffer;  ///< the loss of step 1; the sum of losses since `changed_`; the last step's loss
+  Buffer periods_ = runtime::empty_buffer;  ///< the period of each rank
 };
 
 }  // namespace
@@ -511,9 +511,9 @@ class Diloco final : public Strategy {
   std::unique_ptr<Optimizer> optimizer_;
   runtime::OwnedBuffer anchor_;  ///< the weights with which the blocks of the fragments began
   std::vector<Fragment> fragments_;
-  std::vector<Ticket> tickets_;          ///< by fragment: the exchange of its changes; null: none is under way
-  Buffer changes_ = runtime::no_floats;  ///< the changes since the anchor; after the exchange, their mean
-  bool diverged_ = false;                ///< true: workers may have different weights
+  std::vector<Ticket> tickets_;             ///< by fragment: the exchange of its changes; null: none is under way
+  Buffer changes_ = runtime::empty_buffer;  ///< the changes since the anchor; after the exchange, their mean
+  bool diverged_ = false;                   ///< true: workers may have different weights
 };
 
 }  // namespace

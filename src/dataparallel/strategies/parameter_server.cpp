@@ -70,7 +70,7 @@ class ParameterServer final : public ServerStrategy {
     if (clip_ > 0) w.clip(clip_, workers(w.ranks()));
     if (pushes && !pushes_during_pass) server_client.begin_push(accrue(w), step.size, pulls_after_push);
     if (!pushes) accrue(w);
-    if (pushes) server_client.finish_push(periods_.pulls_what_it_pushes() ? w.parameters() : runtime::no_floats);
+    if (pushes) server_client.finish_push(periods_.pulls_what_it_pushes() ? w.parameters() : runtime::empty_buffer);
     if (pulls && !pushes && !periods_.prefetch) server_client.request(server_client.pushed(), server_client.pushed());
     if (pulls) {
       server_client.fetch(w.parameters());
@@ -117,8 +117,8 @@ class ParameterServer final : public ServerStrategy {
 
   PushPullPeriods periods_;
   bool overlap_;
-  double clip_;                          ///< norm to which gradients are clipped; 0: they are not clipped
-  Buffer accrued_ = runtime::no_floats;  ///< the sum of the gradients since the last push
+  double clip_;                             ///< norm to which gradients are clipped; 0: they are not clipped
+  Buffer accrued_ = runtime::empty_buffer;  ///< the sum of the gradients since the last push
 };
 
 constexpr core::CountRange period_range{1, 1'000'000};
@@ -168,8 +168,8 @@ extern constinit const StrategyInfo ps_sync_strategy{
     .bytes_text = "M up, M down",
     .source = "Li et al., OSDI 2014",
     .communication = CommunicationPattern::client_server,
-    .optimizer_alone = true,
-    .keeps_equal = true,
+    .only_optimizer_changes_weights = true,
+    .keeps_workers_equal = true,
     .make = [](const core::ParsedName&, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
       return make(o, 0, {});
     }};
@@ -181,7 +181,7 @@ extern constinit const StrategyInfo ps_async_strategy{
     .bytes_text = "M/push up, M/fetch down",
     .source = "Dean et al., NIPS 2012",
     .communication = CommunicationPattern::client_server,
-    .optimizer_alone = true,
+    .only_optimizer_changes_weights = true,
     .optimizer = "sgd",
     .step_size = 0.05f,
     .make = [](const core::ParsedName& name, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
@@ -195,7 +195,7 @@ extern constinit const StrategyInfo ps_ssp_strategy{
     .bytes_text = "M/push up, M/fetch down",
     .source = "Ho et al., NIPS 2013",
     .communication = CommunicationPattern::client_server,
-    .optimizer_alone = true,
+    .only_optimizer_changes_weights = true,
     .optimizer = "sgd",
     .step_size = 0.05f,
     .make = [](const core::ParsedName& name, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
@@ -210,7 +210,7 @@ extern constinit const StrategyInfo ps_softsync_strategy{
     .bytes_text = "M up, M down",
     .source = "Zhang et al., IJCAI 2016",
     .communication = CommunicationPattern::client_server,
-    .optimizer_alone = true,
+    .only_optimizer_changes_weights = true,
     .optimizer = "sgd",
     .step_size = 0.05f,
     .make = [](const core::ParsedName& name, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
@@ -224,7 +224,7 @@ extern constinit const StrategyInfo ps_backup_strategy{
     .bytes_text = "M up, M down",
     .source = "Chen et al. 2016",
     .communication = CommunicationPattern::client_server,
-    .optimizer_alone = true,
+    .only_optimizer_changes_weights = true,
     .optimizer = "sgd",
     .step_size = 0.05f,
     .make = [](const core::ParsedName& name, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
@@ -241,7 +241,7 @@ extern constinit const StrategyInfo dc_asgd_strategy{
     .bytes_text = "M up, M down",
     .source = "Zheng et al., ICML 2017",
     .communication = CommunicationPattern::client_server,
-    .optimizer_alone = true,
+    .only_optimizer_changes_weights = true,
     .optimizer = "sgd",
     .step_size = 0.05f,
     .make = [](const core::ParsedName& name, const StrategyOptions& o) -> std::unique_ptr<Strategy> {

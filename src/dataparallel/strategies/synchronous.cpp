@@ -77,9 +77,9 @@ extern constinit const StrategyInfo sync_strategy{
     .bytes_text = "2(P-1)/P M",
     .source = "Goyal et al. 2017; Li et al., VLDB 2020",
     .communication = CommunicationPattern::all_reduce,
-    .optimizer_alone = true,
+    .only_optimizer_changes_weights = true,
     .may_skip_steps = true,
-    .keeps_equal = true,
+    .keeps_workers_equal = true,
     .make = [](const core::ParsedName&, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
       return std::make_unique<Sync>(o);
     }};
@@ -250,10 +250,10 @@ extern constinit const StrategyInfo sharded_strategy{
     .bytes_text = "2(P-1)/P M",
     .source = "Rajbhandari et al., SC20",
     .communication = CommunicationPattern::blocks,
-    .own_optimizer = true,
-    .optimizer_alone = true,
+    .keeps_optimizer_state = true,
+    .only_optimizer_changes_weights = true,
     .may_skip_steps = true,
-    .keeps_equal = true,
+    .keeps_workers_equal = true,
     .make = [](const core::ParsedName&, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
       return std::make_unique<Sharded>(o);
     }};
@@ -282,7 +282,7 @@ extern constinit const StrategyInfo independent_strategy{
     .bytes_text = "0",
     .source = "tf_cnn_benchmarks",
     .communication = CommunicationPattern::nothing,
-    .optimizer_alone = true,
+    .only_optimizer_changes_weights = true,
     .may_skip_steps = true,
     .make = [](const core::ParsedName&, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
       return std::make_unique<Independent>(o);

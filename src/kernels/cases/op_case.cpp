@@ -39,7 +39,7 @@ void OpCase::bind() {
 PlainNumbers OpCase::draw(std::string_view input, std::uint64_t seed, double scale) const {
   const Operand& o = op_->inputs()[index_of(op_->inputs(), input)];
   PlainNumbers numbers{std::vector<std::byte>(o.plain_bytes()), o.format};
-  fill_random(numbers.bytes, *o.format, seed, scale * random_range(*o.format));
+  fill_random(numbers.bytes, *o.format, seed, scale * random_scale(*o.format));
   return numbers;
 }
 

@@ -115,8 +115,8 @@ ConvertedOp::ConvertedOp(std::unique_ptr<Op> in_fp32, std::vector<ConvertedOpera
       implementation_(std::move(implementation)),
       input_copies_(copies_of(inputs, inner_->inputs())),
       output_copies_(copies_of(outputs, inner_->outputs())),
-      inner_inputs_(inputs.size(), runtime::no_floats),
-      inner_outputs_(outputs.size(), runtime::no_floats) {}
+      inner_inputs_(inputs.size(), runtime::empty_buffer),
+      inner_outputs_(outputs.size(), runtime::empty_buffer) {}
 
 std::vector<ConvertedOp::Copy> ConvertedOp::copies_of(std::span<const ConvertedOperand> operands,
                                                       std::span<const Operand> in_fp32) {
@@ -124,7 +124,7 @@ std::vector<ConvertedOp::Copy> ConvertedOp::copies_of(std::span<const ConvertedO
   for (std::size_t i = 0; i < operands.size(); ++i) {
     const Copy& c =
         copies.emplace_back(Copy{operands[i].conversion, workspace_floats_, in_fp32[i].stored_bytes / sizeof(float)});
-    if (c.conversion) workspace_floats_ += whole_lines(c.count);
+    if (c.conversion) workspace_floats_ += floats_in_whole_lines(c.count);
   }
   return copies;
 }

@@ -15,7 +15,7 @@ std::string onednn_refusal();
 /// Keeps the vector loops of all modules from instruction sets that oneDNN may not use, so that ONEDNN_MAX_CPU_ISA
 /// limits both: loops to SSE4, to AVX2, or not at all if oneDNN may use AVX-512. Other libraries (memcpy, MPI's sums)
 /// are not limited. Call it before any loop has run. Without oneDNN it does nothing.
-void limit_loops_as_library();
+void limit_loops_to_onednn_isa();
 /// True if oneDNN has bf16 kernels on this processor; else operations convert bf16 to fp32.
 bool has_bf16_kernels();
 /// Says in a sentence how bf16 is multiplied: by instructions of the processor, emulated by the library, or in fp32.

@@ -18,7 +18,9 @@ constexpr std::size_t whole_line_bytes(std::size_t bytes) {
   return (bytes + cache_line_bytes - 1) / cache_line_bytes * cache_line_bytes;
 }
 /// The number of floats in the whole cache lines that n floats take.
-constexpr std::size_t whole_lines(std::size_t n) { return whole_line_bytes(n * sizeof(float)) / sizeof(float); }
+constexpr std::size_t floats_in_whole_lines(std::size_t n) {
+  return whole_line_bytes(n * sizeof(float)) / sizeof(float);
+}
 
 template <class T>
 struct CacheLineAllocator {
@@ -26,8 +28,8 @@ struct CacheLineAllocator {
   CacheLineAllocator() = default;
   template <class U>
   explicit(false) CacheLineAllocator(const CacheLineAllocator<U>&) {}
-  T* allocate(std::size_t n) { return static_cast<T*>(runtime::take_memory(n * sizeof(T))); }
-  void deallocate(T* p, std::size_t) { runtime::return_memory(p); }
+  T* allocate(std::size_t n) { return static_cast<T*>(runtime::allocate_at_random_page(n * sizeof(T))); }
+  void deallocate(T* p, std::size_t) { runtime::free_at_random_page(p); }
   bool operator==(const CacheLineAllocator&) const = default;
 };
 

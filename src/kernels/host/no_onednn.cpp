@@ -11,7 +11,7 @@ std::map<std::string, std::string> library_versions() { return {}; }
 
 std::string onednn_refusal() { return "built without oneDNN: install it (Debian: libdnnl-dev) and configure again"; }
 
-void limit_loops_as_library() {}
+void limit_loops_to_onednn_isa() {}
 
 bool has_bf16_kernels() { return false; }
 std::string how_multiplied(Precision) { return {}; }

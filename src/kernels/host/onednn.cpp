@@ -35,7 +35,7 @@ OperandTypes operand_types(Precision p) {
 
 }  // namespace onednn
 
-void limit_loops_as_library() {
+void limit_loops_to_onednn_isa() {
   // In Highway, better instruction sets have lower bits: X - 1 is the mask of all sets that are better than X.
   if (!onednn::has(dnnl::cpu_isa::avx2)) {
     hwy::DisableTargets(HWY_SSE4 - 1);

@@ -193,7 +193,7 @@ double multiple_of_int8() { return 8; }  // SMMLA has 32
 
 }  // namespace
 
-double most_of_fma(Precision p) {
+double product_rate_bound(Precision p) {
   constexpr double margin = 1.25;
   if (p == Precision::fp32) return margin;
   if (p == Precision::bf16) return margin * multiple_of_bf16();

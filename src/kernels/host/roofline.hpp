@@ -24,7 +24,7 @@ core::FlopsPerSecond measure_fma_peak(core::Seconds budget);
 /// Infinite for precisions other than fp32, bf16 and int8.
 /// Source: Intel, "64 and IA-32 Architectures Optimization Reference Manual": AMX has 1024 and 2048 operations a cycle
 /// where AVX-512 has 64 of fp32.
-double most_of_fma(Precision);
+double product_rate_bound(Precision);
 
 /// The rates of memory with compute_threads() threads in three access patterns. Which pattern is fastest depends on the
 /// processor: on some, streaming stores are slower than ordinary ones.

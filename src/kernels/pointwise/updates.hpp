@@ -39,8 +39,8 @@ GRADMETER_HOST_DEVICE constexpr void end_step(float& scale, LossScaleCounts& cou
 
 /// The number of an update, from 1. With a loss scale, updates of skipped steps are neither made nor counted.
 struct UpdateNumber {
-  std::uint64_t value = 1;                           ///< the number if no step had been skipped
-  runtime::ConstBuffer counts = runtime::no_floats;  ///< LossScaleCounts as int64 [3]; empty: every step is made
+  std::uint64_t value = 1;                              ///< the number if no step had been skipped
+  runtime::ConstBuffer counts = runtime::empty_buffer;  ///< LossScaleCounts as int64 [3]; empty: every step is made
 
   /// is_skipped: true if this step is skipped. counted: the number of this update when skipped steps are not counted.
   /// Both read `counts` on the host, so call them only within work that a queue runs on the host.

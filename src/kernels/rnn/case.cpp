@@ -183,8 +183,8 @@ class RnnCase final : public KernelCase {
     const PlainNumbers bias = op_.input(set, "bias");
     for (std::size_t i = 0; i < bias.size(); ++i) in.bias.push_back(bias.at(i));
     in.observed = std::move(observed);
-    in.rounds_last = backend_ == "converted" || backend_ == "own";
-    if (problem_.precision == Precision::bf16 && !in.rounds_last) in.store = as_bf16;
+    in.rounds_only_results = backend_ == "converted" || backend_ == "own";
+    if (problem_.precision == Precision::bf16 && !in.rounds_only_results) in.store = as_bf16;
     if (is_int8()) in.store = quantized;
     return in;
   }

@@ -41,8 +41,8 @@ struct RnnInputs {
   std::vector<double> observed = {};
   /// True: the implementation under test rounds h in its result, but its next step starts from h before rounding. Steps
   /// of the reference then start from its own h, and `observed` only says on which side of 0 a relu's argument is.
-  bool rounds_last = false;
-  bool starts_from_observed() const { return !rounds_last && !observed.empty(); }
+  bool rounds_only_results = false;
+  bool starts_from_observed() const { return !rounds_only_results && !observed.empty(); }
 };
 
 /// What the forward reference computed.

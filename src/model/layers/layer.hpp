@@ -43,9 +43,9 @@ struct LayerTensor {
   /// True if this tensor is also the first tensor of the layer `owner`, with the same shape and memory. This layer
   /// writes the gradient and the owner adds to it; the tensor is ready after that.
   bool is_tied = false;
-  std::size_t owner = 0;        ///< number of a layer of the whole network, before this one
-  WholePlace whole = {};        ///< place in the uncut layer's tensor; columns 0: this is the whole tensor
-  bool is_named_alone = false;  ///< true: no other tensor has this name; false: the network adds the layer's number
+  std::size_t owner = 0;         ///< number of a layer of the whole network, before this one
+  WholePlace whole = {};         ///< place in the uncut layer's tensor; columns 0: this is the whole tensor
+  bool has_unique_name = false;  ///< true: no other tensor has this name; false: the network adds the layer's number
 };
 std::size_t elements(const LayerTensor&);
 

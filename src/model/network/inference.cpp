@@ -73,7 +73,7 @@ ForwardOperations::ForwardOperations(std::span<const RepeatedProblem> problems, 
         operations_.emplace_back(Operation{.op = kernels::prepare(repeated.problem, {}, queue.device())});
     operation.inputs.resize(repeated.times);
     for (auto& inputs : operation.inputs) {
-      inputs.emplace_back(runtime::no_floats);
+      inputs.emplace_back(runtime::empty_buffer);
       for (std::size_t i = 1; i < operation.op->inputs().size(); ++i) {
         memory_.push_back(weights(*operation.op, i, queue, seed + memory_.size()));
         inputs.emplace_back(memory_.back().buffer);
@@ -92,7 +92,7 @@ runtime::OwnedBuffer ForwardOperations::weights(const kernels::Op& op, std::size
   const kernels::Operand& operand = op.inputs()[input];
   const auto bytes = [&](std::size_t n) { return queue.device().allocate(core::Element::i8, n); };
   runtime::OwnedBuffer plain = bytes(operand.plain_bytes());
-  queue.at_once([&] { fill_random(plain.buffer, *operand.format, seed, kernels::random_range(*operand.format)); });
+  queue.at_once([&] { fill_random(plain.buffer, *operand.format, seed, kernels::random_scale(*operand.format)); });
   if (!operand.packed) return plain;
   runtime::OwnedBuffer stored = bytes(operand.stored_bytes);
   const std::unique_ptr<kernels::Op> packing = op.packing(input);

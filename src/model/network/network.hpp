@@ -121,8 +121,8 @@ class Network : public Model {
   std::vector<Messages> messages_;  ///< by slot
   GradientSum gradient_sum_;
   TiedWeight tied_weight_;
-  Buffer peer_memory_ = no_floats;  ///< from Peers::memory
-  std::size_t memory_samples_ = 0;  ///< samples of a micro-batch for which `slots_` are made
+  Buffer peer_memory_ = empty_buffer;  ///< from Peers::memory
+  std::size_t memory_samples_ = 0;     ///< samples of a micro-batch for which `slots_` are made
   runtime::OwnedBuffer own_memory_ = {};
   std::vector<StageSlot> slots_;
   bool may_record_;  ///< no layer draws new random numbers in each pass

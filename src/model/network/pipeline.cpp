@@ -121,7 +121,7 @@ void TiedWeight::await_weight() {
 }
 
 Buffer TiedWeight::gradient_target(Queue& queue, std::size_t micro_batch) {
-  return uses() ? gradient_sum_.target(queue, micro_batch, gradient_) : runtime::no_floats;
+  return uses() ? gradient_sum_.target(queue, micro_batch, gradient_) : runtime::empty_buffer;
 }
 
 void TiedWeight::return_gradient(Queue& queue, std::size_t micro_batch) {
@@ -149,7 +149,7 @@ Buffer MemoryPlanner::take(std::size_t floats, bool seen_by_peers) {
   const Buffer& memory = seen_by_peers ? seen_memory_ : own_memory_;
   std::size_t& used = seen_by_peers ? seen_ : own_;
   const std::size_t at = used;
-  used += kernels::whole_lines(floats);
+  used += kernels::floats_in_whole_lines(floats);
   return memory.count() == 0 ? memory : memory.part(at, floats);
 }
 

@@ -23,8 +23,8 @@ class RecordedPass {
   /// The operands by which passes are compared: passes with equal operands submit equal work. The buffers also tell on
   /// which device a pass runs.
   struct Operands {
-    ConstBuffer parameters = runtime::no_floats, inputs = runtime::no_floats;
-    Buffer gradients = runtime::no_floats;
+    ConstBuffer parameters = runtime::empty_buffer, inputs = runtime::empty_buffer;
+    Buffer gradients = runtime::empty_buffer;
     std::size_t samples = 0;
     int threads = 0;
     bool operator==(const Operands&) const = default;
@@ -95,7 +95,7 @@ class MemoryPlanner {
   std::size_t seen() const { return seen_; }
 
  private:
-  Buffer own_memory_ = no_floats, seen_memory_ = no_floats;
+  Buffer own_memory_ = empty_buffer, seen_memory_ = empty_buffer;
   std::size_t own_ = 0, seen_ = 0;
 };
 
@@ -160,7 +160,7 @@ class TiedWeight {
   bool is_first_;
   std::size_t micro_batches_;
   GradientSum gradient_sum_;
-  Buffer weight_ = runtime::no_floats, gradient_ = runtime::no_floats;
+  Buffer weight_ = runtime::empty_buffer, gradient_ = runtime::empty_buffer;
   /// On the first stage, `send_` is the weight that is sent and `receive_` the gradient to be received; on the last
   /// stage the reverse.
   TransferPtr send_, receive_;

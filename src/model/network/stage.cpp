@@ -30,7 +30,7 @@ std::vector<std::vector<std::size_t>> offsets_of(std::span<const std::unique_ptr
     for (const LayerTensor& t : layers[l]->tensors()) {
       if (t.is_tied) continue;
       offsets[l].push_back(offset);
-      offset += kernels::whole_lines(elements(t));
+      offset += kernels::floats_in_whole_lines(elements(t));
     }
   }
   return offsets;
@@ -131,13 +131,13 @@ void HeldLayers::add_tensors(const std::vector<std::vector<std::size_t>>& whole_
       const bool is_part = t.whole.columns > 0;
       WholePlace whole = is_part ? t.whole : WholePlace{.columns = n, .stride = n};
       whole.first += whole_offsets[begin_ + l][tensors_.size() - first_tensor_[l]];
-      tensors_.push_back({.name = t.is_named_alone ? t.name : fmt::format("layer{}.{}", begin_ + l + 1, t.name),
+      tensors_.push_back({.name = t.has_unique_name ? t.name : fmt::format("layer{}.{}", begin_ + l + 1, t.name),
                           .shape = t.shape,
                           .offset = element_count_,
                           .count = n,
                           .is_part = is_part,
                           .whole = whole});
-      element_count_ += kernels::whole_lines(n);
+      element_count_ += kernels::floats_in_whole_lines(n);
     }
   }
 }
@@ -212,7 +212,7 @@ namespace {
 
 /// Zeroes the gap between a tensor's gradient and the next one's.
 void clear_padding(Queue& queue, const Buffer& gradients, std::size_t offset, std::size_t count) {
-  const std::size_t padded = kernels::whole_lines(count);
+  const std::size_t padded = kernels::floats_in_whole_lines(count);
   if (padded == count) return;
   submit_clear(queue, "backward.gap", gradients.part(offset + count, padded - count));
 }

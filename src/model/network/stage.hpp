@@ -67,7 +67,7 @@ class HeldLayers {
     std::vector<AnyBuffer> all;
     for (std::size_t t = 0; t < layers_[layer]->tensors().size(); ++t) {
       const std::size_t tensor = tensor_of(layer, t);
-      all.push_back(tensor == of_other_stage ? AnyBuffer(runtime::no_floats)
+      all.push_back(tensor == of_other_stage ? AnyBuffer(runtime::empty_buffer)
                                              : flat.part(tensors_[tensor].offset, tensors_[tensor].count));
     }
     return all;
@@ -98,16 +98,16 @@ class HeldLayers {
   std::size_t element_count_ = 0, tied_between_stages_ = 0;
 };
 
-using runtime::no_floats;
+using runtime::empty_buffer;
 
 /// The buffers, of samples × width floats, that one micro-batch holds from its forward to its backward pass.
 struct StageSlot {
-  Buffer input = no_floats;                 ///< received from the previous stage; empty on the first stage
+  Buffer input = empty_buffer;              ///< received from the previous stage; empty on the first stage
   std::vector<Buffer> outputs;              ///< one for each layer
   std::vector<std::vector<Buffer>> shared;  ///< by layer: buffers for the sums within the layer
-  Buffer top_delta = no_floats;             ///< gradient of the loss with respect to the last output
+  Buffer top_delta = empty_buffer;          ///< gradient of the loss with respect to the last output
   /// The gradient with respect to the input, for the previous stage; empty on the first stage.
-  Buffer input_gradient = no_floats;
+  Buffer input_gradient = empty_buffer;
   /// The gradients with respect to the outputs of all layers but the last. All slots use the same memory for them,
   /// since only one micro-batch at a time is in its backward pass.
   std::vector<Buffer> deltas;
@@ -128,8 +128,8 @@ class Stage {
     std::size_t samples;
     std::size_t slot = 0;  ///< index of the micro-batch among those that wait for their backward pass
     /// For the last of several stages: the weight that the first stage owns, and the memory for its gradient.
-    ConstBuffer tied_weight = no_floats;
-    Buffer tied_gradient = no_floats;
+    ConstBuffer tied_weight = empty_buffer;
+    Buffer tied_gradient = empty_buffer;
   };
   /// Fills the slot's outputs.
   void forward(const Pass&, const StageSlot&);

@@ -72,7 +72,7 @@ class RowLayer final : public Layer {
                           .bound = std::sqrt(3.0) * deviation,  // uniform numbers within ±√3·d deviate by d
                           .is_tied = layer.is_tied && layer.computes(),
                           .owner = layer.owner,
-                          .is_named_alone = true});
+                          .has_unique_name = true});
     }
     std::ranges::reverse(tensors_);
   }

@@ -46,7 +46,7 @@ struct Place {
     tensor            ///< a parameter, or its gradient, in the network's flat buffers
   };
   Kind kind = Kind::own;
-  runtime::Buffer memory = runtime::no_floats;  ///< for `own`
+  runtime::Buffer memory = runtime::empty_buffer;  ///< for `own`
   std::size_t first = 0;  ///< scratch: byte offset; flow: index of its buffer, 0 or 1; tensor: first element
   std::size_t bytes = 0;  ///< bytes of the operand in the form that its operation reads or writes (its stored form)
   const kernels::NumberFormat* format = nullptr;

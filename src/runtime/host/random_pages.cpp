@@ -36,7 +36,7 @@ std::size_t draw_page_offset(std::size_t bytes) {
   return page_bytes * random.below(drawn++, drawn_range(bytes) / page_bytes);
 }
 
-void* take_memory(std::size_t bytes) {
+void* allocate_at_random_page(std::size_t bytes) {
   // The size of the allocation must not depend on the draw: an allocator that maps each large buffer below the last one
   // would otherwise move it down by as many bytes as the draw moves it up.
   const std::size_t overhead = header + drawn_range(bytes) - page_bytes;
@@ -47,7 +47,7 @@ void* take_memory(std::size_t bytes) {
   return buffer;
 }
 
-void return_memory(void* buffer) noexcept {
+void free_at_random_page(void* buffer) noexcept {
   if (!buffer) return;
   void* allocated = nullptr;
   std::memcpy(&allocated, static_cast<std::byte*>(buffer) - sizeof allocated, sizeof allocated);

@@ -14,8 +14,8 @@ namespace gradmeter::runtime {
 std::size_t draw_page_offset(std::size_t bytes);
 
 /// Allocates memory for a buffer, aligned to cache lines, without writing to it. Errors: std::bad_alloc.
-void* take_memory(std::size_t bytes);
-/// Frees memory of take_memory.
-void return_memory(void*) noexcept;
+void* allocate_at_random_page(std::size_t bytes);
+/// Frees memory of allocate_at_random_page.
+void free_at_random_page(void*) noexcept;
 
 }  // namespace gradmeter::runtime

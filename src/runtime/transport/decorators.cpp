@@ -231,10 +231,10 @@ MessageHandle UnreliableTransport::receive(int peer, int channel, std::span<std:
     return static_cast<std::uint32_t>(world_ranks_[static_cast<std::size_t>(r)]);
   };
   Line& line = lines_[{peer, channel}];
-  const core::MessagePlace place{.from = world_rank(peer),
-                                 .to = world_rank(rank()),
-                                 .channel = static_cast<std::uint32_t>(channel),
-                                 .number = line.messages++};
+  const core::MessageId place{.from = world_rank(peer),
+                              .to = world_rank(rank()),
+                              .channel = static_cast<std::uint32_t>(channel),
+                              .number = line.messages++};
   awaited_.emplace(next_id_, Awaited{inner_->receive(peer, channel, landing), peer, landing.size(), place, &line});
   return {.id = next_id_++, .place = nullptr};
 }
@@ -253,8 +253,8 @@ const std::byte* UnreliableTransport::try_receive(MessageHandle& handle) {
     a.data = inner_->try_receive(a.inner);
     if (a.data == nullptr) return nullptr;
     const auto sent_s = inner_->sent_s(a.inner);
-    a.handed_on_s = std::max(a.line->last_s, faults_.handed_on_s(a.place, sent_s ? *sent_s - connected_s_ : now()));
-    a.line->last_s = a.handed_on_s;
+    a.delivery_s = std::max(a.line->last_s, faults_.delivery_s(a.place, sent_s ? *sent_s - connected_s_ : now()));
+    a.line->last_s = a.delivery_s;
     // The length is 0 in receives of servers, which read messages where they lie; such a message is not copied.
     if (a.bytes > 0 && inner_->zero_copy_from(a.peer)) {
       a.copy.assign(a.data, a.data + a.bytes);
@@ -262,7 +262,7 @@ const std::byte* UnreliableTransport::try_receive(MessageHandle& handle) {
       inner_->release(a.inner);
     }
   }
-  return now() < a.handed_on_s ? nullptr : a.data;
+  return now() < a.delivery_s ? nullptr : a.data;
 }
 
 void UnreliableTransport::release(MessageHandle& handle) {

@@ -159,10 +159,10 @@ class UnreliableTransport final : public Transport {
     MessageHandle inner;
     int peer;
     std::size_t bytes;
-    core::MessagePlace place;
+    core::MessageId place;
     Line* line;
     const std::byte* data = nullptr;   ///< null: the message has not arrived
-    double handed_on_s = 0;            ///< time of delivery [s since the ranks were connected]
+    double delivery_s = 0;             ///< time of delivery [s since the ranks were connected]
     std::vector<std::byte> copy = {};  ///< copy of data that lies in the peer's memory
   };
   double now() const;

@@ -169,8 +169,8 @@ struct Verifier::Call {
   const char* name = nullptr;
   Group group = {};
   Relation relation = Relation::copy;
-  Buffer result = runtime::no_floats;  ///< where this rank gets the result
-  std::size_t first = 0, count = 0;    ///< the elements of the whole buffer that `result` holds
+  Buffer result = runtime::empty_buffer;  ///< where this rank gets the result
+  std::size_t first = 0, count = 0;       ///< the elements of the whole buffer that `result` holds
   std::uint64_t number = 0, step = 0;
   std::optional<int> from = {};  ///< for a message: its sender
   double share = 1;              ///< the factor from the sum to the result: 1/P for an average
