@@ -2,6 +2,7 @@
 #include "core/print.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 
 namespace gradmeter::core {
@@ -20,13 +21,21 @@ void print_unchanged(std::string_view text) { fmt::print("{}", text); }
 std::optional<char32_t> detail::take_code_point(std::string_view& text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned first = byte(0);
-  const std::size_t bytes = first < 0x80 ? 1 : first < 0xC0 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+  const std::size_t bytes = first < 0x80   ? 1
+                            : first < 0xC0 ? 0
+                            : first < 0xE0 ? 2
+                            : first < 0xF0 ? 3
+                            : first < 0xF8 ? 4
+                                           : 0;
   bool is_whole = bytes > 0 && bytes <= text.size();
   char32_t code = bytes == 1 ? first : first & (0xFFU >> (bytes + 1));
   for (std::size_t i = 1; is_whole && i < bytes; ++i) {
     is_whole = (byte(i) & 0xC0) == 0x80;
     code = code << 6 | (byte(i) & 0x3F);
   }
+  constexpr std::array<char32_t, 5> least{0, 0, 0x80, 0x800, 0x10000};  // a smaller code has a shorter form
+  const bool is_surrogate = code >= 0xD800 && code <= 0xDFFF;
+  is_whole = is_whole && code >= least.at(bytes) && code <= 0x10FFFF && !is_surrogate;
   text.remove_prefix(is_whole ? bytes : 1);
   return is_whole ? std::optional(code) : std::nullopt;
 }

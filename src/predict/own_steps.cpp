@@ -138,8 +138,10 @@ std::vector<MeasuredCollective> exchanges_of(std::span<const OwnStep> rows) {
 }  // namespace
 
 std::string OwnStep::curve() const {
-  return key_without(factors, rank_factors) +
-         (is_strong(*this) ? fmt::format(" {}", text_of(factors[Factor::batch_global])) : "");
+  if (!is_strong(*this)) return key_without(factors, rank_factors);
+  core::Factors f = factors;
+  f[Factor::batch_per_rank] = {};
+  return fmt::format("{} {}", key_without(f, rank_factors), text_of(factors[Factor::batch_global]));
 }
 std::string OwnStep::computation() const { return key_without(factors, exchange_factors); }
 

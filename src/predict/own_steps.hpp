@@ -24,8 +24,8 @@ struct OwnStep {
   std::string model, strategy, algorithm, codec;
   double step_s = 0, compute_s = 0, comm_s = 0, encode_s = 0, decode_s = 0;
   std::optional<double> noise = {};
-  /// The key of the point's curve: all factors but those that follow from the number of ranks. Points of one curve have
-  /// the same key.
+  /// The key of the point's curve, which all its points have: all factors but those of the ranks and their places. Of
+  /// the batch it has what is the same on all numbers of ranks: in strong scaling that of all ranks, else that of one.
   std::string curve() const;
   /// The key of the point's computation: points with the same key do the same computation on machines of the same kind.
   std::string computation() const;

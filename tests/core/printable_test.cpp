@@ -22,6 +22,9 @@ TEST(Printable, HasNothingThatCommandsATerminal) {
   EXPECT_EQ(printable("\u2066a\u2069\u200F\uFFFE\uFFFF\x7f"), "\uFFFDa\uFFFD\uFFFD\uFFFD\uFFFD\uFFFD");
   EXPECT_EQ(printable("torn \xe2\x80 \x9b"), "torn \uFFFD\uFFFD \uFFFD")
       << "no UTF-8; the last is a command where a terminal has one byte a character";
+  EXPECT_EQ(printable("\xc1\x81 \xe0\x80\x8a \xed\xa0\x80 \xf4\x90\x80\x80 \xf8\x88\x80\x80"),
+            "\uFFFD\uFFFD \uFFFD\uFFFD\uFFFD \uFFFD\uFFFD\uFFFD \uFFFD\uFFFD\uFFFD\uFFFD \uFFFD\uFFFD\uFFFD\uFFFD")
+      << "longer forms of A and of a line end, half a pair, beyond the last code, a byte that begins none";
 }
 
 TEST(Printable, KeepsTheLinesOfAText) {

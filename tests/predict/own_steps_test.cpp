@@ -73,6 +73,24 @@ TEST(OwnSteps, MoreRanksArePredictedFromFew) {
   EXPECT_LT(s.mape.value(), s.linear_mape.value());
 }
 
+core::Point strong_point(std::int64_t ranks, std::int64_t batch_global) {
+  core::Point p = step_point("sync", "ring", ranks);
+  p.factors[Factor::scaling] = "strong";
+  p.factors[Factor::batch_global] = batch_global;
+  p.factors[Factor::batch_per_rank] = batch_global / ranks;
+  return p;
+}
+
+TEST(OwnSteps, AStrongCurveHasOneBatchOfAllRanks) {
+  core::Run run;
+  run.points = {strong_point(2, 64), strong_point(4, 64), strong_point(4, 128), step_point("sync", "ring", 4)};
+  const auto steps = steps_of({&run, 1}, "scale.jsonl");
+  EXPECT_EQ(steps[0].curve(), steps[1].curve());
+  EXPECT_EQ(on_ranks(steps[0], 16).curve(), steps[0].curve());
+  EXPECT_NE(steps[1].curve(), steps[2].curve());
+  EXPECT_NE(steps[1].curve(), steps[3].curve());
+}
+
 TEST(OwnSteps, PartsAddUpAndGrowWithTheRanks) {
   const OwnStepCalibration calibration(curve({2, 4}), {});
   double before = 0;
