@@ -134,7 +134,8 @@ void whole_numbers(const KnownData& k, Range range, std::size_t rank, std::size_
   if (k.stamp == 0) return;
   const KnownData other = stamped(k, k.stamp);
   each_stamped(k, first, n, [&](std::size_t i) { seeded_numbers(other, range, rank, i, 1, &out[i - first]); });
-  if (k.first_stamp != 0 && first == 0) seeded_numbers(stamped(k, k.first_stamp), range, rank, 0, 1, out.data());
+  if (k.element_0_stamp != 0 && first == 0)
+    seeded_numbers(stamped(k, k.element_0_stamp), range, rank, 0, 1, out.data());
 }
 
 template <class T>

@@ -32,7 +32,7 @@ void print(fmt::format_string<T...> format, T&&... arguments) {
 /// control a terminal, that change the direction of writing, or that XML forbids become U+FFFD: the other control
 /// characters (C0, DEL, C1), bidirectional controls, U+FFFE, U+FFFF and bytes that are not UTF-8.
 std::string printable(std::string_view text);
-/// Does what `printable` does, but keeps line ends and tabs.
+/// Does what `printable` does, but keeps '\n' and tabs. Other line ends (CR, U+2028, U+2029) become blanks.
 std::string printable_lines(std::string_view text);
 
 /// Escapes a text for a key whose parts are separated by blanks or bars: puts a backslash before each blank, bar and

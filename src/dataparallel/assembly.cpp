@@ -8,7 +8,8 @@
 namespace gradmeter::dataparallel {
 namespace {
 
-std::unique_ptr<PartSums> norms_of(const AssemblyOptions& o, const model::Model& m, const Mesh& mesh, Fabric& fabric) {
+std::unique_ptr<SumsOverRanks> norms_of(const AssemblyOptions& o, const model::Model& m, const Mesh& mesh,
+                                        Fabric& fabric) {
   if (!o.combines_norms || !shares_norms(mesh.shape(), o.optimizer)) return nullptr;
   return std::make_unique<GroupSums>(fabric, mesh.tensor(), sums_per_tensor * m.tensors().size());
 }
@@ -17,7 +18,7 @@ std::unique_ptr<LossScaler> scaler_of(const StrategyOptions& o, runtime::Device&
   return o.loss_scale.used() ? std::make_unique<LossScaler>(o.loss_scale, device) : nullptr;
 }
 
-std::unique_ptr<Optimizer> optimizer_of(const AssemblyOptions& o, const model::Model& m, PartSums* norms,
+std::unique_ptr<Optimizer> optimizer_of(const AssemblyOptions& o, const model::Model& m, SumsOverRanks* norms,
                                         runtime::Device& device) {
   const std::string name = o.strategy->info().keeps_optimizer_state ? "sgd" : o.optimizer;  // sgd has no state
   return make_optimizer(name,

@@ -40,13 +40,13 @@ double exchange_end(std::span<const ReadyTensor> tensors, std::span<const std::s
   return end;
 }
 
-double least_exchange_end(std::span<const ReadyTensor> tensors, double byte_seconds) {
+double least_exchange_end(std::span<const ReadyTensor> tensors, double seconds_per_byte) {
   std::vector<std::size_t> one_tensor_each(tensors.size());
   std::iota(one_tensor_each.begin(), one_tensor_each.end(), std::size_t{1});
-  return exchange_end(tensors, one_tensor_each, {.byte = byte_seconds});
+  return exchange_end(tensors, one_tensor_each, {.byte = seconds_per_byte});
 }
 
-std::vector<std::size_t> earliest_cut(std::span<const ReadyTensor> tensors, ExchangeCost cost, double slack) {
+std::vector<std::size_t> best_cut(std::span<const ReadyTensor> tensors, ExchangeCost cost, double slack) {
   constexpr std::size_t most_buckets = 128;
   const std::size_t n = tensors.size(), bucket_limit = std::min(n, most_buckets);
   if (n == 0) return {};

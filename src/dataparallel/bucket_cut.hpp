@@ -30,11 +30,11 @@ double exchange_end(std::span<const ReadyTensor>, std::span<const std::size_t> e
 
 /// A lower bound of `exchange_end` for all cuts: each tensor is a bucket of its own, and a call has no cost besides its
 /// bytes.
-double least_exchange_end(std::span<const ReadyTensor>, double byte_seconds);
+double least_exchange_end(std::span<const ReadyTensor>, double seconds_per_byte);
 
 /// The ends of the buckets of the best cut: among all cuts whose exchange ends at most `slack` [s] after the earliest
 /// possible end, the one with the fewest buckets. (Each call also takes time from the computation, which ExchangeCost
 /// does not count.) At most 128 buckets. Cost: O(128 · tensors²).
-std::vector<std::size_t> earliest_cut(std::span<const ReadyTensor>, ExchangeCost, double slack);
+std::vector<std::size_t> best_cut(std::span<const ReadyTensor>, ExchangeCost, double slack);
 
 }  // namespace gradmeter::dataparallel

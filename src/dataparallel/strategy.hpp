@@ -53,7 +53,7 @@ class Worker {
   /// them. mesh: used to send values to the other ranks of the replica; may be null if one rank holds a whole replica.
   /// parts: see `parts`. scaler: null if the loss is not scaled. gradient_format: null if gradients stay in fp32.
   Worker(Fabric& fabric, Group axis, model::Model& model, model::Buffers buffers, Optimizer& optimizer,
-         const Mesh* mesh = nullptr, PartSums* parts = nullptr, LossScaler* scaler = nullptr,
+         const Mesh* mesh = nullptr, SumsOverRanks* parts = nullptr, LossScaler* scaler = nullptr,
          const UpdateFormat* gradient_format = nullptr)
       : fabric_(fabric),
         axis_(axis),
@@ -72,7 +72,7 @@ class Worker {
   Optimizer& optimizer() { return optimizer_; }
   /// Sums over the ranks that hold the other parts of this model's tensors, for optimizers that a strategy makes
   /// itself. Null if there are no such ranks, or if the run's optimizer needs no such sums.
-  PartSums* parts() const { return parts_; }
+  SumsOverRanks* parts() const { return parts_; }
   /// Null if the loss is not scaled.
   LossScaler* scaler() const { return scaler_; }
   model::Buffers buffers() const { return buffers_; }
@@ -112,7 +112,7 @@ class Worker {
   model::Buffers buffers_;
   Optimizer& optimizer_;
   const Mesh* mesh_;
-  PartSums* parts_;
+  SumsOverRanks* parts_;
   LossScaler* scaler_;
   const UpdateFormat* gradient_format_;
   std::vector<Range> held_back_;  ///< ranges given to `update` in this step, until all have been given

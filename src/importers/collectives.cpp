@@ -178,7 +178,7 @@ std::int64_t whole(const core::Point& p, core::Factor f) {
 }
 }  // namespace
 
-void set_time(core::Point& p, double seconds) {
+void set_time_and_rates(core::Point& p, double seconds) {
   const double rate = static_cast<double>(whole(p, core::Factor::size_bytes)) / seconds;
   p.metrics[core::Metric::time_s] = mean_time(seconds);
   p.metrics[core::Metric::algbw_bytes_per_s] = rate;

@@ -50,7 +50,7 @@ core::Point collective_point(const std::string& collective, std::int64_t ranks, 
 /// says so.
 core::Summary mean_time(double seconds);
 /// Sets the time, and the rates that follow from it and the point's size and ranks.
-void set_time(core::Point&, double seconds);
+void set_time_and_rates(core::Point&, double seconds);
 /// Marks a point that was ok so far as mistrusted, because its columns contradict each other: "400 floats are not 400
 /// bytes".
 void mistrust(core::Point&, const std::string& why, Faults&);

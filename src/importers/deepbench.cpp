@@ -170,7 +170,7 @@ std::optional<core::Point> all_reduce_point(const BenchRow& row, const BenchTabl
     ++faults.without_time;
     return std::nullopt;
   }
-  set_time(p, seconds);
+  set_time_and_rates(p, seconds);
   if (row.has("bytes") && row.count("bytes") != floats * float_bytes)
     mistrust(p, fmt::format("{} floats are not {} bytes", floats, row.count("bytes")), faults);
   if (over_ranks && row.has("avg_time"))

@@ -134,7 +134,7 @@ std::optional<core::Point> imb_row(std::string_view line, std::size_t number, co
   if (size > 0 && !(seconds > 0)) ++faults.without_time;
   if (size == 0 || !(seconds > 0)) return std::nullopt;
   core::Point p = imb_point(table, size, number, hints);
-  set_time(p, seconds);
+  set_time_and_rates(p, seconds);
   p.factors[core::Factor::reduction] = over_ranks ? "max" : "rank0";
   if (defects < none) {
     if (number_of(words[defects], number) == 0) {

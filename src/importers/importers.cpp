@@ -80,7 +80,7 @@ std::span<const Format* const> formats() { return table; }
 
 Imported import_log(std::string_view bytes, const std::string& label, const std::string& format, const Hints& hints) {
   try {
-    const std::string log = plain_text(bytes);
+    const std::string log = decoded_text(bytes);
     const Format& f = format_of(log, format);
     Imported out = f.read(log, hints);
     const core::RunInfo first = out.runs.front().info;

@@ -73,7 +73,7 @@ std::string contradiction_of(const Json& call, core::Point p, double seconds, Fa
   const auto algbw = call.find("coll_algobw_gbs"), busbw = call.find("coll_busbw_gbs");
   if (algbw == call.end() || busbw == call.end() || !algbw->is_number() || !busbw->is_number()) return "";
   constexpr double unit = 1e9, digit = 1e3;
-  set_time(p, seconds);
+  set_time_and_rates(p, seconds);
   check_rates(p, algbw->get<double>() * unit, busbw->get<double>() * unit, digit, faults);
   return p.reason;
 }
@@ -119,7 +119,7 @@ core::Point inspected_point(const InspectedKey& key, const InspectedCalls& calls
   if (calls.of_several_ranks) p.factors[core::Factor::reduction] = "max";
   for (const auto& [call, seconds] : calls.slowest) p.raw_times_s.push_back(seconds);
   const core::Summary times = core::summarise(p.raw_times_s);
-  set_time(p, times.median);
+  set_time_and_rates(p, times.median);
   p.metrics[core::Metric::time_s] = times;
   if (!calls.contradiction.empty()) {
     p.status = core::Status::mistrusted;

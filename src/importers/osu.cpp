@@ -205,7 +205,7 @@ std::optional<core::Point> osu_row(std::string_view line, std::size_t number, co
   } else {
     p.factors[core::Factor::reduction] = head.of_slowest ? "max" : "avg";
   }
-  set_time(p, head.is_bandwidth ? static_cast<double>(size) / (value * head.unit) : value * head.unit);
+  set_time_and_rates(p, head.is_bandwidth ? static_cast<double>(size) / (value * head.unit) : value * head.unit);
   if (head.of_slowest && head.least > 0) {
     const double least = number_of(words[head.least], osu_decimals, number);
     if (least > 0) p.metrics[core::Metric::ranks_spread] = value / least;

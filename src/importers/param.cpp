@@ -99,14 +99,14 @@ std::optional<core::Point> param_row(const std::vector<std::string>& words, bool
     return std::nullopt;
   }
   // The row's rates belong to the median.
-  set_time(p, time(middle));
+  set_time_and_rates(p, time(middle));
   constexpr double digit = 0.001;
   const double algorithm_rate = number_of(words[algbw], number) * unit.algbw,
                bus_rate = number_of(words[busbw], number) * unit.busbw;
   check_bus_factor(p, algorithm_rate, bus_rate, digit * unit.algbw, faults);
   check_rates(p, algorithm_rate, bus_rate, digit * std::max(unit.algbw, unit.busbw), faults);
   check_order(p, time(least), time(middle), time(most), faults);
-  set_time(p, time(most));
+  set_time_and_rates(p, time(most));
   if (time(least) > 0) p.metrics[core::Metric::ranks_spread] = time(most) / time(least);
   return p;
 }

@@ -55,7 +55,7 @@ void Faults::add_other(const std::string& name, std::size_t line, const std::str
   }
 }
 
-bool Faults::has_only_other_kinds() const {
+bool Faults::are_all_of_unknown_kind() const {
   return !other_kinds.empty() && without_time + without_bytes + torn + cut_line == 0 &&
          std::ranges::all_of(other_kinds, [](const auto& other) { return other.second.why == no_kind; });
 }
@@ -162,7 +162,7 @@ void LogReader::add_row(std::string_view line, std::size_t number, bool begins, 
 void LogReader::finish(Imported& out) {
   end_rows(/*is_log_end=*/true);
   out.faults = faults.text();
-  out.is_of_other_kinds = faults.has_only_other_kinds();
+  out.is_of_other_kinds = faults.are_all_of_unknown_kind();
 }
 
 void refuse_line(std::size_t number, const std::string& why) {

@@ -39,7 +39,7 @@ struct Faults {
   /// Counts a row that cannot be read, and keeps the reason of the first.
   void add_unreadable(std::string why);
   /// True if rows were left out, all of them because gradmeter does not have their kind.
-  bool has_only_other_kinds() const;
+  bool are_all_of_unknown_kind() const;
   std::string text() const;
 };
 

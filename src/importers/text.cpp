@@ -77,7 +77,7 @@ std::string utf8_of(std::string_view utf16, std::size_t high) {
 
 }  // namespace
 
-std::string plain_text(std::string_view bytes) {
+std::string decoded_text(std::string_view bytes) {
   std::string text = bytes.starts_with("\x1f\x8b") ? inflated(bytes) : std::string(bytes);
   if (text.starts_with("\xEF\xBB\xBF")) return text.substr(3);
   if (text.starts_with("\xFF\xFE")) return utf8_of(std::string_view(text).substr(2), 1);

@@ -12,7 +12,7 @@ namespace gradmeter::importers {
 
 /// The text as UTF-8 without a byte-order mark. The bytes may be UTF-8 or UTF-16, plain or compressed by gzip. Errors:
 /// UsageError for a gzip stream that is cut or damaged.
-std::string plain_text(std::string_view bytes);
+std::string decoded_text(std::string_view bytes);
 
 /// The line of the byte at offset `place`, counted from 1.
 std::size_t line_at(std::string_view text, std::size_t place);

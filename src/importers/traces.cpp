@@ -69,7 +69,7 @@ std::vector<core::Point> call_points(const ReadTrace& t, const Hints& hints, Fau
     if (!op.empty()) p.factors[Factor::op] = op;
     if (!problem.empty()) add_problem(p, problem);
     const core::Summary of_calls = core::summarise(seconds);
-    set_time(p, of_calls.median);
+    set_time_and_rates(p, of_calls.median);
     p.metrics[Metric::time_s] = of_calls;
     p.raw_times_s = std::move(seconds);
     out.push_back(std::move(p));
@@ -80,7 +80,7 @@ std::vector<core::Point> call_points(const ReadTrace& t, const Hints& hints, Fau
 }  // namespace
 
 ReadTrace read_trace(std::string_view bytes, std::int64_t ranks) {
-  const std::string json = plain_text(bytes);
+  const std::string json = decoded_text(bytes);
   if (execution_trace_format.recognises(json)) return read_execution_trace(json);
   if (chakra_format.recognises(json)) return read_chakra_trace(json, ranks);
   return read_kineto_trace(json);

@@ -25,8 +25,8 @@ class HostOp : public Op {
   std::size_t scratch_bytes() const override { return 0; }
   std::unique_ptr<Op> packing(std::size_t input) const override;
   std::unique_ptr<Op> unpacking(std::size_t output) const override;
-  std::unique_ptr<Op> packing_floats(std::size_t input) const override { return packing(input); }
-  std::unique_ptr<Op> unpacking_floats(std::size_t output) const override { return unpacking(output); }
+  std::unique_ptr<Op> packing_from_fp32(std::size_t input) const override { return packing(input); }
+  std::unique_ptr<Op> unpacking_to_fp32(std::size_t output) const override { return unpacking(output); }
   void execute(Inputs, Outputs) final;
   void bind(Inputs, Outputs) final;
 

@@ -181,11 +181,11 @@ void Loops::adam_step(Buffer w, Buffer m, Buffer v, ConstBuffer g, AdamParameter
 
 namespace {
 
-void set_sums(const Buffer& sums, std::size_t piece, TwoSums s) {
+void set_sums(const Buffer& sums, std::size_t piece, NormSquares s) {
   const auto at = sums.values<double>().subspan(2 * piece, 2);
   at[0] = s.first, at[1] = s.second;
 }
-TwoSums sums_of(const ConstBuffer& sums, std::size_t piece) {
+NormSquares sums_of(const ConstBuffer& sums, std::size_t piece) {
   const auto at = sums.values<double>().subspan(2 * piece, 2);
   return {at[0], at[1]};
 }
@@ -261,10 +261,10 @@ void Loops::bf16_stochastic(Buffer weights, ConstBuffer target, std::uint64_t pl
 }
 
 void Loops::lns_round(unsigned fraction_bits, Buffer w) const { kernels::lns_round(fraction_bits, floats(w)); }
-void Loops::lns_add(LnsUpdate u, Buffer w, ConstBuffer target, Buffer carry, const UpdateNumber& number) const {
+void Loops::lns_add(LnsUpdateRule u, Buffer w, ConstBuffer target, Buffer carry, const UpdateNumber& number) const {
   if (!number.is_skipped()) kernels::lns_add(u, floats(w), floats(target), floats(carry));
 }
-void Loops::lns_descend(LnsUpdate u, Buffer w, ConstBuffer g, float size, Buffer carry,
+void Loops::lns_descend(LnsUpdateRule u, Buffer w, ConstBuffer g, float size, Buffer carry,
                         const UpdateNumber& number) const {
   if (!number.is_skipped()) kernels::lns_descend(u, floats(w), floats(g), size, floats(carry));
 }

@@ -80,7 +80,7 @@ class Loops {
   /// update from UpdateNumber.
   virtual void adam_step(Buffer w, Buffer m, Buffer v, ConstBuffer g, AdamParameters, float kept,
                          const UpdateNumber&) const;
-  /// The functions of kernels/pointwise/updates.hpp over many pieces of tensors. sums: a TwoSums for each piece.
+  /// The functions of kernels/pointwise/updates.hpp over many pieces of tensors. sums: a NormSquares for each piece.
   using Pieces = std::span<const TensorPiece>;
   virtual void lars_norms(ConstBuffer w, ConstBuffer g, Pieces, Buffer sums) const;
   virtual void lars(Buffer w, Buffer v, ConstBuffer g, Pieces, ConstBuffer sums, LarsParameters,
@@ -98,8 +98,8 @@ class Loops {
   /// Weights as logarithms, by kernels/lns/arithmetic.hpp; carry: the rounding errors of Kahan's sum; empty: plain
   /// sums.
   virtual void lns_round(unsigned fraction_bits, Buffer w) const;
-  virtual void lns_add(LnsUpdate, Buffer w, ConstBuffer target, Buffer carry, const UpdateNumber&) const;
-  virtual void lns_descend(LnsUpdate, Buffer w, ConstBuffer g, float size, Buffer carry, const UpdateNumber&) const;
+  virtual void lns_add(LnsUpdateRule, Buffer w, ConstBuffer target, Buffer carry, const UpdateNumber&) const;
+  virtual void lns_descend(LnsUpdateRule, Buffer w, ConstBuffer g, float size, Buffer carry, const UpdateNumber&) const;
 
   /// Divides the gradients by a loss scale [1]. At the end of a step, `end_step` adapts this scale by its counts [3]
   /// (LossScaleCounts): the scale doubles after `grow` steps in a row that were not skipped.

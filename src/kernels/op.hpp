@@ -77,8 +77,8 @@ class Op {
   virtual std::unique_ptr<Op> unpacking(std::size_t output) const = 0;
   /// As `packing`, but from and to fp32 whatever the operation's own format, for parameters and gradients that are kept
   /// in fp32. Errors: std::logic_error when the operand is plain fp32 already.
-  virtual std::unique_ptr<Op> packing_floats(std::size_t input) const = 0;
-  virtual std::unique_ptr<Op> unpacking_floats(std::size_t output) const = 0;
+  virtual std::unique_ptr<Op> packing_from_fp32(std::size_t input) const = 0;
+  virtual std::unique_ptr<Op> unpacking_to_fp32(std::size_t output) const = 0;
   /// The offset of an element of an operand in its stored form [bytes]; empty: unknown. With it, a check of single
   /// elements does without `unpacking`, which may be the work of the very library that is being checked.
   virtual std::optional<std::size_t> stored_at(const Operand&, std::size_t element) const;
@@ -120,8 +120,8 @@ struct OpOptions {
   /// for it alone (conv).
   bool training = false;
   std::string_view backend = {};  ///< empty: the first that takes the problem
-  /// For int8: how packing_floats turns real numbers into whole ones, and how unpacking_floats turns sums of products
-  /// into real ones. Empty: a whole number stands for itself; an rnn uses rnn_quantum, rnn_zero_point and
+  /// For int8: how packing_from_fp32 turns real numbers into whole ones, and how unpacking_to_fp32 turns sums of
+  /// products into real ones. Empty: a whole number stands for itself; an rnn uses rnn_quantum, rnn_zero_point and
   /// rnn_weights_scale.
   std::optional<Quantization> quantization = {};
   AlgorithmSearch algorithm = AlgorithmSearch::estimated;

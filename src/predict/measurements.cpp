@@ -54,7 +54,7 @@ int zero_of(const std::string& text) {
 }
 
 /// Sets the step's time from the row's metric, whatever that is; sets `problem` if the metric gives no time.
-void set_time(Cells& cells, MeasuredStep& step) {
+void set_time_and_rates(Cells& cells, MeasuredStep& step) {
   const std::string metric = cells.text("metric"), unit = cells.text("unit");
   const double value = cells.number("value");
   const auto samples = static_cast<double>(step.global_batch), gpus = static_cast<double>(step.gpus);
@@ -127,7 +127,7 @@ std::vector<MeasuredStep> read_measured_steps(std::string_view text, const std::
                       .virtual_stages = std::max<std::size_t>(1, cells.count("vp")),
                       .zero = zero_of(cells.text("zero_stage"))};
     if (step.id.empty()) step.id = fmt::format("{}:{}", file, line);
-    set_time(cells, step);
+    set_time_and_rates(cells, step);
     if (step.gpus == 0) step.problem = "the number of GPUs is not stated";
     if (!cells.problem().empty()) step.problem = cells.problem();
     if (!step.problem.empty()) step.step_s = 0;

@@ -346,9 +346,9 @@ TEST(KnownData, TheFirstElementHasAStampOfItsOwn) {
   later.stamp = 4;
   const auto first = first_element(later, 1);
   std::memcpy(data.data(), first.data(), 4);
-  k.first_stamp = 4;
+  k.element_0_stamp = 4;
   EXPECT_EQ(check_copied(k, 1, 0, data).wrong, 0u);
-  k.first_stamp = 5;
+  k.element_0_stamp = 5;
   EXPECT_EQ(check_copied(k, 1, 0, data).wrong, 1u);
 }
 

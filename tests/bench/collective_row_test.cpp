@@ -22,7 +22,7 @@ CollectivePoint point() {
 
 constexpr std::array times{0.9e-3, 1e-3, 1.1e-3};
 
-CollectiveFindings findings(const CollectivePoint& p) {
+CollectiveMeasurement findings(const CollectivePoint& p) {
   return {.point = p,
           .times =
               [] {
@@ -33,7 +33,7 @@ CollectiveFindings findings(const CollectivePoint& p) {
           .stop = core::Stop::interval,
           .warmup_s = 0.1,
           .warmup_iterations = 5,
-          .check = CheckFinding{},
+          .check = CheckOfAllRanks{},
           .sent = SentBytes{.most = 10, .total = 20, .between_nodes = 0, .due = 20, .right = true},
           .overlap = {},
           .noise = {},

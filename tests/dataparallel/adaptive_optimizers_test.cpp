@@ -198,7 +198,7 @@ TEST(AdaptiveOptimizer, PartsOfATensorAreRefusedByRulesThatTakeNorms) {
 }
 
 /// The sums of as many optimizers as there are parts, one after another: what ranks do at once.
-class Parts final : public PartSums {
+class Parts final : public SumsOverRanks {
  public:
   void sum(std::span<double> values) override {
     if (collects) {

@@ -48,7 +48,7 @@ TEST(EarliestCut, IsTheBestOfAllCuts) {
     const auto tensors = draw(i);
     for (const ExchangeCost& cost : costs) {
       constexpr double rounding = 1e-9;
-      const auto ends = earliest_cut(tensors, cost, rounding);
+      const auto ends = best_cut(tensors, cost, rounding);
       ASSERT_EQ(ends.back(), tensors.size());
       double best = std::numeric_limits<double>::infinity(), best_of_fewer = best;
       for (const auto& other : all_cuts(tensors.size())) {
@@ -70,15 +70,15 @@ TEST(EarliestCut, WithSlackHasTheFewestBucketsThatEndEarlyEnough) {
   std::size_t fewer = 0;
   for (std::uint64_t i = 0; i < cases; ++i) {
     const auto tensors = draw(i);
-    const double slack = 3, best = exchange_end(tensors, earliest_cut(tensors, costs[1], 0), costs[1]);
-    const auto ends = earliest_cut(tensors, costs[1], slack);
+    const double slack = 3, best = exchange_end(tensors, best_cut(tensors, costs[1], 0), costs[1]);
+    const auto ends = best_cut(tensors, costs[1], slack);
     EXPECT_LE(exchange_end(tensors, ends, costs[1]), best + slack + 1e-9);
     for (const auto& other : all_cuts(tensors.size())) {
       if (other.size() < ends.size()) {
         EXPECT_GT(exchange_end(tensors, other, costs[1]), best + slack - 1e-9);
       }
     }
-    fewer += ends.size() < earliest_cut(tensors, costs[1], 0).size();
+    fewer += ends.size() < best_cut(tensors, costs[1], 0).size();
   }
   EXPECT_GT(fewer, 0U) << "control: slack changes something";
 }
@@ -89,23 +89,23 @@ TEST(EarliestCut, EndsInSmallBucketsWhereTheLinkIsNearlyBusy) {
   for (int i = 1; i <= 8; ++i) tensors.push_back({.bytes = 100, .ready = 10.0 * i});
   const ExchangeCost cost{.call = 1, .byte = 0.09};
   EXPECT_DOUBLE_EQ(exchange_end(tensors, std::vector<std::size_t>{1, 2, 3, 4, 5, 6, 7, 8}, cost), 90);
-  EXPECT_DOUBLE_EQ(exchange_end(tensors, earliest_cut(tensors, cost, 0), cost), 90);
+  EXPECT_DOUBLE_EQ(exchange_end(tensors, best_cut(tensors, cost, 0), cost), 90);
   EXPECT_DOUBLE_EQ(exchange_end(tensors, std::vector<std::size_t>{4, 8}, cost), 117) << "control: two equal halves";
   // Several cuts end at 90, and one has the fewest buckets: the early ones are long, for which there is time.
-  const auto roomy = earliest_cut(tensors, {.call = 1, .byte = 0.04}, 0);
+  const auto roomy = best_cut(tensors, {.call = 1, .byte = 0.04}, 0);
   EXPECT_LT(roomy.size(), 8U);
   EXPECT_GT(roomy.front(), roomy.back() - roomy[roomy.size() - 2]);
 }
 
 TEST(EarliestCut, OfNothingIsNothing) {
-  EXPECT_TRUE(earliest_cut({}, costs[0], 0).empty());
+  EXPECT_TRUE(best_cut({}, costs[0], 0).empty());
   EXPECT_DOUBLE_EQ(exchange_end({}, {}, costs[1]), 0);
 }
 
 TEST(EarliestCut, HasAtMost128Buckets) {
   std::vector<ReadyTensor> tensors;
   for (int i = 1; i <= 200; ++i) tensors.push_back({.bytes = 1, .ready = 1.0 * i});
-  EXPECT_LE(earliest_cut(tensors, {.byte = 1}, 0).size(), 128U);
+  EXPECT_LE(best_cut(tensors, {.byte = 1}, 0).size(), 128U);
 }
 
 TEST(LeastExchangeEnd, IsBelowAllCutsAndReachedByOne) {

@@ -132,8 +132,8 @@ TEST(CallCheck, AccusesNoPackingThatRoundsToBf16) {
       for (std::size_t e = 0; e < plain.size(); ++e) plain[e] = 0.1F * static_cast<float>(e + 1);
       std::vector<std::byte> stored(o.stored_bytes);
       runtime::HostQueue queue;
-      op->packing_floats(i)->run(queue, "pack", {runtime::ConstBuffer(std::span<const float>(plain))},
-                                 {runtime::Buffer(core::Element::i8, std::span(stored))});
+      op->packing_from_fp32(i)->run(queue, "pack", {runtime::ConstBuffer(std::span<const float>(plain))},
+                                    {runtime::Buffer(core::Element::i8, std::span(stored))});
       EXPECT_EQ(check.fault(), "") << text(s) << o.name;
     }
   }

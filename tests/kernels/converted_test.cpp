@@ -85,14 +85,14 @@ class Converted : public testing::Test {
       if (*o.format == number_format(core::Element::f32)) {
         inputs[i] = operands[i];
       } else {
-        op.packing_floats(i)->run(queue_, "pack", {operands[i]}, {memory[i].buffer});
+        op.packing_from_fp32(i)->run(queue_, "pack", {operands[i]}, {memory[i].buffer});
       }
     }
     const Operand& o = op.outputs()[0];
     const auto output = runtime::host_device().allocate(core::Element::i8, o.stored_bytes);
     op.run(queue_, "run", inputs, {output.buffer});
     std::vector<float> result(o.elements);
-    op.unpacking_floats(0)->run(queue_, "unpack", {output.buffer}, {result});
+    op.unpacking_to_fp32(0)->run(queue_, "unpack", {output.buffer}, {result});
     return result;
   }
   std::unique_ptr<Op> product(const GemmShape& s) {

@@ -158,7 +158,7 @@ TEST(DevicePointwise, ColumnsAreSummedInTheHostsOrder) {
       Floats out(columns);
       const runtime::Stream stream;
       const auto on = on_device<float>(matrix, stream);
-      runtime::DeviceBuffer<float> on_out(columns), workspace(cuda::row_sums_workspace(rows, columns));
+      runtime::DeviceBuffer<float> on_out(columns), workspace(cuda::column_sums_workspace(rows, columns));
       column_sums(matrix, columns, out);
       cuda::column_sums(on.span(), columns, on_out.span(), workspace.span(), stream.get());
       expect_equal(read_back<float>(on_out.span(), stream), out);

@@ -376,7 +376,7 @@ TEST_F(DeviceProducts, RefuseWithTheReason) {
   const Floats of_the_host(8);
   EXPECT_THROW(op->run(runner.queue(), "gemm", {of_the_host, b.buffer}, {c.buffer}), std::logic_error);
   EXPECT_THROW(op->packing(0), std::logic_error);
-  EXPECT_THROW(op->unpacking_floats(0), std::logic_error);
+  EXPECT_THROW(op->unpacking_to_fp32(0), std::logic_error);
 }
 
 /// Of what a device has for an operation the host's on copies is the last resort.

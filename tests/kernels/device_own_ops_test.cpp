@@ -151,8 +151,8 @@ TEST(DeviceOwnGemm, RefusesWhatItHasNot) {
   EXPECT_THROW(on.prepare({.shape = packed}), core::UsageError);
   EXPECT_THROW(on.prepare({.shape = s, .precision = Precision::int8}), core::UsageError);
   const auto op = on.prepare({.shape = s});
-  EXPECT_THROW(op->packing_floats(0), std::logic_error);
-  EXPECT_THROW(op->unpacking_floats(0), std::logic_error);
+  EXPECT_THROW(op->packing_from_fp32(0), std::logic_error);
+  EXPECT_THROW(op->unpacking_to_fp32(0), std::logic_error);
   EXPECT_THROW(on.outputs(*op, {Floats(4), Floats(5)}), std::invalid_argument);
 }
 

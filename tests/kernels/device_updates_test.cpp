@@ -178,7 +178,7 @@ std::vector<Update> updates(bool counts) {
       {"bf16-sr", [=](const Loops& l, auto b) { l.bf16_stochastic(b[0], b[3], 1027, t(b)); }, 1}};
   for (const unsigned bits : {6U, 7U, 8U})
     for (const bool kahan : {false, true}) {
-      const LnsUpdate u{bits, kahan};
+      const LnsUpdateRule u{bits, kahan};
       const auto carry = [kahan](auto b) { return kahan ? b[1] : runtime::empty_buffer; };
       const std::string name = "lns " + std::to_string(bits) + (kahan ? " kahan" : "");
       all.push_back(

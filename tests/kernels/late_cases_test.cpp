@@ -95,7 +95,8 @@ TEST_F(LateCases, TakeWhatAnotherHasComputedBeforeItComputesAnew) {
 TEST_F(LateCases, OfOptimizersAreRight) {
   for (const PointwiseKind kind : {PointwiseKind::sgd, PointwiseKind::momentum, PointwiseKind::adam}) {
     const Problem p{.shape = PointwiseShape{kind, 1003, true}};
-    const auto c = make_device_pointwise_case(p, {.sets = 2, .seed = 3, .device = &device_}, update_by_loops, "own");
+    const auto c =
+        make_device_pointwise_case(p, {.sets = 2, .seed = 3, .device = &device_}, update_fp32_on_device, "own");
     c->run(1);
     EXPECT_TRUE(c->check(1e9, false).right()) << name(kind);
     EXPECT_FALSE(c->check(1e9, true).right()) << name(kind);

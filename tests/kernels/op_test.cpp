@@ -246,12 +246,12 @@ TEST_F(Operation, LogarithmsAreConvertedFromFloatsAndTheBiasIsTheLastSummand) {
     std::vector<runtime::OwnedBuffer> inputs;
     for (std::size_t i = 0; i < plain.size(); ++i) {
       inputs.push_back(runtime::host_device().allocate(core::Element::i8, op->inputs()[i].stored_bytes));
-      op->packing_floats(i)->run(queue, "pack", {runtime::ConstBuffer(plain[i])}, {inputs[i].buffer});
+      op->packing_from_fp32(i)->run(queue, "pack", {runtime::ConstBuffer(plain[i])}, {inputs[i].buffer});
     }
     auto output = runtime::host_device().allocate(core::Element::i8, op->outputs()[0].stored_bytes);
     op->run(queue, "gemm", {inputs[0].buffer, inputs[1].buffer, inputs[2].buffer}, {output.buffer});
     std::vector<float> found(s.m * s.n);
-    op->unpacking_floats(0)->run(queue, "unpack", {output.buffer}, {runtime::Buffer(found)});
+    op->unpacking_to_fp32(0)->run(queue, "unpack", {output.buffer}, {runtime::Buffer(found)});
     std::size_t zeros = 0;
     for (std::size_t i = 0; i < s.m; ++i)
       for (std::size_t j = 0; j < s.n; ++j) {

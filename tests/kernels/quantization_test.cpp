@@ -37,8 +37,8 @@ TEST(Quantization, PacksARangeWithinHalfAQuantumAndZeroExactly) {
     const std::vector<float> x = numbers_of(least, greatest, m * k);
     std::vector<std::uint8_t> packed(m * k);
     runtime::HostQueue queue;
-    op->packing_floats(0)->run(queue, "pack", {x},
-                               {runtime::Buffer(core::Element::i8, std::as_writable_bytes(std::span(packed)))});
+    op->packing_from_fp32(0)->run(queue, "pack", {x},
+                                  {runtime::Buffer(core::Element::i8, std::as_writable_bytes(std::span(packed)))});
     double worst = 0;
     for (std::size_t i = 0; i < x.size(); ++i)
       worst = std::max(worst, std::fabs((packed[i] - q.zero_point) * static_cast<double>(q.quantum) - x[i]));
@@ -69,8 +69,8 @@ TEST(Quantization, PacksWeightsByTheirOutputs) {
   const auto op = prepare(p, {.quantization = q});
   std::vector<std::int8_t> packed(n * k);
   runtime::HostQueue queue;
-  op->packing_floats(1)->run(queue, "pack", {weights},
-                             {runtime::Buffer(core::Element::i8, std::as_writable_bytes(std::span(packed)))});
+  op->packing_from_fp32(1)->run(queue, "pack", {weights},
+                                {runtime::Buffer(core::Element::i8, std::as_writable_bytes(std::span(packed)))});
   for (std::size_t o = 0; o < n; ++o) {
     int largest = 0;
     for (std::size_t i = o * k; i < (o + 1) * k; ++i) {

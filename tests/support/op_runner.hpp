@@ -62,7 +62,7 @@ class OpRunner {
     auto b = device_.allocate(Element::i8, o.stored_bytes + before);
     b.buffer = b.buffer.part(before, o.stored_bytes);
     const auto plain = upload(x);
-    op.packing_floats(input)->run(queue_, "pack", {plain.buffer}, {b.buffer});
+    op.packing_from_fp32(input)->run(queue_, "pack", {plain.buffer}, {b.buffer});
     queue_.synchronise();
     return b;
   }
@@ -72,7 +72,7 @@ class OpRunner {
     if (has_floats(o)) {
       queue_.copy("copy", stored.buffer, floats.buffer);
     } else {
-      op.unpacking_floats(output)->run(queue_, "unpack", {stored.buffer}, {floats.buffer});
+      op.unpacking_to_fp32(output)->run(queue_, "unpack", {stored.buffer}, {floats.buffer});
     }
     return read(floats.buffer);
   }

@@ -114,7 +114,7 @@ __device__ inline void count_call(const PeerCall& c) {
   __threadfence();
   if (atomicAdd(&counts[1], 1U) + 1 < gridDim.x) return;
   __threadfence();
-  atomicExch(&counts[1], 0U);  // not a plain store, which could come before other blocks' additions
+  atomicExch(&counts[1], 0U);  // all blocks have added; the next call begins at 0
   ++counts[0];
 }
 
@@ -150,7 +150,7 @@ struct Packs {
 };
 
 /// Copies packs from `from` to `to` and to `also`, either of which may be null. If all addresses are aligned, several
-/// loads are under way at once; else elements are copied one by one.
+/// loads are under way at once; else elements are copied one by one. `to_is_aligned` holds for `also`, too.
 template <class T>
 __device__ void copy_packs(const Packs<T>& packs, const std::byte* from, bool from_is_aligned, std::byte* to,
                            bool to_is_aligned, std::byte* also = nullptr) {
@@ -173,7 +173,8 @@ __device__ void copy_packs(const Packs<T>& packs, const std::byte* from, bool fr
       });
 }
 
-/// The launch shape of a kernel whose grid works on at most `elements` elements at a time. It is the same on all GPUs.
+/// The launch shape of a kernel whose longest pass over packs has `elements` elements, which all GPUs state alike: a
+/// thread for each pack, in at most `most_blocks` blocks.
 template <class T>
 gpu::Shape shape_of(std::size_t elements, unsigned most_blocks) {
   const std::size_t packs = (elements + Pack<T>::count - 1) / Pack<T>::count;

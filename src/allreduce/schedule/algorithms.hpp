@@ -41,11 +41,12 @@ SchedulePtr binomial_reduce(std::uint32_t ranks);
 /// Serves all-reduce (reduction to rank 0, then broadcast) and broadcast.
 extern const AlgorithmInfo binomial_tree_row;
 
-/// Two binary trees that mirror each other, so that every rank is a leaf in one of them; half of the slices go through
-/// each tree. Serves all-reduce, by two schedules. Each is an in-order binary tree with rank 0 above its root: values
-/// go up to rank 0, where the sum is finished, and down again. Any p.
+/// Two in-order binary trees; half of the slices go through each. Serves all-reduce, by two schedules. Above a tree's
+/// root stands one more rank, its top: values go up to it, where the sum is finished, and down again. In the first tree
+/// the top is rank 0. The second tree is the first one mirrored (even p: its top is rank p-1) or shifted by one rank
+/// (odd p: its top is rank 1), so that inner ranks of one tree are leaves of the other. Any p.
 /// Cost:   2·ceil(log2 p) rounds; 2(p-1) messages a tree. A tree carries half of the buffer; an inner rank sends this
-/// half three times, a leaf sends it once, so no rank sends more than 2 buffers (p = 3: 1.5; p = 2: 1).
+/// half three times at most, a leaf once, so no rank sends more than 2 buffers (p = 3: 1.5; p = 2: 1).
 /// Source: Sanders, Speck, Traeff, Parallel Computing 2009.
 extern const AlgorithmInfo double_tree_row;
 
@@ -129,7 +130,8 @@ extern const AlgorithmInfo torus2d_row;
 /// Each node's first rank is its leader: a reduction to the leader, a ring between leaders, a broadcast inside each
 /// node. Serves all-reduce over m nodes of g ranks each. Reduction and broadcast use binomial trees. On one node it
 /// consists of these trees alone; with one rank per node it is a ring.
-/// Cost:   2(m-1) rounds between nodes, ceil(log2 g) + floor(log2 g) inside; 2m(m-1) + 2m(g-1) messages; a leader sends
+/// Cost:   2(m-1) rounds between nodes; inside, ceil(log2 g) rounds up and floor(log2 g), the longest chain of the
+/// broadcast's messages, down; 2m(m-1) + 2m(g-1) messages; a leader sends
 /// 2n(m-1)/m between nodes and n·ceil(log2 g) inside.
 /// Source: Luo et al., HAN, CLUSTER 2020 (Open MPI).
 extern const AlgorithmInfo hierarchical_leader_row;

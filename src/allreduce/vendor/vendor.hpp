@@ -114,8 +114,9 @@ std::unique_ptr<Collective> bind_ompi(const Request&, const GroupConnection&, co
 /// equal ones go by ncclReduceScatter and ncclAllGather, others by a group of ncclReduce or ncclBroadcast, one for each
 /// block. All-to-all and send-receive are groups of ncclSend and ncclRecv; in place they go through scratch. An average
 /// is NCCL's sum, then `cuda::finish`, since ncclAvg multiplies by a rounded 1/ranks. NCCL sums in an order of its own.
-/// Errors: BackendError for buffers of the host, an all-to-all whose count is no multiple of the ranks, sums of 8-bit
-/// floats before sm_90, NCCL's asynchronous errors, and peers that do not take part in time.
+/// Errors: BackendError for buffers of the host, an all-to-all whose count is no multiple of the ranks, a call that
+/// accumulates in another type than its elements, sums of 8-bit floats before sm_90 or NCCL 2.24, NCCL's asynchronous
+/// errors, and peers that do not take part in time.
 class NcclCollective final : public StreamCollective {
  public:
   /// To be called by all ranks together. The queue must outlive the object. landing_bytes: scratch that is taken now,
@@ -169,10 +170,11 @@ class NcclCollective final : public StreamCollective {
 
 /// The row `nccl:algorithm=any,protocol=any`: every collective kind, any ranks, each on a GPU of its own. algorithm:
 /// any (NCCL's choice), tree, ring, collnetdirect, collnetchain, nvls, nvlstree, pat; protocol: any, ll, ll128, simple;
-/// as NCCL_ALGO and NCCL_PROTO have them. A combination that NCCL does not have ends in NCCL's own error. LL128 is the
-/// user's risk: where the links do not support it, data is wrong. Refused where the program was built without NCCL.
-/// Source: NCCL 2.28, "Environment variables", NCCL_ALGO
-/// Errors of binding: BackendError if there is no queue of a GPU.
+/// as NCCL_ALGO and NCCL_PROTO have them. Refused: an algorithm for a collective that NCCL does not have by it, an
+/// algorithm or a protocol for all-to-all and send-receive, and a program without NCCL. What NCCL lacks for this
+/// protocol or machine ends in NCCL's own error. LL128 is the user's risk: where links do not support it, data is
+/// wrong. Source: NCCL 2.28, "Environment variables", NCCL_ALGO Errors of binding: BackendError if there is no queue of
+/// a GPU.
 extern const AlgorithmInfo nccl_row;
 
 }  // namespace gradmeter::allreduce

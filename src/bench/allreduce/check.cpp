@@ -34,7 +34,7 @@ std::span<float> floats_of(std::span<std::byte> b) {
 
 }  // namespace
 
-void CheckFinding::add(const CheckFinding& other) {
+void CheckOfAllRanks::add(const CheckOfAllRanks& other) {
   wrong = std::max(wrong, other.wrong);
   error = std::max(error, other.error);
   same_bits &= other.same_bits;
@@ -59,9 +59,9 @@ void give_known(const allreduce::KnownCollective& k, int rank, CollectiveBuffers
   allreduce::write_input(k, static_cast<std::size_t>(rank), b.in);
 }
 
-CheckFinding check_known(const allreduce::KnownCollective& k, const runtime::Communicator& c,
-                         std::span<const std::byte> result) {
-  CheckFinding f;
+CheckOfAllRanks check_known(const allreduce::KnownCollective& k, const runtime::Communicator& c,
+                            std::span<const std::byte> result) {
+  CheckOfAllRanks f;
   if (allreduce::same_on_all_ranks(k.collective_kind)) {
     f.same_bits = runtime::same_on_all(c, allreduce::hash_of(result));
   }
@@ -87,7 +87,7 @@ void give_coded(const CodedTensor& t, const runtime::Communicator& c, Collective
   draw_coded(t, c.rank(), c.size(), floats_of(b.in));
 }
 
-CheckFinding check_coded(const CodedTensor& t, const runtime::Communicator& c, std::span<const std::byte> result) {
+CheckOfAllRanks check_coded(const CodedTensor& t, const runtime::Communicator& c, std::span<const std::byte> result) {
   const std::span<const float> sum{reinterpret_cast<const float*>(result.data()), result.size() / sizeof(float)};
   const CodedSum found = check_coded_sum(c, t, sum);
   return {.wrong = found.fault.empty() ? found.differing : sum.size(),

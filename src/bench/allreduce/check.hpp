@@ -11,14 +11,14 @@
 namespace gradmeter::bench {
 
 /// The findings of a check over all ranks.
-struct CheckFinding {
+struct CheckOfAllRanks {
   std::uint64_t wrong = 0;  ///< elements outside the tolerance, summed over ranks
   double error = 0;         ///< the largest relative error; with a codec the relative squared error of the sum
   bool same_bits = true;    ///< false: ranks hold different bits where they must hold the same
   std::string fault = {};   ///< the reason why a coded sum cannot come from its codec; empty: it can
   bool is_right() const { return wrong == 0 && same_bits; }
   /// Takes, for each member, the worse of the two findings' values.
-  void add(const CheckFinding&);
+  void add(const CheckOfAllRanks&);
 };
 
 /// The point's call on known data of this pattern.
@@ -26,8 +26,8 @@ allreduce::KnownCollective known_call(const CollectivePoint&, allreduce::Pattern
 /// Writes known data to the buffers, before the call.
 void give_known(const allreduce::KnownCollective&, int rank, CollectiveBuffers);
 /// Compares the result with known data, after the call. Collective over `c`.
-CheckFinding check_known(const allreduce::KnownCollective&, const runtime::Communicator& c,
-                         std::span<const std::byte> result);
+CheckOfAllRanks check_known(const allreduce::KnownCollective&, const runtime::Communicator& c,
+                            std::span<const std::byte> result);
 /// Writes one worker's gradient as input, for timed calls with a codec.
 void give_gradient(std::uint64_t seed, int rank, CollectiveBuffers);
 /// Writes known data as input, for a checked call with a codec.
@@ -35,7 +35,7 @@ void give_coded(const CodedTensor&, const runtime::Communicator& c, CollectiveBu
 /// Checks the result of a call with a codec. Collective over `c`, after the call. In the finding, `error` is what the
 /// codec has lost, which does not count as wrong. `wrong` counts the elements that differ from rank 0's; if the sum
 /// cannot come from this codec, `fault` says why, and `wrong` counts all elements.
-CheckFinding check_coded(const CodedTensor&, const runtime::Communicator& c, std::span<const std::byte> result);
+CheckOfAllRanks check_coded(const CodedTensor&, const runtime::Communicator& c, std::span<const std::byte> result);
 /// Fills buffers for timing without a codec. Calls that are repeated in place work on their own results: integers are 0
 /// and so do not overflow, floats are 1 and so never become subnormal. Floats are not 0, because some processors store
 /// zeros in less time.

@@ -101,7 +101,7 @@ bool CollectiveBenchmark::timed_data_are_known() const {
 allreduce::KnownCollective CollectiveBenchmark::timed_data() const {
   auto timed = known_call(point_, allreduce::Pattern::exact, data_seed_ + blocks_, stage_.world().size());
   timed.data.stamp = stamp_;
-  timed.data.first_stamp = stamp_ + first_elements_.values.size();
+  timed.data.element_0_stamp = stamp_ + first_elements_.values.size();
   return timed;
 }
 
@@ -166,7 +166,7 @@ void CollectiveBenchmark::check_noted_result(const allreduce::KnownCollective& k
 }
 
 /// Adds the finding, and a fault if the result has changed since `note_result`.
-void CollectiveBenchmark::add(CheckFinding found) {
+void CollectiveBenchmark::add(CheckOfAllRanks found) {
   stage_.download(buffers_);
   const double has_changed = allreduce::hash_of(buffers_.out) == result_ ? 0 : 1;
   if (stage_.world().max(has_changed) > 0) {
@@ -436,19 +436,19 @@ void CollectiveBenchmark::finish(const MachineState& state) {
   const auto stop = timed ? rounds_->stop() : core::Stop::none;
   const core::Blocks timed_blocks = timed ? rounds_->blocks() : core::Blocks{};
   const core::Blocks used = is_exact ? timed_blocks : turns_.undisturbed(timed_blocks, state);
-  const CollectiveFindings f{.point = point_,
-                             .times = used,
-                             .blocks = UsedBlocks::of(state, turns_.count(), timed_blocks.count(), used.count()),
-                             .stop = timed && stop == core::Stop::none ? core::Stop::budget : stop,
-                             .warmup_s = timed ? rounds_->warmup_s() : 0,
-                             .warmup_iterations = timed ? rounds_->warmup_iterations() : 0,
-                             .check = options_.check ? std::optional(findings_) : std::nullopt,
-                             .sent = sent_bytes(),
-                             .overlap = overlap,
-                             .coding = coding,
-                             .noise = timed ? noise_.over(stage_.world()) : Noise{},
-                             .oversubscribed = is_oversubscribed(),
-                             .implementation = std::move(by)};
+  const CollectiveMeasurement f{.point = point_,
+                                .times = used,
+                                .blocks = UsedBlocks::of(state, turns_.count(), timed_blocks.count(), used.count()),
+                                .stop = timed && stop == core::Stop::none ? core::Stop::budget : stop,
+                                .warmup_s = timed ? rounds_->warmup_s() : 0,
+                                .warmup_iterations = timed ? rounds_->warmup_iterations() : 0,
+                                .check = options_.check ? std::optional(findings_) : std::nullopt,
+                                .sent = sent_bytes(),
+                                .overlap = overlap,
+                                .coding = coding,
+                                .noise = timed ? noise_.over(stage_.world()) : Noise{},
+                                .oversubscribed = is_oversubscribed(),
+                                .implementation = std::move(by)};
   fill_collective_row(f, map_.ranks(), row_);
 }
 

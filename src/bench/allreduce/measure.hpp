@@ -61,7 +61,7 @@ class CollectiveBenchmark {
   void restamp();
   void note_result();
   void check_noted_result(const allreduce::KnownCollective&);
-  void add(CheckFinding);
+  void add(CheckOfAllRanks);
   void check(allreduce::Pattern, std::uint64_t seed, std::size_t calls = 1);
   void check_codec(std::uint64_t seed, CodedData);
   void check_all();
@@ -94,7 +94,7 @@ class CollectiveBenchmark {
   Turns turns_, own_turns_;  ///< the turns of the blocks of `rounds_`, and of `own_times_`
   core::Blocks own_times_;   ///< this rank's times
   NoiseSampler noise_{session_.gpu_gauge()};
-  CheckFinding findings_;  ///< the worst of all checks so far
+  CheckOfAllRanks findings_;  ///< the worst of all checks so far
   std::vector<OwnTime> by_rank_;
   /// Seed of the data. No earlier point has the same seed, so data that an earlier point has left cannot pass a check.
   std::uint64_t data_seed_;

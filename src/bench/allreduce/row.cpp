@@ -29,7 +29,7 @@ void widen_to_clock_steps(std::span<const double> samples, std::size_t calls, co
   }
 }
 
-void fill_times(const CollectiveFindings& f, int ranks, Point& row) {
+void fill_times(const CollectiveMeasurement& f, int ranks, Point& row) {
   auto& m = row.metrics;
   row.raw_times_s.assign(f.times.samples().begin(), f.times.samples().end());
   core::Summary time = core::summarise(f.times);
@@ -67,7 +67,7 @@ void fill_bytes(const SentBytes& sent, Point& row) {
   row.reason = "bytes sent differ from the schedule's messages";
 }
 
-void fill_check(const CheckFinding& check, Point& row) {
+void fill_check(const CheckOfAllRanks& check, Point& row) {
   row.metrics[Metric::wrong] = static_cast<std::int64_t>(check.wrong);
   row.metrics[Metric::error] = check.error;
   if (check.is_right()) return;
@@ -83,7 +83,7 @@ void fill_check(const CheckFinding& check, Point& row) {
 
 }  // namespace
 
-void fill_collective_row(const CollectiveFindings& f, int ranks, Point& row) {
+void fill_collective_row(const CollectiveMeasurement& f, int ranks, Point& row) {
   if (f.check) fill_check(*f.check, row);
   if (f.sent) fill_bytes(*f.sent, row);
   if (f.times.count() == 0) {

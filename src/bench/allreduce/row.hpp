@@ -30,15 +30,15 @@ struct CollectiveLimit {
   core::BytesPerSecond link{};  ///< the rate behind the limit "wire"; 0 for others
 };
 
-struct CollectiveFindings {
+struct CollectiveMeasurement {
   const CollectivePoint& point;
   core::Blocks times;  ///< empty: the point was not timed
   UsedBlocks blocks = {};
   core::Stop stop;
   double warmup_s;
   std::size_t warmup_iterations;
-  std::optional<CheckFinding> check;  ///< empty: no check was asked for
-  std::optional<SentBytes> sent;      ///< empty: the algorithm is a vendor's
+  std::optional<CheckOfAllRanks> check;  ///< empty: no check was asked for
+  std::optional<SentBytes> sent;         ///< empty: the algorithm is a vendor's
   std::optional<OverlapTimes> overlap;
   std::optional<allreduce::CodingTime> coding = {};  ///< times of one call's encoding and decoding; empty: no codec
   Noise noise;
@@ -47,7 +47,7 @@ struct CollectiveFindings {
 };
 
 /// Fills in the row. The status is `wrong` if elements, bits or numbers of bytes are not right.
-void fill_collective_row(const CollectiveFindings&, int ranks, core::Point&);
+void fill_collective_row(const CollectiveMeasurement&, int ranks, core::Point&);
 /// Fills in the limit of the point, once it is known. A row is mistrusted if its whole 95 % interval is below
 /// CollectiveLimit::low.
 void fill_collective_limit(const CollectiveLimit&, core::Point&);

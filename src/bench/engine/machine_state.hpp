@@ -69,9 +69,9 @@ class Canary {
   CanaryTimes times_;
 };
 
-// The code below finds how steady the machine was while points took turns; here a turn is one block of every point. The
-// canary runs between turns. After each turn, the latest canary round decides whether the turn counts as disturbed,
-// with the blocks of all points in it.
+// The code below finds how steady the machine was while points took turns; here a turn is one
+// rotation of `take_turns` (sweep.hpp): each point that still needs samples takes one block. The canary runs between
+// turns. After each turn, the latest canary round decides whether the turn counts as disturbed, with all blocks in it.
 
 struct MachineState {
   std::vector<std::size_t> disturbed = {};  ///< indices of disturbed turns, ascending

@@ -98,9 +98,10 @@ class SweepRows {
   core::Seconds share(core::Seconds usual) const;
   /// The rest of the budget by this rank's clock; there must be a budget.
   core::Seconds left() const;
-  /// Warns if the budget cannot be kept, and again if the sweep needs half as long again as was said. needs: the least
-  /// time that the rest of the sweep will take from now on, as the first peer knows it. why: what takes so long, as
-  /// text. Errors: UsageError on all peers in place of the warning, if the budget must be kept.
+  /// Warns if the launch cannot keep the budget, and warns again once the launch is predicted to take more than 1.5
+  /// times as long as the last warning said. needs: the least time that the rest of the sweep will take from now on, as
+  /// the first peer knows it. why: what takes so long, as text. Errors: UsageError on all peers in place of the
+  /// warning, if the budget must be kept.
   void foresee(core::Seconds needs, const std::string& why);
   /// As `foresee`, but called on the first peer alone, while the others wait.
   void foresee_here(core::Seconds needs, const std::string& why);

@@ -86,7 +86,7 @@ std::vector<std::size_t> fitted_ends(const runtime::Communicator& c, const model
   const auto cost = dataparallel::fit_cost(t.bytes, t.seconds);
   constexpr double slack = 0.005;  // a share of the time on the link
   const double whole_cost = cost.byte * static_cast<double>(m.element_count() * sizeof(float));
-  std::vector<std::size_t> ends = dataparallel::earliest_cut(tensors, cost, slack * whole_cost);
+  std::vector<std::size_t> ends = dataparallel::best_cut(tensors, cost, slack * whole_cost);
   ends.resize(c.broadcast_value(ends.size()));
   c.broadcast<std::size_t>(ends);
   return ends;

@@ -71,8 +71,9 @@ void check_noise_scale(const TrainOptions&, int ranks);
 /// Trains as the options say. Collective over the session's world. The listener gets a row for each epoch (with the
 /// mean loss of the epoch's samples), and for each logged step (with the mean loss of that step's global batch, before
 /// its update).
-/// Errors: UsageError if the data and the model do not fit each other, or if the noise scale cannot be measured;
-/// WrongResult for a loss that is NaN or infinite; Interrupted.
+/// Errors: UsageError if the data and the model do not fit each other, if the noise scale cannot be measured, or if the
+/// run has no step that is to be dumped; WrongResult if a loss is NaN or infinite, or if a check finds the exchange at
+/// fault; Interrupted.
 TrainResult run_train(Session&, const TrainOptions&, const TrainListener&);
 
 std::string train_header();

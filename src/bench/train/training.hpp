@@ -222,7 +222,7 @@ std::size_t fastest_candidate(const std::vector<std::vector<double>>& times);
 
 /// The configuration with definite buckets. Where they are automatic and matter, a training is made for each candidate
 /// size, makes a few steps, and is dropped. If exchanges run beside backward, the trial steps also show when each
-/// gradient is ready on all ranks and what a call costs; the cut that ends earliest by these (earliest_cut) is then
+/// gradient is ready on all ranks and what a call costs; the best cut by these (best_cut) is then
 /// measured in turn with the fastest size, and taken unless its steps are over 2 % longer. Else the fastest size is
 /// chosen, or the size is the given or the usual one. Collective over the communicator; all ranks choose alike.
 /// Cost: for every candidate, twice the set-up of a training and four of its steps; twice more for the fastest size.

@@ -58,7 +58,7 @@ class NormOptimizer : public Optimizer {
   runtime::Buffer sums() const { return sums_.buffer.part(0, 2 * pieces_.size()); }
 
   std::vector<TensorRange> tensors_;  ///< ascending
-  PartSums* parts_;
+  SumsOverRanks* parts_;
   runtime::OwnedBuffer sums_;               ///< two sums for each piece, in the memory that holds the weights
   std::vector<TensorRange> range_tensors_;  ///< the tensors, or parts of tensors, of the last range
   std::vector<kernels::TensorPiece> pieces_;

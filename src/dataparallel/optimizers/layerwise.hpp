@@ -29,7 +29,7 @@ std::unique_ptr<Optimizer> make_lamb(const core::ParsedName&, const OptimizerSco
 /// of each rank to all (each float64 takes the room of two floats), and every rank adds them in rank order. An
 /// all-reduce in fp32 would lose half of the digits, and a vendor's all-reduce might not give all ranks equal bits.
 /// Cost: one all-gather of 2·values floats from each rank. Errors: std::logic_error for more values than `most`.
-class GroupSums final : public PartSums {
+class GroupSums final : public SumsOverRanks {
  public:
   /// most: the largest number of values in one sum. Takes memory from the fabric, which must outlive this object.
   GroupSums(Fabric&, Group, std::size_t most);

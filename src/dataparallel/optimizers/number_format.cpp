@@ -35,9 +35,9 @@ class Bf16Stochastic final : public Bf16Nearest {
   }
 };
 
-class LnsUpdate final : public UpdateFormat {
+class LnsUpdateRule final : public UpdateFormat {
  public:
-  explicit LnsUpdate(kernels::LnsUpdate rule) : rule_(rule) {}
+  explicit LnsUpdateRule(kernels::LnsUpdateRule rule) : rule_(rule) {}
   bool has_carry() const override { return rule_.kahan; }
   bool has_products() const override { return true; }
   void round(Buffer weights) const override { kernels::loops().lns_round(rule_.fraction_bits, weights); }
@@ -49,7 +49,7 @@ class LnsUpdate final : public UpdateFormat {
   }
 
  private:
-  kernels::LnsUpdate rule_;
+  kernels::LnsUpdateRule rule_;
 };
 
 template <class Format>
@@ -58,7 +58,7 @@ std::unique_ptr<UpdateFormat> make_plain() {
 }
 template <unsigned fraction_bits, bool kahan>
 std::unique_ptr<UpdateFormat> make_lns() {
-  return std::make_unique<LnsUpdate>(kernels::LnsUpdate{fraction_bits, kahan});
+  return std::make_unique<LnsUpdateRule>(kernels::LnsUpdateRule{fraction_bits, kahan});
 }
 
 constexpr std::string_view kahan_source = "Zamirai et al., 2020; Kahan, CACM 8(1), 1965";

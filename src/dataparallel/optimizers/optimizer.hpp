@@ -30,9 +30,9 @@ struct UpdateStep {
 };
 
 /// Sums values over the ranks that hold parts of the same tensors.
-class PartSums {
+class SumsOverRanks {
  public:
-  virtual ~PartSums() = default;
+  virtual ~SumsOverRanks() = default;
   /// Sums in place, in float64 and in rank order, so that all ranks get equal bits. All ranks must call it, with the
   /// same number of values.
   virtual void sum(std::span<double>) = 0;
@@ -46,7 +46,7 @@ class Optimizer {
   virtual ~Optimizer() = default;
   const std::string& name() const { return name_; }  ///< canonical: "momentum:mu=0.9"
   /// True if the optimizer uses norms of whole tensors. Ranges must then not cut tensors, unless it was made with
-  /// `PartSums`.
+  /// `SumsOverRanks`.
   virtual bool needs_whole_tensors() const { return false; }
   /// Updates the range that begins at `offset` of the flat buffer. weights: the range itself. change, of the same
   /// length: a gradient, or for an outer optimizer a difference of weights.
@@ -59,8 +59,8 @@ class Optimizer {
   /// The cost of the whole update, norms included.
   virtual runtime::Cost cost(std::size_t count) const = 0;
 
-  /// True if the optimizer was made for parts of tensors (with `PartSums`). Then `measure` and `share_norms` must be
-  /// called before each `apply`, for the same range.
+  /// True if the optimizer was made for parts of tensors (with `SumsOverRanks`). Then `measure` and `share_norms` must
+  /// be called before each `apply`, for the same range.
   virtual bool has_tensor_parts() const { return false; }
   /// Computes the range's contribution to the norms of its tensors.
   virtual void measure(runtime::Buffer, runtime::ConstBuffer, std::size_t, UpdateStep) {}
@@ -82,7 +82,7 @@ struct OptimizerScope {
   std::span<const model::Tensor> tensors = {};  ///< must last until the optimizer is made
   /// Sums over the ranks that hold the other parts of the tensors; must outlive the optimizer. Null: all tensors are
   /// whole.
-  PartSums* parts = nullptr;
+  SumsOverRanks* parts = nullptr;
   runtime::Device& device = runtime::host_device();  ///< holds the weights, and so the state
   std::size_t first = 0;  ///< index of the first element among all weights of the model, a key of random draws
 

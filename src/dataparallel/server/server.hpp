@@ -50,7 +50,8 @@ class ReplyQueue {
     SnapshotPtr weights = {};   ///< the weights, while the reply waits for room
   };
   /// Answers a read with the chunk's present weights. If these are sent as fp32 and the port has room, usually no copy
-  /// is made: they are sent from the server's memory, or are in the worker's memory already.
+  /// is made: the message leaves from the server's memory, or it only says that the last step wrote the weights into
+  /// memory that the worker had offered (see ChunkWeights).
   void answer(ExecutionContext&, Reply, ChunkWeights&);
   /// drop_replies: drops the replies with weights to that worker that are not sent yet. drop_all: drops its
   /// acknowledgements too.

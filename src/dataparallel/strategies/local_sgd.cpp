@@ -281,6 +281,7 @@ float float_parameter(const core::ParsedName& n, std::string_view key, double le
 /// Bytes, also of bmuf and slowmo: those of an all-reduce over all weights, divided by `every`: 2(P-1)/P · M / every
 /// for the ring. The evaluation weights, also of adacomm, bmuf and slowmo: the mean of the workers' current weights,
 /// also within a block.
+/// Source: McDonald et al., NAACL 2010; Su & Chen, "Experiments on parallel training of deep neural network using model
 /// averaging", 2015; post-local: Lin et al., "Don't use large mini-batches, use local SGD", ICLR 2020.
 extern constinit const StrategyInfo model_averaging_strategy{
     .name = "model-averaging",

@@ -320,6 +320,7 @@ class Easgd final : public ServerStrategy {
 /// with d = alpha (x - c) and alpha = beta/P, both terms computed at the old x; the servers add d to the centre. No
 /// worker waits for another (the asynchronous form).
 /// Bytes: 2M / every a step. Memory: that of a server, and 2M of a worker.
+/// Source: Zhang, Choromanska and LeCun, "Deep learning with elastic averaging SGD", NIPS 2015, algorithm 1.
 extern constinit const StrategyInfo easgd_strategy{
     .name = "easgd",
     .parameters = "beta=0.9,every=4,servers=0",

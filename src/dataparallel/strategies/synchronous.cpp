@@ -88,9 +88,10 @@ namespace {
 
 /// Sums the norms of a bucket's tensors: first over the axis, whose ranks hold blocks of the bucket; then, for tensors
 /// that tensor parallelism has split, over the ranks that hold their other parts.
-class BlockSums final : public PartSums {
+class BlockSums final : public SumsOverRanks {
  public:
-  BlockSums(PartSums& axis, PartSums* parts, std::span<const model::Tensor> tensors) : axis_(axis), parts_(parts) {
+  BlockSums(SumsOverRanks& axis, SumsOverRanks* parts, std::span<const model::Tensor> tensors)
+      : axis_(axis), parts_(parts) {
     for (const auto& t : tensors) is_part_.push_back(t.is_part);
   }
   void sum(std::span<double> values) override {
@@ -109,8 +110,8 @@ class BlockSums final : public PartSums {
   }
 
  private:
-  PartSums& axis_;
-  PartSums* parts_;
+  SumsOverRanks& axis_;
+  SumsOverRanks* parts_;
   std::vector<bool> is_part_;
 };
 
@@ -209,7 +210,7 @@ class Sharded final : public Strategy {
       t.count = to - from;
       t.is_part = t.is_part || (takes_norms_ && axis_sums_);
     }
-    PartSums* sums = w.parts();
+    SumsOverRanks* sums = w.parts();
     if (takes_norms_ && axis_sums_) sums = &block_sums_.emplace_back(*axis_sums_, w.parts(), whole);
     return make_optimizer(
         optimizer_,

@@ -113,8 +113,8 @@ struct GainAndBias {
 };
 
 /// Row i of each matrix becomes the softmax of its first i + 1 scores, followed by zeros.
-template <class AnyDivisor>
-__global__ void softmax_rows(float* scores, std::size_t rows, std::size_t steps, AnyDivisor by_steps, float scale) {
+template <class IndexDivisor>
+__global__ void softmax_rows(float* scores, std::size_t rows, std::size_t steps, IndexDivisor by_steps, float scale) {
   const std::size_t row = element_of_warp();
   if (row >= rows) return;
   float* row_scores = scores + row * steps;
@@ -132,9 +132,9 @@ __global__ void softmax_rows(float* scores, std::size_t rows, std::size_t steps,
   for (std::size_t j = threadIdx.x % 32; j < visible; j += 32) row_scores[j] = row_scores[j] * inverse;
 }
 
-template <class AnyDivisor>
+template <class IndexDivisor>
 __global__ void softmax_gradient(const float* probabilities, float* gradient, std::size_t rows, std::size_t steps,
-                                 AnyDivisor by_steps, float scale) {
+                                 IndexDivisor by_steps, float scale) {
   const std::size_t row = element_of_warp();
   if (row >= rows) return;
   const float* p = probabilities + row * steps;
@@ -196,7 +196,7 @@ void layer_norm_backward(DeviceSpan<const float> x, DeviceSpan<const float> gain
 }
 
 std::size_t layer_norm_workspace(std::size_t rows, std::size_t width) {
-  return 2 * rows + row_sums_workspace(rows, 2 * width);
+  return 2 * rows + column_sums_workspace(rows, 2 * width);
 }
 
 void layer_norm_backward_parameters(DeviceSpan<const float> x, DeviceSpan<const float> delta, DeviceSpan<float> gain,
@@ -208,18 +208,18 @@ void layer_norm_backward_parameters(DeviceSpan<const float> x, DeviceSpan<const 
   check_lengths("layer_norm_backward_parameters: workspace", workspace.size(), layer_norm_workspace(rows, width));
   float* const moments = workspace.device_address();
   launch_rows(row_moments, "row_moments", rows, stream, x.device_address(), rows, width, moments);
-  launch_row_sums("layer_norm_backward_parameters",
-                  ParameterGradients{x.device_address(), delta.device_address(), moments, width}, rows, 2 * width,
-                  GainAndBias{gain.device_address(), bias.device_address(), width}, workspace.subspan(2 * rows),
-                  stream);
+  launch_column_sums("layer_norm_backward_parameters",
+                     ParameterGradients{x.device_address(), delta.device_address(), moments, width}, rows, 2 * width,
+                     GainAndBias{gain.device_address(), bias.device_address(), width}, workspace.subspan(2 * rows),
+                     stream);
 }
 
 void causal_softmax(DeviceSpan<float> scores, std::size_t steps, float scale, cudaStream_t stream) {
   rows_of("causal_softmax: scores", scores.size(), steps * steps);
   const std::size_t rows = rows_of("causal_softmax: scores", scores.size(), steps);
-  with_divisors_below(rows, [&]<class AnyDivisor>(std::type_identity<AnyDivisor>) {
-    launch_rows(softmax_rows<AnyDivisor>, "softmax_rows", rows, stream, scores.device_address(), rows, steps,
-                AnyDivisor(steps), scale);
+  with_divisors_below(rows, [&]<class IndexDivisor>(std::type_identity<IndexDivisor>) {
+    launch_rows(softmax_rows<IndexDivisor>, "softmax_rows", rows, stream, scores.device_address(), rows, steps,
+                IndexDivisor(steps), scale);
   });
 }
 
@@ -228,9 +228,9 @@ void causal_softmax_backward(DeviceSpan<const float> probabilities, DeviceSpan<f
   check_lengths("causal_softmax_backward: gradient", gradient.size(), probabilities.size());
   rows_of("causal_softmax_backward: gradient", gradient.size(), steps * steps);
   const std::size_t rows = rows_of("causal_softmax_backward: gradient", gradient.size(), steps);
-  with_divisors_below(rows, [&]<class AnyDivisor>(std::type_identity<AnyDivisor>) {
-    launch_rows(softmax_gradient<AnyDivisor>, "softmax_gradient", rows, stream, probabilities.device_address(),
-                gradient.device_address(), rows, steps, AnyDivisor(steps), scale);
+  with_divisors_below(rows, [&]<class IndexDivisor>(std::type_identity<IndexDivisor>) {
+    launch_rows(softmax_gradient<IndexDivisor>, "softmax_gradient", rows, stream, probabilities.device_address(),
+                gradient.device_address(), rows, steps, IndexDivisor(steps), scale);
   });
 }
 

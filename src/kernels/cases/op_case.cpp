@@ -95,7 +95,7 @@ void OpCase::poison(std::size_t set, std::string_view name, std::span<const std:
   const auto never = poison_of(*o.format);
   if (elements.empty() || !op_->stored_at(o, elements.front()))
     return store_output(set, name, std::vector<std::byte>(o.stored_bytes, never.front()));
-  const std::size_t stride = std::max<std::size_t>(1, elements.size() / most_poisoned);
+  const std::size_t stride = std::max<std::size_t>(1, elements.size() / enough_poisoned);
   for (std::size_t i = 0; i < elements.size(); i += stride)
     if (const auto at = op_->stored_at(o, elements[i]))
       queue_->copy("poison", runtime::ConstBuffer(core::Element::i8, std::span(never)),

@@ -58,13 +58,13 @@ class OpCase {
   std::vector<std::byte> stored_output(std::size_t set, std::string_view name) const;
   void store_input(std::size_t set, std::string_view name, std::span<const std::byte>);
   void store_output(std::size_t set, std::string_view name, std::span<const std::byte>);
-  /// Overwrites these elements of an output with a value that no operation writes (`never_written`). Of more than
-  /// `most_poisoned` elements, some are left out, but at least that many are overwritten. If the backend does not tell
-  /// where its layout has the elements, the whole output is overwritten.
+  /// Overwrites these elements of an output with a value that no operation writes (`never_written`). Of very
+  /// many elements only every k-th is overwritten, but `enough_poisoned` at least. If the backend does not tell where
+  /// its layout has the elements, the whole output is overwritten.
   void poison(std::size_t set, std::string_view output, std::span<const std::size_t> elements);
   /// Counts how many of these elements still have the value that `poison` wrote.
   std::size_t count_poisoned(std::size_t set, std::string_view output, std::span<const std::size_t> elements) const;
-  static constexpr std::size_t most_poisoned = 64;
+  static constexpr std::size_t enough_poisoned = 64;
   /// Copies an input from the output that another operation of the device wrote in its first operand set.
   void take_input(std::size_t set, std::string_view name, const OpCase& from, std::string_view output);
 

@@ -43,8 +43,8 @@ class HostFallback final : public Op {
   std::string implementation() const override { return std::string(left_to_host) + op_->implementation(); }
   std::unique_ptr<Op> packing(std::size_t input) const override { return op_->packing(input); }
   std::unique_ptr<Op> unpacking(std::size_t output) const override { return op_->unpacking(output); }
-  std::unique_ptr<Op> packing_floats(std::size_t input) const override { return op_->packing_floats(input); }
-  std::unique_ptr<Op> unpacking_floats(std::size_t output) const override { return op_->unpacking_floats(output); }
+  std::unique_ptr<Op> packing_from_fp32(std::size_t input) const override { return op_->packing_from_fp32(input); }
+  std::unique_ptr<Op> unpacking_to_fp32(std::size_t output) const override { return op_->unpacking_to_fp32(output); }
   void execute(Inputs in, Outputs out) override { op_->execute(in, out); }
   void bind(Inputs in, Outputs out) override { op_->bind(in, out); }
 
@@ -82,7 +82,8 @@ void update_bf16(PointwiseKind kind, std::span<const Buffer> x) {
 }  // namespace
 
 std::unique_ptr<KernelCase> make_pointwise_case(const Problem& p, const KernelCaseOptions& o) {
-  return make_device_pointwise_case(p, o, p.precision == Precision::bf16 ? update_bf16 : update_by_loops, "own fused");
+  return make_device_pointwise_case(p, o, p.precision == Precision::bf16 ? update_bf16 : update_fp32_on_device,
+                                    "own fused");
 }
 
 }  // namespace gradmeter::kernels::cuda

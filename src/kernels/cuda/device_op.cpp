@@ -107,7 +107,7 @@ DeviceOp::DeviceOp(OperandLists operands, runtime::Cost cost) : operands_(std::m
 std::unique_ptr<Op> DeviceOp::packing(std::size_t input) const { refuse(inputs()[input]); }
 std::unique_ptr<Op> DeviceOp::unpacking(std::size_t output) const { refuse(outputs()[output]); }
 
-std::unique_ptr<Op> DeviceOp::packing_floats(std::size_t input) const {
+std::unique_ptr<Op> DeviceOp::packing_from_fp32(std::size_t input) const {
   const Operand& o = inputs()[input];
   if (holds(o, core::Element::bf16))
     return make_conversion(as_plain_floats(o), o, [](const auto& from, const auto& to, cudaStream_t stream) {
@@ -120,7 +120,7 @@ std::unique_ptr<Op> DeviceOp::packing_floats(std::size_t input) const {
   refuse(o);
 }
 
-std::unique_ptr<Op> DeviceOp::unpacking_floats(std::size_t output) const {
+std::unique_ptr<Op> DeviceOp::unpacking_to_fp32(std::size_t output) const {
   const Operand& o = outputs()[output];
   if (holds(o, core::Element::bf16))
     return make_conversion(o, as_plain_floats(o), [](const auto& from, const auto& to, cudaStream_t stream) {

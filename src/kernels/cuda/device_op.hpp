@@ -72,8 +72,8 @@ class Scratch {
 };
 
 /// The base class: each backend's operations derive from it and implement `launch`. Operands are never packed, so
-/// `packing` and `unpacking` throw. `packing_floats` and `unpacking_floats` convert bf16 and fp16 operands from and to
-/// fp32.
+/// `packing` and `unpacking` throw. `packing_from_fp32` and `unpacking_to_fp32` convert bf16 and fp16 operands from and
+/// to fp32.
 class DeviceOp : public Op {
  public:
   DeviceOp(OperandLists, runtime::Cost);
@@ -84,8 +84,8 @@ class DeviceOp : public Op {
   std::size_t scratch_bytes() const override { return 0; }
   std::unique_ptr<Op> packing(std::size_t input) const override;
   std::unique_ptr<Op> unpacking(std::size_t output) const override;
-  std::unique_ptr<Op> packing_floats(std::size_t input) const override;
-  std::unique_ptr<Op> unpacking_floats(std::size_t output) const override;
+  std::unique_ptr<Op> packing_from_fp32(std::size_t input) const override;
+  std::unique_ptr<Op> unpacking_to_fp32(std::size_t output) const override;
   /// Further errors: std::logic_error for memory of the host.
   void execute(Inputs, Outputs) final;
   void bind(Inputs, Outputs) final;

@@ -129,7 +129,7 @@ class CudaLoops final : public Loops {
   void column_sums(ConstBuffer matrix, Buffer sums) const override {
     if (!are_on_gpu(matrix, sums)) return Loops::column_sums(matrix, sums);
     const std::size_t columns = sums.count(), rows = columns == 0 ? 0 : matrix.count() / columns;
-    const Temporary workspace(sizeof(float) * row_sums_workspace(rows, columns), stream());
+    const Temporary workspace(sizeof(float) * column_sums_workspace(rows, columns), stream());
     cuda::column_sums(floats(matrix), columns, floats(sums), workspace.as<float>(), stream());
   }
   void add_channels_and_relu(ConstBuffer bias, std::size_t pixels, Buffer images) const override {
@@ -219,24 +219,25 @@ class CudaLoops final : public Loops {
   void lars_norms(ConstBuffer w, ConstBuffer g, Pieces pieces, Buffer sums) const override {
     if (!are_on_gpu(w, g, sums)) return Loops::lars_norms(w, g, pieces, sums);
     const Temporary workspace(norms_workspace(pieces), stream());
-    cuda::lars_norms(floats(w), floats(g), pieces, device_values<TwoSums>(sums), workspace.as<TwoSums>(), stream());
+    cuda::lars_norms(floats(w), floats(g), pieces, device_values<NormSquares>(sums), workspace.as<NormSquares>(),
+                     stream());
   }
   void lars(Buffer w, Buffer v, ConstBuffer g, Pieces pieces, ConstBuffer sums, LarsParameters p,
             const UpdateNumber& number) const override {
     if (!are_on_gpu(w, v, g, sums)) return Loops::lars(w, v, g, pieces, sums, p, number);
-    cuda::lars(floats(w), floats(v), floats(g), pieces, device_values<TwoSums>(sums), p, gate_of(number), stream());
+    cuda::lars(floats(w), floats(v), floats(g), pieces, device_values<NormSquares>(sums), p, gate_of(number), stream());
   }
   void lamb_norms(ConstBuffer w, Buffer m, Buffer v, ConstBuffer g, Pieces pieces, Buffer sums, LambParameters p,
                   const UpdateNumber& number) const override {
     if (!are_on_gpu(w, m, v, g, sums)) return Loops::lamb_norms(w, m, v, g, pieces, sums, p, number);
     const Temporary workspace(norms_workspace(pieces), stream());
-    cuda::lamb_norms(floats(w), floats(m), floats(v), floats(g), pieces, device_values<TwoSums>(sums),
-                     workspace.as<TwoSums>(), p, gate_of(number), stream());
+    cuda::lamb_norms(floats(w), floats(m), floats(v), floats(g), pieces, device_values<NormSquares>(sums),
+                     workspace.as<NormSquares>(), p, gate_of(number), stream());
   }
   void lamb(Buffer w, ConstBuffer m, ConstBuffer v, Pieces pieces, ConstBuffer sums, LambParameters p,
             const UpdateNumber& number) const override {
     if (!are_on_gpu(w, m, v, sums)) return Loops::lamb(w, m, v, pieces, sums, p, number);
-    cuda::lamb(floats(w), floats(m), floats(v), pieces, device_values<TwoSums>(sums), p, gate_of(number), stream());
+    cuda::lamb(floats(w), floats(m), floats(v), pieces, device_values<NormSquares>(sums), p, gate_of(number), stream());
   }
 
   void bf16_nearest(ConstBuffer target, Buffer to, const UpdateNumber& number) const override {
@@ -255,12 +256,12 @@ class CudaLoops final : public Loops {
     if (!are_on_gpu(w)) return Loops::lns_round(bits, w);
     cuda::lns_round(device_lns_tables(bits), floats(w), stream());
   }
-  void lns_add(LnsUpdate u, Buffer w, ConstBuffer target, Buffer carry, const UpdateNumber& number) const override {
+  void lns_add(LnsUpdateRule u, Buffer w, ConstBuffer target, Buffer carry, const UpdateNumber& number) const override {
     if (!are_on_gpu(w, target, carry)) return Loops::lns_add(u, w, target, carry, number);
     cuda::lns_add(device_lns_tables(u.fraction_bits), floats(w), floats(target), if_any(carry), gate_of(number),
                   stream());
   }
-  void lns_descend(LnsUpdate u, Buffer w, ConstBuffer g, float size, Buffer carry,
+  void lns_descend(LnsUpdateRule u, Buffer w, ConstBuffer g, float size, Buffer carry,
                    const UpdateNumber& number) const override {
     if (!are_on_gpu(w, g, carry)) return Loops::lns_descend(u, w, g, size, carry, number);
     cuda::lns_descend(device_lns_tables(u.fraction_bits), floats(w), floats(g), size, if_any(carry), gate_of(number),

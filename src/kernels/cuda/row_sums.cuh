@@ -70,15 +70,15 @@ void launch_rows_by_pieces(const char* what, Rows matrix, std::size_t rows, std:
 
 /// matrix: a callable (row, column); to: a callable (column, sum). Sums are zero if there are no rows.
 template <class Rows, class To>
-void launch_row_sums(const char* what, Rows matrix, std::size_t rows, std::size_t columns, To to,
-                     DeviceSpan<float> workspace, cudaStream_t stream) {
-  check_lengths(what, workspace.size(), row_sums_workspace(rows, columns));
+void launch_column_sums(const char* what, Rows matrix, std::size_t rows, std::size_t columns, To to,
+                        DeviceSpan<float> workspace, cudaStream_t stream) {
+  check_lengths(what, workspace.size(), column_sums_workspace(rows, columns));
   if (columns == 0) return;
   if (rows <= rows_of_block) return launch_rows_by_pieces(what, matrix, rows, columns, to, stream);
   const std::size_t blocks = (rows + rows_of_block - 1) / rows_of_block;
   float* const sums = workspace.device_address();
   launch_rows_by_pieces(what, matrix, rows, columns, SumsTo{sums}, stream);
-  launch_row_sums(what, MatrixRows{sums, columns}, blocks, columns, to, workspace.subspan(blocks * columns), stream);
+  launch_column_sums(what, MatrixRows{sums, columns}, blocks, columns, to, workspace.subspan(blocks * columns), stream);
 }
 
 }  // namespace gradmeter::kernels::cuda

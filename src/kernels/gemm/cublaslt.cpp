@@ -126,7 +126,7 @@ class LtOp final : public DeviceOp {
   std::unique_ptr<Op> packing(std::size_t input) const override {
     const Operand& o = inputs()[input];
     if (!o.packed) return DeviceOp::packing(input);
-    if (types_.a != CUDA_R_8I) return packing_floats(input);
+    if (types_.a != CUDA_R_8I) return packing_from_fp32(input);
     return make_conversion(as_plain(o), o, [f = form(input)](const auto& from, const auto& to, cudaStream_t stream) {
       pack_int8(address_of<std::int8_t>(from), address_of<std::int8_t>(to), f, stream);
     });
@@ -137,15 +137,15 @@ class LtOp final : public DeviceOp {
     if (types_.c != CUDA_R_32I) return make_conversion(o, as_plain(o), unpack_c<float>());
     return make_conversion(o, as_plain(o), unpack_c<std::int32_t>());
   }
-  std::unique_ptr<Op> packing_floats(std::size_t input) const override {
+  std::unique_ptr<Op> packing_from_fp32(std::size_t input) const override {
     const Operand& o = inputs()[input];
-    if (!o.packed) return DeviceOp::packing_floats(input);
+    if (!o.packed) return DeviceOp::packing_from_fp32(input);
     return make_conversion(as_plain_floats(o), o, conversion_from_floats(input));
   }
-  std::unique_ptr<Op> unpacking_floats(std::size_t output) const override {
+  std::unique_ptr<Op> unpacking_to_fp32(std::size_t output) const override {
     const Operand& o = outputs()[output];
     if (types_.c == CUDA_R_32I) return make_conversion(o, as_plain_floats(o), conversion_of_sums());
-    return o.packed ? unpacking(output) : DeviceOp::unpacking_floats(output);
+    return o.packed ? unpacking(output) : DeviceOp::unpacking_to_fp32(output);
   }
 
  protected:

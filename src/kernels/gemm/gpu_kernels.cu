@@ -83,12 +83,12 @@ struct PlainPlace {
   std::size_t index, row, column;
   bool inside;
 };
-template <class AnyDivisor>
+template <class IndexDivisor>
 struct StoredExtents {
-  AnyDivisor rows, columns;
+  IndexDivisor rows, columns;
 };
-template <class AnyDivisor>
-__device__ PlainPlace plain_place(std::size_t stored, const MatrixForm& f, const StoredExtents<AnyDivisor>& extents) {
+template <class IndexDivisor>
+__device__ PlainPlace plain_place(std::size_t stored, const MatrixForm& f, const StoredExtents<IndexDivisor>& extents) {
   const Quotient in_row = extents.columns.divide(stored), in_matrix = extents.rows.divide(in_row.whole);
   const std::size_t column = in_row.rest, row = in_matrix.rest, first = in_matrix.whole * f.rows * f.columns;
   const bool inside = row < f.rows && column < f.columns;
@@ -132,17 +132,17 @@ struct FromSum {
 };
 
 /// Converts one stored element in each thread.
-template <class AnyDivisor, class From, class To, class Convert>
+template <class IndexDivisor, class From, class To, class Convert>
 __global__ void pack_elements(const From* plain, To* stored, Convert convert, MatrixForm f,
-                              StoredExtents<AnyDivisor> extents) {
+                              StoredExtents<IndexDivisor> extents) {
   const std::size_t i = element_of_thread();
   if (i >= f.stored_elements()) return;
   const PlainPlace p = plain_place(i, f, extents);
   stored[i] = p.inside ? convert(plain[p.index], p.row) : To{};
 }
-template <class AnyDivisor, class From, class To, class Convert>
+template <class IndexDivisor, class From, class To, class Convert>
 __global__ void unpack_elements(const From* stored, To* plain, Convert convert, MatrixForm f,
-                                StoredExtents<AnyDivisor> extents) {
+                                StoredExtents<IndexDivisor> extents) {
   const std::size_t i = element_of_thread();
   if (i >= f.stored_elements()) return;
   const PlainPlace p = plain_place(i, f, extents);
@@ -169,16 +169,18 @@ __global__ void finish_scale(Fp8Scale* scale, float largest_of_format) {
 
 template <class From, class To, class Convert>
 void launch_pack(const From* plain, To* stored, Convert convert, const MatrixForm& f, cudaStream_t stream) {
-  with_divisors_below(f.stored_elements(), [&]<class AnyDivisor>(std::type_identity<AnyDivisor>) {
-    launch_each(pack_elements<AnyDivisor, From, To, Convert>, "pack_elements", f.stored_elements(), stream, plain,
-                stored, convert, f, StoredExtents<AnyDivisor>{AnyDivisor(f.stored_rows), AnyDivisor(f.stored_columns)});
+  with_divisors_below(f.stored_elements(), [&]<class IndexDivisor>(std::type_identity<IndexDivisor>) {
+    launch_each(pack_elements<IndexDivisor, From, To, Convert>, "pack_elements", f.stored_elements(), stream, plain,
+                stored, convert, f,
+                StoredExtents<IndexDivisor>{IndexDivisor(f.stored_rows), IndexDivisor(f.stored_columns)});
   });
 }
 template <class From, class To, class Convert>
 void launch_unpack(const From* stored, To* plain, Convert convert, const MatrixForm& f, cudaStream_t stream) {
-  with_divisors_below(f.stored_elements(), [&]<class AnyDivisor>(std::type_identity<AnyDivisor>) {
-    launch_each(unpack_elements<AnyDivisor, From, To, Convert>, "unpack_elements", f.stored_elements(), stream, stored,
-                plain, convert, f, StoredExtents<AnyDivisor>{AnyDivisor(f.stored_rows), AnyDivisor(f.stored_columns)});
+  with_divisors_below(f.stored_elements(), [&]<class IndexDivisor>(std::type_identity<IndexDivisor>) {
+    launch_each(unpack_elements<IndexDivisor, From, To, Convert>, "unpack_elements", f.stored_elements(), stream,
+                stored, plain, convert, f,
+                StoredExtents<IndexDivisor>{IndexDivisor(f.stored_rows), IndexDivisor(f.stored_columns)});
   });
 }
 

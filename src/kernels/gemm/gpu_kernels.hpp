@@ -65,7 +65,8 @@ inline std::size_t gemm_scratch(const GemmShape& s) { return product_scratch(ext
 
 /// C = op(A)·op(B), then plus the old C, plus the bias, and ReLU, as the shape asks; each step rounds to fp32. Sums are
 /// in the order of gemm/product.cuh, so all GPUs give the same bits.
-/// Cost:   2·count·m·n·k FLOP; each element of an operand is read once for 64 (or 32) rows or columns of the result.
+/// Cost:   2·count·m·n·k FLOP; an element of A is read once for every 64 columns of C, one of B once for every 64 rows
+/// (32 where tiles of 64 by 64 would be too few to keep a GPU busy).
 /// Errors: std::invalid_argument when a length differs, and for a packed operand; BackendError when a launch fails.
 void gemm(const GemmShape&, const GemmOperands<float>&, cudaStream_t);
 void gemm(const GemmShape&, const GemmOperands<Bf16>&, cudaStream_t);

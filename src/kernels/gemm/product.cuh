@@ -105,8 +105,8 @@ __global__ void multiply_tile(Left left, Right right, Result result, ProductExte
 }
 
 /// Adds up the sums of all pieces, one thread for each element of C.
-template <class AnyDivisor, class Result>
-__global__ void add_pieces(Result result, ProductExtents e, AnyDivisor columns, AnyDivisor rows, unsigned pieces,
+template <class IndexDivisor, class Result>
+__global__ void add_pieces(Result result, ProductExtents e, IndexDivisor columns, IndexDivisor rows, unsigned pieces,
                            const float* partial) {
   const std::size_t i = element_of_thread(), elements = std::size_t{e.batches} * e.m * e.n;
   if (i >= elements) return;
@@ -146,9 +146,9 @@ void launch_product(const Left& left, const Right& right, const Result& result, 
   }
   if (pieces.count == 1) return;
   const std::size_t elements = std::size_t{e.batches} * e.m * e.n;
-  with_divisors_below(elements, [&]<class AnyDivisor>(std::type_identity<AnyDivisor>) {
-    launch_each(add_pieces<AnyDivisor, Result>, "add_pieces", elements, stream, result, e, AnyDivisor(e.n),
-                AnyDivisor(e.m), pieces.count, partial.device_address());
+  with_divisors_below(elements, [&]<class IndexDivisor>(std::type_identity<IndexDivisor>) {
+    launch_each(add_pieces<IndexDivisor, Result>, "add_pieces", elements, stream, result, e, IndexDivisor(e.n),
+                IndexDivisor(e.m), pieces.count, partial.device_address());
   });
 }
 

@@ -50,8 +50,8 @@ class ConvertedOp : public HostOp {
   std::string implementation() const override { return implementation_; }
   std::unique_ptr<Op> packing(std::size_t input) const override { return inner_->packing(input); }
   std::unique_ptr<Op> unpacking(std::size_t output) const override { return inner_->unpacking(output); }
-  std::unique_ptr<Op> packing_floats(std::size_t input) const override { return inner_->packing_floats(input); }
-  std::unique_ptr<Op> unpacking_floats(std::size_t output) const override { return inner_->unpacking_floats(output); }
+  std::unique_ptr<Op> packing_from_fp32(std::size_t input) const override { return inner_->packing_from_fp32(input); }
+  std::unique_ptr<Op> unpacking_to_fp32(std::size_t output) const override { return inner_->unpacking_to_fp32(output); }
   std::optional<std::size_t> stored_at(const Operand&, std::size_t element) const override;
 
  protected:
@@ -264,18 +264,18 @@ class Bf16Op final : public ConvertedOp {
     auto op = inner().unpacking(i);
     return is_bf16(outputs()[i]) ? reorder(std::move(op), conversion_of_output(i), &bf16_conversion) : std::move(op);
   }
-  std::unique_ptr<Op> packing_floats(std::size_t i) const override {
+  std::unique_ptr<Op> packing_from_fp32(std::size_t i) const override {
     const Operand& o = inputs()[i];
-    if (!is_bf16(o)) return inner().packing_floats(i);
+    if (!is_bf16(o)) return inner().packing_from_fp32(i);
     if (!o.packed) return cast_to_bf16(o);
     const Conversion* const stored = conversion_of_input(i);
-    return reorder(inner().packing_floats(i), stored ? nullptr : &bf16_rounding, stored);
+    return reorder(inner().packing_from_fp32(i), stored ? nullptr : &bf16_rounding, stored);
   }
-  std::unique_ptr<Op> unpacking_floats(std::size_t i) const override {
+  std::unique_ptr<Op> unpacking_to_fp32(std::size_t i) const override {
     const Operand& o = outputs()[i];
-    if (!is_bf16(o)) return inner().unpacking_floats(i);
+    if (!is_bf16(o)) return inner().unpacking_to_fp32(i);
     if (!o.packed) return cast_to_floats(o);
-    return reorder(inner().unpacking_floats(i), conversion_of_output(i), nullptr);
+    return reorder(inner().unpacking_to_fp32(i), conversion_of_output(i), nullptr);
   }
 
  private:

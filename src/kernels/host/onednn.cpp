@@ -126,13 +126,13 @@ std::optional<Indices> indices_in(const dnnl_memory_desc_t& dense, std::size_t e
 std::optional<std::size_t> offset_in(const dnnl_memory_desc_t& d, Indices at) {
   if (d.format_kind != dnnl_blocked) return std::nullopt;
   const auto& layout = d.format_desc.blocking;
-  dnnl_dim_t offset = d.offset0, in_block = 1;
+  dnnl_dim_t offset = d.offset0, inner_stride = 1;
   const auto dimensions = static_cast<std::size_t>(d.ndims);
   for (std::size_t i = 0; i < dimensions; ++i) at.at(i) += d.padded_offsets[i];
   for (int block = layout.inner_nblks - 1; block >= 0; --block) {
     dnnl_dim_t& index = at.at(static_cast<std::size_t>(layout.inner_idxs[block]));
-    offset += index % layout.inner_blks[block] * in_block;
-    index /= layout.inner_blks[block], in_block *= layout.inner_blks[block];
+    offset += index % layout.inner_blks[block] * inner_stride;
+    index /= layout.inner_blks[block], inner_stride *= layout.inner_blks[block];
   }
   for (std::size_t i = 0; i < dimensions; ++i) offset += at.at(i) * layout.strides[i];
   return static_cast<std::size_t>(offset);
@@ -176,13 +176,13 @@ class PrimitiveOp final : public HostOp {
     return outputs()[output].packed ? reorder_op(a, a.stored, a.plain, prepared_.packing_attributes)
                                     : HostOp::unpacking(output);
   }
-  std::unique_ptr<Op> packing_floats(std::size_t input) const override {
+  std::unique_ptr<Op> packing_from_fp32(std::size_t input) const override {
     const Argument& a = prepared_.inputs.at(input);
     return is_plain_floats(a)
                ? HostOp::packing(input)
                : reorder_op(a, as_floats(a.plain), a.stored, a.fp32_conversion.value_or(prepared_.packing_attributes));
   }
-  std::unique_ptr<Op> unpacking_floats(std::size_t output) const override {
+  std::unique_ptr<Op> unpacking_to_fp32(std::size_t output) const override {
     const Argument& a = prepared_.outputs.at(output);
     return is_plain_floats(a)
                ? HostOp::unpacking(output)

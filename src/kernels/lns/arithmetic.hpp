@@ -154,7 +154,7 @@ const LnsConversionTables& lns_conversion(unsigned fraction_bits);
 
 // Updates of weights that are numbers of the logarithmic system, but stored as fp32.
 
-struct LnsUpdate {
+struct LnsUpdateRule {
   unsigned fraction_bits = 8;
   bool kahan = false;  ///< sums are Kahan's: a carry keeps what rounding loses
 };
@@ -179,8 +179,8 @@ GRADMETER_HOST_DEVICE constexpr void lns_change(const LnsConversion& t, const Ta
 void lns_round(unsigned fraction_bits, std::span<float> weights);
 /// w becomes w + (target − w), where the difference is first rounded to a word. carry: as long as w, or empty without
 /// Kahan's sum. Cost: 12 bytes an element, with a carry 20, and one look-up for each sum.
-void lns_add(LnsUpdate, std::span<float> w, std::span<const float> target, std::span<float> carry);
+void lns_add(LnsUpdateRule, std::span<float> w, std::span<const float> target, std::span<float> carry);
 /// w becomes w + (−size)·g, where product and sum are those of the system. carry and cost: as for lns_add.
-void lns_descend(LnsUpdate, std::span<float> w, std::span<const float> g, float size, std::span<float> carry);
+void lns_descend(LnsUpdateRule, std::span<float> w, std::span<const float> g, float size, std::span<float> carry);
 
 }  // namespace gradmeter::kernels

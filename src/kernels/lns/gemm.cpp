@@ -256,8 +256,8 @@ class LnsOp final : public HostOp {
         lns_(lns),
         gemm_(make_lns_gemm(product_alone(s), lns, sum)) {}
   std::string implementation() const override { return gemm_->implementation(); }
-  std::unique_ptr<Op> packing_floats(std::size_t input) const override { return encoding(lns_, inputs()[input]); }
-  std::unique_ptr<Op> unpacking_floats(std::size_t output) const override { return decoding(lns_, outputs()[output]); }
+  std::unique_ptr<Op> packing_from_fp32(std::size_t input) const override { return encoding(lns_, inputs()[input]); }
+  std::unique_ptr<Op> unpacking_to_fp32(std::size_t output) const override { return decoding(lns_, outputs()[output]); }
 
  protected:
   void compute(Reads in, Writes out) override {

@@ -69,8 +69,8 @@ __global__ void multiply_tiles(ProductOperand a, ProductOperand b, const std::in
 }
 
 /// Looks up sums in global memory, since there is only one for each element.
-template <class AnyDivisor>
-__global__ void add_bias_each(LnsSums table, const Lns16* bias, AnyDivisor columns, Lns16* c, std::size_t n) {
+template <class IndexDivisor>
+__global__ void add_bias_each(LnsSums table, const Lns16* bias, IndexDivisor columns, Lns16* c, std::size_t n) {
   const std::size_t i = element_of_thread();
   if (i < n) c[i] = lns_add(c[i], bias[columns.divide(i).rest], table, nullptr);
 }
@@ -112,9 +112,9 @@ void lns_gemm(const GemmShape& s, DeviceSpan<const std::int16_t> doubled, Device
 void lns_add_bias(DeviceSpan<const std::int16_t> doubled, DeviceSpan<const Lns16> bias, DeviceSpan<Lns16> c,
                   cudaStream_t stream) {
   check_lengths("lns_add_bias: c", bias.empty() ? c.size() : c.size() % bias.size(), 0);
-  with_divisors_below(c.size(), [&]<class AnyDivisor>(std::type_identity<AnyDivisor>) {
-    launch_each(add_bias_each<AnyDivisor>, "add_bias_each", c.size(), stream, LnsSums::of(doubled),
-                bias.device_address(), AnyDivisor(bias.size()), c.device_address(), c.size());
+  with_divisors_below(c.size(), [&]<class IndexDivisor>(std::type_identity<IndexDivisor>) {
+    launch_each(add_bias_each<IndexDivisor>, "add_bias_each", c.size(), stream, LnsSums::of(doubled),
+                bias.device_address(), IndexDivisor(bias.size()), c.device_address(), c.size());
   });
 }
 void lns_relu(DeviceSpan<Lns16> c, cudaStream_t stream) {

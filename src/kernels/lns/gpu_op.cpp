@@ -95,14 +95,14 @@ class OwnLns final : public DeviceOp {
         scratch_(device, is_linear_ ? gemm_scratch(s) : 0) {}
   std::size_t scratch_bytes() const override { return decoded_.bytes() + scratch_.bytes(); }
   std::string implementation() const override { return is_linear_ ? "own tiles, lns linear" : "own tiles, lns exact"; }
-  std::unique_ptr<Op> packing_floats(std::size_t input) const override {
+  std::unique_ptr<Op> packing_from_fp32(std::size_t input) const override {
     const Operand& o = inputs()[input];
     return make_conversion(as_plain_floats(o), o,
                            [&t = tables_](const auto& from, const auto& to, cudaStream_t stream) {
                              lns_encode(t.conversion, device_values<float>(from), device_values<Lns16>(to), stream);
                            });
   }
-  std::unique_ptr<Op> unpacking_floats(std::size_t output) const override {
+  std::unique_ptr<Op> unpacking_to_fp32(std::size_t output) const override {
     const Operand& o = outputs()[output];
     return make_conversion(o, as_plain_floats(o),
                            [&t = tables_](const auto& from, const auto& to, cudaStream_t stream) {

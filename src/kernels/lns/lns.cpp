@@ -77,7 +77,7 @@ constexpr std::size_t update_grain = 1 << 14;  // the fewest elements for each t
 
 /// Adds change(tables, i) to each weight w[i].
 template <class Change>
-void change_each(LnsUpdate u, std::span<float> w, std::span<float> carry, const Change& change) {
+void change_each(LnsUpdateRule u, std::span<float> w, std::span<float> carry, const Change& change) {
   if (u.kahan) require_elements("lns update: carry", carry.size(), w.size());
   const LnsConversion t = lns_conversion(u.fraction_bits).view();
   const LnsTables& sums = lns_tables(u.fraction_bits);
@@ -95,12 +95,12 @@ void lns_round(unsigned fraction_bits, std::span<float> weights) {
   for (float& w : weights) w = lns_decode(t, lns_encode(t, w, nullptr));
 }
 
-void lns_add(LnsUpdate u, std::span<float> w, std::span<const float> target, std::span<float> carry) {
+void lns_add(LnsUpdateRule u, std::span<float> w, std::span<const float> target, std::span<float> carry) {
   require_elements("lns_add: target", target.size(), w.size());
   change_each(u, w, carry, [=](const auto& t, std::size_t i) { return lns_encode(t, target[i] - w[i], nullptr); });
 }
 
-void lns_descend(LnsUpdate u, std::span<float> w, std::span<const float> g, float size, std::span<float> carry) {
+void lns_descend(LnsUpdateRule u, std::span<float> w, std::span<const float> g, float size, std::span<float> carry) {
   require_elements("lns_descend: g", g.size(), w.size());
   const Lns16 factor = Lns(u.fraction_bits).encode(-double{size});
   change_each(u, w, carry, [=](const auto& t, std::size_t i) {

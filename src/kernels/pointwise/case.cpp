@@ -372,7 +372,7 @@ std::unique_ptr<KernelCase> make_pointwise_case(const Problem& p, const KernelCa
   return std::make_unique<PointwiseCase<float>>(s, o.sets, o.seed);
 }
 
-void update_by_loops(PointwiseKind kind, std::span<const runtime::Buffer> arrays) {
+void update_fp32_on_device(PointwiseKind kind, std::span<const runtime::Buffer> arrays) {
   if (kind == PointwiseKind::sgd) loops().sgd(arrays[0], arrays[1], case_step, {});
   if (kind == PointwiseKind::momentum) loops().momentum(arrays[0], arrays[1], arrays[2], case_momentum, {});
   if (kind == PointwiseKind::adam) loops().adam(arrays[0], arrays[1], arrays[2], arrays[3], case_adam, 1);

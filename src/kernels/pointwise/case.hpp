@@ -22,7 +22,7 @@ inline constexpr AdamParameters case_adam{.step = case_step, .update = 1000};
 /// m, v, g.
 using PointwiseUpdate = void (*)(PointwiseKind, std::span<const runtime::Buffer> arrays);
 /// Makes the update in fp32 by kernels::loops().
-void update_by_loops(PointwiseKind, std::span<const runtime::Buffer> arrays);
+void update_fp32_on_device(PointwiseKind, std::span<const runtime::Buffer> arrays);
 
 /// Refuses all problems but fused updates of optimizers.
 std::string device_pointwise_refusal(const Problem&);

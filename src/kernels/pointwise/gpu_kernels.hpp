@@ -41,8 +41,8 @@ void relu_backward(DeviceSpan<const float> activation, DeviceSpan<float> gradien
 /// next launch adds up these sums.
 inline constexpr std::size_t rows_of_block = rows_of_piece * rows_of_piece;
 /// Floats of workspace for sums over rows: none for up to rows_of_block rows.
-std::size_t row_sums_workspace(std::size_t rows, std::size_t columns);
-/// Needs a workspace of row_sums_workspace(rows, columns) floats.
+std::size_t column_sums_workspace(std::size_t rows, std::size_t columns);
+/// Needs a workspace of column_sums_workspace(rows, columns) floats.
 void column_sums(DeviceSpan<const float> matrix, std::size_t columns, DeviceSpan<float> out,
                  DeviceSpan<float> workspace, cudaStream_t);
 void scale(DeviceSpan<float> values, float factor, cudaStream_t);
@@ -94,20 +94,21 @@ using runtime::DeviceSpan;
 using Pieces = std::span<const TensorPiece>;
 
 /// All functions queue their work on the stream and have the host's bits, since their sums are in the host's order.
-/// sums: one TwoSums for each piece. Errors: std::invalid_argument when lengths differ or a piece does not lie within
-/// the buffers; BackendError when a launch fails.
+/// sums: one NormSquares for each piece. Errors: std::invalid_argument when lengths differ or a piece does not lie
+/// within the buffers; BackendError when a launch fails.
 
 /// Bytes of workspace: at most 16 for each block of 4096 elements of a piece, or part of such a block.
 std::size_t norms_workspace(Pieces);
 
-void lars_norms(DeviceSpan<const float> w, DeviceSpan<const float> g, Pieces, DeviceSpan<TwoSums> sums,
-                DeviceSpan<TwoSums> workspace, cudaStream_t);
-void lars(DeviceSpan<float> w, DeviceSpan<float> v, DeviceSpan<const float> g, Pieces, DeviceSpan<const TwoSums> sums,
-          LarsParameters, UpdateGate, cudaStream_t);
+void lars_norms(DeviceSpan<const float> w, DeviceSpan<const float> g, Pieces, DeviceSpan<NormSquares> sums,
+                DeviceSpan<NormSquares> workspace, cudaStream_t);
+void lars(DeviceSpan<float> w, DeviceSpan<float> v, DeviceSpan<const float> g, Pieces,
+          DeviceSpan<const NormSquares> sums, LarsParameters, UpdateGate, cudaStream_t);
 void lamb_norms(DeviceSpan<const float> w, DeviceSpan<float> m, DeviceSpan<float> v, DeviceSpan<const float> g, Pieces,
-                DeviceSpan<TwoSums> sums, DeviceSpan<TwoSums> workspace, LambParameters, UpdateGate, cudaStream_t);
+                DeviceSpan<NormSquares> sums, DeviceSpan<NormSquares> workspace, LambParameters, UpdateGate,
+                cudaStream_t);
 void lamb(DeviceSpan<float> w, DeviceSpan<const float> m, DeviceSpan<const float> v, Pieces,
-          DeviceSpan<const TwoSums> sums, LambParameters, UpdateGate, cudaStream_t);
+          DeviceSpan<const NormSquares> sums, LambParameters, UpdateGate, cudaStream_t);
 
 // A loss scale that adapts, on a GPU: kernels check gradients, skip updates and change the scale.
 

@@ -27,8 +27,8 @@ __global__ void add_and_scale_each(const float* a, const float* b, float factor,
 
 __device__ inline float without_negatives(float x) { return x < 0 ? 0 : x; }
 
-template <class AnyDivisor>
-__global__ void add_row_each(const float* x, const float* row, AnyDivisor width, bool is_relu, float* to,
+template <class IndexDivisor>
+__global__ void add_row_each(const float* x, const float* row, IndexDivisor width, bool is_relu, float* to,
                              std::size_t n) {
   const std::size_t i = element_of_thread();
   if (i >= n) return;
@@ -36,8 +36,8 @@ __global__ void add_row_each(const float* x, const float* row, AnyDivisor width,
   to[i] = is_relu ? without_negatives(sum) : sum;
 }
 
-template <class AnyDivisor>
-__global__ void add_channel_each(const float* bias, AnyDivisor channels, AnyDivisor pixels, float* images,
+template <class IndexDivisor>
+__global__ void add_channel_each(const float* bias, IndexDivisor channels, IndexDivisor pixels, float* images,
                                  std::size_t n) {
   const std::size_t i = element_of_thread();
   if (i < n) images[i] = without_negatives(images[i] + bias[channels.divide(pixels.divide(i).whole).rest]);
@@ -58,8 +58,8 @@ __device__ inline bool is_word(float number, std::size_t table_rows) {
   return number >= 0 && number < static_cast<float>(table_rows);
 }
 
-template <class AnyDivisor>
-__global__ void embed_each(const float* words, const float* table, std::size_t rows, AnyDivisor width, float* to,
+template <class IndexDivisor>
+__global__ void embed_each(const float* words, const float* table, std::size_t rows, IndexDivisor width, float* to,
                            std::size_t n) {
   const std::size_t i = element_of_thread();
   if (i >= n) return;
@@ -80,8 +80,8 @@ __global__ void add_word_rows(const float* words, std::size_t count, const float
   }
 }
 
-template <class AnyDivisor>
-__global__ void swap_each(const float* from, std::size_t rows, AnyDivisor columns, AnyDivisor width, float* to,
+template <class IndexDivisor>
+__global__ void swap_each(const float* from, std::size_t rows, IndexDivisor columns, IndexDivisor width, float* to,
                           std::size_t n) {
   const std::size_t i = element_of_thread();
   if (i >= n) return;
@@ -89,14 +89,14 @@ __global__ void swap_each(const float* from, std::size_t rows, AnyDivisor column
   to[(line.rest * rows + line.whole) * width.d + at.rest] = from[i];
 }
 
-template <class AnyDivisor>
+template <class IndexDivisor>
 struct HeadDivisors {
-  AnyDivisor width, heads, parts, steps;
+  IndexDivisor width, heads, parts, steps;
 };
 /// Moves element i between the order of tokens [samples × steps × parts × heads × width], in which i counts, and the
 /// order of heads [parts × samples × heads × steps × width].
-template <class AnyDivisor>
-__global__ void reorder_each(const float* from, HeadLayout s, HeadDivisors<AnyDivisor> divisors, float* to,
+template <class IndexDivisor>
+__global__ void reorder_each(const float* from, HeadLayout s, HeadDivisors<IndexDivisor> divisors, float* to,
                              std::size_t n) {
   const std::size_t i = element_of_thread();
   if (i >= n) return;
@@ -136,22 +136,22 @@ void add_row(DeviceSpan<const float> x, DeviceSpan<const float> row, bool is_rel
              cudaStream_t stream) {
   check_lengths("add_row", x.size(), to.size());
   if (row.empty()) return;
-  with_divisors_below(to.size(), [&]<class AnyDivisor>(std::type_identity<AnyDivisor>) {
-    launch_each(add_row_each<AnyDivisor>, "add_row", to.size(), stream, x.device_address(), row.device_address(),
-                AnyDivisor(row.size()), is_relu, to.device_address(), to.size());
+  with_divisors_below(to.size(), [&]<class IndexDivisor>(std::type_identity<IndexDivisor>) {
+    launch_each(add_row_each<IndexDivisor>, "add_row", to.size(), stream, x.device_address(), row.device_address(),
+                IndexDivisor(row.size()), is_relu, to.device_address(), to.size());
   });
 }
 
 void add_channels_and_relu(DeviceSpan<const float> bias, std::size_t pixels, DeviceSpan<float> images,
                            cudaStream_t stream) {
-  with_divisors_below(images.size(), [&]<class AnyDivisor>(std::type_identity<AnyDivisor>) {
-    launch_each(add_channel_each<AnyDivisor>, "add_channels_and_relu", images.size(), stream, bias.device_address(),
-                AnyDivisor(bias.size()), AnyDivisor(pixels), images.device_address(), images.size());
+  with_divisors_below(images.size(), [&]<class IndexDivisor>(std::type_identity<IndexDivisor>) {
+    launch_each(add_channel_each<IndexDivisor>, "add_channels_and_relu", images.size(), stream, bias.device_address(),
+                IndexDivisor(bias.size()), IndexDivisor(pixels), images.device_address(), images.size());
   });
 }
 
 std::size_t channel_sums_workspace(std::size_t images, std::size_t channels) {
-  return images * channels + row_sums_workspace(images, channels);
+  return images * channels + column_sums_workspace(images, channels);
 }
 
 void channel_sums(DeviceSpan<const float> images, std::size_t pixels, DeviceSpan<float> sums,
@@ -166,16 +166,16 @@ void channel_sums(DeviceSpan<const float> images, std::size_t pixels, DeviceSpan
         gpu::launch(sum_planes, warp_for_each(planes), stream, images.device_address(), pixels, by_image, planes),
         "sum_planes");
   }
-  launch_row_sums("channel_sums", MatrixRows{by_image, channels}, samples, channels, SumsTo{sums.device_address()},
-                  workspace.subspan(planes), stream);
+  launch_column_sums("channel_sums", MatrixRows{by_image, channels}, samples, channels, SumsTo{sums.device_address()},
+                     workspace.subspan(planes), stream);
 }
 
 void embed(DeviceSpan<const float> words, DeviceSpan<const float> table, std::size_t width, DeviceSpan<float> to,
            cudaStream_t stream) {
   check_lengths("embed", to.size(), words.size() * width);
-  with_divisors_below(to.size(), [&]<class AnyDivisor>(std::type_identity<AnyDivisor>) {
-    launch_each(embed_each<AnyDivisor>, "embed", to.size(), stream, words.device_address(), table.device_address(),
-                table.size() / width, AnyDivisor(width), to.device_address(), to.size());
+  with_divisors_below(to.size(), [&]<class IndexDivisor>(std::type_identity<IndexDivisor>) {
+    launch_each(embed_each<IndexDivisor>, "embed", to.size(), stream, words.device_address(), table.device_address(),
+                table.size() / width, IndexDivisor(width), to.device_address(), to.size());
   });
 }
 
@@ -194,20 +194,20 @@ void swap_rows_and_columns(DeviceSpan<const float> from, std::size_t rows, std::
                            DeviceSpan<float> to, cudaStream_t stream) {
   check_lengths("swap_rows_and_columns", from.size(), rows * columns * width);
   check_lengths("swap_rows_and_columns", to.size(), from.size());
-  with_divisors_below(to.size(), [&]<class AnyDivisor>(std::type_identity<AnyDivisor>) {
-    launch_each(swap_each<AnyDivisor>, "swap_rows_and_columns", to.size(), stream, from.device_address(), rows,
-                AnyDivisor(columns), AnyDivisor(width), to.device_address(), to.size());
+  with_divisors_below(to.size(), [&]<class IndexDivisor>(std::type_identity<IndexDivisor>) {
+    launch_each(swap_each<IndexDivisor>, "swap_rows_and_columns", to.size(), stream, from.device_address(), rows,
+                IndexDivisor(columns), IndexDivisor(width), to.device_address(), to.size());
   });
 }
 
 void reorder_heads(DeviceSpan<const float> from, const HeadLayout& s, DeviceSpan<float> to, cudaStream_t stream) {
   const std::size_t parts = from.size() / (s.samples * s.steps * s.heads * s.width);
   check_lengths("reorder_heads", to.size(), parts * s.samples * s.steps * s.heads * s.width);
-  with_divisors_below(to.size(), [&]<class AnyDivisor>(std::type_identity<AnyDivisor>) {
-    launch_each(
-        reorder_each<AnyDivisor>, "reorder_heads", to.size(), stream, from.device_address(), s,
-        HeadDivisors<AnyDivisor>{AnyDivisor(s.width), AnyDivisor(s.heads), AnyDivisor(parts), AnyDivisor(s.steps)},
-        to.device_address(), to.size());
+  with_divisors_below(to.size(), [&]<class IndexDivisor>(std::type_identity<IndexDivisor>) {
+    launch_each(reorder_each<IndexDivisor>, "reorder_heads", to.size(), stream, from.device_address(), s,
+                HeadDivisors<IndexDivisor>{IndexDivisor(s.width), IndexDivisor(s.heads), IndexDivisor(parts),
+                                           IndexDivisor(s.steps)},
+                to.device_address(), to.size());
   });
 }
 

@@ -42,7 +42,7 @@ using Unbiased = LambParameters::Unbiased;
 struct LarsSquares {
   const float *w, *g;
   __device__ Unbiased unbiased() const { return {}; }
-  __device__ TwoSums at(std::size_t i, Unbiased) const {
+  __device__ NormSquares at(std::size_t i, Unbiased) const {
     const double x = static_cast<double>(w[i]), y = static_cast<double>(g[i]);
     return {x * x, y * y};
   }
@@ -55,7 +55,7 @@ struct LambSquares {
   LambParameters p;
   UpdateGate gate;
   __device__ Unbiased unbiased() const { return p.unbiased(gate.counted()); }
-  __device__ TwoSums at(std::size_t i, Unbiased u) const {
+  __device__ NormSquares at(std::size_t i, Unbiased u) const {
     p.average(m[i], v[i], g[i]);
     const double x = static_cast<double>(w[i]), y = static_cast<double>(p.direction(w[i], m[i], v[i], u));
     return {x * x, y * y};
@@ -72,22 +72,22 @@ __device__ double add_lanes(double lane_value) {
 
 /// Sums each block of the pieces. A thread computes a lane of a block, so a warp computes four blocks.
 template <class Squares>
-__global__ void sum_blocks(PieceTable table, Squares squares, UpdateGate gate, TwoSums* blocks) {
+__global__ void sum_blocks(PieceTable table, Squares squares, UpdateGate gate, NormSquares* blocks) {
   if (gate.is_skipped()) return;
   const Unbiased u = squares.unbiased();
   const std::size_t number = element_of_thread() / lanes, lane = threadIdx.x % lanes;
   const auto block = table.block(number);
   const std::size_t in_lanes = block.elements / lanes * lanes;
-  TwoSums s;
+  NormSquares s;
   for (std::size_t i = lane; i < in_lanes; i += lanes) {
-    const TwoSums term = squares.at(block.begin + i, u);
+    const NormSquares term = squares.at(block.begin + i, u);
     s.first += term.first;
     s.second += term.second;
   }
   s = {add_lanes(s.first), add_lanes(s.second)};
   if (lane != 0 || number >= table.first_block[table.count]) return;
   for (std::size_t i = in_lanes; i < block.elements; ++i) {
-    const TwoSums term = squares.at(block.begin + i, u);
+    const NormSquares term = squares.at(block.begin + i, u);
     s.first += term.first;
     s.second += term.second;
   }
@@ -96,13 +96,13 @@ __global__ void sum_blocks(PieceTable table, Squares squares, UpdateGate gate, T
 
 /// Adds up the sums of each piece's blocks. A thread block of one warp handles a piece: it reads the sums of 32 blocks
 /// at once and adds them in order.
-__global__ void add_blocks(PieceTable table, UpdateGate gate, const TwoSums* blocks, TwoSums* sums) {
+__global__ void add_blocks(PieceTable table, UpdateGate gate, const NormSquares* blocks, NormSquares* sums) {
   if (gate.is_skipped()) return;
   const std::uint32_t begin = table.first_block[blockIdx.x], end = table.first_block[blockIdx.x + 1];
-  TwoSums s;
+  NormSquares s;
   for (std::uint32_t at = begin; at < end; at += 32) {
     const std::uint32_t own_block = at + threadIdx.x, n = core::lesser(32u, end - at);
-    const TwoSums own_sums = own_block < end ? blocks[own_block] : TwoSums{};
+    const NormSquares own_sums = own_block < end ? blocks[own_block] : NormSquares{};
     for (std::uint32_t k = 0; k < n; ++k) {
       s.first += __shfl_sync(~0u, own_sums.first, static_cast<int>(k));
       s.second += __shfl_sync(~0u, own_sums.second, static_cast<int>(k));
@@ -120,14 +120,14 @@ struct LarsMove {
   float *w, *v;
   const float* g;
   LarsParameters p;
-  __device__ TensorFactors of(TwoSums s, UpdateGate) const { return {p.rate(s), {}}; }
+  __device__ TensorFactors of(NormSquares s, UpdateGate) const { return {p.rate(s), {}}; }
   __device__ void at(std::size_t i, const TensorFactors& t) const { p.move(w[i], v[i], g[i], t.rate); }
 };
 struct LambMove {
   float* w;
   const float *m, *v;
   LambParameters p;
-  __device__ TensorFactors of(TwoSums s, UpdateGate gate) const { return {p.rate(s), p.unbiased(gate.counted())}; }
+  __device__ TensorFactors of(NormSquares s, UpdateGate gate) const { return {p.rate(s), p.unbiased(gate.counted())}; }
   __device__ void at(std::size_t i, const TensorFactors& t) const {
     w[i] -= t.rate * p.direction(w[i], m[i], v[i], t.unbiased);
   }
@@ -135,7 +135,7 @@ struct LambMove {
 
 /// Updates the weights; a thread block handles a block of a piece.
 template <class Move>
-__global__ void move_blocks(PieceTable table, Move move, UpdateGate gate, const TwoSums* sums) {
+__global__ void move_blocks(PieceTable table, Move move, UpdateGate gate, const NormSquares* sums) {
   if (gate.is_skipped()) return;
   GPU_SHARED(TensorFactors, factors, [1]);
   const auto block = table.block(blockIdx.x);
@@ -164,7 +164,7 @@ void each_table(const char* what, Pieces pieces, std::size_t elements, const Eac
 
 template <class Squares>
 void launch_norms(const char* what, Pieces pieces, std::size_t elements, const Squares& squares, UpdateGate gate,
-                  DeviceSpan<TwoSums> sums, DeviceSpan<TwoSums> workspace, cudaStream_t stream) {
+                  DeviceSpan<NormSquares> sums, DeviceSpan<NormSquares> workspace, cudaStream_t stream) {
   check_lengths(what, sums.size(), pieces.size());
   check_lengths(what, workspace.bytes(), norms_workspace(pieces));
   each_table(what, pieces, elements, [&](const PieceTable& table, std::size_t first) {
@@ -179,7 +179,7 @@ void launch_norms(const char* what, Pieces pieces, std::size_t elements, const S
 
 template <class Move>
 void launch_moves(const char* what, Pieces pieces, std::size_t elements, const Move& move, UpdateGate gate,
-                  DeviceSpan<const TwoSums> sums, cudaStream_t stream) {
+                  DeviceSpan<const NormSquares> sums, cudaStream_t stream) {
   check_lengths(what, sums.size(), pieces.size());
   each_table(what, pieces, elements, [&](const PieceTable& table, std::size_t first) {
     const std::uint32_t blocks = table.first_block[table.count];
@@ -200,18 +200,18 @@ std::size_t norms_workspace(Pieces pieces) {
       blocks += NormBlocks::blocks_in(p.count);
     most = std::max(most, blocks);
   }
-  return most * sizeof(TwoSums);
+  return most * sizeof(NormSquares);
 }
 
-void lars_norms(DeviceSpan<const float> w, DeviceSpan<const float> g, Pieces pieces, DeviceSpan<TwoSums> sums,
-                DeviceSpan<TwoSums> workspace, cudaStream_t stream) {
+void lars_norms(DeviceSpan<const float> w, DeviceSpan<const float> g, Pieces pieces, DeviceSpan<NormSquares> sums,
+                DeviceSpan<NormSquares> workspace, cudaStream_t stream) {
   check_lengths("lars_norms: g", g.size(), w.size());
   launch_norms("lars_norms: sums or workspace", pieces, w.size(), LarsSquares{w.device_address(), g.device_address()},
                {}, sums, workspace, stream);
 }
 
 void lars(DeviceSpan<float> w, DeviceSpan<float> v, DeviceSpan<const float> g, Pieces pieces,
-          DeviceSpan<const TwoSums> sums, LarsParameters p, UpdateGate gate, cudaStream_t stream) {
+          DeviceSpan<const NormSquares> sums, LarsParameters p, UpdateGate gate, cudaStream_t stream) {
   check_lengths("lars: v", v.size(), w.size());
   check_lengths("lars: g", g.size(), w.size());
   launch_moves("lars: sums", pieces, w.size(), LarsMove{w.device_address(), v.device_address(), g.device_address(), p},
@@ -219,7 +219,7 @@ void lars(DeviceSpan<float> w, DeviceSpan<float> v, DeviceSpan<const float> g, P
 }
 
 void lamb_norms(DeviceSpan<const float> w, DeviceSpan<float> m, DeviceSpan<float> v, DeviceSpan<const float> g,
-                Pieces pieces, DeviceSpan<TwoSums> sums, DeviceSpan<TwoSums> workspace, LambParameters p,
+                Pieces pieces, DeviceSpan<NormSquares> sums, DeviceSpan<NormSquares> workspace, LambParameters p,
                 UpdateGate gate, cudaStream_t stream) {
   check_lengths("lamb_norms: m", m.size(), w.size());
   check_lengths("lamb_norms: v", v.size(), w.size());
@@ -230,7 +230,7 @@ void lamb_norms(DeviceSpan<const float> w, DeviceSpan<float> m, DeviceSpan<float
 }
 
 void lamb(DeviceSpan<float> w, DeviceSpan<const float> m, DeviceSpan<const float> v, Pieces pieces,
-          DeviceSpan<const TwoSums> sums, LambParameters p, UpdateGate gate, cudaStream_t stream) {
+          DeviceSpan<const NormSquares> sums, LambParameters p, UpdateGate gate, cudaStream_t stream) {
   check_lengths("lamb: m", m.size(), w.size());
   check_lengths("lamb: v", v.size(), w.size());
   launch_moves("lamb: sums", pieces, w.size(), LambMove{w.device_address(), m.device_address(), v.device_address(), p},

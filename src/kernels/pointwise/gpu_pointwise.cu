@@ -102,7 +102,7 @@ void relu_backward(DeviceSpan<const float> activation, DeviceSpan<float> gradien
               gradient.device_address(), gradient.size());
 }
 
-std::size_t row_sums_workspace(std::size_t rows, std::size_t columns) {
+std::size_t column_sums_workspace(std::size_t rows, std::size_t columns) {
   std::size_t floats = 0;
   while (rows > rows_of_block) {
     rows = (rows + rows_of_block - 1) / rows_of_block;
@@ -116,8 +116,8 @@ void column_sums(DeviceSpan<const float> matrix, std::size_t columns, DeviceSpan
   check_lengths("column_sums: out", out.size(), columns);
   const std::size_t rows = columns == 0 ? 0 : matrix.size() / columns;
   check_lengths("column_sums: matrix", matrix.size(), rows * columns);
-  launch_row_sums("column_sums", MatrixRows{matrix.device_address(), columns}, rows, columns,
-                  SumsTo{out.device_address()}, workspace, stream);
+  launch_column_sums("column_sums", MatrixRows{matrix.device_address(), columns}, rows, columns,
+                     SumsTo{out.device_address()}, workspace, stream);
 }
 
 void scale(DeviceSpan<float> values, float factor, cudaStream_t stream) {

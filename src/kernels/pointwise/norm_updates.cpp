@@ -11,23 +11,23 @@ namespace {
 
 constexpr std::size_t grain = 1 << 16;  // the fewest elements for each thread, as in pointwise.cpp
 
-/// Adds up the TwoSums that block(first, count) returns for elements [first, first + count), over all blocks of [0, n).
-/// Several threads call `block`.
+/// Adds up the NormSquares that block(first, count) returns for elements [first, first + count), over all blocks of [0,
+/// n). Several threads call `block`.
 template <class Block>
-TwoSums sum_blocks(std::size_t n, const Block& block) {
-  std::vector<TwoSums> parts(NormBlocks::blocks_in(n));
+NormSquares sum_blocks(std::size_t n, const Block& block) {
+  std::vector<NormSquares> parts(NormBlocks::blocks_in(n));
   split(parts.size(), grain / NormBlocks::length, [&](std::size_t first, std::size_t count) {
     for (std::size_t b = first; b < first + count; ++b)
       parts[b] = block(b * NormBlocks::length, std::min(NormBlocks::length, n - b * NormBlocks::length));
   });
-  TwoSums sum;
-  for (const TwoSums& p : parts) sum.first += p.first, sum.second += p.second;
+  NormSquares sum;
+  for (const NormSquares& p : parts) sum.first += p.first, sum.second += p.second;
   return sum;
 }
 
 /// Σ a(i)² and Σ b(i)² over [first, first + count), in the order of NormBlocks. Its lanes let the loop fill vectors.
 template <class A, class B>
-TwoSums squares(std::size_t first, std::size_t count, const A& a, const B& b) {
+NormSquares squares(std::size_t first, std::size_t count, const A& a, const B& b) {
   constexpr std::size_t lanes = NormBlocks::lanes;
   std::array<double, lanes> a_sums{}, b_sums{};
   const std::size_t end = first + count, lanes_end = first + count / lanes * lanes;
@@ -38,7 +38,7 @@ TwoSums squares(std::size_t first, std::size_t count, const A& a, const B& b) {
       b_sums[k] += y * y;
     }
   }
-  TwoSums s;
+  NormSquares s;
   for (std::size_t k = 0; k < lanes; ++k) s.first += a_sums[k], s.second += b_sums[k];
   for (std::size_t i = lanes_end; i < end; ++i) {
     const double x = double{a(i)}, y = double{b(i)};
@@ -50,7 +50,7 @@ TwoSums squares(std::size_t first, std::size_t count, const A& a, const B& b) {
 
 }  // namespace
 
-TwoSums lars_norms(std::span<const float> weights, std::span<const float> gradients, TensorPiece piece) {
+NormSquares lars_norms(std::span<const float> weights, std::span<const float> gradients, TensorPiece piece) {
   const float *const w = weights.data() + piece.offset, *const g = gradients.data() + piece.offset;
   return sum_blocks(piece.count, [=](std::size_t first, std::size_t count) {
     return squares(
@@ -59,7 +59,7 @@ TwoSums lars_norms(std::span<const float> weights, std::span<const float> gradie
 }
 
 void lars(std::span<float> weights, std::span<float> velocity, std::span<const float> gradients, TensorPiece piece,
-          TwoSums sums, LarsParameters p) {
+          NormSquares sums, LarsParameters p) {
   float *const w = weights.data() + piece.offset, *const v = velocity.data() + piece.offset;
   const float* const g = gradients.data() + piece.offset;
   split(piece.count, grain, [=, rate = p.rate(sums)](std::size_t first, std::size_t count) {
@@ -67,8 +67,8 @@ void lars(std::span<float> weights, std::span<float> velocity, std::span<const f
   });
 }
 
-TwoSums lamb_norms(std::span<const float> weights, std::span<float> mean, std::span<float> square,
-                   std::span<const float> gradients, TensorPiece piece, LambParameters p, std::uint64_t number) {
+NormSquares lamb_norms(std::span<const float> weights, std::span<float> mean, std::span<float> square,
+                       std::span<const float> gradients, TensorPiece piece, LambParameters p, std::uint64_t number) {
   const float *const w = weights.data() + piece.offset, *const g = gradients.data() + piece.offset;
   float *const m = mean.data() + piece.offset, *const v = square.data() + piece.offset;
   return sum_blocks(piece.count, [=, u = p.unbiased(number)](std::size_t first, std::size_t count) {
@@ -80,7 +80,7 @@ TwoSums lamb_norms(std::span<const float> weights, std::span<float> mean, std::s
 }
 
 void lamb(std::span<float> weights, std::span<const float> mean, std::span<const float> square, TensorPiece piece,
-          TwoSums sums, LambParameters p, std::uint64_t number) {
+          NormSquares sums, LambParameters p, std::uint64_t number) {
   float* const w = weights.data() + piece.offset;
   const float *const m = mean.data() + piece.offset, *const v = square.data() + piece.offset;
   split(piece.count, grain, [=, u = p.unbiased(number), rate = p.rate(sums)](std::size_t first, std::size_t count) {

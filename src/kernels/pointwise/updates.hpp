@@ -87,11 +87,11 @@ struct TensorPiece {
   std::size_t offset, count;
 };
 /// Two sums of squares over a piece, in float64.
-struct TwoSums {
+struct NormSquares {
   double first = 0, second = 0;
 };
-/// The order in which a TwoSums is added up, so that neither the number of threads, nor the width of vectors, nor the
-/// device changes a bit. The elements are cut into blocks of 4096. In a block, element i is added to lane i mod
+/// The order in which a NormSquares is added up, so that neither the number of threads, nor the width of vectors, nor
+/// the device changes a bit. The elements are cut into blocks of 4096. In a block, element i is added to lane i mod
 /// `lanes`, up to the last multiple of `lanes`. Then the lanes are added in order, and then the elements that are left.
 /// The sums of the blocks are added in order.
 struct NormBlocks {
@@ -107,7 +107,7 @@ struct NormBlocks {
 struct LarsParameters {
   float step, mu, eta, decay;
   /// step·trust from Σw² and Σg².
-  GRADMETER_HOST_DEVICE float rate(TwoSums s) const {
+  GRADMETER_HOST_DEVICE float rate(NormSquares s) const {
     const double w_norm = sqrt(s.first), g_norm = sqrt(s.second);
     const double trust = w_norm > 0 && g_norm > 0 ? double{eta} * w_norm / (g_norm + double{decay} * w_norm) : 1.0;
     return static_cast<float>(double{step} * trust);
@@ -140,7 +140,7 @@ struct LambParameters {
     return m * u.mean / (sqrtf(v * u.square) + epsilon) + decay * w;
   }
   /// step·‖w‖/‖r‖ from Σw² and Σr².
-  GRADMETER_HOST_DEVICE float rate(TwoSums s) const {
+  GRADMETER_HOST_DEVICE float rate(NormSquares s) const {
     const bool both = s.first > 0 && s.second > 0;
     return static_cast<float>(double{step} * (both ? sqrt(s.first / s.second) : 1.0));
   }
@@ -150,16 +150,16 @@ struct LambParameters {
 /// threads changes no bit.
 
 /// Σw² and Σg² of a piece. Cost: 8 bytes an element.
-TwoSums lars_norms(std::span<const float> w, std::span<const float> g, TensorPiece);
+NormSquares lars_norms(std::span<const float> w, std::span<const float> g, TensorPiece);
 /// Makes the update of a piece from the sums over its whole tensor. Cost: 20 bytes an element.
-void lars(std::span<float> w, std::span<float> v, std::span<const float> g, TensorPiece, TwoSums, LarsParameters);
+void lars(std::span<float> w, std::span<float> v, std::span<const float> g, TensorPiece, NormSquares, LarsParameters);
 /// Updates the averages of a piece and returns its Σw² and Σr². Cost: 24 bytes an element.
-TwoSums lamb_norms(std::span<const float> w, std::span<float> m, std::span<float> v, std::span<const float> g,
-                   TensorPiece, LambParameters, std::uint64_t number);
+NormSquares lamb_norms(std::span<const float> w, std::span<float> m, std::span<float> v, std::span<const float> g,
+                       TensorPiece, LambParameters, std::uint64_t number);
 /// Makes the update of a piece from the sums over its whole tensor. Cost: 16 bytes an element, since r is computed
 /// again instead of kept.
-void lamb(std::span<float> w, std::span<const float> m, std::span<const float> v, TensorPiece, TwoSums, LambParameters,
-          std::uint64_t number);
+void lamb(std::span<float> w, std::span<const float> m, std::span<const float> v, TensorPiece, NormSquares,
+          LambParameters, std::uint64_t number);
 
 // Updates of weights kept in bf16, one number at a time, for the host's loops and a GPU's threads.
 

@@ -230,14 +230,14 @@ class Backward {
         gradients_(gradients),
         sum_gradients_(scratch.device_address()),
         reset_gradient_(sum_gradients_ + layer_.steps * layer_.step_gates()),
-        bias_workspace_(scratch.subspan(gate_floats(s), row_sums_workspace(layer_.rows(), layer_.columns()))),
+        bias_workspace_(scratch.subspan(gate_floats(s), column_sums_workspace(layer_.rows(), layer_.columns()))),
         products_(scratch.subspan(own_scratch(s)), stream),
         stream_(stream) {}
   /// The floats of scratch besides those of products: the gradients of the gates' sums and of a gru's r·h, and the
   /// workspace for the gradient of the bias.
   static std::size_t own_scratch(const RnnShape& s) {
     const Layer l(s);
-    return gate_floats(s) + row_sums_workspace(l.rows(), l.columns());
+    return gate_floats(s) + column_sums_workspace(l.rows(), l.columns());
   }
 
   void run() const {
@@ -250,8 +250,8 @@ class Backward {
     products_.add({layer_.input, columns, rows}, input.transposed(), sums,
                   {gradients_.weights.device_address(), columns});
     add_recurrent();
-    launch_row_sums("add_column_sums", MatrixRows{sum_gradients_, columns}, rows, columns,
-                    AddedTo{gradients_.bias.device_address()}, bias_workspace_, stream_);
+    launch_column_sums("add_column_sums", MatrixRows{sum_gradients_, columns}, rows, columns,
+                       AddedTo{gradients_.bias.device_address()}, bias_workspace_, stream_);
   }
 
  private:
@@ -387,14 +387,14 @@ void rnn_backward(const RnnShape& s, const RnnOperands& operands, const RnnBackw
 
 namespace {
 
-template <class AnyDivisor>
-__device__ std::size_t place_of_ours(std::size_t theirs, const GateMatrix& m, const AnyDivisor& inputs) {
+template <class IndexDivisor>
+__device__ std::size_t place_of_ours(std::size_t theirs, const GateMatrix& m, const IndexDivisor& inputs) {
   const Quotient unit = inputs.divide(theirs);
   return (unit.rest * m.gates + m.gate) * m.hidden + unit.whole;
 }
 
-template <class AnyDivisor, class T>
-__global__ void copy_gate(const T* ours, T* theirs, GateMatrix m, AnyDivisor inputs) {
+template <class IndexDivisor, class T>
+__global__ void copy_gate(const T* ours, T* theirs, GateMatrix m, IndexDivisor inputs) {
   const std::size_t i = element_of_thread();
   if (i < m.hidden * m.inputs) theirs[i] = ours[place_of_ours(i, m, inputs)];
 }
@@ -406,24 +406,24 @@ template <core::SmallFormat format>
 struct FloatOfHalf {
   __device__ float operator()(std::uint16_t v) const { return core::to_float(format, v); }
 };
-template <class AnyDivisor, class T, class ToFloat>
-__global__ void add_gate_elements(const T* theirs, float* ours, ToFloat to_float, GateMatrix m, AnyDivisor inputs) {
+template <class IndexDivisor, class T, class ToFloat>
+__global__ void add_gate_elements(const T* theirs, float* ours, ToFloat to_float, GateMatrix m, IndexDivisor inputs) {
   const std::size_t i = element_of_thread();
   if (i < m.hidden * m.inputs) ours[place_of_ours(i, m, inputs)] += to_float(theirs[i]);
 }
 
 template <class T>
 void launch_copy(const std::byte* ours, std::byte* theirs, const GateMatrix& m, cudaStream_t stream) {
-  with_divisors_below(m.hidden * m.inputs, [&]<class AnyDivisor>(std::type_identity<AnyDivisor>) {
-    launch_each(copy_gate<AnyDivisor, T>, "copy_gate", m.hidden * m.inputs, stream, reinterpret_cast<const T*>(ours),
-                reinterpret_cast<T*>(theirs), m, AnyDivisor(m.inputs));
+  with_divisors_below(m.hidden * m.inputs, [&]<class IndexDivisor>(std::type_identity<IndexDivisor>) {
+    launch_each(copy_gate<IndexDivisor, T>, "copy_gate", m.hidden * m.inputs, stream, reinterpret_cast<const T*>(ours),
+                reinterpret_cast<T*>(theirs), m, IndexDivisor(m.inputs));
   });
 }
 template <class T, class ToFloat>
 void launch_add(const std::byte* theirs, float* ours, const GateMatrix& m, cudaStream_t stream) {
-  with_divisors_below(m.hidden * m.inputs, [&]<class AnyDivisor>(std::type_identity<AnyDivisor>) {
-    launch_each(add_gate_elements<AnyDivisor, T, ToFloat>, "add_gate_elements", m.hidden * m.inputs, stream,
-                reinterpret_cast<const T*>(theirs), ours, ToFloat{}, m, AnyDivisor(m.inputs));
+  with_divisors_below(m.hidden * m.inputs, [&]<class IndexDivisor>(std::type_identity<IndexDivisor>) {
+    launch_each(add_gate_elements<IndexDivisor, T, ToFloat>, "add_gate_elements", m.hidden * m.inputs, stream,
+                reinterpret_cast<const T*>(theirs), ours, ToFloat{}, m, IndexDivisor(m.inputs));
   });
 }
 [[noreturn]] void refuse_weights() { throw std::logic_error("weights of recurrent layers have not this type"); }

@@ -20,11 +20,11 @@ PlainOp::PlainOp(const kernels::Problem& p, runtime::Device& device, const kerne
   const auto memory = [&](const kernels::Operand& o) { return device.allocate(core::Element::i8, o.stored_bytes); };
   for (std::size_t i = 0; i < op_->inputs().size(); ++i) {
     const kernels::Operand& o = op_->inputs()[i];
-    if (!is_plain_floats(o)) packing().inputs[i] = {op_->packing_floats(i), memory(o)};
+    if (!is_plain_floats(o)) packing().inputs[i] = {op_->packing_from_fp32(i), memory(o)};
   }
   for (std::size_t i = 0; i < op_->outputs().size(); ++i) {
     const kernels::Operand& o = op_->outputs()[i];
-    if (!is_plain_floats(o)) packing().outputs[i] = {op_->unpacking_floats(i), memory(o)};
+    if (!is_plain_floats(o)) packing().outputs[i] = {op_->unpacking_to_fp32(i), memory(o)};
     if (o.is_added_to) packing();
   }
 }

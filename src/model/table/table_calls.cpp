@@ -403,7 +403,7 @@ class CallBuilder {
   }
   Op& conversion(const Op& op, std::size_t operand, bool is_input) {
     auto& operation = result_.operations[fmt::format("{} {} {}", keys_.at(&op), is_input ? "in" : "out", operand)];
-    if (!operation) operation = is_input ? op.packing_floats(operand) : op.unpacking_floats(operand);
+    if (!operation) operation = is_input ? op.packing_from_fp32(operand) : op.unpacking_to_fp32(operand);
     return *operation;
   }
   Buffer allocate(std::size_t bytes) {

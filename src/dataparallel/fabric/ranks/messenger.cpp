@@ -12,7 +12,7 @@
 namespace gradmeter::dataparallel {
 
 SendQueue::SendQueue(runtime::Transport& transport, runtime::Arena& arena, const PortOptions& o)
-    : transport_(transport), payload_bytes_(o.payload_bytes) {
+    : transport_(transport), max_payload_bytes_(o.payload_bytes) {
   const auto ranks = static_cast<std::size_t>(transport.size()), in_flight = static_cast<std::size_t>(o.in_flight);
   const std::size_t header_bytes = slot_bytes({.payload_bytes = 0});
   for (const Role role : {Role::worker, Role::server}) {
@@ -28,8 +28,9 @@ SendQueue::SendQueue(runtime::Transport& transport, runtime::Arena& arena, const
 }
 
 void SendQueue::check_length(std::size_t bytes) const {
-  if (bytes <= payload_bytes_) return;
-  throw std::logic_error(fmt::format("a message of {} bytes was drafted where {} is the most", bytes, payload_bytes_));
+  if (bytes <= max_payload_bytes_) return;
+  throw std::logic_error(
+      fmt::format("a message of {} bytes was drafted where {} is the most", bytes, max_payload_bytes_));
 }
 
 std::optional<std::span<std::byte>> SendQueue::draft(Role from, int to, std::size_t bytes) {
@@ -60,7 +61,7 @@ OutgoingMessage SendQueue::prepare(Role from, int to, const MessageHeader& h, st
 }
 
 void SendQueue::post(OutgoingMessage message) {
-  ++unsent_;
+  ++needing_polls_;
   posted_.push_back(std::move(message));
 }
 
@@ -85,7 +86,7 @@ void SendQueue::start(OutgoingMessage& message) {
   if ((transport_.traffic() - before).bytes_between_nodes > 0)
     message.ticket->stamps.bytes_between_nodes = message.payload.size();
   message.started = true;
-  if (transport_.zero_copy_from(message.to)) --unsent_;  // the receiver reads it without help of this rank
+  if (transport_.zero_copy_from(message.to)) --needing_polls_;  // the receiver reads it without help of this rank
 }
 
 bool SendQueue::move(const std::function<void(const OutgoingMessage&)>& left) {
@@ -93,7 +94,7 @@ bool SendQueue::move(const std::function<void(const OutgoingMessage&)>& left) {
   for (auto message = leaving_.begin(); message != leaving_.end();) {
     if (!message->started) start(*message), moved = true;
     const bool has_left = transport_.send_done(message->header_sent) && transport_.send_done(message->payload_sent);
-    if (has_left && !transport_.zero_copy_from(message->to)) --unsent_;
+    if (has_left && !transport_.zero_copy_from(message->to)) --needing_polls_;
     if (has_left) left(*message), moved = true;
     message = has_left ? leaving_.erase(message) : message + 1;
   }
@@ -101,7 +102,7 @@ bool SendQueue::move(const std::function<void(const OutgoingMessage&)>& left) {
 }
 
 ReceiveQueue::ReceiveQueue(runtime::Transport& transport, const PortOptions& o)
-    : transport_(transport), payload_bytes_(o.payload_bytes) {
+    : transport_(transport), max_payload_bytes_(o.payload_bytes) {
   for (const Role to : {Role::worker, Role::server}) {
     for (int from = 0; from < transport.size(); ++from) {
       if (from != transport.rank()) sources_.push_back({.from = from, .to = to});
@@ -133,7 +134,7 @@ bool ReceiveQueue::land(IncomingMessage& message) {
   if (!transport_.zero_copy_from(message.from)) {
     auto& free = free_buffers_[message.to];
     if (free.empty() && buffers_made_[message.to] < held_payloads)
-      free.emplace_back(payload_bytes_), ++buffers_made_[message.to];
+      free.emplace_back(max_payload_bytes_), ++buffers_made_[message.to];
     if (free.empty()) return false;
     message.buffer = std::move(free.back());
     free.pop_back();
@@ -210,13 +211,13 @@ class Messenger::MessengerPort final : public Port {
       messenger_.give_back(std::exchange(inbox_.reading, {}));
     }
     const std::lock_guard moving(messenger_.moving_);
-    messenger_.take_over();
+    messenger_.take_posted_and_release_read();
   }
   std::shared_ptr<const void> keep() override {
     const std::lock_guard lock(messenger_.mutex_);
     if (!inbox_.reading || !inbox_.reading->buffer.empty()) return nullptr;
     int& kept = inbox_.kept[inbox_.reading->from];
-    if (kept + 1 >= messenger_.in_flight_) return nullptr;
+    if (kept + 1 >= messenger_.max_in_flight_) return nullptr;
     ++kept;
     const std::byte* payload = inbox_.reading->payload;
     return {payload, [&m = messenger_, &kept, message = std::exchange(inbox_.reading, {})](const std::byte*) {
@@ -254,7 +255,7 @@ class Messenger::MessengerPort final : public Port {
  private:
   void set_exchanging_locked(bool yes) {
     exchanges_ += yes ? 1 : -1;
-    messenger_.worker_polls(exchanges_ > 0, exchanges_ > 0 && helper_);
+    messenger_.set_worker_polls(exchanges_ > 0, exchanges_ > 0 && helper_);
   }
 
   /// Waits for news of this port. A worker polls meanwhile, since it has nothing else to do. A server sleeps until it
@@ -292,7 +293,7 @@ class Messenger::MessengerPort final : public Port {
 
 Messenger::Messenger(std::unique_ptr<runtime::Transport> transport, runtime::Arena& arena, const PortOptions& o,
                      runtime::Activity& activity, const std::vector<int>& world_ranks, runtime::SpinPolicy spin_policy)
-    : in_flight_(o.in_flight),
+    : max_in_flight_(o.in_flight),
       spin_policy_(spin_policy),
       activity_(activity),
       world_ranks_(world_ranks),
@@ -332,7 +333,7 @@ void Messenger::deliver(IncomingMessage message) {
 
 /// Notes whether a worker polls: then nobody need wake the engine's thread. If the worker also handles the server's
 /// messages (`helps`), nobody need wake the server's thread.
-void Messenger::worker_polls(bool yes, bool helps) {
+void Messenger::set_worker_polls(bool yes, bool helps) {
   worker_polls_ = yes;
   if (engine_sleeps_) doorbell_->arm(!yes);
   Inbox& server_inbox = inboxes_[Role::server];
@@ -378,7 +379,7 @@ void Messenger::finish(const OutgoingMessage& message) {
 }
 
 /// Takes over posted messages, and tells senders that their messages were read. Returns whether any message was read.
-bool Messenger::take_over() {
+bool Messenger::take_posted_and_release_read() {
   std::vector<IncomingMessage> read;
   {
     const std::lock_guard lock(mutex_);
@@ -392,7 +393,7 @@ bool Messenger::take_over() {
 bool Messenger::poll() {
   const std::unique_lock moving(moving_, std::try_to_lock);
   if (!moving || paused_) return false;
-  const bool released = take_over();
+  const bool released = take_posted_and_release_read();
   transport_->progress();
   const bool left = send_queue_.move([this](const OutgoingMessage& message) {
     const std::lock_guard lock(mutex_);

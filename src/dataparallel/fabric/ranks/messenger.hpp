@@ -76,7 +76,7 @@ struct OutgoingMessage {
 class SendQueue {
  public:
   SendQueue(runtime::Transport&, runtime::Arena&, const PortOptions&);
-  bool idle() const { return unsent_.load(std::memory_order_acquire) == 0; }  ///< any thread may call it
+  bool idle() const { return needing_polls_.load(std::memory_order_acquire) == 0; }  ///< any thread may call it
 
   // The functions up to `finish` are called under the messenger's mutex.
   /// Returns memory as Port::draft does. A draft that was never posted is returned again.
@@ -108,12 +108,12 @@ class SendQueue {
   void start(OutgoingMessage&);
 
   runtime::Transport& transport_;
-  const std::size_t payload_bytes_;
+  const std::size_t max_payload_bytes_;
   ByRole<std::vector<Destination>> destinations_;     ///< by the sending port's role, then by receiver
   ByRole<std::vector<std::span<std::byte>>> drafts_;  ///< free drafts, by the sending port's role
   std::vector<OutgoingMessage> posted_;               ///< messages that no poll has taken over yet
   std::deque<OutgoingMessage> leaving_;               ///< messages that the poll is sending
-  std::atomic<int> unsent_{0};
+  std::atomic<int> needing_polls_{0};                 ///< number of messages that do not leave unless this rank polls
 };
 
 /// A message whose header has arrived.
@@ -156,7 +156,7 @@ class ReceiveQueue {
   bool has_come(IncomingMessage&);
 
   runtime::Transport& transport_;
-  const std::size_t payload_bytes_;
+  const std::size_t max_payload_bytes_;
   std::vector<Source> sources_;
   ByRole<std::vector<std::vector<std::byte>>> free_buffers_;  ///< by the receiving port's role
   ByRole<std::size_t> buffers_made_;
@@ -180,7 +180,8 @@ class Messenger {
   /// Moves what can be moved now; true if anything moved. Any thread may call it; it returns at once if another thread
   /// is polling.
   bool poll();
-  /// True if no message waits to leave.
+  /// True if no message needs a poll of this rank to leave. Messages that their receivers read without it may be on
+  /// their way.
   bool idle() const { return send_queue_.idle(); }
   /// Sleeps until something may have arrived, but at most for a short time. has_other_work: called right before the
   /// sleep; if it returns true, there is no sleep. Another thread may poll meanwhile.
@@ -208,13 +209,13 @@ class Messenger {
     bool has_news() const { return error || !arrived.empty() || room; }
   };
   Ticket post(Role from, int to, const MessageHeader&, std::span<const std::byte> payload, const char* label);
-  void worker_polls(bool yes, bool helps);  ///< helps: the worker also handles the server's messages
+  void set_worker_polls(bool yes, bool helps);  ///< helps: the worker also handles the server's messages
   void deliver(IncomingMessage);
   void give_back(std::optional<IncomingMessage>);
   void finish(const OutgoingMessage&);
-  bool take_over();
+  bool take_posted_and_release_read();
 
-  const int in_flight_;              ///< most messages of one sender that are on their way
+  const int max_in_flight_;          ///< most messages of one sender that are on their way
   runtime::SpinPolicy spin_policy_;  ///< for workers that wait
   runtime::Activity& activity_;
   const std::vector<int>& world_ranks_;

@@ -53,8 +53,8 @@ class EventScheduler {
   /// the run has failed, the thread ends by itself and is only waited for. Does nothing if it has ended already.
   void stop(int thread) noexcept;
   bool ended(int thread) const { return threads_[static_cast<std::size_t>(thread)].state == State::ended; }
-  /// Notes an exception that no thread has caught yet. If there is a deadlock later, `run` throws this exception, its
-  /// likely cause, instead of a logic_error.
+  /// Notes an exception that ended a background task and waits to be thrown again in the thread that started the task.
+  /// If the run ends in a deadlock before that, `run` throws this exception, its likely cause, and no logic_error.
   void suspect(std::exception_ptr e);
 
  private:
