@@ -30,7 +30,7 @@ TEST(ExpectedError, IsTheIdentityWorkedByHand) {
   EXPECT_DOUBLE_EQ(expected_error(name("qsgd4:bucket=512,norm=max"), x)->mean, (0.25 + 0.1875) / 49);
   EXPECT_NEAR(expected_error(name("qsgd4:norm=max,rounding=nearest"), x)->mean, (0.25 + 0.0625) / 49, 1e-15);
   EXPECT_DOUBLE_EQ(expected_error(name("onebit"), x)->mean, 1.3125 - 1.75 * 1.75 / 4);
-  EXPECT_DOUBLE_EQ(expected_error(name("onebit:means=two"), x)->mean, 1.3125 - 0.25 - 1.25 * 1.25 / 3);
+  EXPECT_DOUBLE_EQ(expected_error(name("onebit:means=2"), x)->mean, 1.3125 - 0.25 - 1.25 * 1.25 / 3);
   EXPECT_DOUBLE_EQ(expected_error(name("topk:density=0.5"), x)->mean, 0.0625);
   EXPECT_DOUBLE_EQ(expected_error(name("natural8"), x)->mean, 0);
   const std::vector<float> clipped{2, 0, 0, 0};  // at one root mean square: 1
