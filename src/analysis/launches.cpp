@@ -335,7 +335,7 @@ core::Value merge_metric(const Launches& launches, Metric metric) {
   return median_of(launches, [metric](const Point& p) { return p.metrics.number(metric); });
 }
 
-/// By cause: the shares in "wire 93 %, straggle 7 %"; empty if the text is something else.
+/// The share of each cause in a text such as "wire 93 %, straggle 7 %"; empty if the text is of another form.
 std::map<std::string, double> shares_of(const std::string& candidates) {
   std::map<std::string, double> out;
   std::istringstream words(candidates);

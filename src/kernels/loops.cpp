@@ -14,6 +14,7 @@
 #include "core/format.hpp"
 #include "core/random.hpp"
 #include "kernels/attention/transformer.hpp"
+#include "kernels/host/memory.hpp"
 #include "kernels/host/threads.hpp"
 #include "kernels/lns/lns.hpp"
 #include "kernels/pointwise/pointwise.hpp"
@@ -55,6 +56,8 @@ void Loops::add_and_scale(ConstBuffer a, ConstBuffer b, float factor, Buffer to)
 void Loops::add_row(ConstBuffer x, ConstBuffer row, bool is_relu, Buffer to) const {
   const auto in = floats(x), added = floats(row);
   const auto out = floats(to);
+  require_elements("add_row: x", in.size(), out.size());
+  require_rows("add_row: x", in.size(), added.size());
   for (std::size_t first = 0; first < out.size(); first += added.size()) {
     const float* const from = in.data() + first;
     float* const y = out.data() + first;
@@ -70,6 +73,7 @@ void Loops::column_sums(ConstBuffer matrix, Buffer sums) const {
 void Loops::add_channels_and_relu(ConstBuffer bias, std::size_t pixels, Buffer images) const {
   const auto added = floats(bias);
   const auto values = floats(images);
+  require_rows("add_channels_and_relu: images", values.size(), added.size() * pixels);
   for (std::size_t first = 0, plane = 0; first < values.size(); first += pixels, ++plane) {
     const float b = added[plane % added.size()];
     for (float& x : values.subspan(first, pixels)) x = std::max(x + b, 0.0F);
@@ -79,6 +83,7 @@ void Loops::add_channels_and_relu(ConstBuffer bias, std::size_t pixels, Buffer i
 void Loops::channel_sums(ConstBuffer images, std::size_t pixels, Buffer to) const {
   const auto values = floats(images);
   const std::size_t channels = to.count();
+  require_rows("channel_sums: images", values.size(), channels * pixels);
   RowSums sums(channels);
   std::vector<float> of_image(channels);
   for (std::size_t first = 0, plane = 0; first < values.size(); first += pixels, ++plane) {
@@ -123,6 +128,7 @@ std::size_t row_of(float word, std::size_t words) {
 
 void Loops::embed(ConstBuffer words, ConstBuffer table, std::size_t width, Buffer to) const {
   const auto rows = floats(table);
+  require_elements("embed: to", to.count(), words.count() * width);
   auto out = floats(to).begin();
   for (const float word : floats(words))
     out = std::ranges::copy(rows.subspan(row_of(word, rows.size() / width) * width, width), out).out;
@@ -130,6 +136,7 @@ void Loops::embed(ConstBuffer words, ConstBuffer table, std::size_t width, Buffe
 
 void Loops::embed_backward(ConstBuffer words, ConstBuffer delta, std::size_t width, bool clears, Buffer table) const {
   const auto rows = floats(table);
+  require_elements("embed_backward: delta", delta.count(), words.count() * width);
   if (clears) std::ranges::fill(rows, 0.0F);
   const float* from = floats(delta).data();
   for (const float word : floats(words))
@@ -138,6 +145,8 @@ void Loops::embed_backward(ConstBuffer words, ConstBuffer delta, std::size_t wid
 
 void Loops::swap_rows_and_columns(ConstBuffer from, std::size_t rows, std::size_t columns, std::size_t width,
                                   Buffer to) const {
+  require_elements("swap_rows_and_columns: from", from.count(), rows * columns * width);
+  require_elements("swap_rows_and_columns: to", to.count(), from.count());
   const float* const in = floats(from).data();
   float* const out = floats(to).data();
   for (std::size_t r = 0; r < rows; ++r)
@@ -146,6 +155,8 @@ void Loops::swap_rows_and_columns(ConstBuffer from, std::size_t rows, std::size_
 }
 
 void Loops::reorder_heads(ConstBuffer from, const HeadLayout& s, Buffer to) const {
+  require_rows("reorder_heads: from", from.count(), s.samples * s.steps * s.heads * s.width);
+  require_elements("reorder_heads: to", to.count(), from.count());
   const float* const in = floats(from).data();
   float* const out = floats(to).data();
   const std::size_t parts = from.count() / (s.samples * s.steps * s.heads * s.width);

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "core/random.hpp"
+#include "kernels/loops.hpp"
+#include "runtime/device.hpp"
 #include "support/instruction_sets.hpp"
 
 namespace gradmeter::kernels {
@@ -101,6 +103,23 @@ TEST(TransformerLoops, RefuseWrongLengths) {
   EXPECT_THROW(layer_norm_backward_parameters(three, three, two, two), std::invalid_argument);
   EXPECT_THROW(causal_softmax(three, 2, 1), std::invalid_argument);
   EXPECT_THROW(causal_softmax_backward(three, three, 2, 1), std::invalid_argument);
+}
+
+TEST(HostLoops, RefuseWrongLengths) {
+  const auto buffer = [](std::size_t n) { return runtime::host_device().allocate(core::Element::f32, n); };
+  const auto two = buffer(2), three = buffer(3), four = buffer(4);
+  const Loops loops;
+  EXPECT_THROW(loops.add_row(three.buffer, two.buffer, false, three.buffer), std::invalid_argument);
+  EXPECT_THROW(loops.add_row(two.buffer, two.buffer, false, four.buffer), std::invalid_argument);
+  EXPECT_THROW(loops.column_sums(three.buffer, two.buffer), std::invalid_argument);
+  EXPECT_THROW(loops.add_channels_and_relu(two.buffer, 1, three.buffer), std::invalid_argument);
+  EXPECT_THROW(loops.channel_sums(three.buffer, 1, two.buffer), std::invalid_argument);
+  EXPECT_THROW(loops.embed(two.buffer, four.buffer, 2, three.buffer), std::invalid_argument);
+  EXPECT_THROW(loops.embed_backward(two.buffer, three.buffer, 2, true, four.buffer), std::invalid_argument);
+  EXPECT_THROW(loops.swap_rows_and_columns(four.buffer, 2, 2, 1, three.buffer), std::invalid_argument);
+  const HeadLayout heads{.samples = 1, .steps = 1, .heads = 2, .width = 1, .to_heads = true};
+  EXPECT_THROW(loops.reorder_heads(three.buffer, heads, three.buffer), std::invalid_argument);
+  EXPECT_THROW(loops.reorder_heads(four.buffer, heads, two.buffer), std::invalid_argument);
 }
 
 }  // namespace

@@ -81,8 +81,8 @@ class CollectiveSequence : public Collective {
     if (!submitter_) return work();
     submitter_->run(label, 0, work);
   }
-  /// Where the call asks for differences, runs `note`, which must fill in the differences of all tensors, and then adds
-  /// up their squares.
+  /// Runs `note` if the call asks for differences, and adds up their squares. `note` must fill in the differences of
+  /// all tensors.
   template <class Note>
   void record_differences(TensorCalls& tensors, const Note& note) {
     if (!tensors.differences_asked()) return;

@@ -55,7 +55,7 @@ struct PeerKernel {
   std::function<void(const cuda::PeerCall&, const Call&)> launch;
 };
 
-/// What each rank tells all others about its window.
+/// The facts about its window that each rank sends to all others.
 struct WindowFacts {
   pid_t process;
   int device;

@@ -48,7 +48,7 @@ struct PeerSignals {
   std::uint32_t waited_for;  ///< written by a kernel: 1 + the rank whose flag did not come in time; 0: none
 };
 
-/// What a kernel is told of its rank, its peers and their memory.
+/// The arguments of a kernel that describe its rank, its peers and their memory.
 struct PeerCall {
   std::byte* windows[most_peers];  ///< by rank, at the addresses by which this GPU reaches them
   unsigned ranks, rank;

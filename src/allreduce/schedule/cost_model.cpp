@@ -100,7 +100,7 @@ class Walk {
   const core::Machine& machine_;
   std::span<const int> world_ranks_;
   std::vector<std::vector<double>> done_;  ///< by slice and rank: the end of the slice's latest round
-  /// By rank: when its receiving port and its core are free, and the end of the round that is walked.
+  /// The times at which each rank's receiving port is free, its core is free, and its present round ends [s].
   std::vector<double> port_, core_, next_;
   core::LinksInUse links_;
   std::vector<std::vector<Message>> messages_;  ///< the messages of the round, by sender, ascending by receiver

@@ -99,7 +99,7 @@ class MergedRows {
   std::vector<std::string> origin_labels_;
   std::map<std::string, Axes> distinguishing_factors_;
   std::map<std::string, Axes, std::less<>> differing_;  ///< all factors in which rows of an experiment differ
-  /// By experiment and factor: all values, of which `words` tells apart those with the same words.
+  /// All values of each factor in each experiment. `words` compares them, to tell apart values that read alike.
   std::map<std::pair<std::string, core::Factor>, std::vector<core::Value>> values_;
 };
 

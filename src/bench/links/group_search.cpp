@@ -35,7 +35,7 @@ class GroupSearch {
  private:
   bool is_slow(double seconds) const { return seconds > options_.slow_ratio * result_.usual_s; }
 
-  /// Returns the slow groups. The nodes of the other groups may be companions of single nodes from now on.
+  /// Returns the slow groups. The nodes of the other groups may be partners of single nodes from now on.
   std::vector<NodeGroup> slow_of(const std::vector<NodeGroup>& groups, const std::vector<double>& times) {
     std::vector<NodeGroup> out;
     for (std::size_t i = 0; i < groups.size(); ++i) {
@@ -103,20 +103,20 @@ class GroupSearch {
     }
   }
 
-  /// The times of the groups [s]. A single node is measured together with a companion; as many groups are measured at
-  /// once as there are companions for.
+  /// The times of the groups [s]. A single node is measured with a fast node as its partner; as many groups are
+  /// measured at once as there are partners for.
   std::vector<double> measured(const std::vector<NodeGroup>& groups) {
     std::vector<double> out;
     for (std::size_t first = 0; first < groups.size();) {
       std::vector<NodeGroup> round_groups;
-      std::size_t companions = 0;
+      std::size_t partners = 0;
       for (std::size_t i = first; i < groups.size(); ++i) {
-        if (groups[i].size() == 1 && companions == fast_nodes_.size()) break;
+        if (groups[i].size() == 1 && partners == fast_nodes_.size()) break;
         round_groups.push_back(groups[i]);
         if (groups[i].size() == 1)
-          round_groups.back().push_back(fast_nodes_[(companions_used_ + companions++) % fast_nodes_.size()]);
+          round_groups.back().push_back(fast_nodes_[(partners_used_ + partners++) % fast_nodes_.size()]);
       }
-      companions_used_ += companions;  // other companions the next time, since one of these may be slow after all
+      partners_used_ += partners;  // other partners the next time, since one of these may be slow after all
       const auto times = measure_(round_groups);
       out.insert(out.end(), times.begin(), times.end());
       first += round_groups.size();
@@ -128,9 +128,9 @@ class GroupSearch {
 
   const GroupSearchOptions& options_;
   const MeasureGroups& measure_;
-  std::vector<int> fast_nodes_;      ///< nodes of groups that were not slow
-  std::size_t companions_used_ = 0;  ///< number of companions used so far
-  bool is_usual_unsure_ = false;     ///< one group is faster than all others by more than slow_ratio
+  std::vector<int> fast_nodes_;    ///< nodes of groups that were not slow
+  std::size_t partners_used_ = 0;  ///< number of partners used so far
+  bool is_usual_unsure_ = false;   ///< one group is faster than all others by more than slow_ratio
   GroupSearchResult result_;
 };
 

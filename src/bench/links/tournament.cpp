@@ -37,7 +37,7 @@ int tournament_pair(int ranks, int round, int rank) {
   const int circle = circle_of(ranks);
   const int partner = tournament_partner(ranks, round, rank);
   if (partner < 0 || partner == circle || rank == circle) return 0;
-  // The two ranks lie on the circle at equal distances on both sides of the rank whose partner would be itself.
+  // In the circle method, partners are equally far from the rank whose partner would be itself, on either side of it.
   const int twice_distance = ((rank - partner) % circle + circle) % circle;
   const int distance = twice_distance % 2 == 0 ? twice_distance / 2 : (circle - twice_distance) / 2;
   return ranks % 2 == 0 ? distance : distance - 1;

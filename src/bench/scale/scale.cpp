@@ -80,9 +80,20 @@ class ScaleSweep final : public Experiment {
   core::Factors factors(const ScalePoint& p) const { return to_factors(p, session_, options_.factors.interconnect); }
   std::string key(const ScalePoint& p) const { return factors(p).key(); }
 
+  /// The memory of a node that points take which exist at once [bytes].
+  struct NodeNeeds {
+    std::size_t memory = 0, shm = 0;
+  };
+  NodeNeeds needs_of(const std::deque<CurvePoint>& points) {
+    NodeNeeds out;
+    for (const auto& m : points)
+      out.memory += node_bytes(m.point), out.shm += shm_bytes(m.point, facts(), map_of(m.point));
+    return out;
+  }
+
   void plan_curve(std::span<const ScalePoint> points, const SweepRows& rows) {
     groups_.emplace_back();
-    std::size_t memory = 0, shm = 0;
+    NodeNeeds taken;  // by the points of the last group
     for (const auto& p : points) {
       auto& group = groups_.back();
       CurvePoint c = curve_point(p, rows);
@@ -94,26 +105,22 @@ class ScaleSweep final : public Experiment {
       }
       auto needed = missing_references(p, group, rows);
       needed.push_front(std::move(c));
-      const auto fits = [&] {
-        std::size_t needed_memory = memory, needed_shm = shm;
-        for (const auto& m : needed)
-          needed_memory += node_bytes(m.point), needed_shm += shm_bytes(m.point, facts(), map_of(m.point));
-        return needed_memory <= memory_to_plan() && needed_shm <= session_.shm_per_node();
-      };
-      if (!group.empty() && !fits()) {  // the remaining points form the next group
-        memory = shm = 0;
+      NodeNeeds more = needs_of(needed);
+      const bool fits =
+          taken.memory + more.memory <= memory_to_plan() && taken.shm + more.shm <= session_.shm_per_node();
+      if (!fits && !group.empty()) {  // the remaining points form the next group
+        taken = {};
         for (auto& r : missing_references(p, {}, rows)) {
           if (std::none_of(needed.begin(), needed.end(), [&](const auto& m) { return key(m.point) == key(r.point); })) {
             needed.push_back(std::move(r));
           }
         }
+        more = needs_of(needed);
         close_group();
         groups_.emplace_back();
       }
-      for (auto& m : needed) {
-        memory += node_bytes(m.point), shm += shm_bytes(m.point, facts(), map_of(m.point));
-        add(groups_.back(), std::move(m));
-      }
+      taken.memory += more.memory, taken.shm += more.shm;
+      for (auto& m : needed) add(groups_.back(), std::move(m));
     }
     close_group();
   }

@@ -50,8 +50,8 @@ struct TopKState {
   std::size_t histogram_bytes() const { return static_cast<std::size_t>(first - upper) * sizeof(Count); }
 
   std::size_t chunks;
-  Count *upper, *coarse,
-      *fine;                    ///< histograms: of the upper 11 bits; in the chosen bin of the next 10, of the lower 20
+  /// Histograms of the upper 11 bits and, for the elements in the chosen bin, of the next 10 bits and of the lower 20.
+  Count *upper, *coarse, *fine;
   Count *first, *ties_before;   ///< by chunk: the slot of its first taken element; ties in earlier chunks
   std::uint32_t *above, *ties;  ///< by chunk: the number of elements above the threshold, and equal to it
   Chosen* chosen;

@@ -87,6 +87,7 @@ RowMoments moments_of(const float* x, std::size_t width) {
 /// Calls row(at) for each row, in parallel, where `at` is the index of the row's first element.
 template <class Row>
 void each_row(std::size_t elements, std::size_t width, const Row& row) {
+  if (elements == 0) return;
   split(elements / width, transformer_grain / width + 1, [&](std::size_t first, std::size_t count) {
     for (std::size_t r = first; r < first + count; ++r) row(r * width);
   });

@@ -44,9 +44,10 @@ using AlignedVector = std::vector<T, CacheLineAllocator<T>>;
 inline void require_elements(std::string_view what, std::size_t have, std::size_t want) {
   if (have != want) throw std::invalid_argument(fmt::format("{} has {} elements, not {}", what, have, want));
 }
-/// Throws unless a buffer has whole rows. Errors: std::invalid_argument.
+/// Throws unless a buffer has whole rows; rows without elements are whole only in an empty buffer. Errors:
+/// std::invalid_argument.
 inline void require_rows(std::string_view what, std::size_t elements, std::size_t width) {
-  if (width == 0 || elements % width != 0)
+  if (width == 0 ? elements != 0 : elements % width != 0)
     throw std::invalid_argument(fmt::format("{} has {} elements, not whole rows of {}", what, elements, width));
 }
 

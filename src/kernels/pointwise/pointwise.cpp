@@ -96,8 +96,8 @@ void relu_backward(std::span<const float> activation, std::span<float> gradient)
 
 void column_sums(std::span<const float> matrix, std::size_t columns, std::span<float> out) {
   require_elements("column_sums: out", out.size(), columns);
+  require_rows("column_sums: matrix", matrix.size(), columns);
   const std::size_t rows = columns == 0 ? 0 : matrix.size() / columns;
-  require_elements("column_sums: matrix", matrix.size(), rows * columns);
   split(columns, grain / std::max<std::size_t>(rows, 1) + 1, [&](std::size_t first, std::size_t count) {
     const std::span<float> to = out.subspan(first, count);
     const auto add_piece = [&](std::size_t row, std::size_t n) {
