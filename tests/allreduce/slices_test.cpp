@@ -83,7 +83,7 @@ TEST(Blocks, AreNearlyEqualAndCoverTheSlice) {
 }
 
 Slice run_of(std::size_t n, std::uint32_t blocks) {
-  return {.cut = SliceCut::run, .blocks = blocks, .total = n, .begin = 0, .length = n};
+  return Slices(SliceCut::run, n, sizeof(float), blocks, 0, true)[0];
 }
 
 TEST(ElementsSent, OfTheRingAreItsClosedForm) {

@@ -46,7 +46,7 @@ std::vector<std::uint64_t> interpret_slice(const Schedule& s, std::span<const st
     }
   }
   std::vector<std::uint64_t> bytes;
-  const Slice whole{.cut = SliceCut::run, .blocks = s.blocks(), .total = n, .begin = 0, .length = n};
+  const Slice whole = Slices(SliceCut::run, n, sizeof(float), s.blocks(), 0, true)[0];
   for (std::uint32_t r = 0; r < s.ranks(); ++r) bytes.push_back(elements_sent(s, r, whole) * sizeof(float));
   return bytes;
 }

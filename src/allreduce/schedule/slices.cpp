@@ -11,17 +11,18 @@ constexpr std::size_t line_elements = 16;  // of fp32, in a cache line of 64 byt
 
 constexpr std::size_t divide_up(std::size_t a, std::size_t b) { return (a + b - 1) / b; }
 
-/// The most elements in a share of any block: `block_begin` makes parts at most two lines longer than equal ones.
+/// The most elements in a share of any block: `BlockCuts` makes parts at most two lines longer than equal ones.
 constexpr std::size_t longest_share(std::size_t total, std::uint32_t blocks, std::size_t shares) {
   return divide_up(divide_up(total, blocks) + 2 * line_elements, shares) + 2 * line_elements;
 }
 
 }  // namespace
 
-std::size_t block_begin(std::size_t n, std::uint32_t blocks, std::uint32_t b, std::size_t grain) {
+BlockCuts::BlockCuts(std::size_t n, std::uint32_t blocks, std::size_t grain) : n_(n), grain_(grain), blocks_(blocks) {
   const bool cuts_at_lines = n >= std::size_t{64} * blocks && n % blocks != 0;
-  if (grain == 1 && cuts_at_lines) grain = line_elements;
-  return std::min(n, divide_up(n, grain) * b / blocks * grain);
+  if (grain == 1 && cuts_at_lines) grain_ = line_elements;
+  grains_ = divide_up(n, grain_);
+  if (grains_ % blocks == 0) equal_ = grains_ / blocks;
 }
 
 SliceCut slice_cut_for(CollectiveKind kind) {
@@ -30,12 +31,8 @@ SliceCut slice_cut_for(CollectiveKind kind) {
 }
 
 Extent Slice::extent(Blocks b) const {
-  if (cut == SliceCut::run) {
-    const std::size_t first = block_begin(length, blocks, b.first, grain),
-                      last = block_begin(length, blocks, b.first + b.count, grain);
-    return {begin + first, first, last - first};
-  }
-  const std::size_t first = block_begin(total, blocks, b.first), last = block_begin(total, blocks, b.first + b.count);
+  const std::size_t first = cuts.begin(b.first), last = cuts.begin(b.first + b.count);
+  if (cut == SliceCut::run) return {begin + first, first, last - first};
   if (count == 1) return {first, first, last - first};
   const auto shares = static_cast<std::uint32_t>(count), share = static_cast<std::uint32_t>(number);
   const std::size_t from = block_begin(last - first, shares, share), to = block_begin(last - first, shares, share + 1);
@@ -44,7 +41,12 @@ Extent Slice::extent(Blocks b) const {
 
 Slices::Slices(SliceCut cut, std::size_t elements, std::size_t element_bytes, std::uint32_t blocks,
                std::size_t message_bytes, bool whole, std::size_t grain)
-    : cut_(cut), blocks_(blocks), total_(elements), grain_(grain), length_(elements) {
+    : cut_(cut),
+      blocks_(blocks),
+      total_(elements),
+      grain_(grain),
+      length_(elements),
+      cuts_(elements, blocks, cut == SliceCut::run ? grain : 1) {
   if (whole || elements == 0) return;
   const std::size_t message_elements = std::max(message_bytes / element_bytes, line_elements);
   if (cut == SliceCut::share_of_each_block) {
@@ -55,13 +57,21 @@ Slices::Slices(SliceCut cut, std::size_t elements, std::size_t element_bytes, st
   const std::size_t step = grain % line_elements == 0 ? grain : grain * line_elements;
   length_ = divide_up(divide_up(elements, wanted), step) * step;
   count_ = divide_up(elements, length_);
+  cuts_ = BlockCuts(length_, blocks, grain);
 }
 
 Slice Slices::operator[](std::size_t number) const {
-  Slice s{.cut = cut_, .blocks = blocks_, .total = total_, .number = number, .count = count_, .grain = grain_};
+  Slice s{.cut = cut_,
+          .blocks = blocks_,
+          .total = total_,
+          .number = number,
+          .count = count_,
+          .grain = grain_,
+          .cuts = cuts_};
   if (cut_ == SliceCut::run) {
     s.begin = std::min(total_, number * length_);
     s.length = std::min(length_, total_ - s.begin);
+    if (s.length < length_) s.cuts = BlockCuts(s.length, blocks_, grain_);
   }
   return s;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cuts a buffer into blocks, and into slices that run the schedule separately, so that transfers overlap reductions.
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -11,11 +12,29 @@
 
 namespace gradmeter::allreduce {
 
-/// The index of the element at which block b begins when n elements are cut into `blocks` blocks; block_begin(n,
-/// blocks, blocks) = n.
-/// Blocks are equal when `blocks` divides n; else long buffers are cut at multiples of 16 elements, so that blocks
-/// start on cache lines. With a grain above 1, cuts are always at multiples of the grain.
-std::size_t block_begin(std::size_t n, std::uint32_t blocks, std::uint32_t b, std::size_t grain = 1);
+/// The places at which n elements are cut into `blocks` blocks. Blocks are equal when `blocks` divides n; else long
+/// buffers are cut at multiples of 16 elements, so that blocks start on cache lines. With a grain above 1, cuts are
+/// always at multiples of the grain.
+class BlockCuts {
+ public:
+  BlockCuts() = default;
+  BlockCuts(std::size_t n, std::uint32_t blocks, std::size_t grain = 1);
+  /// The index of the element at which block b begins; begin(blocks) = n.
+  /// Cost: no division where every block has as many grains, since the executor asks several times a message.
+  std::size_t begin(std::uint32_t b) const {
+    return std::min(n_, (equal_ ? equal_ * b : grains_ * b / blocks_) * grain_);
+  }
+
+ private:
+  std::size_t n_ = 0, grain_ = 1, grains_ = 0;
+  std::size_t equal_ = 0;  ///< grains of each block; 0: not all blocks have as many
+  std::uint32_t blocks_ = 1;
+};
+
+/// The index of the element at which block b of `BlockCuts` begins.
+inline std::size_t block_begin(std::size_t n, std::uint32_t blocks, std::uint32_t b, std::size_t grain = 1) {
+  return BlockCuts(n, blocks, grain).begin(b);
+}
 
 /// Elements of a buffer, from `begin` on.
 struct ElementRange {
@@ -49,6 +68,7 @@ struct Slice {
   /// slice has the share with this index of each block.
   std::size_t number = 0, count = 1;
   std::size_t grain = 1;  ///< for run: blocks begin at multiples of this [elements]
+  BlockCuts cuts;         ///< of the run; for share_of_each_block of the whole buffer
   /// The elements of these blocks that the slice has. For share_of_each_block, several blocks are allowed only where
   /// there is one slice.
   Extent extent(Blocks) const;
@@ -72,6 +92,7 @@ class Slices {
   std::uint32_t blocks_ = 1;
   std::size_t total_ = 0, count_ = 1, grain_ = 1;
   std::size_t length_ = 0;  ///< for run: the elements of each slice except the last
+  BlockCuts cuts_;          ///< those of a slice, for run of each except the last
 };
 
 /// The number of slices that are under way at once: lane i takes slices i, i + lanes, i + 2·lanes … one after the
