@@ -135,7 +135,7 @@ AlgorithmChoice::AlgorithmChoice(const AlgorithmInfo& info, core::ParsedName par
       table_(std::move(table)),
       machine_(std::move(machine)) {}
 
-Request AlgorithmChoice::request(Shape shape, CollectiveKind collective_kind, std::uint32_t root) const {
+Request AlgorithmChoice::request(RankShape shape, CollectiveKind collective_kind, std::uint32_t root) const {
   return {.shape = shape,
           .collective_kind = collective_kind,
           .name = parsed_,
@@ -162,7 +162,7 @@ std::string AlgorithmChoice::fault_refusal(const core::MessageFaults& f) const {
       "--inject drop, delay and cut are of messages of our schedules, and {} has others or none: take ring", name);
 }
 
-std::string AlgorithmChoice::refusal(Shape shape, CollectiveKind collective_kind, Arithmetic arithmetic) const {
+std::string AlgorithmChoice::refusal(RankShape shape, CollectiveKind collective_kind, Arithmetic arithmetic) const {
   try {
     check_supported(arithmetic.element, arithmetic.op, arithmetic.accumulate());
   } catch (const core::UsageError& e) {
@@ -177,13 +177,14 @@ std::string AlgorithmChoice::refusal(Shape shape, CollectiveKind collective_kind
   return info_.refusal ? info_.refusal(r) : "";
 }
 
-std::vector<SchedulePtr> AlgorithmChoice::make(Shape shape, CollectiveKind collective_kind, std::uint32_t root) const {
+std::vector<SchedulePtr> AlgorithmChoice::make(RankShape shape, CollectiveKind collective_kind,
+                                               std::uint32_t root) const {
   if (!has_schedule()) throw core::UsageError(fmt::format("algorithm {} has no schedule of ours", name));
   if (const auto why = refusal(shape, collective_kind); !why.empty()) throw core::UsageError(why);
   return info_.make(request(shape, collective_kind, root));
 }
 
-StatedCost AlgorithmChoice::cost(Shape shape, CollectiveKind collective_kind) const {
+StatedCost AlgorithmChoice::cost(RankShape shape, CollectiveKind collective_kind) const {
   return info_.cost(request(shape, collective_kind));
 }
 
@@ -194,7 +195,7 @@ std::string AlgorithmChoice::transport_refusal(runtime::TransportKind t) const {
       info_.name);
 }
 
-std::size_t AlgorithmChoice::arena_bytes(Shape shape, std::uint32_t rank, const ExchangeSpec& options,
+std::size_t AlgorithmChoice::arena_bytes(RankShape shape, std::uint32_t rank, const ExchangeSpec& options,
                                          CollectiveKind collective_kind) const {
   if (!refusal(shape, collective_kind).empty()) return 0;
   if (has_schedule()) return Executor::arena_bytes({name, make(shape, collective_kind)}, rank, options);
@@ -203,7 +204,7 @@ std::size_t AlgorithmChoice::arena_bytes(Shape shape, std::uint32_t rank, const 
 
 std::unique_ptr<Collective> AlgorithmChoice::bind(const GroupConnection& connection, const ExchangeSpec& options,
                                                   CollectiveKind collective_kind, std::uint32_t root) const {
-  const Shape shape = shape_of(connection.network.nodes_of(connection.communicator));
+  const RankShape shape = shape_of(connection.network.nodes_of(connection.communicator));
   if (const auto why = refusal(shape, collective_kind); !why.empty()) throw core::UsageError(why);
   if (!has_schedule()) return info_.bind(request(shape, collective_kind, root), connection, options);
   ExchangeSpec o = options;

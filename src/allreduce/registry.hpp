@@ -57,19 +57,19 @@ class AlgorithmChoice {
   /// The hash of the tuned table for this use; empty: no tuned table is for it.
   std::string tuned_hash(const TableUse&) const;
 
-  Request request(Shape, CollectiveKind = CollectiveKind::all_reduce, std::uint32_t root = 0) const;
+  Request request(RankShape, CollectiveKind = CollectiveKind::all_reduce, std::uint32_t root = 0) const;
   /// The reason why the algorithm cannot serve these ranks; empty: it can.
-  std::string refusal(Shape, CollectiveKind = CollectiveKind::all_reduce, Arithmetic = {}) const;
+  std::string refusal(RankShape, CollectiveKind = CollectiveKind::all_reduce, Arithmetic = {}) const;
   /// The reason why these faults cannot be injected: the algorithm sends no messages by our transports. Empty: they can
   /// be, or there are none.
   std::string fault_refusal(const core::MessageFaults&) const;
   /// The algorithm's schedules for these ranks. Errors: UsageError with the refusal, or where the algorithm has none of
   /// our schedules.
-  std::vector<SchedulePtr> make(Shape, CollectiveKind = CollectiveKind::all_reduce, std::uint32_t root = 0) const;
+  std::vector<SchedulePtr> make(RankShape, CollectiveKind = CollectiveKind::all_reduce, std::uint32_t root = 0) const;
   /// Requires `has_schedule`.
-  StatedCost cost(Shape, CollectiveKind = CollectiveKind::all_reduce) const;
+  StatedCost cost(RankShape, CollectiveKind = CollectiveKind::all_reduce) const;
   /// The most bytes that `bind` will take from the network's arena on this rank.
-  std::size_t arena_bytes(Shape, std::uint32_t rank, const ExchangeSpec&,
+  std::size_t arena_bytes(RankShape, std::uint32_t rank, const ExchangeSpec&,
                           CollectiveKind = CollectiveKind::all_reduce) const;
   /// Binds the collective to the connected group's ranks. Errors: UsageError with the refusal; BackendError when memory
   /// is short.

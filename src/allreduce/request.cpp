@@ -47,11 +47,11 @@ std::uint32_t number_parameter(const Request& r, std::string_view parameter, std
   return value;
 }
 
-Shape shape_of(std::span<const int> node_of) {
+RankShape shape_of(std::span<const int> node_of) {
   const auto ranks = node_of.size();
   const auto first_change = std::find_if(node_of.begin(), node_of.end(), [&](int n) { return n != node_of.front(); });
   const auto node_ranks = static_cast<std::size_t>(first_change - node_of.begin());
-  Shape s{.ranks = static_cast<std::uint32_t>(ranks), .ranks_per_node = static_cast<std::uint32_t>(node_ranks)};
+  RankShape s{.ranks = static_cast<std::uint32_t>(ranks), .ranks_per_node = static_cast<std::uint32_t>(node_ranks)};
   for (std::size_t r = 0; r < ranks; ++r) {
     const bool opens_node = r % node_ranks == 0;
     const bool same_as_before = r > 0 && node_of[r] == node_of[r - 1];

@@ -32,7 +32,7 @@ struct Arithmetic {
 };
 
 struct Request {
-  Shape shape = {};
+  RankShape shape = {};
   CollectiveKind collective_kind = CollectiveKind::all_reduce;
   core::ParsedName name = {};  ///< with every parameter written out
   std::uint32_t root = 0;      ///< the root of a broadcast
@@ -48,7 +48,7 @@ struct Request {
 enum class Backend : std::uint8_t {
   schedule,  ///< our executor, over any transport
   vendor,    ///< a library's own transfers: no transport applies, its bytes are not counted
-  device,    ///< our own kernels on memory of GPUs: no transport applies
+  device,    ///< our own kernels, or messages by NCCL, on memory of GPUs: no transport applies
   shared,    ///< our own code on memory that all ranks map: transport shm only
   selection  ///< one of the others, chosen for each call by the buffer's size
 };
@@ -60,7 +60,9 @@ enum class Backend : std::uint8_t {
 struct AlgorithmInfo {
   std::string_view name, parameters = {}, cost_text, source;
   Backend backend = Backend::schedule;
-  bool on_device = false;          ///< bound with a device's queue, it moves and sums the device's memory itself
+  bool on_device = false;  ///< bound with a device's queue, it moves and sums the device's memory itself; rows with
+                           ///< Backend::schedule do so too,
+  ///< and leave this false
   bool registers_buffers = false;  ///< the row's library takes registered buffers (Collective::register_buffers)
   /// True where each element is added up over all ranks in one reduction, so that a wide sum rounds once.
   bool adds_all_at_once = false;
@@ -90,6 +92,6 @@ std::uint32_t number_parameter(const Request&, std::string_view parameter, std::
 
 /// The shape of ranks on nodes. Schedules need equally many consecutive ranks on each node: `ranks_per_node` is 0 where
 /// nodes hold different numbers of ranks or a node's ranks are not consecutive.
-Shape shape_of(std::span<const int> node_of);
+RankShape shape_of(std::span<const int> node_of);
 
 }  // namespace gradmeter::allreduce

@@ -127,7 +127,7 @@ std::vector<Side> sides_by(core::Factor factor, std::span<const core::Run> runs,
   return out;
 }
 
-void refuse_twice(std::span<const Side> sides) {
+void require_each_launch_once(std::span<const Side> sides) {
   std::set<std::string> seen;
   for (const Side& side : sides) {
     for (const core::Run& run : side.runs) {

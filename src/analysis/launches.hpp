@@ -67,7 +67,7 @@ class LaunchedPoints {
 std::vector<Side> sides_by(core::Factor, std::span<const core::Run>, const std::string& baseline);
 
 /// Errors: UsageError if a launch occurs twice: it would be compared with itself, or make an interval too narrow.
-void refuse_twice(std::span<const Side>);
+void require_each_launch_once(std::span<const Side>);
 
 /// Errors: UsageError if a point was predicted: it has no launches, and a ratio to it says nothing of a machine.
 void refuse_predicted(const Side&);

@@ -129,11 +129,11 @@ std::vector<analysis::Side> read_sides(const CompareOptions& o) {
   std::vector<analysis::Side> sides;
   if (o.by) {
     const analysis::Side pooled{"the files", all_runs(o)};
-    analysis::refuse_twice({&pooled, 1});
+    analysis::require_each_launch_once({&pooled, 1});
     return analysis::sides_by(*o.by, pooled.runs, o.baseline);
   }
   for (const auto& word : o.words) sides.push_back({core::printable(word), runs_of(word, o.reading)});
-  analysis::refuse_twice(sides);
+  analysis::require_each_launch_once(sides);
   return sides;
 }
 
@@ -238,7 +238,7 @@ void keep_files(const CompareOptions& o) {
 /// past to be compared with, and is only added.
 int compare_with_history(const CompareOptions& o, std::size_t width) {
   const analysis::Side now{.name = core::printable(fmt::format("{}", fmt::join(o.words, ","))), .runs = all_runs(o)};
-  analysis::refuse_twice({&now, 1});
+  analysis::require_each_launch_once({&now, 1});
   analysis::refuse_predicted(now);
   std::error_code error;
   analysis::Side past;

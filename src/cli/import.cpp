@@ -54,7 +54,7 @@ importers::Hints read_hints(const Flags& f) {
 
 /// Errors: UsageError for a log that is given twice, or that the result file already has: its run ids would be
 /// ambiguous, and one launch would count twice.
-void refuse_twice(const std::vector<importers::Imported>& logs, const OutputFlags& output) {
+void require_new_logs(const std::vector<importers::Imported>& logs, const OutputFlags& output) {
   std::set<std::string> known;
   if (output.append && std::filesystem::exists(output.path))
     for (const auto& run : core::read_results(output.path).runs) known.insert(run.info.run_id);
@@ -92,7 +92,7 @@ int import_logs(const Flags& f) {
   if (hints.ranks > 0)
     for (const auto& log : logs) note_unused_ranks(log, hints.ranks, f.on("strict"));
   check_output(output, {}, "allreduce");
-  refuse_twice(logs, output);
+  require_new_logs(logs, output);
   for (const auto& log : logs) {
     std::size_t points = 0;
     for (const auto& run : log.runs) {

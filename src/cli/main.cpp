@@ -180,7 +180,7 @@ int run_guarded(const bench::Command& command, bench::Invocation invocation) {
 }
 
 int run_in_mpi_world(const bench::Command& command, bench::Invocation invocation, const runtime::Launcher& launcher) {
-  if (const auto reason = runtime::separate_worlds(launcher, runtime::MpiSession::world_size())) {
+  if (const auto reason = runtime::separate_worlds_advice(launcher, runtime::MpiSession::world_size())) {
     print_error(invocation.rank, core::UsageError(*reason), false);
     return static_cast<int>(ExitCode::usage);
   }

@@ -104,8 +104,8 @@ int make_report(const Flags& f) {
   refuse_too_many(f.words());
   std::vector<analysis::Side> sides;
   for (const auto& word : f.words()) sides.push_back({core::printable(word), runs_of(word, reading)});
-  analysis::refuse_twice(sides);
-  report::name_by_label(sides);
+  analysis::require_each_launch_once(sides);
+  report::name_by_file(sides);
   const auto comparisons = comparisons_of(sides);
   const bool draws = f.has("png") || f.has("svg");
   const bool page = f.has("out") || !(f.has("csv") || f.on("text") || f.has("markdown") || f.has("findings") || draws);

@@ -261,7 +261,7 @@ void sleep_until(double end, const runtime::SignalWatch& signals) {
 template <class Display>
 int follow(Watched& w, Display display, core::Seconds every, bool waits, const runtime::SignalWatch& signals) {
   // The longest time for which a file that was there may be out of reach, as on a network disk.
-  constexpr double patience_s = 60;
+  constexpr double timeout_s = 60;
   Change change = w.look();
   double next = runtime::host_clock() + every.value;
   if (waits && w.exists() && is_over(w)) w.pass_over();
@@ -273,7 +273,7 @@ int follow(Watched& w, Display display, core::Seconds every, bool waits, const r
     display.show(w, change);
     change = Change::none;
     if (w.exists() && w.problem().empty() && is_over(w) && !w.waits_for_next()) break;
-    if (!w.problem().empty() && !waits && (!w.exists() || w.away_s() > patience_s)) {
+    if (!w.problem().empty() && !waits && (!w.exists() || w.away_s() > timeout_s)) {
       display.end(w);
       refuse_absent(w);
     }

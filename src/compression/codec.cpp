@@ -50,9 +50,9 @@ TileParts parts_of(const WireLayout& l, std::size_t n, std::size_t first, std::s
   const std::size_t buckets = (count + l.bucket - 1) / l.bucket;
   return {.scales_at = first / l.bucket * l.scale_width,
           .scale_bytes = buckets * l.scale_width,
-          .codes_at = l.scales(n) + first / 8 * l.bits,
+          .codes_at = l.scale_bytes(n) + first / 8 * l.bits,
           .code_bytes = first + count == n ? code_bytes(count, l.bits) : count / 8 * l.bits,
-          .own_codes_at = l.scales(count)};
+          .own_codes_at = l.scale_bytes(count)};
 }
 
 /// From this many bytes read and written in all, a call is not expected to leave its result in a cache. The result is

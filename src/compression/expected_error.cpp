@@ -231,15 +231,15 @@ std::optional<ExpectedError> expected_error(const core::ParsedName& codec, std::
   return std::nullopt;
 }
 
-Arrives arrives(const core::ParsedName& codec) {
+DecoderInput decoder_input(const core::ParsedName& codec) {
   constexpr std::array<std::string_view, 3> deterministic{"dgc", "onebit", "topk"};
-  if (codec.base == "randomk") return Arrives::chosen;
-  if (codec.base == "powersgd") return Arrives::projected;
+  if (codec.base == "randomk") return DecoderInput::chosen;
+  if (codec.base == "powersgd") return DecoderInput::projected;
   const bool drawn = std::ranges::find(deterministic, codec.base) == deterministic.end();
-  return drawn && !parameter_is(codec, "rounding", "nearest") ? Arrives::all : Arrives::encoded;
+  return drawn && !parameter_is(codec, "rounding", "nearest") ? DecoderInput::all : DecoderInput::encoded;
 }
 
-bool agrees(const ExpectedError& e, double measured, std::size_t draws) {
+bool matches_prediction(const ExpectedError& e, double measured, std::size_t draws) {
   constexpr double allowed = 1e-3;
   if (e.is_bound) return measured <= e.mean * (1 + allowed);
   return std::fabs(measured - e.mean) <= 6 * e.deviation / std::sqrt(static_cast<double>(draws)) + allowed * e.mean;

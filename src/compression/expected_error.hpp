@@ -33,18 +33,18 @@ std::optional<ExpectedError> expected_error(const core::ParsedName& codec, std::
 
 /// The value that the decoder gets for an encoded x, if the errors of random rounding and of a number format are
 /// disregarded.
-enum class Arrives : std::uint8_t {
+enum class DecoderInput : std::uint8_t {
   all,        ///< x itself: on average over the draws, or rounded to the nearest number of a format
   encoded,    ///< a value that differs from x, but is the same for each encoding of x, since nothing is drawn
   chosen,     ///< x times a factor, at elements that all ranks choose alike; 0 elsewhere
   projected,  ///< the projection of the ranks' sum onto a space of few dimensions
 };
 /// `codec`: the canonical name, with every parameter written out.
-Arrives arrives(const core::ParsedName& codec);
+DecoderInput decoder_input(const core::ParsedName& codec);
 
 /// True if the mean error measured over `draws` encodings agrees with the prediction. It may differ from a predicted
 /// mean by six standard deviations of a mean of `draws` errors plus 0.1 %, and may exceed a bound by 0.1 %. The 0.1 %
 /// allow for draws of few bits and for sums in fp32.
-bool agrees(const ExpectedError&, double measured, std::size_t draws);
+bool matches_prediction(const ExpectedError&, double measured, std::size_t draws);
 
 }  // namespace gradmeter::compression

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "compression/test_gradients.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -145,6 +147,8 @@ void check_gradient_path(const fs::path& path, bool replace) {
   if (!fs::is_directory(folder, error)) {
     throw UsageError(fmt::format("{}: there is no directory {}; make it first", path.string(), folder.string()));
   }
+  if (::access((fs::exists(path, error) ? path : folder).c_str(), W_OK) != 0)
+    throw UsageError(fmt::format("{}: cannot be written; choose another place", path.string()));
 }
 
 void write_gradient(const fs::path& path, const RecordedGradient& head, std::span<const float> values, bool replace) {
@@ -197,7 +201,7 @@ double density_of(core::ParsedName& name) {
 
 }  // namespace
 
-TestGradient::TestGradient(std::string_view text) : nonzero_share_(whole_share) {
+GradientSource::GradientSource(std::string_view text) : nonzero_share_(whole_share) {
   constexpr std::string_view file = "file:";
   if (text.starts_with(file)) {
     recorded_ = std::make_shared<RecordedGradient>(read_gradient(std::string(text.substr(file.size()))));
@@ -220,7 +224,7 @@ TestGradient::TestGradient(std::string_view text) : nonzero_share_(whole_share) 
   name_ = parsed.canonical();
 }
 
-void TestGradient::draw(std::uint64_t seed, std::uint64_t stream, std::span<float> out) const {
+void GradientSource::draw(std::uint64_t seed, std::uint64_t stream, std::span<float> out) const {
   if (recorded_) {
     const auto& values = recorded_->values;
     for (std::size_t i = 0; i < out.size();) {

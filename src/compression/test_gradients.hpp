@@ -32,10 +32,12 @@ struct RecordedGradient {
 /// Errors: UsageError when the file exists or cannot be made; BackendError when writing fails.
 void write_gradient(const std::filesystem::path&, const RecordedGradient& head, std::span<const float> values,
                     bool replace);
-/// Throws what write_gradient would throw for this path, before any work is done.
+/// Throws, before any work is done, if the file exists and may not be replaced or is a directory, if its
+/// directory does not exist, or if this user may not write there.
 void check_gradient_path(const std::filesystem::path&, bool replace);
 
-/// Errors: UsageError, one line "FILE: what is wrong", for a file that is missing, not of this kind, or damaged.
+/// Errors: UsageError, one line "FILE: what is wrong", for a file that is missing, not of this kind, or damaged;
+/// BackendError when reading fails.
 RecordedGradient read_gradient(const std::filesystem::path&);
 /// Does what `read_gradient` does with the bytes of a file; `label` names the file in errors.
 RecordedGradient parse_gradient(std::string_view bytes, const std::string& label);
@@ -43,21 +45,21 @@ RecordedGradient parse_gradient(std::string_view bytes, const std::string& label
 /// A gradient, given by name. "gaussian": mean 0, variance 1. "laplace": mean 0, variance 2, heavier tails.
 /// "sparse:density=0.05": 5 % of the elements are Gaussian, the rest zero. "file:PATH": a gradient that train
 /// --dump-gradients has recorded, repeated if more elements are asked for.
-/// Element i of a drawn gradient is a pure function of (seed, stream, i), a hash of which picks one of 2^16 magnitudes
+/// Element i of a drawn gradient is a pure function of (seed, stream, i), a hash of which picks one of 2^16 numbers
 /// in a table, and a sign. No libm is needed, so the bits are equal on every machine. Cost: O(n). The table of
 /// "laplace" holds determinants of 2x2 matrices of Gaussians, which are Laplace-distributed (Kotz, Kozubowski,
 /// Podgorski 2001, section 2.2).
-class TestGradient {
+class GradientSource {
  public:
   /// Errors: UsageError for a name that is not known, a density outside (0, 1], a file that cannot be read.
-  explicit TestGradient(std::string_view name);
+  explicit GradientSource(std::string_view name);
   const std::string& name() const { return name_; }  ///< canonical
   /// Streams are independent of each other. A recorded gradient has one stream, and does not depend on the seed.
   void draw(std::uint64_t seed, std::uint64_t stream, std::span<float> out) const;
 
  private:
   std::string name_;
-  std::vector<float> table_;         ///< for drawn gradients: magnitudes, which are used with either sign
+  std::vector<float> table_;         ///< for drawn gradients: 2^16 numbers, each used with either sign
   std::uint64_t nonzero_share_ = 0;  ///< number of elements, out of 2^32, that are not zero
   std::shared_ptr<const RecordedGradient> recorded_;
 };

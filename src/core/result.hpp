@@ -257,7 +257,7 @@ struct Point {
   std::vector<double> raw_times_s;
 };
 
-/// The machine and command of a run, as its first line describes them. `cli` fills in the command, `runtime` the rest.
+/// The machine and command of a run, as its first line describes them. bench/engine/session.cpp fills it in.
 struct RunInfo {
   std::string run_id, time, command, version, commit;
   std::vector<std::string> hosts;

@@ -108,7 +108,7 @@ class ResultWriter {
   const std::string& run_id() const;  ///< Errors: logic_error before the run's own line
   void write_line(const std::string&);
   void write_with_retries(const std::string& text);
-  void check_path();
+  void follow_or_restore_file();
   void restore();
   void sync(bool always);
   std::filesystem::path path_;

@@ -202,18 +202,25 @@ std::string read_all(const std::filesystem::path& path) {
   return text;
 }
 
+/// What becomes of a last line that is whole but for its end of line.
+enum class Unended : std::uint8_t {
+  keep,  ///< the line is kept, and ended
+  cut    ///< the line is cut off, since it is written once more
+};
+
 /// Makes the file end with a whole line. Errors: UsageError if it is not a result file; it is then left as it is.
-void trim_torn_line(int file, const std::filesystem::path& path) {
+void trim_torn_line(int file, const std::filesystem::path& path, Unended unended) {
   const bool torn = !read_results(path).note.empty();
   const std::string text = read_all(path);
-  if (torn) {
+  const bool ends = text.empty() || text.back() == '\n';
+  if (torn || (!ends && unended == Unended::cut)) {
     const std::size_t last_line = text.rfind('\n') + 1;  // npos + 1 is 0
     int result;
     do {
       result = ::ftruncate(file, static_cast<off_t>(last_line));
     } while (result != 0 && errno == EINTR);
     if (result != 0) fail_to("ftruncate", path, std::strerror(errno));
-  } else if (!text.empty() && text.back() != '\n') {
+  } else if (!ends) {
     write_fully(file, "\n", path);
   }
 }
@@ -230,7 +237,7 @@ ResultWriter::ResultWriter(const std::filesystem::path& path, OpenMode mode)
   try {
     lock(file_, path);
     if (mode == OpenMode::overwrite && ::ftruncate(file_, 0) != 0) fail_to_write(path, errno);
-    if (mode == OpenMode::resume) trim_torn_line(file_, path);
+    if (mode == OpenMode::resume) trim_torn_line(file_, path, Unended::keep);
     FileStatus status{};
     if (::fstat(file_, &status) == 0) size_ = static_cast<std::uintmax_t>(status.st_size);
   } catch (...) {
@@ -271,13 +278,18 @@ int reopen_and_write(int file, const std::filesystem::path& path, const std::str
   ::close(opened);
   if (replaced < 0) return errno;
   lock(file, path);
+  bool has_run = run_id.empty();
   try {
-    trim_torn_line(file, path);
+    trim_torn_line(file, path, Unended::cut);
+    has_run =
+        has_run || std::ranges::any_of(read_results(path).runs, [&](const Run& r) { return r.info.run_id == run_id; });
   } catch (const BackendError&) {
     return EIO;
+  } catch (const UsageError&) {
+    if (::access(path.c_str(), R_OK) == 0) throw;  // it can be read, and is no result file
+    return errno;
   }
-  const auto has_run = [&](const Run& r) { return r.info.run_id == run_id; };
-  if (!run_id.empty() && !std::ranges::any_of(read_results(path).runs, has_run)) {
+  if (!has_run) {
     throw BackendError("file system", "write",
                        fmt::format("'{}' is another file now: this run is not in it", path.string()));
   }
@@ -289,7 +301,7 @@ int reopen_and_write(int file, const std::filesystem::path& path, const std::str
 void ResultWriter::write_line(const std::string& line) {
   const std::lock_guard lock(writing_);
   failed_ = true;  // stays true if anything below throws
-  if (!is_stream_) check_path();
+  if (!is_stream_) follow_or_restore_file();
   write_with_retries(line + '\n');
   if (!is_stream_) sync(false);
   failed_ = false;
@@ -297,29 +309,29 @@ void ResultWriter::write_line(const std::string& line) {
 
 void ResultWriter::write_with_retries(const std::string& text) {
   using std::chrono::steady_clock;
-  constexpr std::chrono::seconds patience{60};
+  constexpr std::chrono::seconds timeout{60};
   constexpr std::chrono::milliseconds pause{200};
   int code = try_to_write(file_, text);
   size_ += text.size();
   if (code == 0) return;
   if (!may_be_temporary(code) || is_stream_) fail_to_write(path_, code);
   warn(fmt::format("cannot write '{}': {}; trying again for {} s", path_.string(), std::strerror(code),
-                   patience.count()));
-  const auto end = steady_clock::now() + patience;
+                   timeout.count()));
+  const auto end = steady_clock::now() + timeout;
   do {
     std::this_thread::sleep_for(pause);
     code = reopen_and_write(file_, path_, run_id_, text);
   } while (code != 0 && may_be_temporary(code) && steady_clock::now() < end);
   if (code != 0) fail_to_write(path_, code);
-  check_path();  // a server that has restarted may have lost data that it had accepted
+  follow_or_restore_file();  // a server that has restarted may have lost data that it had accepted
   FileStatus status{};
   if (::fstat(file_, &status) == 0) size_ = static_cast<std::uintmax_t>(status.st_size);
   warn(fmt::format("'{}' can be written again, and nothing is missing", path_.string()));
 }
 
-/// Checks that the written lines are still in the file, and that the file still has its name. If the file system cannot
-/// tell, the next write shows it.
-void ResultWriter::check_path() {
+/// Throws if written lines are no longer in the file. If the file was renamed, takes its new name; if it was removed,
+/// creates it again. If the file system cannot tell, the next write shows it.
+void ResultWriter::follow_or_restore_file() {
   FileStatus opened_file{}, by_name{};
   if (::fstat(file_, &opened_file) != 0) return;
   if (static_cast<std::uintmax_t>(opened_file.st_size) < size_) {
@@ -385,8 +397,8 @@ void ResultWriter::sync(bool always) {
 }
 
 void ResultWriter::append_at_once(const RunEnd& end) noexcept {
-  constexpr std::chrono::milliseconds patience{200};
-  const std::unique_lock lock(writing_, patience);
+  constexpr std::chrono::milliseconds timeout{200};
+  const std::unique_lock lock(writing_, timeout);
   if (!lock || failed_ || run_id_.empty() || file_ < 0) return;
   try {
     try_to_write(file_, to_json_line(end, run_id_) + '\n');
@@ -400,7 +412,7 @@ void ResultWriter::finish() {
   if (file_ < 0) return;
   failed_ = true;
   if (!is_stream_) {
-    check_path();
+    follow_or_restore_file();
     sync(true);
   }
   // With quotas and network disks, errors of earlier writes may appear only here. The descriptor is closed in any case

@@ -103,7 +103,7 @@ Summary summarise(std::span<const double> samples) {
 
 std::optional<std::pair<std::size_t, std::size_t>> median_interval_ranks(std::size_t n) {
   if (n < fewest_blocks) return std::nullopt;
-  // Weights are binomial coefficients C(n, k) relative to the central one, so that nothing overflows. Far from the
+  // Weights are binomial coefficients C(n, k) relative to C(n, (n - 1) / 2), so that nothing overflows. Far from the
   // centre they are too small to change the sum.
   const std::size_t centre = (n - 1) / 2;
   const auto size = static_cast<double>(n);
@@ -148,9 +148,9 @@ Summary summarise(const Blocks& blocks) {
   const auto samples = weighted(blocks);
   const Summary of_medians = summarise(blocks.medians());
   const double median = quantile(samples, 0.5);
-  // The addresses of code and data are random, and fixed for a launch. Blocks of a product of 6 us agreed within 0.2 %,
-  // but launches only within 1.7 %, and no better after 6 s each (results/truth.md, "Over launches"). One launch cannot
-  // measure that difference, so the interval has a least width.
+  // The addresses of code and data are random, and fixed for a launch, so blocks of one launch agree better than
+  // launches do (results/truth.md, "Over launches"). One launch cannot measure that difference, so the interval has a
+  // least width.
   constexpr double least_share = 0.01;
   const double least_half_width = least_share * std::fabs(median);
   return {.median = median,

@@ -42,11 +42,13 @@ inline constexpr std::array statistics{Statistic{"median", &Summary::median},
                                        Statistic{"min", &Summary::min},
                                        Statistic{"max", &Summary::max}};
 
-/// Quantiles by linear interpolation between order statistics (R's type 7).
-/// Cost: O(n log n). Errors: UsageError if there is no sample, or one is not finite.
+// Quantiles by linear interpolation between order statistics (R's type 7). Errors: UsageError if there is no sample.
+
+/// Cost: O(n log n). Errors: UsageError also if a sample is not finite.
 Summary summarise(std::span<const double> samples);
-double quantile(std::span<const double> sorted, double q);
 double median(std::span<const double> samples);
+/// q in [0, 1]. Cost: O(1).
+double quantile(std::span<const double> sorted, double q);
 
 /// The indices (from 0, inclusive) of the two sorted samples between which the median lies with at least 95 %
 /// confidence. They follow from the binomial distribution (n, 1/2), without a normal approximation. Empty for n < 6,

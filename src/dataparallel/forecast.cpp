@@ -11,7 +11,7 @@ namespace {
 
 /// The algorithm that fabrics take too: the given one, or the ring for collectives (other than all-reduce) for which it
 /// has no schedule.
-allreduce::AlgorithmPtr algorithm_for(const ForecastInput& s, allreduce::Shape shape,
+allreduce::AlgorithmPtr algorithm_for(const ForecastInput& s, allreduce::RankShape shape,
                                       allreduce::CollectiveKind collective_kind) {
   const bool fits =
       s.algorithm && (collective_kind == allreduce::CollectiveKind::all_reduce ||
@@ -29,7 +29,7 @@ Forecast& Forecast::operator+=(const Forecast& o) {
   least_of_one += o.least_of_one;
   least_between_nodes += o.least_between_nodes;
   const bool bound = bounds() && o.bounds();
-  known = known && o.known;
+  exact = exact && o.exact;
   most = bound && !known;
   return *this;
 }
@@ -38,18 +38,18 @@ Forecast Forecast::times(std::uint64_t n) const {
   return {.bytes = bytes * n,
           .messages = messages * n,
           .seconds = seconds * static_cast<double>(n),
-          .known = known,
-          .most = most,
+          .exact = exact,
+          .upper_bound = upper_bound,
           .least = least * n,
           .least_of_one = least_of_one * n,
           .least_between_nodes = least_between_nodes * n};
 }
 
-allreduce::Shape shape_of(const ForecastInput& s) { return {s.ranks, s.ranks_per_node.value_or(s.ranks)}; }
+allreduce::RankShape shape_of(const ForecastInput& s) { return {s.ranks, s.ranks_per_node.value_or(s.ranks)}; }
 
 namespace {
 
-std::uint32_t nodes_of(allreduce::Shape shape) {
+std::uint32_t nodes_of(allreduce::RankShape shape) {
   return shape.ranks_per_node > 0 ? std::max(1u, shape.ranks / shape.ranks_per_node) : 1;
 }
 
@@ -69,7 +69,7 @@ namespace {
 /// The lower bounds of a collective on `bytes` bytes, whatever its algorithm. If the shape says that ranks lie
 /// irregularly on nodes (ranks_per_node is 0), they are taken to be on one node, so that the bound holds.
 Forecast least_of(const ForecastInput& s, allreduce::CollectiveKind collective_kind, std::uint64_t bytes) {
-  const allreduce::Shape shape = shape_of(s);
+  const allreduce::RankShape shape = shape_of(s);
   const std::uint64_t least = least_sent(collective_kind, shape.ranks, bytes);
   return {.least = least,
           .least_of_one = least / shape.ranks,
@@ -88,11 +88,11 @@ void add_calls(Forecast& forecast, const allreduce::StatedCost& cost, std::uint6
 
 Forecast forecast_collective(const ForecastInput& s, allreduce::CollectiveKind collective_kind, std::size_t elements) {
   if (s.ranks < 2) return {};
-  const allreduce::Shape shape = shape_of(s);
+  const allreduce::RankShape shape = shape_of(s);
   const auto algorithm = algorithm_for(s, shape, collective_kind);
   Forecast out = least_of(s, collective_kind, elements * sizeof(float));
-  out.known = algorithm->has_schedule();
-  if (out.known) add_calls(out, algorithm->cost(shape, collective_kind), 1, elements * sizeof(float), s);
+  out.exact = algorithm->has_schedule();
+  if (out.exact) add_calls(out, algorithm->cost(shape, collective_kind), 1, elements * sizeof(float), s);
   return out;
 }
 
@@ -111,15 +111,15 @@ allreduce::ExchangeSpec exchange_of(const ForecastInput& s) {
 Forecast forecast_part(const ForecastInput& s, const allreduce::CallPart& part) {
   if (part.count == 0) return {};
   const std::size_t bytes = part.codec ? part.codec->codec->wire_bytes(part.count) : part.count * part.element_bytes;
-  Forecast out = least_of(s, part.collective_kind, part.most ? 0 : bytes);
-  out.known = part.algorithm->has_schedule() && !part.most;
+  Forecast out = least_of(s, part.collective_kind, part.upper_bound ? 0 : bytes);
+  out.exact = part.algorithm->has_schedule() && !part.upper_bound;
   if (!part.algorithm->has_schedule()) return out;
-  const allreduce::Shape shape = shape_of(s);
+  const allreduce::RankShape shape = shape_of(s);
   const allreduce::Algorithm algorithm{part.algorithm->name, part.algorithm->make(shape, part.collective_kind)};
   allreduce::ExchangeSpec spec = exchange_of(s);
   spec.codec = part.codec;
   const auto slices = allreduce::Executor::slices(algorithm, spec, part.count, part.element_bytes);
-  out.most = part.most;
+  out.upper_bound = part.upper_bound;
   add_calls(out, part.algorithm->cost(shape, part.collective_kind), slices.count(),
             allreduce::Executor::buffer_bytes(spec, slices, part.element_bytes), s);
   return out;
@@ -131,7 +131,7 @@ Forecast forecast_all_reduce(const ForecastInput& s, std::size_t elements,
                              const allreduce::TensorLayout& tensor_layout) {
   if (!s.codec || s.ranks < 2) return forecast_collective(s, allreduce::CollectiveKind::all_reduce, elements);
   const allreduce::ExchangeSpec spec = exchange_of(s);
-  if (!allreduce::codec_refusal(spec, allreduce::CollectiveKind::all_reduce, {}).empty()) return {.known = false};
+  if (!allreduce::codec_refusal(spec, allreduce::CollectiveKind::all_reduce, {}).empty()) return {.exact = false};
   Forecast out;
   for (const auto& part : allreduce::coded_call_parts(spec, elements, tensor_layout.tensors)) {
     out += forecast_part(s, part);

@@ -19,14 +19,14 @@ struct Forecast {
   std::uint64_t bytes = 0, messages = 0;
   double seconds = 0;  ///< time for which links carry the bytes (`wire_seconds`), if all ranks send and receive at once
   /// false: the numbers are not exact, because a call is a vendor's or its bytes depend on the data
-  bool known = true;
-  bool most = false;  ///< true: bytes and messages are upper bounds
+  bool exact = true;
+  bool upper_bound = false;  ///< true: bytes and messages are upper bounds
   /// Lower bounds of the bytes that the forecast's calls send (encoded, if they have a codec), whatever algorithm runs
   /// them. `least`: sent by all ranks together. `least_of_one`: sent or received by the busiest rank; for a collective
   /// this is least ÷ ranks, since the busiest rank sends at least the mean. `least_between_nodes`: sent from node to
   /// node, by all ranks together. A call whose bytes depend on the data counts as 0.
   std::uint64_t least = 0, least_of_one = 0, least_between_nodes = 0;
-  bool bounds() const { return known || most; }
+  bool bounds() const { return exact || upper_bound; }
   Forecast& operator+=(const Forecast&);
   Forecast times(std::uint64_t n) const;
 };
@@ -51,7 +51,7 @@ struct ForecastInput {
   std::uint64_t multiples_of(std::uint64_t n) const { return (first_step - 1 + steps) / n - (first_step - 1) / n; }
 };
 
-allreduce::Shape shape_of(const ForecastInput&);
+allreduce::RankShape shape_of(const ForecastInput&);
 /// The time that a link takes for the bytes of one rank [s]: a link between nodes if the axis spans several nodes, else
 /// a link within a node.
 double wire_seconds(const ForecastInput&, double bytes);

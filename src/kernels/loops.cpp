@@ -272,8 +272,8 @@ void Loops::bf16_stochastic(Buffer weights, ConstBuffer target, std::uint64_t pl
 }
 
 void Loops::lns_round(unsigned fraction_bits, Buffer w) const { kernels::lns_round(fraction_bits, floats(w)); }
-void Loops::lns_add(LnsUpdateRule u, Buffer w, ConstBuffer target, Buffer carry, const UpdateNumber& number) const {
-  if (!number.is_skipped()) kernels::lns_add(u, floats(w), floats(target), floats(carry));
+void Loops::lns_update(LnsUpdateRule u, Buffer w, ConstBuffer target, Buffer carry, const UpdateNumber& number) const {
+  if (!number.is_skipped()) kernels::lns_update(u, floats(w), floats(target), floats(carry));
 }
 void Loops::lns_descend(LnsUpdateRule u, Buffer w, ConstBuffer g, float size, Buffer carry,
                         const UpdateNumber& number) const {

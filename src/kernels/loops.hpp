@@ -98,7 +98,7 @@ class Loops {
   /// Weights as logarithms, by kernels/lns/arithmetic.hpp; carry: the rounding errors of Kahan's sum; empty: plain
   /// sums.
   virtual void lns_round(unsigned fraction_bits, Buffer w) const;
-  virtual void lns_add(LnsUpdateRule, Buffer w, ConstBuffer target, Buffer carry, const UpdateNumber&) const;
+  virtual void lns_update(LnsUpdateRule, Buffer w, ConstBuffer target, Buffer carry, const UpdateNumber&) const;
   virtual void lns_descend(LnsUpdateRule, Buffer w, ConstBuffer g, float size, Buffer carry, const UpdateNumber&) const;
 
   /// Divides the gradients by a loss scale [1]. At the end of a step, `end_step` adapts this scale by its counts [3]

@@ -12,7 +12,7 @@ namespace gradmeter::predict {
 
 struct CollectiveCall {
   allreduce::AlgorithmPtr algorithm;  ///< must have a schedule, and must not refuse the shape
-  allreduce::Shape shape = {};
+  allreduce::RankShape shape = {};
   std::size_t bytes = 0;  ///< length of a rank's buffer
   allreduce::CollectiveKind kind = allreduce::CollectiveKind::all_reduce;
   std::size_t message_bytes = std::size_t{256} << 10;  ///< message size at which the transport is efficient

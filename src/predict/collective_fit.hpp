@@ -24,7 +24,7 @@ struct MeasuredCollective {
   std::string algorithm = {};  ///< canonical name; may also be a library's algorithm
   std::string codec = {};      ///< canonical name; empty: none
   allreduce::CollectiveKind kind = allreduce::CollectiveKind::all_reduce;
-  allreduce::Shape shape = {};
+  allreduce::RankShape shape = {};
   std::size_t bytes = 0, element_bytes = sizeof(float);
   std::size_t message_bytes = std::size_t{256} << 10;
   double rate_prior = 1e9;                         ///< prior of the rate of a link in a node [bytes/s]

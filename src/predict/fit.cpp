@@ -59,13 +59,14 @@ class Posterior {
       a.at(i, i) = weight;
       b[i] = -weight * (x[i] - std::log(priors_[i].middle));
     }
-    constexpr double step_length = 1e-4;
+    constexpr double difference_increment = 1e-4;
     std::vector<std::vector<double>> slopes;
     for (std::size_t i = 0; i < n; ++i) {
       auto moved = x;
-      moved[i] += step_length;
+      moved[i] += difference_increment;
       slopes.push_back(residuals_at(moved));
-      for (std::size_t k = 0; k < residuals.size(); ++k) slopes[i][k] = (slopes[i][k] - residuals[k]) / step_length;
+      for (std::size_t k = 0; k < residuals.size(); ++k)
+        slopes[i][k] = (slopes[i][k] - residuals[k]) / difference_increment;
     }
     for (std::size_t k = 0; k < residuals.size(); ++k) {
       const double weight = 1 / std::sqrt(1 + residuals[k] * residuals[k]);

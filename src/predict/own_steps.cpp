@@ -347,7 +347,7 @@ std::optional<OwnStepCalibration::Modelled> OwnStepCalibration::modelled(const O
     const auto pattern = choice->info().communication;
     if (dataparallel::encodes_sums(pattern) || pattern == dataparallel::CommunicationPattern::blocks) {
       auto algorithm = schedule_for(s.algorithm);
-      const allreduce::Shape shape{static_cast<std::uint32_t>(ranks), static_cast<std::uint32_t>(s.ranks_per_node)};
+      const allreduce::RankShape shape{static_cast<std::uint32_t>(ranks), static_cast<std::uint32_t>(s.ranks_per_node)};
       if (!algorithm->refusal(shape).empty()) algorithm = allreduce::find_algorithm("ring");
       return collective_seconds({.algorithm = algorithm,
                                  .shape = shape,

@@ -66,7 +66,7 @@ compression::CodecChoicePtr noisy(std::size_t grain) {
   return std::make_shared<compression::CodecChoice>(std::move(choice));
 }
 
-Shape shape_of_ranks(int p) {
+RankShape shape_of_ranks(int p) {
   const auto ranks = static_cast<std::uint32_t>(p);
   return {ranks, ranks > 2 && ranks % 2 == 0 ? 2u : 1u};
 }

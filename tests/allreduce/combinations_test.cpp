@@ -24,9 +24,9 @@ std::vector<std::size_t> counts_for(CollectiveKind collective_kind, std::uint32_
 }
 
 /// And one size of nodes, with which there is more than one of them.
-std::vector<Shape> shapes_to_try(const AlgorithmChoice& algorithm, std::uint32_t ranks) {
+std::vector<RankShape> shapes_to_try(const AlgorithmChoice& algorithm, std::uint32_t ranks) {
   auto shapes = test::shapes_of(algorithm, ranks);
-  if (ranks >= 8) std::erase_if(shapes, [](Shape s) { return s.ranks_per_node != 1 && s.ranks_per_node != 4; });
+  if (ranks >= 8) std::erase_if(shapes, [](RankShape s) { return s.ranks_per_node != 1 && s.ranks_per_node != 4; });
   return shapes;
 }
 
@@ -57,7 +57,7 @@ std::vector<CollectiveCase> cases_for(CollectiveKind collective_kind, Placement 
 }
 
 /// Runs all cases on `shape.ranks` threads; returns what was wrong, a line each.
-std::vector<std::string> run_cases(const AlgorithmChoice& a, Shape shape, CollectiveKind collective_kind,
+std::vector<std::string> run_cases(const AlgorithmChoice& a, RankShape shape, CollectiveKind collective_kind,
                                    Placement placement) {
   const auto cases = cases_for(collective_kind, placement, shape.ranks);
   test::ThreadGroup group(static_cast<int>(shape.ranks), channels);
@@ -95,7 +95,7 @@ TEST_P(Combinations, OfTypeOperationPlacementAndLengthAreRightOnEveryRank) {
   const auto& [name_of_algorithm, p] = GetParam();
   const auto algorithm = find_algorithm(name_of_algorithm);
   for (const CollectiveKind collective_kind : test::all_goals) {
-    for (const Shape shape : shapes_to_try(*algorithm, p)) {
+    for (const RankShape shape : shapes_to_try(*algorithm, p)) {
       if (!algorithm->refusal(shape, collective_kind).empty()) continue;
       for (const auto placement : {Placement::in_place, Placement::out_of_place}) {
         const auto faults = run_cases(*algorithm, shape, collective_kind, placement);

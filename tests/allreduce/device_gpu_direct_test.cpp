@@ -224,8 +224,8 @@ TEST(GpuMultimem, IsUnavailableWithTheReasonWhereThereAreNoSwitches) {
 // Kernels that wait for peers which do not come: they leave, and the call ends with one line.
 
 std::unique_ptr<Collective> made(const std::string& row, const GroupConnection& connection, runtime::Queue& queue,
-                                 core::Seconds patience) {
-  const PeerOptions o{.max_bytes = most_bytes, .patience = patience};
+                                 core::Seconds timeout) {
+  const PeerOptions o{.max_bytes = most_bytes, .timeout = timeout};
   if (row == "gpu-direct") return make_gpu_direct(connection, queue, o, 2048);
   return make_gpu_ring(connection, queue, o, CollectiveKind::all_reduce);
 }

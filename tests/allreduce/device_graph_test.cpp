@@ -215,7 +215,7 @@ TEST(CapturedCalls, OfKernelsThatWaitInVainEnd) {
       runtime::Network network(r.world, {.transport = runtime::TransportKind::shm, .memory_bytes = 4096});
       const auto link = network.connect(r.world, 1);
       const auto in = r.device.allocate(core::Element::f32, 700), out = r.device.allocate(core::Element::f32, 700);
-      const PeerOptions o{.max_bytes = most_captured_bytes, .patience = core::Seconds{0.3}};
+      const PeerOptions o{.max_bytes = most_captured_bytes, .timeout = core::Seconds{0.3}};
       const auto graphs = capture_calls(make_gpu_direct({r.world, network, *link}, r.queue, o, 2048), r.queue, odd);
       const Call call{in.buffer, out.buffer};
       graphs.iteration->start(call);
@@ -271,7 +271,7 @@ TEST(CapturedCalls, OfAPeerThatDoesNotComeEnd) {
     runtime::OwnedBuffer in = r.device.allocate(core::Element::f32, 100),
                          out = r.device.allocate(core::Element::f32, 100);
     auto nccl = std::make_unique<NcclCollective>(
-        "nccl", r.world, runtime::NcclOptions{.algorithm = {}, .protocol = {}, .patience = core::Seconds{0.4}},
+        "nccl", r.world, runtime::NcclOptions{.algorithm = {}, .protocol = {}, .timeout = core::Seconds{0.4}},
         CollectiveKind::all_reduce, 0, r.queue);
     const auto graphs = capture_calls(std::move(nccl), r.queue, odd);
     const Call call{in.buffer, out.buffer};

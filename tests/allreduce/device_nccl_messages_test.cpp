@@ -126,7 +126,7 @@ std::string late_peer_error(int ranks, int late) {
     const auto p = static_cast<std::uint32_t>(ranks);
     const auto c =
         make_nccl_messages({"nccl-messages", find_algorithm("ring")->make({p, p})}, {r.world, network, *link},
-                           {.algorithm = {}, .protocol = {}, .patience = core::Seconds{0.4}}, o);
+                           {.algorithm = {}, .protocol = {}, .timeout = core::Seconds{0.4}}, o);
     if (r.world.rank() != late) c->start({memory.buffer, memory.buffer});
     r.world.barrier();
     if (r.world.rank() == late) return std::this_thread::sleep_for(std::chrono::seconds(1));

@@ -278,7 +278,7 @@ std::string late_peer_error(int ranks, int late) {
   try {
     test::run_gpu_ranks(ranks, [&](const GpuRank& r) {
       const OnGpu on(r, core::Element::f32, 100);  // outlives a call that is given up
-      NcclCollective c("nccl", r.world, {.algorithm = {}, .protocol = {}, .patience = core::Seconds{0.4}},
+      NcclCollective c("nccl", r.world, {.algorithm = {}, .protocol = {}, .timeout = core::Seconds{0.4}},
                        CollectiveKind::all_reduce, 0, r.queue);
       if (r.world.rank() != late) c.start({on.in.buffer, on.out.buffer});
       r.world.barrier();

@@ -27,7 +27,7 @@ using test::ThreadGroup;
 constexpr int channels = 3;
 
 /// Nodes of two or three ranks where these divide the ranks, so that hierarchical algorithms use more than one tier.
-Shape shape_of_ranks(int p) {
+RankShape shape_of_ranks(int p) {
   const auto ranks = static_cast<std::uint32_t>(p);
   for (std::uint32_t g : {2u, 3u}) {
     if (ranks > g && ranks % g == 0) return {ranks, g};

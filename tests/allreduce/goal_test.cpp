@@ -234,7 +234,7 @@ TEST_P(Goal, IsReadAsTheSchedulesSendsReceivesSumsAndDependencies) {
   for (const CollectiveKind kind : test::all_goals) {
     for (const std::uint32_t p : {1u, 2u, 3u, 4u, 5u, 6u, 8u, 9u, 12u, 16u}) {
       if (test::sanitized && p > 9) continue;  // texts that take a minute to read
-      for (const Shape shape : test::shapes_of(*algorithm, p)) {
+      for (const RankShape shape : test::shapes_of(*algorithm, p)) {
         if (!algorithm->refusal(shape, kind).empty()) continue;
         for (const std::uint32_t root : test::roots_of(kind, p)) {
           const auto schedules = algorithm->make(shape, kind, root);
@@ -374,7 +374,7 @@ class RandomRun {
 TEST_P(Goal, GivesEveryRankTheSumWhenItIsRunOnNumbers) {
   const auto algorithm = find_algorithm(GetParam());
   for (std::uint32_t p = 1; p <= 16; ++p) {
-    for (const Shape shape : test::shapes_of(*algorithm, p)) {
+    for (const RankShape shape : test::shapes_of(*algorithm, p)) {
       if (!algorithm->refusal(shape).empty()) continue;
       const auto schedules = algorithm->make(shape);
       for (const std::size_t n : {1u, 13u, 257u, 2049u}) {

@@ -220,7 +220,7 @@ TEST(LineariseContract, RanksThatFollowTheOrderEndWithTheBitsOfTheSchedule) {
     const auto choice = find_algorithm(algorithm);
     for (const CollectiveKind kind : test::all_goals) {
       for (std::uint32_t p : {1u, 2u, 3u, 4u, 5u, 8u, 12u}) {
-        for (const Shape shape : test::shapes_of(*choice, p)) {
+        for (const RankShape shape : test::shapes_of(*choice, p)) {
           if (!choice->refusal(shape, kind).empty()) continue;
           const Sliced c(choice->make(shape, kind, p - 1), 1000);
           for (const std::size_t depth : {std::size_t{1}, std::size_t{3}, lanes_for(c.schedules)}) {

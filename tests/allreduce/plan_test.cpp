@@ -36,7 +36,7 @@ TEST(PlanContract, EveryPlanIsFreeOfRacesAndDeadlocksWithTheLatestReader) {
     const auto choice = find_algorithm(algorithm);
     for (const CollectiveKind collective_kind : test::all_goals) {
       for (std::uint32_t p : {1u, 2u, 3u, 4u, 5u, 6u, 7u, 8u, 9u, 12u, 16u, 17u}) {
-        for (const Shape shape : test::shapes_of(*choice, p)) {
+        for (const RankShape shape : test::shapes_of(*choice, p)) {
           if (!choice->refusal(shape, collective_kind).empty()) continue;
           for (const auto& s : choice->make(shape, collective_kind, p - 1)) {
             const auto where =

@@ -16,23 +16,23 @@ namespace {
 using enum CollectiveKind;
 using ::testing::HasSubstr;
 
-bool always(Shape) { return true; }
-bool power_of_two(Shape s) { return std::has_single_bit(s.ranks); }
-bool even_nodes(Shape s) { return s.ranks_per_node > 0 && s.ranks % s.ranks_per_node == 0; }
-bool composite(Shape s) {
+bool always(RankShape) { return true; }
+bool power_of_two(RankShape s) { return std::has_single_bit(s.ranks); }
+bool even_nodes(RankShape s) { return s.ranks_per_node > 0 && s.ranks % s.ranks_per_node == 0; }
+bool composite(RankShape s) {
   for (std::uint32_t a = 2; a < s.ranks; ++a) {
     if (s.ranks % a == 0) return true;
   }
   return false;
 }
-bool even(Shape s) { return s.ranks % 2 == 0; }
+bool even(RankShape s) { return s.ranks % 2 == 0; }
 
 /// What these algorithms support; the rest is refused, with a text that says `reason`. An algorithm that is not here
 /// supports what it does not refuse.
 struct Supported {
   const char* algorithm;
   std::vector<CollectiveKind> goals;
-  bool (*where)(Shape) = always;
+  bool (*where)(RankShape) = always;
   const char* reason = "";
 };
 const std::vector<Supported>& supported() {
@@ -65,7 +65,7 @@ const Supported* row_of(const std::string& algorithm, CollectiveKind collective_
 }
 
 void expect_as_stated(const AlgorithmChoice& choice, const Supported* row, CollectiveKind collective_kind,
-                      Shape shape) {
+                      RankShape shape) {
   const std::string refusal = choice.refusal(shape, collective_kind);
   const auto where = fmt::format("{} {} p {} ranks per node {}", choice.name, name(collective_kind), shape.ranks,
                                  shape.ranks_per_node);
@@ -80,10 +80,10 @@ void expect_as_stated(const AlgorithmChoice& choice, const Supported* row, Colle
 }
 
 /// Refused with a reason, or made; and every algorithm is there for something.
-void expect_consistent(const AlgorithmChoice& choice, std::span<const Shape> shapes) {
+void expect_consistent(const AlgorithmChoice& choice, std::span<const RankShape> shapes) {
   bool serves = false;
   for (const CollectiveKind collective_kind : test::all_goals) {
-    for (const Shape shape : shapes) {
+    for (const RankShape shape : shapes) {
       const bool refuses = !choice.refusal(shape, collective_kind).empty();
       const auto where = fmt::format("{} {} p {} ranks per node {}", choice.name, name(collective_kind), shape.ranks,
                                      shape.ranks_per_node);
@@ -98,10 +98,10 @@ void expect_consistent(const AlgorithmChoice& choice, std::span<const Shape> sha
   EXPECT_TRUE(serves) << choice.name << " refuses every collective for every number of ranks";
 }
 
-std::vector<Shape> shapes_to_ask_for() {
+std::vector<RankShape> shapes_to_ask_for() {
   std::vector<std::uint32_t> counts{100, 127, 128, 1000, 1024};
   for (std::uint32_t p = 1; p <= 64; ++p) counts.push_back(p);
-  std::vector<Shape> out;
+  std::vector<RankShape> out;
   for (const std::uint32_t p : counts) {
     for (const std::uint32_t g : {0u, 1u, 2u, 3u, 4u, 8u, p}) out.push_back({p, g});
   }
@@ -109,7 +109,7 @@ std::vector<Shape> shapes_to_ask_for() {
 }
 
 TEST(Registry, SupportsWhatItsTableStatesAndRefusesTheRestWithAReason) {
-  const std::vector<Shape> shapes = shapes_to_ask_for();
+  const std::vector<RankShape> shapes = shapes_to_ask_for();
   std::vector<std::string> names{"torus2d:rows=2"};
   for (const auto& a : algorithms()) {
     if (a.backend == Backend::schedule) names.emplace_back(a.name);
@@ -120,7 +120,7 @@ TEST(Registry, SupportsWhatItsTableStatesAndRefusesTheRestWithAReason) {
     if (std::ranges::none_of(supported(), [&](const Supported& s) { return s.algorithm == algorithm; })) continue;
     for (const CollectiveKind collective_kind : test::all_goals) {
       const Supported* row = row_of(algorithm, collective_kind);
-      for (const Shape shape : shapes) expect_as_stated(*choice, row, collective_kind, shape);
+      for (const RankShape shape : shapes) expect_as_stated(*choice, row, collective_kind, shape);
     }
   }
 }

@@ -25,7 +25,7 @@ std::vector<std::uint32_t> rank_counts(const std::string& algorithm) {
 }
 
 /// Of a thousand ranks on nodes only the smallest and the largest nodes: the others differ as with fewer ranks.
-std::vector<Shape> shapes_to_try(const AlgorithmChoice& algorithm, std::uint32_t p) {
+std::vector<RankShape> shapes_to_try(const AlgorithmChoice& algorithm, std::uint32_t p) {
   auto shapes = test::shapes_of(algorithm, p);
   if (p >= 1000 && shapes.size() > 2) shapes = {shapes.front(), shapes.back()};
   return shapes;
@@ -72,7 +72,7 @@ Sends sends_of(const Schedule& s) {
   return out;
 }
 
-void expect_right_at_the_stated_cost(const AlgorithmChoice& a, Shape shape, CollectiveKind collective_kind,
+void expect_right_at_the_stated_cost(const AlgorithmChoice& a, RankShape shape, CollectiveKind collective_kind,
                                      std::uint32_t root) {
   const auto where = [&] {
     return fmt::format("{} {} p {} ranks per node {} root {}", a.name, name(collective_kind), shape.ranks,
@@ -108,7 +108,7 @@ TEST_P(ScheduleContract, IsRightWithEqualBitsAtTheStatedCostWhereverItIsSupporte
   const auto algorithm = find_algorithm(GetParam());
   for (const CollectiveKind collective_kind : test::all_goals) {
     for (const std::uint32_t p : rank_counts(GetParam())) {
-      for (const Shape shape : shapes_to_try(*algorithm, p)) {
+      for (const RankShape shape : shapes_to_try(*algorithm, p)) {
         if (!algorithm->refusal(shape, collective_kind).empty()) continue;
         for (const std::uint32_t root : test::roots_of(collective_kind, p)) {
           expect_right_at_the_stated_cost(*algorithm, shape, collective_kind, root);

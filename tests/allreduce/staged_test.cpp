@@ -38,7 +38,7 @@ class Composed final : public CollectiveSequence {
 
  private:
   void begin(const Call& call) override { call_ = call; }
-  InnerCall next(std::size_t number) override {
+  SequenceStep next(std::size_t number) override {
     switch (number) {
       case 0:
         run_local("take", [this] {
@@ -58,7 +58,7 @@ class Composed final : public CollectiveSequence {
     }
     return {};
   }
-  InnerCall part() { return {&part_, in_place(core::Element::f32, std::as_writable_bytes(std::span(memory_)))}; }
+  SequenceStep part() { return {&part_, in_place(core::Element::f32, std::as_writable_bytes(std::span(memory_)))}; }
   void add_one() {
     for (float& x : memory_) x += 1;
   }

@@ -48,9 +48,9 @@ TEST(BucketTimes, AreOnTheWireOnceTheLastRankHasBegun) {
   const std::vector<double> last{110, 90, 130};
   const auto calls =
       dataparallel::decompose(step({call(105, 106, 112), call(108, 109, 116), call(112, 113, 119)}), last).calls;
-  EXPECT_DOUBLE_EQ(calls[0].wire, 2);
-  EXPECT_DOUBLE_EQ(calls[1].wire, 7) << "the others were there before";
-  EXPECT_DOUBLE_EQ(calls[2].wire, 0) << "clocks that differ: no less than nothing";
+  EXPECT_DOUBLE_EQ(calls[0].transfer, 2);
+  EXPECT_DOUBLE_EQ(calls[1].transfer, 7) << "the others were there before";
+  EXPECT_DOUBLE_EQ(calls[2].transfer, 0) << "clocks that differ: no less than nothing";
   EXPECT_DOUBLE_EQ(calls[0].posted, 5);
 }
 
@@ -85,8 +85,8 @@ TEST(BucketTimes, AreMediansOverTheBlocksThatHaveOneCallForEachBucket) {
   m.blocks.push_back(block({{}, {}}));
   EXPECT_TRUE(bucket_times(tensors(), buckets(0), m).empty()) << "one bucket, two calls";
   for (const double late : {0.0, 1.0, 5.0, 1.0, 1.0, 1.0, 1.0})
-    m.blocks.push_back(
-        block({{.posted = 11 + late, .started = 12 + late, .finished = 15 + late, .wire = 2, .exposed = 2 + late}}));
+    m.blocks.push_back(block(
+        {{.posted = 11 + late, .started = 12 + late, .finished = 15 + late, .transfer = 2, .exposed = 2 + late}}));
   const auto times = bucket_times(tensors(), buckets(0), m);
   ASSERT_EQ(times.size(), 1U);
   EXPECT_EQ(times[0].first, "fc8");

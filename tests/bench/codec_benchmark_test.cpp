@@ -13,7 +13,7 @@ core::Point checked(const char* codec, std::size_t n) {
   CodecFactors f;
   f.codecs = {compression::find_codec(codec)};
   f.sizes = {n * sizeof(float)};
-  f.distributions = {std::make_shared<compression::TestGradient>("gaussian")};
+  f.distributions = {std::make_shared<compression::GradientSource>("gaussian")};
   const auto points = plan_codecs(f);
   EXPECT_EQ(points.front().unsupported, "") << codec;
   std::vector<float> x(n);
@@ -42,7 +42,7 @@ TEST(CodecBenchmark, ATensorThatWouldNotShrinkHasTheReason) {
   CodecFactors f;
   f.codecs = {compression::find_codec("powersgd:rank=32")};
   f.sizes = {4096};
-  f.distributions = {std::make_shared<compression::TestGradient>("gaussian")};
+  f.distributions = {std::make_shared<compression::GradientSource>("gaussian")};
   EXPECT_NE(plan_codecs(f).front().unsupported.find("goes dense"), std::string::npos);
 }
 

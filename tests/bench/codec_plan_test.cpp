@@ -14,7 +14,7 @@ namespace {
 using core::Factor;
 using core::Metric;
 
-TestGradientPtr gradient(const char* name) { return std::make_shared<compression::TestGradient>(name); }
+GradientSourcePtr gradient(const char* name) { return std::make_shared<compression::GradientSource>(name); }
 
 CodecFactors two_by_two() {
   CodecFactors f;

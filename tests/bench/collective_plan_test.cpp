@@ -28,7 +28,7 @@ CollectiveOptions factors() {
           .ops = {allreduce::Op::sum},
           .accumulate_wide = {false},
           .cadences = {runtime::Cadence::barrier},
-          .reductions = {Reduction::max},
+          .reductions = {RankReduction::max},
           .overlaps = {OverlapLoad::none},
           .roots = {0},
           .interconnect = ""};
@@ -99,7 +99,7 @@ TEST(CollectivePlan, EveryPointHasAKeyOfItsOwn) {
   f.accumulate_wide = {false, true};
   f.roots = {0, 1};
   f.overlaps = {OverlapLoad::none, OverlapLoad::gemm};
-  f.reductions = {Reduction::max, Reduction::span};
+  f.reductions = {RankReduction::max, RankReduction::span};
   const auto map = nodes({0, 0});
   std::set<std::string> keys;
   const auto points = plan_collectives(f, map);

@@ -50,5 +50,14 @@ TEST(NodeMap, FakeNodesAreSaid) {
   EXPECT_EQ((NodeMap{.node_of = {0, 0, 1}}.mapping()), "");
 }
 
+TEST(NodeMap, NamesTheRanksOfEachNode) {
+  const auto text = [](std::vector<int> node_of) { return NodeMap{.node_of = std::move(node_of)}.ranks_by_node(); };
+  EXPECT_EQ(text({0}), "0");
+  EXPECT_EQ(text({0, 0, 2, 2}), "0-1,2-3");
+  EXPECT_EQ(text({0, 1, 0, 1}), "0+2,1+3") << "two ranks make no pattern";
+  EXPECT_EQ(text({0, 1, 0, 1, 0, 1, 0, 1}), "0-6:2,1-7:2");
+  EXPECT_EQ(text({0, 1, 1, 0, 0}), "0+3-4,1-2");
+}
+
 }  // namespace
 }  // namespace gradmeter::bench

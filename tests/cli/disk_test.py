@@ -24,12 +24,14 @@ def whole_sweep(test, file, done, what):
 
 
 def away(test):
-    for number, name in ((errno.EIO, "EIO"), (errno.ESTALE, "ESTALE")):
-        file = test.path(f"{name}.jsonl")
+    faults_of = {"half of a line": (errno.EIO, {}), "a stale handle": (errno.ESTALE, {}), "all but the end of a line": (errno.EIO, {"FLAKY_LACKS": "1"}),
+                 "a handle that is stale again while the file is read": (errno.ESTALE, {"FLAKY_OPEN": "2"})}
+    for what, (number, more) in faults_of.items():
+        file = test.path(f"{what.replace(' ', '-')}.jsonl")
         faults = {"LD_PRELOAD": os.environ["GRADMETER_FLAKY_DISK"], "FLAKY_FILE": file.name, "FLAKY_WRITE": "3", "FLAKY_ERROR": str(number),
-                  "FLAKY_S": "2"}
+                  "FLAKY_S": "2", **more}
         done = test.run(*SWEEP, "--out", file, ranks=2, env=faults)
-        whole_sweep(test, file, done, f"a disk that says {name} for two seconds")
+        whole_sweep(test, file, done, f"a disk that is away for two seconds, {what}")
         said = [line for line in done.own_lines if file.name in line]
         test.check(len(said) == 2 and "trying again" in said[0] and "can be written again" in said[1], "two lines say it", done)
     file = test.path("lost.jsonl")

@@ -18,7 +18,7 @@ namespace {
 
 std::vector<float> drawn(std::string_view name, std::size_t n, std::uint64_t seed = 1, std::uint64_t stream = 0) {
   std::vector<float> out(n);
-  TestGradient(name).draw(seed, stream, out);
+  GradientSource(name).draw(seed, stream, out);
   return out;
 }
 
@@ -38,7 +38,7 @@ SampleMoments moments(const std::vector<float>& x) {
   return m;
 }
 
-TEST(TestGradient, HasTheMomentsOfItsDistribution) {
+TEST(GradientSource, HasTheMomentsOfItsDistribution) {
   if (test::sanitized) GTEST_SKIP() << "a million draws are for the numbers: what draws them runs in the other cases";
   const auto gauss = moments(drawn("gaussian", 1 << 20));
   EXPECT_NEAR(gauss.mean, 0, 0.005);
@@ -53,7 +53,7 @@ TEST(TestGradient, HasTheMomentsOfItsDistribution) {
   EXPECT_NEAR(sparse.variance, 0.1, 0.01);
 }
 
-TEST(TestGradient, IsAFunctionOfSeedStreamAndPlace) {
+TEST(GradientSource, IsAFunctionOfSeedStreamAndPlace) {
   const auto a = drawn("laplace", 1000);
   EXPECT_EQ(a, drawn("laplace", 1000));
   EXPECT_NE(a, drawn("laplace", 1000, 2));
@@ -62,22 +62,22 @@ TEST(TestGradient, IsAFunctionOfSeedStreamAndPlace) {
   EXPECT_TRUE(std::equal(a.begin(), a.end(), longer.begin()));
 }
 
-TEST(TestGradient, HasStreamsWithoutCorrelation) {
+TEST(GradientSource, HasStreamsWithoutCorrelation) {
   const auto a = drawn("gaussian", 1 << 18, 1, 0), b = drawn("gaussian", 1 << 18, 1, 1);
   double product = 0;
   for (std::size_t i = 0; i < a.size(); ++i) product += static_cast<double>(a[i]) * static_cast<double>(b[i]);
   EXPECT_NEAR(product / static_cast<double>(a.size()), 0, 0.01);
 }
 
-TEST(TestGradient, WritesItsParametersOut) {
-  EXPECT_EQ(TestGradient("sparse").name(), "sparse:density=0.05");
-  EXPECT_EQ(TestGradient("gaussian").name(), "gaussian");
+TEST(GradientSource, WritesItsParametersOut) {
+  EXPECT_EQ(GradientSource("sparse").name(), "sparse:density=0.05");
+  EXPECT_EQ(GradientSource("gaussian").name(), "gaussian");
 }
 
-TEST(TestGradient, RefusesWhatItDoesNotKnow) {
+TEST(GradientSource, RefusesWhatItDoesNotKnow) {
   for (const auto* bad : {"normal", "sparse:density=0", "sparse:density=2", "sparse:density=x", "sparse:rate=0.1",
                           "gaussian:1", "laplace:b=2", "file:/there/is/no/such/file", ""}) {
-    EXPECT_THROW(TestGradient{bad}, core::UsageError) << bad;
+    EXPECT_THROW(GradientSource{bad}, core::UsageError) << bad;
   }
 }
 
@@ -119,7 +119,7 @@ TEST_F(RecordedGradientFile, ReadsBackWhatWasWritten) {
   EXPECT_EQ(back.tensors[1].name, "b");
   EXPECT_EQ(back.values, g.values);
   std::vector<float> drawn(20);
-  TestGradient("file:" + path_.string()).draw(1, 0, drawn);
+  GradientSource("file:" + path_.string()).draw(1, 0, drawn);
   EXPECT_EQ(drawn[3], g.values[3]);
   EXPECT_EQ(drawn[19], g.values[3]) << "it is repeated";
 }

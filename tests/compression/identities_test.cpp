@@ -46,11 +46,11 @@ TEST(ExpectedError, IsUnknownForOthersAndForWhatIsNotFinite) {
 }
 
 TEST(Agreement, AllowsWhatChanceDoesAndNoMore) {
-  EXPECT_TRUE(agrees({1, 0.1, false}, 1.5, 1));
-  EXPECT_FALSE(agrees({1, 0.1, false}, 1.5, 100));
-  EXPECT_FALSE(agrees({1, 0.1, false}, 0.3, 1));
-  EXPECT_TRUE(agrees({1, 0, true}, 0.2, 1));
-  EXPECT_FALSE(agrees({1, 0, true}, 1.1, 1));
+  EXPECT_TRUE(matches_prediction({1, 0.1, false}, 1.5, 1));
+  EXPECT_FALSE(matches_prediction({1, 0.1, false}, 1.5, 100));
+  EXPECT_FALSE(matches_prediction({1, 0.1, false}, 0.3, 1));
+  EXPECT_TRUE(matches_prediction({1, 0, true}, 0.2, 1));
+  EXPECT_FALSE(matches_prediction({1, 0, true}, 1.1, 1));
 }
 
 /// Every codec that has an identity keeps it, on every distribution, ragged buckets included.
@@ -61,7 +61,7 @@ TEST(ExpectedError, IsWhatEachCodecDoes) {
     const auto choice = find_codec(row.name);
     for (const auto* distribution : {"gaussian", "laplace", "sparse"}) {
       std::vector<float> x(n), decoded(n);
-      TestGradient(distribution).draw(3, 0, x);
+      GradientSource(distribution).draw(3, 0, x);
       const auto expected = expected_error(choice->parsed, x);
       if (!expected) continue;
       std::vector<std::byte> wire(choice->codec->wire_bytes(n));
@@ -71,7 +71,7 @@ TEST(ExpectedError, IsWhatEachCodecDoes) {
         choice->codec->decode(std::span(wire).first(bytes), decoded);
         error += squared_error(decoded, x) / draws;
       }
-      EXPECT_TRUE(agrees(*expected, error, draws))
+      EXPECT_TRUE(matches_prediction(*expected, error, draws))
           << row.name << " " << distribution << ": " << error << " where " << expected->mean << " is expected, ± "
           << expected->deviation / std::sqrt(double(draws));
     }

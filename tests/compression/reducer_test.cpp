@@ -15,7 +15,7 @@ struct Encoded {
   std::vector<std::vector<std::byte>> memory;
   std::vector<std::span<const std::byte>> wires;
 };
-Encoded encoded(const Codec& codec, const TestGradient& gradient, std::size_t n) {
+Encoded encoded(const Codec& codec, const GradientSource& gradient, std::size_t n) {
   Encoded out{std::vector<std::vector<std::byte>>(parts), {}};
   std::vector<float> x(n);
   for (std::size_t p = 0; p < parts; ++p) {
@@ -45,7 +45,7 @@ void expect_bits_of_whole_spans(const Codec& codec, std::span<const std::span<co
 }
 
 TEST(Reducer, GivesTheBitsOfWholeSpansForEveryCodecAndLength) {
-  const TestGradient laplace("laplace");
+  const GradientSource laplace("laplace");
   for (const auto& row : codecs()) {
     if (!row.make) continue;
     const CodecPtr codec = find_codec(row.name)->codec;
@@ -56,7 +56,7 @@ TEST(Reducer, GivesTheBitsOfWholeSpansForEveryCodecAndLength) {
 }
 
 TEST(Reducer, GivesTheBitsOfWholeSpansForAnyNumberOfParts) {
-  const TestGradient laplace("laplace");
+  const GradientSource laplace("laplace");
   const std::size_t n = 5000;
   for (const char* name : {"bf16", "qsgd4", "onebit", "natural8"}) {
     const CodecPtr codec = find_codec(name)->codec;
@@ -70,7 +70,7 @@ TEST(Reducer, GivesTheBitsOfWholeSpansForAnyNumberOfParts) {
 }
 
 TEST(Reducer, GivesTheBitsOfWholeSpansThatNoCacheHolds) {
-  const TestGradient laplace("laplace");
+  const GradientSource laplace("laplace");
   const std::size_t n = (std::size_t{1} << 20) + 1001;
   for (const char* name : {"bf16", "qsgd8"}) {
     const CodecPtr codec = find_codec(name)->codec;

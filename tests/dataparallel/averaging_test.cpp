@@ -134,11 +134,11 @@ TEST(AdaComm, ForecastsAreExactUntilThePeriodMayChangeThenTheMost) {
   ForecastInput s{.ranks = 3, .elements = 100, .steps = 12};
   const std::uint64_t weights = 2 * 2 * 100 * sizeof(float), change = (2 * 2 * 2 + 2 * 3) * sizeof(float);
   EXPECT_EQ(strategy->predict(s).bytes, 3 * weights + change);
-  EXPECT_TRUE(strategy->predict(s).known);
+  EXPECT_TRUE(strategy->predict(s).exact);
   s.steps = 20;
   EXPECT_EQ(strategy->predict(s).bytes, 11 * weights + 9 * change);
-  EXPECT_FALSE(strategy->predict(s).known);
-  EXPECT_TRUE(strategy->predict(s).most);
+  EXPECT_FALSE(strategy->predict(s).exact);
+  EXPECT_TRUE(strategy->predict(s).upper_bound);
   EXPECT_EQ(strategy->predict(s).least, 5 * weights);
 }
 

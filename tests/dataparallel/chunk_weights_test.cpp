@@ -12,7 +12,7 @@
 namespace gradmeter::dataparallel {
 namespace {
 
-class Departing final : public Operation {
+class Departing final : public PendingCall {
  public:
   bool done() const override { return left; }
   const Completion& completion() const override { return completion_; }

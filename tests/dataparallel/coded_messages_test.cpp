@@ -74,11 +74,11 @@ void expect_forecast(const Served& s, const std::vector<Seen>& seen) {
   const Forecast f = forecast(s);
   const auto codec = compression::find_codec(s.codec);
   if (codec->codec && codec->codec->variable()) {
-    EXPECT_TRUE(!f.known && f.most) << s.codec;
+    EXPECT_TRUE(!f.exact && f.upper_bound) << s.codec;
     EXPECT_LE(bytes, f.bytes) << s.codec;
     EXPECT_GT(bytes, f.bytes / 4) << s.codec;
   } else {
-    EXPECT_TRUE(f.known) << s.codec;
+    EXPECT_TRUE(f.exact) << s.codec;
     EXPECT_EQ(bytes, f.bytes) << s.strategy << " " << s.codec << " " << s.servers;
   }
   if (s.servers > 0) {
@@ -328,10 +328,10 @@ TEST(CodedMessages, BucketsLongerThanAChunkEndWithIt) {
 
 TEST(CodedMessages, AForecastIsExactWhereNothingOfVariableLengthIsEncoded) {
   Served s{.strategy = "ps-sync", .ranks = 4, .servers = 1, .codec = "qsgd-elias:min=1", .elements = 1000};
-  EXPECT_FALSE(forecast(s).known);
+  EXPECT_FALSE(forecast(s).exact);
   s.codec = "qsgd-elias:min=2000";
-  EXPECT_TRUE(forecast(s).known);
-  EXPECT_FALSE(forecast(s).most);
+  EXPECT_TRUE(forecast(s).exact);
+  EXPECT_FALSE(forecast(s).upper_bound);
 }
 
 TEST(CodedMessages, AMessageThatCannotBeAChunkIsRefused) {

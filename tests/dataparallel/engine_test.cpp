@@ -44,10 +44,10 @@ struct Script {
   allreduce::Waiting waiting = {};
 };
 
-class ScriptedCall final : public EngineOperation {
+class ScriptedCall final : public PendingEngineCall {
  public:
   ScriptedCall(Script script, Journal* journal)
-      : EngineOperation(script.name, script.order, script.ready), script_(std::move(script)), journal_(journal) {}
+      : PendingEngineCall(script.name, script.order, script.ready), script_(std::move(script)), journal_(journal) {}
   int started() const { return started_; }
   int advanced() const { return advanced_; }
 

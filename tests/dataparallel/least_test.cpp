@@ -86,7 +86,7 @@ TEST(MinimumSent, DoesNotDependOnTheAlgorithm) {
     EXPECT_GT(ring.least, 0u) << codec;
   }
   const Forecast vendor = forecast(forecast_input_of(4, 2, "mpi"), find_strategy("sync")->info());
-  EXPECT_FALSE(vendor.known);
+  EXPECT_FALSE(vendor.exact);
   EXPECT_EQ(vendor.least, forecast(forecast_input_of(4, 2, "ring"), find_strategy("sync")->info()).least);
 }
 

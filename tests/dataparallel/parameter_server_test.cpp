@@ -113,7 +113,7 @@ TEST(ParameterServer, TheBytesAreThoseOfTheForecastExactly) {
         for (const Seen& seen : serve(s)) bytes += seen.totals.bytes_sent, calls += seen.totals.calls;
         const Forecast f = forecast(s);
         EXPECT_EQ(bytes, f.bytes) << strategy << " " << ranks << " " << servers << " " << codec;
-        EXPECT_TRUE(f.known);
+        EXPECT_TRUE(f.exact);
         if (servers > 0) {
           EXPECT_EQ(calls, f.messages) << strategy << " " << ranks << " " << servers << " " << codec;
         } else if (ranks > 1) {  // the own server's are no traffic
@@ -131,7 +131,7 @@ TEST(ParameterServer, WithABoundWeightsArePulledAsOftenAsItAsksAndAtMostAsForeca
     std::uint64_t sum = 0;
     for (const Seen& seen : serve(s)) sum += seen.totals.bytes_sent;
     const Forecast f = forecast(s);
-    EXPECT_EQ(f.known, f.bytes == sum) << strategy;
+    EXPECT_EQ(f.exact, f.bytes == sum) << strategy;
     EXPECT_LE(sum, f.bytes) << strategy;
     return sum;
   };

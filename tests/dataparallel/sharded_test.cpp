@@ -77,5 +77,17 @@ TEST(Sharded, AnswersForTheNormsMemory) {
   EXPECT_EQ(bytes("adam", 8), 0u);
 }
 
+TEST(Sharded, AnswersForTheLongestShare) {
+  const model::Mlp mlp({10, 9, 10});  // 199 elements: of three blocks the first is not the longest
+  for (const int p : {2, 3, 4}) {
+    const auto ranks = static_cast<std::uint32_t>(p);
+    std::size_t longest = 0;
+    for (std::uint32_t r = 0; r < ranks; ++r)
+      longest = std::max(longest, allreduce::block_range(mlp.element_count(), ranks, r).count);
+    const auto strategy = find_strategy("sharded")->make({.bucket_bytes = 0, .optimizer = "adam"});
+    EXPECT_EQ(strategy->own_bytes(mlp, p), optimizer_bytes("adam", longest)) << p;
+  }
+}
+
 }  // namespace
 }  // namespace gradmeter::dataparallel

@@ -40,7 +40,7 @@ TEST_P(StrategyContract, BytesAndMessagesAreTheForecast) {
     std::size_t sends = 0;
     for (const auto& e : run_workers(p, run)) bytes += e.totals.bytes_sent, sends += e.sends;
     const Forecast f = strategy->predict(forecast_input_of(*model, p, run.steps));
-    if (f.known) {
+    if (f.exact) {
       EXPECT_EQ(bytes, f.bytes) << "p " << p;
     } else {
       EXPECT_LE(bytes, f.bytes) << "p " << p;
@@ -176,7 +176,7 @@ TEST_P(StrategyContract, HoldsWithManyWorkers) {
   const Forecast f = choice()
                          ->make({.bucket_bytes = run.bucket_bytes, .optimizer = run.optimizer})
                          ->predict(forecast_input_of(*model, workers, 2));
-  if (f.known) {
+  if (f.exact) {
     EXPECT_EQ(bytes, f.bytes);
   } else {
     EXPECT_LE(bytes, f.bytes);
@@ -270,7 +270,7 @@ TEST(StrategyContracts, TheForecastsAreTheClosedForms) {
     for (const auto& [name, all] : bytes) {
       const Forecast f = find_strategy(name)->make({})->predict(forecast_input_of(*model, int(p), int(steps)));
       EXPECT_EQ(f.bytes, all) << name << " p " << p;
-      EXPECT_EQ(f.known, p == 1 || !name.starts_with("population")) << name << ": there it is the most";
+      EXPECT_EQ(f.exact, p == 1 || !name.starts_with("population")) << name << ": there it is the most";
     }
     for (const StrategyInfo& s : strategies()) {
       const auto is_of = [&s](std::string_view text) { return text.substr(0, text.find(':')) == s.name; };

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Preloaded: the file that FLAKY_FILE ends its path with is on a disk that goes away. Its FLAKY_WRITE-th write (from 1) writes half of its
-// bytes; from then on writing and opening it fails with error number FLAKY_ERROR for FLAKY_S seconds. FLAKY_SYNC, FLAKY_CLOSE: the error
-// number of every fdatasync and close of it, or of the FLAKY_AT-th alone.
+// Preloaded: the file that FLAKY_FILE ends its path with is on a disk that goes away. Its FLAKY_WRITE-th write (from 1)
+// writes half of its bytes, or all but FLAKY_LACKS; from then on writing and opening it fails with error number
+// FLAKY_ERROR for FLAKY_S seconds, and once more when it is opened for the FLAKY_OPEN-th time after that. FLAKY_SYNC,
+// FLAKY_CLOSE: the error number of every fdatasync and close of it, or of the FLAKY_AT-th alone.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -78,19 +79,32 @@ ssize_t write(int file, const void* bytes, size_t count) {
   }
   if (away_since == 0 && ++writes == setting("FLAKY_WRITE")) {
     away_since = now();
-    return real(file, bytes, count / 2);
+    const size_t lacks = (size_t)setting("FLAKY_LACKS");
+    return real(file, bytes, lacks > 0 && lacks < count ? count - lacks : count / 2);
   }
   return real(file, bytes, count);
 }
 
+static int cannot_be_opened(const char* path) {
+  static long opens;
+  if (!is_ours(path) || away_since == 0) return 0;
+  if (!is_away() && ++opens != setting("FLAKY_OPEN")) return 0;
+  errno = (int)setting("FLAKY_ERROR");
+  return 1;
+}
+
 static int opened(const char* name, const char* path, int flags, mode_t mode) {
   int (*real)(const char*, int, ...) = (int (*)(const char*, int, ...))dlsym(RTLD_NEXT, name);
-  if (is_ours(path) && is_away()) {
-    errno = (int)setting("FLAKY_ERROR");
-    return -1;
-  }
-  return real(path, flags, mode);
+  return cannot_be_opened(path) ? -1 : real(path, flags, mode);
 }
+
+// By these the C++ library opens files, past `open`.
+static FILE* opened_stream(const char* name, const char* path, const char* mode) {
+  FILE* (*real)(const char*, const char*) = (FILE * (*)(const char*, const char*)) dlsym(RTLD_NEXT, name);
+  return cannot_be_opened(path) ? NULL : real(path, mode);
+}
+FILE* fopen(const char* path, const char* mode) { return opened_stream("fopen", path, mode); }
+FILE* fopen64(const char* path, const char* mode) { return opened_stream("fopen64", path, mode); }
 
 static mode_t mode_of(int flags, va_list more) { return flags & (O_CREAT | O_TMPFILE) ? va_arg(more, mode_t) : 0; }
 

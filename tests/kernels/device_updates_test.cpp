@@ -181,8 +181,8 @@ std::vector<Update> updates(bool counts) {
       const LnsUpdateRule u{bits, kahan};
       const auto carry = [kahan](auto b) { return kahan ? b[1] : runtime::empty_buffer; };
       const std::string name = "lns " + std::to_string(bits) + (kahan ? " kahan" : "");
-      all.push_back(
-          {name + " add", [=](const Loops& l, auto b) { l.lns_add(u, b[0], b[3], carry(b), t(b)); }, kahan ? 2U : 1U});
+      all.push_back({name + " add", [=](const Loops& l, auto b) { l.lns_update(u, b[0], b[3], carry(b), t(b)); },
+                     kahan ? 2U : 1U});
       all.push_back({name + " descend",
                      [=](const Loops& l, auto b) { l.lns_descend(u, b[0], b[4], 0.1F, carry(b), t(b)); },
                      kahan ? 2U : 1U});

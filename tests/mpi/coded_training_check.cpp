@@ -91,14 +91,14 @@ TEST(CodedTraining, SyncSendsWhatItForecastWithEveryCodecOverEveryAlgorithmThatT
       const double sent = world.sum(static_cast<double>(site.train(run).totals.bytes_sent));
       const Forecast f = site.forecast(run, s), dense = site.forecast(run, {.algorithm = algorithm});
       const auto where = fmt::format("{} {}", algorithm, codec);
-      if (f.known) {
+      if (f.exact) {
         EXPECT_EQ(sent, static_cast<double>(f.bytes)) << where;
         ++compared;
-      } else if (f.most) {
+      } else if (f.upper_bound) {
         EXPECT_LE(sent, static_cast<double>(f.bytes)) << where;
         EXPECT_GT(8 * sent, static_cast<double>(f.bytes)) << where;
       }
-      if (world.size() > 1 && f.known && dense.known) {
+      if (world.size() > 1 && f.exact && dense.exact) {
         EXPECT_NE(f.bytes, dense.bytes) << where << ": the control: it is not the forecast without a codec";
       }
     }

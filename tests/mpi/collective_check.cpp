@@ -54,7 +54,7 @@ class Place {
                                 collective_kind, 0);
     }
     std::vector<std::string> faults;
-    const Shape shape = shape_of(network_.nodes_of(world_));
+    const RankShape shape = shape_of(network_.nodes_of(world_));
     for (const auto& c : cases) {
       if (!a.refusal(shape, collective_kind, {.element = c.known.data.element, .op = c.known.data.op}).empty())
         continue;

@@ -24,7 +24,7 @@ namespace gradmeter::dataparallel {
 namespace {
 
 constexpr int runs = 5, steps = 20;
-constexpr unsigned patience_s = 120;  // of one run, which takes tens of milliseconds where nothing else runs
+constexpr unsigned timeout_s = 120;  // of one run, which takes tens of milliseconds where nothing else runs
 
 /// Sleeps around computations: mostly for as long as a message takes, now and then for as long as several steps.
 template <class Base>
@@ -87,7 +87,7 @@ class Watched {
     watched_rank = rank;
     watched_activity = &activity;
     ::signal(SIGALRM, out_of_time);
-    ::alarm(patience_s);
+    ::alarm(timeout_s);
   }
   ~Watched() {
     ::alarm(0);

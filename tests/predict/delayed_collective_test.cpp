@@ -37,7 +37,7 @@ Measured measured(const allreduce::AlgorithmPtr& algorithm, int ranks, double de
   test::ThreadGroup group(ranks, allreduce::most_lanes(ranks));
   std::vector<int> world(static_cast<std::size_t>(ranks));
   for (int r = 0; r < ranks; ++r) world[static_cast<std::size_t>(r)] = r;
-  const allreduce::Shape shape{static_cast<std::uint32_t>(ranks), 1};
+  const allreduce::RankShape shape{static_cast<std::uint32_t>(ranks), 1};
   const double connected = runtime::host_clock();
   constexpr int calls = 2;
   std::array<double, calls> first{}, all{}, ends{};

@@ -151,7 +151,7 @@ TEST(PageRows, FilesAreNamedByTheirLabel) {
   std::array sides{analysis::Side{.name = "runs/a/before.jsonl", .runs = {}},
                    analysis::Side{.name = "runs/b/before.jsonl", .runs = {}},
                    analysis::Side{.name = "/results/after.jsonl", .runs = {}}};
-  name_by_label(sides);
+  name_by_file(sides);
   EXPECT_EQ(sides[0].name, "a/before");
   EXPECT_EQ(sides[1].name, "b/before");
   EXPECT_EQ(sides[2].name, "after");

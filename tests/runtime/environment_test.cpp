@@ -22,7 +22,7 @@ TEST(NamedEnvironment, TakesTheNamedVariablesAndNoOthers) {
                                          "AWS_SECRET_ACCESS_KEY=abc",
                                          "malformed",
                                          nullptr};
-  EXPECT_THAT(named_environment(block.data()),
+  EXPECT_THAT(recorded_environment(block.data()),
               ElementsAre(Pair("NCCL_ALGO", "Ring=x"), Pair("OMPI_MCA_btl", "tcp,self"),
                           Pair("OMPI_MCA_coll_tuned_use_dynamic_rules", "1"), Pair("OMP_NUM_THREADS", "4"),
                           Pair("SLURM_JOB_ID", "7")));
@@ -52,9 +52,9 @@ TEST(NamedEnvironment, NamesAreWhole) {
 
 TEST(NamedEnvironment, ReadsThisProcess) {
   ASSERT_EQ(::setenv("GOMP_SPINCOUNT", "123", 1), 0);
-  EXPECT_EQ(named_environment().at("GOMP_SPINCOUNT"), "123");
+  EXPECT_EQ(recorded_environment().at("GOMP_SPINCOUNT"), "123");
   ASSERT_EQ(::unsetenv("GOMP_SPINCOUNT"), 0);
-  EXPECT_FALSE(named_environment().contains("GOMP_SPINCOUNT"));
+  EXPECT_FALSE(recorded_environment().contains("GOMP_SPINCOUNT"));
 }
 
 TEST(LibraryVersions, AreNumbered) {

@@ -70,24 +70,24 @@ TEST(Launcher, NonsenseIsNoLauncher) {
 }
 
 TEST(SeparateWorlds, AreNamedWithWhatToDo) {
-  const auto mpirun = separate_worlds({"mpirun (Open MPI)", 0, 4}, 1);
+  const auto mpirun = separate_worlds_advice({"mpirun (Open MPI)", 0, 4}, 1);
   ASSERT_TRUE(mpirun);
   EXPECT_NE(mpirun->find("mpirun (Open MPI) started 4 separate one-rank worlds"), std::string::npos) << *mpirun;
   EXPECT_NE(mpirun->find("own mpirun"), std::string::npos) << *mpirun;
   EXPECT_EQ(mpirun->find('\n'), std::string::npos);
-  const auto srun = separate_worlds({"srun", 1, 4}, 1);
+  const auto srun = separate_worlds_advice({"srun", 1, 4}, 1);
   ASSERT_TRUE(srun);
   EXPECT_NE(srun->find("--mpi=pmix"), std::string::npos) << *srun;
-  const auto pmix = separate_worlds({"PMIx", 3, 4}, 1);
+  const auto pmix = separate_worlds_advice({"PMIx", 3, 4}, 1);
   ASSERT_TRUE(pmix);
   EXPECT_NE(pmix->find("at least 4"), std::string::npos) << *pmix;
 }
 
 TEST(SeparateWorlds, AreNotSeenWhereAllIsWell) {
-  EXPECT_FALSE(separate_worlds({"mpirun (Open MPI)", 0, 4}, 4));
-  EXPECT_FALSE(separate_worlds({"mpirun (Open MPI)", 0, 1}, 1));
-  EXPECT_FALSE(separate_worlds({}, 1));
-  EXPECT_FALSE(separate_worlds({}, 4)) << "an unknown launcher that works is welcome";
+  EXPECT_FALSE(separate_worlds_advice({"mpirun (Open MPI)", 0, 4}, 4));
+  EXPECT_FALSE(separate_worlds_advice({"mpirun (Open MPI)", 0, 1}, 1));
+  EXPECT_FALSE(separate_worlds_advice({}, 1));
+  EXPECT_FALSE(separate_worlds_advice({}, 4)) << "an unknown launcher that works is welcome";
 }
 
 }  // namespace

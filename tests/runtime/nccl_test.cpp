@@ -164,7 +164,7 @@ TEST(Nccl, APeerThatDoesNotComeToTheMeetingIsAnError) {
         std::this_thread::sleep_for(std::chrono::milliseconds(600));
         return;
       }
-      error = error_of([&] { const NcclCommunicator c(r.world, {.patience = core::Seconds{0.2}}); });
+      error = error_of([&] { const NcclCommunicator c(r.world, {.timeout = core::Seconds{0.2}}); });
     });
   };
   run();
@@ -223,7 +223,7 @@ TEST_F(NcclWatchdog, EndsACallThatWaitsForAPeerThatDoesNotCome) {
   test::run_gpu_ranks(2, [&](const test::GpuRank& r) {
     const Stream stream;
     DeviceBuffer<float> in(n), out(n);
-    NcclCommunicator nccl(r.world, {.patience = core::Seconds{0.3}});
+    NcclCommunicator nccl(r.world, {.timeout = core::Seconds{0.3}});
     if (r.world.rank() == 0) {
       error = error_of([&] {
         issue_all_reduce(nccl, stream, in, out);
@@ -261,7 +261,7 @@ TEST_F(NcclWatchdog, WaitsForNoGraph) {
     const Stream stream;
     DeviceBuffer<float> in(n), out(n);
     cuda_emulator::set_nccl_connects(false);
-    NcclCommunicator nccl(r.world, {.patience = core::Seconds{0.3}});
+    NcclCommunicator nccl(r.world, {.timeout = core::Seconds{0.3}});
     auto graph = std::make_unique<Graph>();
     begin_capture(stream);
     issue_all_reduce(nccl, stream, in, out);
@@ -333,7 +333,7 @@ std::vector<std::string> reports_of(int ranks,
   cuda_emulator::set_patience(0.5);
   EXPECT_NE(error_of([&] {
               test::run_gpu_ranks(ranks, [&](const test::GpuRank& r) {
-                NcclCommunicator nccl(r.world, {.patience = core::Seconds{60}});  // longer than the emulator's
+                NcclCommunicator nccl(r.world, {.timeout = core::Seconds{60}});  // longer than the emulator's
                 body(r, nccl);
               });
             }),

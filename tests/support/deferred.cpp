@@ -80,21 +80,21 @@ const std::byte* DeferredDevice::transport_address(const runtime::ConstBuffer& b
 /// A poll demands the work, once it has been asked as often as it draws.
 class DeferredQueue::Reached final : public runtime::Event {
  public:
-  Reached(DeferredQueue& queue, std::uint64_t number, std::size_t patience)
-      : queue_(queue), number_(number), patience_(patience) {}
+  Reached(DeferredQueue& queue, std::uint64_t number, std::size_t timeout)
+      : queue_(queue), number_(number), timeout_(timeout) {}
   bool reached() const override {
     const std::lock_guard lock(queue_.mutex_);
     if (queue_.error_) std::rethrow_exception(queue_.error_);
     if (queue_.done_ >= number_) return true;
-    if (patience_ == 0) queue_.demand(number_);
-    if (patience_ > 0) --patience_;
+    if (timeout_ == 0) queue_.demand(number_);
+    if (timeout_ > 0) --timeout_;
     return false;
   }
 
  private:
   DeferredQueue& queue_;
   const std::uint64_t number_;
-  mutable std::size_t patience_;
+  mutable std::size_t timeout_;
 };
 
 std::unique_ptr<runtime::Queue> DeferredDevice::make_queue() {
@@ -135,7 +135,7 @@ void DeferredQueue::submit(std::string_view, runtime::Cost, const runtime::Work&
 runtime::EventPtr DeferredQueue::record() {
   const std::lock_guard lock(mutex_);
   if (order_.forgets_event()) return nullptr;
-  return std::make_shared<Reached>(*this, submitted_, order_.patience());
+  return std::make_shared<Reached>(*this, submitted_, order_.timeout());
 }
 
 void DeferredQueue::begin_after(const runtime::EventPtr& event) {

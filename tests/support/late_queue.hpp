@@ -53,7 +53,7 @@ class LateQueue final : public runtime::Queue {
   }
   runtime::EventPtr record() override {
     if (order_.forgets_event()) return nullptr;
-    return std::make_shared<Reached>(*this, done_ + work_.size(), order_.patience());
+    return std::make_shared<Reached>(*this, done_ + work_.size(), order_.timeout());
   }
   void synchronise() override { run(done_ + work_.size()); }
   std::size_t events() const { return order_.events(); }  ///< recorded so far
@@ -61,11 +61,10 @@ class LateQueue final : public runtime::Queue {
  private:
   class Reached final : public runtime::Event {
    public:
-    Reached(LateQueue& queue, std::uint64_t end, std::uint64_t patience)
-        : queue_(queue), end_(end), patience_(patience) {}
+    Reached(LateQueue& queue, std::uint64_t end, std::uint64_t timeout) : queue_(queue), end_(end), timeout_(timeout) {}
     bool reached() const override {
       if (queue_.done_ >= end_) return true;
-      if (patience_ > 0) return --patience_, false;
+      if (timeout_ > 0) return --timeout_, false;
       queue_.run(end_);
       return true;
     }
@@ -73,7 +72,7 @@ class LateQueue final : public runtime::Queue {
    private:
     LateQueue& queue_;
     const std::uint64_t end_;
-    mutable std::uint64_t patience_;
+    mutable std::uint64_t timeout_;
   };
 
   /// All work up to this number.

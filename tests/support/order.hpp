@@ -46,7 +46,7 @@ class QueueOrder {
   /// After a submission: how many of the pieces of work that wait run before anything demands them.
   std::size_t early(std::size_t waiting) { return order_.choose(4) == 1 ? order_.below(waiting + 1) : 0; }
   /// How many polls of an event are answered no, before one demands its work.
-  std::size_t patience() { return order_.choose(4); }
+  std::size_t timeout() { return order_.choose(4); }
   /// Is the event that is being recorded forgotten?
   bool forgets_event() { return dropped_ == events_++; }
   std::uint64_t events() const { return events_; }  ///< recorded so far

@@ -26,8 +26,8 @@ inline std::vector<std::string> scheduled_algorithms() {
 }
 
 /// One rank per node; and where nodes matter to the algorithm, every number of ranks per node up to 64 that divides p.
-inline std::vector<allreduce::Shape> shapes_of(const allreduce::AlgorithmChoice& algorithm, std::uint32_t p) {
-  std::vector<allreduce::Shape> shapes{{p, 1}};
+inline std::vector<allreduce::RankShape> shapes_of(const allreduce::AlgorithmChoice& algorithm, std::uint32_t p) {
+  std::vector<allreduce::RankShape> shapes{{p, 1}};
   const bool nodes_matter = algorithm.refusal({p, 0}) != algorithm.refusal({p, 1});
   for (std::uint32_t g = 2; nodes_matter && g <= p && g <= 64; ++g) {
     if (p % g == 0) shapes.push_back({p, g});

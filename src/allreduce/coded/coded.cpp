@@ -206,7 +206,7 @@ class Compressed final : public CollectiveSequence {
         dense_(add_part(spec.algorithm->bind(connection, spec.inner_call_spec(dense_bytes(spec))))),
         dense_text_(fmt::format("{} dense: under {} elements", dense_.name(), spec_.codec->min_elements)) {}
 
-  const std::string& serves(std::uint64_t bytes) const override {
+  const std::string& algorithm_for(std::uint64_t bytes) const override {
     return bytes / sizeof(float) < spec_.codec->min_elements ? dense_text_ : coded_.name();
   }
   bool works_on_device_memory() const override { return device_ != nullptr; }
@@ -248,7 +248,7 @@ class Compressed final : public CollectiveSequence {
     }
   }
 
-  InnerCall next(std::size_t) override {
+  SequenceStep next(std::size_t) override {
     if (job_ && !job_->coded) run_local("unpack", [this, job = job_] { unpack(*job); });
     if (const Job* ended = std::exchange(job_, nullptr); ended && ended->coded && records_change()) {
       run_local("difference", [this] { close_difference(); });
@@ -259,7 +259,7 @@ class Compressed final : public CollectiveSequence {
     return job_->coded ? coded_call(*job_) : dense_call(*job_);
   }
 
-  InnerCall coded_call(const Job& job) {
+  SequenceStep coded_call(const Job& job) {
     Call c = call_;
     const std::size_t first = call_.tensor_layout.first;
     c.tensor_layout.tensors = job.parts;
@@ -310,7 +310,7 @@ class Compressed final : public CollectiveSequence {
     }
   }
 
-  InnerCall dense_call(const Job& job) {
+  SequenceStep dense_call(const Job& job) {
     run_local("pack", [this, &job] { pack(job); });
     const runtime::Buffer batch = batch_.buffer.part(0, job.elements);
     return {&dense_, {.in = batch, .out = batch, .op = call_.op}};

@@ -19,7 +19,7 @@ struct CallPart {
   std::size_t count = 0;
   std::size_t element_bytes = sizeof(float);
   compression::CodecChoicePtr codec = {};
-  bool most = false;  ///< true: the real count depends on the data, and `count` is an upper bound
+  bool upper_bound = false;  ///< true: the real count depends on the data, and `count` is an upper bound
 };
 using CallParts = std::vector<CallPart>;
 

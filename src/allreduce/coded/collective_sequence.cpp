@@ -17,7 +17,7 @@ void CollectiveSequence::start(const Call& call) {
   if (is_running_) throw core::BackendError("allreduce", name_, "started before the last call was complete");
   ++own_coding_time_.calls;
   begin(call);
-  inner_calls_ = 0;
+  steps_taken_ = 0;
   inner_call_ = next_call();
   is_running_ = true;
   proceed();

@@ -57,25 +57,25 @@ class CollectiveSequence : public Collective {
  protected:
   /// The next step of the sequence, which is the call of one part. If `part` is null, there is no call: with
   /// `waits_for_local_work`, `next` is called again once the local work is done; else the collective is complete.
-  struct InnerCall {
+  struct SequenceStep {
     Collective* part = nullptr;
     Call call{};
     bool waits_for_local_work = false;
   };
-  static InnerCall wait_for_local_work() { return {.waits_for_local_work = true}; }
+  static SequenceStep wait_for_local_work() { return {.waits_for_local_work = true}; }
   static Call in_place(core::Element element, std::span<std::byte> memory, Op op = Op::sum) {
     const runtime::Buffer buffer(element, memory);
     return {.in = buffer, .out = buffer, .op = op};
   }
   /// Called at the start of each call, before its first `next`.
   virtual void begin(const Call&) = 0;
-  /// Returns the inner call with this number, which counts from 0 in each call of the sequence. `next` is called when
-  /// the previous inner call is complete. Only local work may read and write the buffers.
-  virtual InnerCall next(std::size_t number) = 0;
+  /// Returns the step with this number. Steps are counted from 0 in each call of the sequence, waits included. `next`
+  /// is called when the previous step is complete. It may itself not read or write the buffers: local work does.
+  virtual SequenceStep next(std::size_t number) = 0;
 
   Collective& add_part(std::unique_ptr<Collective>);
-  // Runs local work: at once, or in the queue if there is one. The work may refer only to members of the derived class,
-  // which must not change until the work is done.
+  /// Runs local work: at once, or in the queue if there is one. The work may refer only to members of the derived
+  /// class, which must not change until the work is done.
   template <class Work>
   void run_local(std::string_view label, const Work& work) {
     if (!submitter_) return work();
@@ -109,13 +109,13 @@ class CollectiveSequence : public Collective {
     });
   }
   void proceed();
-  InnerCall next_call() { return next(inner_calls_++); }
+  SequenceStep next_call() { return next(steps_taken_++); }
 
   std::string name_;
   std::optional<Submitter> submitter_;  ///< empty without a queue
   std::vector<std::unique_ptr<Collective>> parts_;
-  InnerCall inner_call_;
-  std::size_t inner_calls_ = 0;  ///< the number of inner calls of this call that `next` has returned so far
+  SequenceStep inner_call_;
+  std::size_t steps_taken_ = 0;                        ///< how often `next` has returned in this call
   bool is_running_ = false, is_part_running_ = false;  ///< a call is under way; `inner_call_` is
   CodingTime own_coding_time_;
 };

@@ -125,7 +125,7 @@ class Gathered final : public CollectiveSequence {
     }
   }
 
-  InnerCall next(std::size_t number) override {
+  SequenceStep next(std::size_t number) override {
     // The number of the inner call that gathers encodings; lengths that vary are gathered before.
     const std::size_t encodings_call = codec_.variable() ? 1 : 0;
     if (number == 0) {
@@ -158,7 +158,7 @@ class Gathered final : public CollectiveSequence {
     }
   }
 
-  InnerCall gather_lengths() {
+  SequenceStep gather_lengths() {
     const std::size_t bytes = members_.size() * sizeof(std::int64_t);
     run_local("length", [this, bytes] {
       std::byte* to = lengths_.data() + rank_ * bytes;
@@ -171,7 +171,7 @@ class Gathered final : public CollectiveSequence {
     return {&gather_, in_place(core::Element::i64, lengths_.first(ranks_ * bytes))};
   }
 
-  InnerCall gather_bytes() {
+  SequenceStep gather_bytes() {
     std::size_t at = 0;
     for (std::size_t i = 0; i < members_.size(); ++i) {
       members_[i].slot_at = at;
@@ -249,7 +249,7 @@ class SummedDensely final : public CollectiveSequence {
     count_ = 0;
     for (const Call& c : tensors_.calls()) count_ += c.count();
   }
-  InnerCall next(std::size_t number) override {
+  SequenceStep next(std::size_t number) override {
     if (number > 0) {
       run_local("copy", [this] { for_each_tensor(&SummedDensely::copy); });
       return {};
@@ -331,7 +331,7 @@ CallParts gathered_parts(const ExchangeSpec& spec, std::span<const TensorPart> p
   if (!encoder.codec().variable()) return {bytes};
   CallPart lengths = bytes, longest = bytes;
   lengths.count = ranks * pack.size(), lengths.element_bytes = sizeof(std::int64_t);
-  longest.count = ranks * longest_wires, longest.most = true;
+  longest.count = ranks * longest_wires, longest.upper_bound = true;
   return {lengths, longest};
 }
 
@@ -381,7 +381,7 @@ class WarmingUp final : public CollectiveSequence {
     stages_[stage]->restore_state(stages_[progress_.stage]->take_state());
     progress_.stage = stage;
   }
-  InnerCall next(std::size_t number) override {
+  SequenceStep next(std::size_t number) override {
     if (number > 0) return {};
     return {stages_[progress_.stage], call_};
   }

@@ -46,7 +46,7 @@ class GatheredOnGpu final : public CollectiveSequence {
     }
   }
 
-  InnerCall next(std::size_t number) override {
+  SequenceStep next(std::size_t number) override {
     if (number > 0) {
       run_local("decode", [this] { add_all(); });
       return {};

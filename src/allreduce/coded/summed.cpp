@@ -40,12 +40,12 @@ class RandomKSum final : public CollectiveSequence {
         codec_(spec.codec->parsed),
         ranks_(static_cast<float>(spec.shape.ranks)),
         values_(connection.network.arena().take(value_bytes(spec))),
-        sum_(add_part(spec.algorithm->bind(connection, spec.inner_call_spec(value_bytes(spec))))) {}
+        all_reduce_(add_part(spec.algorithm->bind(connection, spec.inner_call_spec(value_bytes(spec))))) {}
 
  private:
   void begin(const Call& call) override { tensors_.assign(call); }
 
-  InnerCall next(std::size_t number) override {
+  SequenceStep next(std::size_t number) override {
     if (number > 0) {
       run_decoding([this] { for_each_tensor(&RandomKSum::write_result); });
       return {};
@@ -55,7 +55,7 @@ class RandomKSum final : public CollectiveSequence {
     places_.resize(kept);
     run_encoding([this] { for_each_tensor(&RandomKSum::pick); });
     record_differences(tensors_, [this] { for_each_tensor(&RandomKSum::record_own_difference); });
-    return {&sum_, in_place(core::Element::f32, values_.first(kept * sizeof(float)))};
+    return {&all_reduce_, in_place(core::Element::f32, values_.first(kept * sizeof(float)))};
   }
 
   using Places = std::span<std::uint32_t>;
@@ -97,7 +97,7 @@ class RandomKSum final : public CollectiveSequence {
   compression::RandomK codec_;
   float ranks_;
   std::span<std::byte> values_;
-  Collective& sum_;
+  Collective& all_reduce_;
   TensorCalls tensors_;
   std::vector<std::uint32_t> places_;  ///< the indices of all kept elements, tensor by tensor
 };
@@ -120,7 +120,7 @@ constinit const CodedExchange random_k_exchange{
 
 namespace {
 
-std::size_t code_bytes(const ExchangeSpec& spec) {
+std::size_t tern_grad_memory_bytes(const ExchangeSpec& spec) {
   return std::max<std::size_t>({spec.max_elements(), most_tensors_in_pack(spec) * sizeof(float), 64});
 }
 
@@ -131,8 +131,8 @@ class TernGradSum final : public CollectiveSequence {
         clip_(compression::ternary_clip(spec.codec->parsed)),
         rank_(static_cast<std::uint32_t>(connection.transport.rank())),
         ranks_(static_cast<float>(spec.shape.ranks)),
-        codes_(connection.network.arena().take(code_bytes(spec))),
-        sum_(add_part(spec.algorithm->bind(connection, spec.inner_call_spec(code_bytes(spec))))) {}
+        memory_(connection.network.arena().take(tern_grad_memory_bytes(spec))),
+        all_reduce_(add_part(spec.algorithm->bind(connection, spec.inner_call_spec(tern_grad_memory_bytes(spec))))) {}
 
  private:
   void begin(const Call& call) override {
@@ -140,19 +140,19 @@ class TernGradSum final : public CollectiveSequence {
     scales_.resize(tensors_.calls().size());
   }
 
-  InnerCall next(std::size_t number) override {
+  SequenceStep next(std::size_t number) override {
     if (number == 0) {
       run_encoding([this] { find_scales(); });
-      return {&sum_, in_place(core::Element::f32, codes_.first(scales_.size() * sizeof(float)), Op::max)};
+      return {&all_reduce_, in_place(core::Element::f32, memory_.first(scales_.size() * sizeof(float)), Op::max)};
     }
     if (number == 1) return sum_codes();
     run_decoding([this] { for_each_tensor(&TernGradSum::decode); });
     return {};
   }
 
-  InnerCall sum_codes() {
+  SequenceStep sum_codes() {
     run_local("scale", [this] {
-      std::memcpy(scales_.data(), codes_.data(), scales_.size() * sizeof(float));
+      std::memcpy(scales_.data(), memory_.data(), scales_.size() * sizeof(float));
       for (float& s : scales_) {
         if (!std::isfinite(s)) s = std::numeric_limits<float>::quiet_NaN();
       }
@@ -161,11 +161,11 @@ class TernGradSum final : public CollectiveSequence {
     record_differences(tensors_, [this] { for_each_tensor(&TernGradSum::record_own_difference); });
     std::size_t codes = 0;
     for (const Call& c : tensors_.calls()) codes += c.count();
-    return {&sum_, in_place(core::Element::i8, codes_.first(codes))};
+    return {&all_reduce_, in_place(core::Element::i8, memory_.first(codes))};
   }
 
   void find_scales() {
-    std::byte* to = codes_.data();
+    std::byte* to = memory_.data();
     for (const Call& c : tensors_.calls()) {
       // Not every MPI's maximum keeps a NaN, so infinity is sent instead.
       const float scale = compression::ternary_scale(c.in.values<float>(), clip_);
@@ -179,7 +179,7 @@ class TernGradSum final : public CollectiveSequence {
 
   /// Calls `work` for each tensor with its codes and its scale.
   void for_each_tensor(void (TernGradSum::*work)(const Call&, Codes, float)) {
-    auto* codes = reinterpret_cast<std::int8_t*>(codes_.data());
+    auto* codes = reinterpret_cast<std::int8_t*>(memory_.data());
     for (std::size_t i = 0; i < scales_.size(); ++i) {
       const Call& c = tensors_.calls()[i];
       (this->*work)(c, {codes, c.count()}, scales_[i]);
@@ -206,8 +206,8 @@ class TernGradSum final : public CollectiveSequence {
   double clip_;
   std::uint32_t rank_;
   float ranks_;
-  std::span<std::byte> codes_;
-  Collective& sum_;
+  std::span<std::byte> memory_;  ///< the scales, one after another; after their maximum is known, the codes
+  Collective& all_reduce_;
   TensorCalls tensors_;
   std::vector<float> scales_;
 };
@@ -231,7 +231,7 @@ CallParts tern_grad_parts(const ExchangeSpec& spec, std::span<const TensorPart> 
 constinit const CodedExchange tern_grad_exchange{
     .refusal = tern_grad_refusal,
     .arena_bytes = [](const ExchangeSpec& spec,
-                      std::uint32_t rank) { return arena_bytes_of_sum(spec, rank, code_bytes(spec)); },
+                      std::uint32_t rank) { return arena_bytes_of_sum(spec, rank, tern_grad_memory_bytes(spec)); },
     .bind = bind<TernGradSum>,
     .parts = tern_grad_parts};
 
@@ -260,16 +260,16 @@ class PowerSgd final : public CollectiveSequence {
       : CollectiveSequence(spec.algorithm->name, spec.queue),
         rank_(compression::rank_of(spec.codec->parsed)),
         ranks_(static_cast<float>(spec.shape.ranks)),
-        factor_(connection.network.arena().take(memory_bytes(spec))),
-        sum_(add_part(spec.algorithm->bind(connection, spec.inner_call_spec(memory_bytes(spec))))) {}
+        memory_(connection.network.arena().take(memory_bytes(spec))),
+        all_reduce_(add_part(spec.algorithm->bind(connection, spec.inner_call_spec(memory_bytes(spec))))) {}
 
-  CodecState take_state() override { return take_values(bases_); }
-  void restore_state(const CodecState& state) override { restore_values(state, bases_); }
+  CodecState take_state() override { return take_values(last_q_); }
+  void restore_state(const CodecState& state) override { restore_values(state, last_q_); }
 
  private:
-  /// One tensor of the pack: its call, and the offsets of its factors P and Q among the factors of all members
-  /// [elements].
-  struct Member {
+  /// A tensor of the pack that is factorised: its call, and the offsets of its factors P and Q among those of all such
+  /// tensors [elements].
+  struct FactorisedTensor {
     const Call* call;
     compression::Matrix matrix;
     std::size_t p_at, q_at;
@@ -277,7 +277,7 @@ class PowerSgd final : public CollectiveSequence {
 
   void begin(const Call& call) override {
     tensors_.assign(call);
-    members_.clear();
+    factorised_.clear();
     dense_.clear();
     p_size_ = q_size_ = dense_size_ = 0;
     for (const Call& c : tensors_.calls()) {
@@ -287,43 +287,43 @@ class PowerSgd final : public CollectiveSequence {
         continue;
       }
       const auto m = matrix_of(c.tensor_layout.tensors.front());
-      members_.push_back({.call = &c, .matrix = m, .p_at = p_size_, .q_at = q_size_});
+      factorised_.push_back({.call = &c, .matrix = m, .p_at = p_size_, .q_at = q_size_});
       p_size_ += m.p_size(rank_), q_size_ += m.q_size(rank_);
     }
   }
 
-  InnerCall next(std::size_t number) override {
+  SequenceStep next(std::size_t number) override {
     if (number == 0) {
-      run_encoding([this] { for_each_tensor(&PowerSgd::make_p); });
+      run_encoding([this] { for_each_factorised(&PowerSgd::make_p); });
       if (dense_size_ > 0) run_local("pack", [this] { pack_dense(); });
-      return summed(p_size_ + dense_size_);
+      return sum_first(p_size_ + dense_size_);
     }
     if (number == 1) return sum_q();
-    run_decoding([this] { for_each_tensor(&PowerSgd::rebuild); });
+    run_decoding([this] { for_each_factorised(&PowerSgd::rebuild); });
     return {};
   }
 
-  InnerCall sum_q() {
+  SequenceStep sum_q() {
     if (dense_size_ > 0) run_local("unpack", [this] { unpack_dense(); });
     run_encoding([this] {
-      p_.assign(factors().begin(), factors().begin() + static_cast<std::ptrdiff_t>(p_size_));
-      for_each_tensor(&PowerSgd::make_q);
+      p_.assign(numbers().begin(), numbers().begin() + static_cast<std::ptrdiff_t>(p_size_));
+      for_each_factorised(&PowerSgd::make_q);
     });
-    record_differences(tensors_, [this] { for_each_tensor(&PowerSgd::record_own_difference); });
-    return summed(q_size_);
+    record_differences(tensors_, [this] { for_each_factorised(&PowerSgd::record_own_difference); });
+    return sum_first(q_size_);
   }
 
-  void for_each_tensor(void (PowerSgd::*work)(const Member&)) {
-    for (const Member& m : members_) (this->*work)(m);
+  void for_each_factorised(void (PowerSgd::*work)(const FactorisedTensor&)) {
+    for (const FactorisedTensor& m : factorised_) (this->*work)(m);
   }
 
   void pack_dense() {
-    auto to = factors().begin() + static_cast<std::ptrdiff_t>(p_size_);
+    auto to = numbers().begin() + static_cast<std::ptrdiff_t>(p_size_);
     for (const Call* c : dense_) to = std::ranges::copy(c->in.values<float>(), to).out;
   }
 
   void unpack_dense() {
-    const std::byte* from = factor_.data() + p_size_ * sizeof(float);
+    const std::byte* from = memory_.data() + p_size_ * sizeof(float);
     for (const Call* c : dense_) {
       // The all-reduce has summed, so an average still has to be divided.
       finish(core::Element::f32, c->op, c->out.host(), from, c->count(), static_cast<int>(ranks_));
@@ -331,18 +331,19 @@ class PowerSgd final : public CollectiveSequence {
     }
   }
 
-  void make_p(const Member& m) {
-    const auto p = factors().subspan(m.p_at, m.matrix.p_size(rank_));
-    compression::multiply(m.matrix, rank_, add_to_residual(*m.call), basis(m), p);
+  void make_p(const FactorisedTensor& m) {
+    const auto p = numbers().subspan(m.p_at, m.matrix.p_size(rank_));
+    compression::multiply(m.matrix, rank_, add_to_residual(*m.call), last_q(m), p);
   }
 
-  void make_q(const Member& m) {
+  void make_q(const FactorisedTensor& m) {
     compression::orthonormalise(m.matrix, rank_, p_of(m));
-    compression::multiply_transposed(m.matrix, rank_, with_residual(*m.call), p_of(m), q_of(m));
+    compression::multiply_transposed(m.matrix, rank_, compressed_input(*m.call), p_of(m), q_of(m));
   }
 
-  /// Records what this rank contributed: the projection of its own gradient on the basis that all ranks share.
-  void record_own_difference(const Member& m) {
+  /// Records what this rank contributed: the projection of its own gradient and residual on the orthonormal P
+  /// that all ranks share.
+  void record_own_difference(const FactorisedTensor& m) {
     std::vector<float> sent(m.call->count());
     compression::reconstruct(m.matrix, rank_, p_of(m), q_of(m), sent);
     record_difference(*m.call, ranks_, sent);
@@ -355,15 +356,15 @@ class PowerSgd final : public CollectiveSequence {
     if (float* residual = call.encoding.worker_residual) {
       for (std::size_t i = 0; i < x.size(); ++i) residual[i] += x[i];
     }
-    return with_residual(call);
+    return compressed_input(call);
   }
-  static std::span<const float> with_residual(const Call& call) {
+  static std::span<const float> compressed_input(const Call& call) {
     const float* residual = call.encoding.worker_residual;
     return residual ? std::span<const float>(residual, call.count()) : call.in.values<float>();
   }
 
-  std::span<float> basis(const Member& m) {
-    auto& q = bases_[m.call->tensor_layout.first];
+  std::span<float> last_q(const FactorisedTensor& m) {
+    auto& q = last_q_[m.call->tensor_layout.first];
     if (q.size() != m.matrix.q_size(rank_)) {
       q.resize(m.matrix.q_size(rank_));
       compression::draw_first_q(m.matrix, rank_, m.call->encoding.draw.seed, m.call->encoding.draw.tensor, q);
@@ -371,11 +372,11 @@ class PowerSgd final : public CollectiveSequence {
     return q;
   }
 
-  void rebuild(const Member& m) {
+  void rebuild(const FactorisedTensor& m) {
     const Call& call = *m.call;
     const std::span<const float> sum = q_of(m);
-    const auto q = basis(m);
-    // A basis with an infinity or a NaN would never become finite again.
+    const auto q = last_q(m);
+    // A factor with an infinity or a NaN would never become finite again.
     const bool finite = std::ranges::all_of(sum, [](float x) { return std::isfinite(x); });
     const std::span<float> out = call.out.values<float>();
     std::ranges::copy(sum, q.begin());
@@ -385,29 +386,31 @@ class PowerSgd final : public CollectiveSequence {
     }
     compression::reconstruct(m.matrix, rank_, p_of(m), q, out);
     if (float* residual = call.encoding.worker_residual) {
-      const float own = call.op == Op::average ? 1 : share;
-      for (std::size_t i = 0; i < out.size(); ++i) residual[i] = finite ? residual[i] - own * out[i] : 0;
+      const float own_share_of_out = call.op == Op::average ? 1 : share;
+      for (std::size_t i = 0; i < out.size(); ++i) residual[i] = finite ? residual[i] - own_share_of_out * out[i] : 0;
     }
-    if (!finite) bases_.erase(call.tensor_layout.first);
+    if (!finite) last_q_.erase(call.tensor_layout.first);
   }
 
-  std::span<float> factors() { return {reinterpret_cast<float*>(factor_.data()), factor_.size() / sizeof(float)}; }
-  std::span<float> p_of(const Member& m) { return std::span(p_).subspan(m.p_at, m.matrix.p_size(rank_)); }
-  std::span<float> q_of(const Member& m) { return factors().subspan(m.q_at, m.matrix.q_size(rank_)); }
-  InnerCall summed(std::size_t n) { return {&sum_, in_place(core::Element::f32, factor_.first(n * sizeof(float)))}; }
+  std::span<float> numbers() { return {reinterpret_cast<float*>(memory_.data()), memory_.size() / sizeof(float)}; }
+  std::span<float> p_of(const FactorisedTensor& m) { return std::span(p_).subspan(m.p_at, m.matrix.p_size(rank_)); }
+  std::span<float> q_of(const FactorisedTensor& m) { return numbers().subspan(m.q_at, m.matrix.q_size(rank_)); }
+  SequenceStep sum_first(std::size_t n) {
+    return {&all_reduce_, in_place(core::Element::f32, memory_.first(n * sizeof(float)))};
+  }
 
   std::size_t rank_;
   float ranks_;
-  std::span<std::byte> factor_;
-  Collective& sum_;
+  std::span<std::byte> memory_;
+  Collective& all_reduce_;
   TensorCalls tensors_;
-  std::vector<Member> members_;
+  std::vector<FactorisedTensor> factorised_;
   std::vector<const Call*> dense_;       ///< the tensors that are not factorised; they travel with the factors P
-  std::size_t p_size_ = 0, q_size_ = 0;  ///< the elements of all members' factors
+  std::size_t p_size_ = 0, q_size_ = 0;  ///< the elements of all factors
   std::size_t dense_size_ = 0;
-  std::vector<float> p_;  ///< the factors P of all members, summed over the ranks
+  std::vector<float> p_;  ///< all factors P, summed over the ranks
   /// The factors Q of the last call, by the tensor's offset among all elements that are exchanged.
-  std::map<std::size_t, std::vector<float>> bases_;
+  std::map<std::size_t, std::vector<float>> last_q_;
 };
 
 std::string power_sgd_tensor_refusal(const ExchangeSpec& spec, const TensorPart& t) {

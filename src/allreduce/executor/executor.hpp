@@ -117,7 +117,7 @@ struct ExchangeSpec {
   /// The algorithm with which a codec is combined; null without a codec.
   std::shared_ptr<const AlgorithmChoice> algorithm = {};
   compression::CodecChoicePtr codec = {};  ///< codec that encodes the values; null: they are sent as they are
-  Shape shape = {};                        ///< shape of the ranks, used with a codec
+  RankShape shape = {};                    ///< shape of the ranks, used with a codec
   /// Copies, sums and the codec's work are submitted to this queue, and only that work reads and writes buffers; null:
   /// the caller's thread does this work at once. The queue must outlive the executor. A caller that abandons a call
   /// which is not complete synchronises the queue before it frees the executor and the buffers. Where the queue's

@@ -19,15 +19,15 @@
 namespace gradmeter::allreduce {
 
 /// The functions that a plan's work calls: host functions on host memory, or launches of GPU kernels on device memory,
-/// which give the same bits.
+/// which give the same bits. count: elements.
 struct SliceKernels {
-  void (*copy)(std::byte* to, const std::byte* from, std::size_t n);
+  void (*copy)(std::byte* to, const std::byte* from, std::size_t bytes);
   void (*reduce)(core::Element, core::Element accumulate, Op, std::byte* to, std::span<const std::byte* const> sources,
-                 std::size_t n);
-  void (*finish)(core::Element, Op, std::byte* to, const std::byte* from, std::size_t n, int ranks);
+                 std::size_t count);
+  void (*finish)(core::Element, Op, std::byte* to, const std::byte* from, std::size_t count, int ranks);
 };
 inline constexpr SliceKernels host_kernels{
-    .copy = [](std::byte* to, const std::byte* from, std::size_t n) { std::memcpy(to, from, n); },
+    .copy = [](std::byte* to, const std::byte* from, std::size_t bytes) { std::memcpy(to, from, bytes); },
     .reduce = reduce,
     .finish = finish};
 
@@ -87,14 +87,15 @@ class Submitter {
   bool done() { return done(submitted_); }
   /// True once the memory of received messages may be overwritten, since the work that reads them is done.
   bool landing_read() { return done(landing_read_); }
-  /// Releases the message once all work that was submitted so far is done, since that work may read the message. The
-  /// transport must outlive this object.
+  /// Releases the message once all work that was submitted so far is done, since that work may read the message. It
+  /// is released by the transport that is given to `release_read`, which must be the same.
   void release(runtime::Transport&, const runtime::MessageHandle& message) {
-    reading_.emplace_back(submitted_, message);
+    messages_in_use_.emplace_back(submitted_, message);
   }
   /// Releases all messages whose work is done.
   void release_read(runtime::Transport& t) {
-    for (; !reading_.empty() && done(reading_.front().first); reading_.pop_front()) t.release(reading_.front().second);
+    for (; !messages_in_use_.empty() && done(messages_in_use_.front().first); messages_in_use_.pop_front())
+      t.release(messages_in_use_.front().second);
   }
 
  private:
@@ -110,7 +111,7 @@ class Submitter {
   runtime::Queue* queue_;
   const SliceKernels* kernels_;
   /// Messages that work reads, each with the number of the last work that may read it, in ascending order.
-  std::deque<std::pair<std::uint64_t, runtime::MessageHandle>> reading_;
+  std::deque<std::pair<std::uint64_t, runtime::MessageHandle>> messages_in_use_;
   // Work is numbered from 1 in the order of submission; 0: none.
   std::uint64_t landing_read_ = 0;  ///< the last sum
   std::uint64_t submitted_ = 0, recorded_ = 0,

@@ -22,7 +22,7 @@ namespace gradmeter::allreduce {
 /// Source: the one- and two-shot kernels of TensorRT-LLM and vLLM, custom_all_reduce
 /// Errors: Unavailable where ranks share a GPU; BackendError without a queue of a GPU, and where GPUs cannot reach each
 /// other's memory. A call ends with a BackendError when another rank has failed, or has not come within
-/// `PeerOptions::patience`.
+/// `PeerOptions::timeout`.
 extern const AlgorithmInfo gpu_direct_row;
 
 /// The row `gpu-multimem`: an all-reduce whose sums NVLink's switches compute, for GPUs with multicast memory (kernels
@@ -42,8 +42,8 @@ extern const AlgorithmInfo gpu_multimem_row;
 extern const AlgorithmInfo gpu_ring_row;
 
 struct PeerOptions {
-  std::size_t max_bytes = 0;    ///< the longest buffer that will be given
-  core::Seconds patience{600};  ///< the longest wait for a peer
+  std::size_t max_bytes = 0;   ///< the longest buffer that will be given
+  core::Seconds timeout{600};  ///< the longest wait for a peer
 };
 // The collectives that gpu_direct_row and gpu_ring_row bind. They exist only where CUDA is compiled in.
 std::unique_ptr<Collective> make_gpu_direct(const GroupConnection&, runtime::Queue&, PeerOptions,

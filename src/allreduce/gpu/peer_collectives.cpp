@@ -117,7 +117,7 @@ class PeerCollective final : public StreamCollective {
 
   const std::string name_;
   const PeerKernel kernel_;
-  const core::Seconds patience_;
+  const core::Seconds timeout_;
   runtime::Queue& queue_;
   const HostSignals signals_;
   cuda::PeerWindow window_;
@@ -158,7 +158,7 @@ PeerCollective::PeerCollective(std::string name, const runtime::Communicator& c,
                                runtime::Queue& queue, PeerOptions options, PeerKernel kernel)
     : name_(std::move(name)),
       kernel_(std::move(kernel)),
-      patience_(options.patience),
+      timeout_(options.timeout),
       queue_(queue),
       signals_(device),
       window_{.room = (options.max_bytes + 15) / 16 * 16, .places = kernel_.places},
@@ -263,13 +263,13 @@ void PeerCollective::check() {
     throw;
   }
   const double waited = runtime::host_clock() - begin_s_;
-  if (waited > patience_.value + host_waits_longer_s)
+  if (waited > timeout_.value + host_waits_longer_s)
     give_up(fmt::format("not done after {}", core::to_text(core::Seconds{waited})));
 }
 
 void PeerCollective::completed() {
   if (const int peer = signals_.waited_for(); peer >= 0)
-    give_up(fmt::format("its kernel has waited {} for rank {}, and left", core::to_text(patience_), peer));
+    give_up(fmt::format("its kernel has waited {} for rank {}, and left", core::to_text(timeout_), peer));
 }
 
 /// Makes running kernels end; no kernel can be launched afterwards.
@@ -286,7 +286,7 @@ void PeerCollective::submit(const Call& call) {
                    .blocks = blocks_,
                    .barriers = kernel_.barriers,
                    .signals = signals_.on_device(),
-                   .limit_ns = static_cast<std::uint64_t>(1e9 * patience_.value),
+                   .limit_ns = static_cast<std::uint64_t>(1e9 * timeout_.value),
                    .multicast_own = multicast_ ? multicast_->own() : nullptr,
                    .multicast_all = multicast_ ? multicast_->all() : nullptr};
   std::ranges::copy(windows_, std::begin(c.windows));

@@ -116,7 +116,7 @@ class GraphedCollective final : public Collective {
  public:
   GraphedCollective(std::shared_ptr<CapturedCalls> calls, GraphShape shape) : calls_(std::move(calls)), shape_(shape) {}
   const std::string& name() const override { return calls_->inner().name(); }
-  const std::string& serves(std::uint64_t bytes) const override { return calls_->inner().serves(bytes); }
+  const std::string& algorithm_for(std::uint64_t bytes) const override { return calls_->inner().algorithm_for(bytes); }
   bool takes_device_memory() const override { return true; }
   bool works_on_device_memory() const override { return true; }
   void start(const Call& call) override { calls_->start(call, shape_); }

@@ -89,7 +89,7 @@ class StagedCollective final : public Collective {
       : inner_(std::move(inner)), queue_(queue) {}
   ~StagedCollective() override;
   const std::string& name() const override { return inner_->name(); }
-  const std::string& serves(std::uint64_t bytes) const override { return inner_->serves(bytes); }
+  const std::string& algorithm_for(std::uint64_t bytes) const override { return inner_->algorithm_for(bytes); }
   bool takes_device_memory() const override { return true; }
   bool works_on_device_memory() const override { return true; }
   void start(const Call&) override;

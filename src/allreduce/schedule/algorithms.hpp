@@ -65,7 +65,7 @@ StatedCost butterfly_cost(CollectiveKind, std::uint32_t base, std::uint32_t leve
 /// Source: Thakur, Rabenseifner, Gropp, IJHPCA 2005, section 4.
 extern const AlgorithmInfo rabenseifner_row;
 
-/// Recursive doubling: partners at distance 1, 2, 4 … exchange whole buffers; the fewest rounds, the most bytes. Any p;
+/// Recursive doubling: partners at distance 1, 2, 4 … exchange whole buffers: few rounds, many bytes. Any p;
 /// if p is no power of two, ranks fold as in rabenseifner. Bits are equal on all ranks because a two-operand sum is the
 /// same from both sides.
 /// Cost:   log2 q rounds (two more when p > q); a folded rank sends one buffer, any other rank log2 q, and one more to
@@ -100,10 +100,9 @@ extern const AlgorithmInfo swing_row;
 extern const AlgorithmInfo direct_row;
 
 /// One shot: every rank sends its whole buffer to every other, and adds up all buffers. There is one round for any
-/// number of ranks: the least latency, the most bytes. With a codec, contributions are encoded once, and sums are not
-/// encoded.
-/// Cost: 1 round of p-1 messages by each rank; n(p-1) sent by each; p·n added up by each.
-/// Source: "one-shot" in TensorRT-LLM's custom all-reduce; Chan et al., 2007, section 4 (all-gather, then local sum).
+/// number of ranks: the least latency, the most bytes of all. With a codec, contributions are encoded once, and sums
+/// are not encoded. Cost: 1 round of p-1 messages by each rank; n(p-1) sent by each; p·n added up by each. Source:
+/// "one-shot" in TensorRT-LLM's custom all-reduce; Chan et al., 2007, section 4 (all-gather, then local sum).
 extern const AlgorithmInfo one_shot_row;
 
 /// All-to-all by swaps between pairs: a rank exchanges with one other at a time. In round k ranks a and b with a + b =

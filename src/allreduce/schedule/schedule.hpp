@@ -114,9 +114,9 @@ SchedulePtr sequence(CollectiveKind, std::vector<SchedulePtr>);
 
 /// The ranks and nodes on which an algorithm is to run. By convention ranks_per_node is 0 if nodes do not hold equally
 /// many consecutive ranks (`shape_of`).
-struct Shape {
+struct RankShape {
   std::uint32_t ranks = 1, ranks_per_node = 1;
-  bool operator==(const Shape&) const = default;
+  bool operator==(const RankShape&) const = default;
 };
 
 /// The cost that an algorithm states; a test compares it with the cost that is counted for each shape.

@@ -24,7 +24,7 @@ class SelectedCollective final : public Collective {
   /// collectives[i] is the table's i-th candidate, bound.
   SelectedCollective(std::shared_ptr<const SizeTable>, std::vector<std::unique_ptr<Collective>> collectives);
   const std::string& name() const override { return table_->name(); }
-  const std::string& serves(std::uint64_t bytes) const override {
+  const std::string& algorithm_for(std::uint64_t bytes) const override {
     return table_->candidates()[table_->choose(bytes)]->name;
   }
   bool takes_device_memory() const override;

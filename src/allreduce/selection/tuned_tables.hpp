@@ -18,7 +18,7 @@ namespace gradmeter::allreduce {
 
 /// The use of a table: it serves exactly the calls that agree with it in all of these fields.
 struct TableUse {
-  Shape shape = {};
+  RankShape shape = {};
   runtime::TransportKind transport = runtime::TransportKind::shm;
   CollectiveKind collective_kind = CollectiveKind::all_reduce;
   bool private_buffers = false;  ///< as in ExchangeSpec

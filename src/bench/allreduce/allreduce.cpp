@@ -228,7 +228,7 @@ class CollectiveSweep final : public Experiment {
     // If all algorithms are vendors', nobody reads a peer's memory, so private memory (the transport mpi) serves where
     // shared memory has no room.
     if (std::ranges::none_of(points, [](const auto& p) { return p.transport.has_value(); }) &&
-        shm_of(n) > session_.shm_per_node())
+        shm_of(n) > session_.free_shm_per_node())
       n.transports = {runtime::TransportKind::mpi};
     return n;
   }
@@ -243,12 +243,12 @@ class CollectiveSweep final : public Experiment {
   /// Skips the collective's points from the largest size down, until the memory of the others fits.
   void skip_what_does_not_fit(const CollectiveInfo& c) {
     const auto per_node = static_cast<std::size_t>(session_.ranks_per_node(map_.ranks()));
-    const std::size_t free = session_.memory_per_node();
+    const std::size_t free = session_.free_memory_per_node();
     for (auto points = due(c); !points.empty(); points = due(c)) {
       const auto needs = needs_of(points);
       const auto most = session_.world().max(static_cast<double>(needs.resident_bytes()));
       const std::size_t bytes = per_node * static_cast<std::size_t>(most);
-      const std::size_t shm = shm_of(needs), free_shm = session_.shm_per_node();
+      const std::size_t shm = shm_of(needs), free_shm = session_.free_shm_per_node();
       if (bytes <= free && shm <= free_shm) return;
       for (auto& p : points_) {
         if (p.collective == &c && p.is_due() && p.bytes() == needs.max_bytes) {

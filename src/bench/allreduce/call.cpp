@@ -66,22 +66,22 @@ std::vector<double> TimeTable::reduced_times() const {
   std::vector<double> out(n), first(n);
   for (std::size_t i = 0; i < n; ++i) out[i] = end_[i] - begin_[i];
   switch (pace_.reduction) {
-    case Reduction::rank0:
+    case RankReduction::rank0:
       pace_.c.broadcast(std::span<double>(out));
       break;
-    case Reduction::average:
+    case RankReduction::average:
       pace_.c.sum(out);
       for (double& t : out) t /= pace_.c.size();
       break;
-    case Reduction::min:
+    case RankReduction::min:
       for (double& t : out) t = -t;
       pace_.c.max(out);
       for (double& t : out) t = -t;
       break;
-    case Reduction::max:
+    case RankReduction::max:
       pace_.c.max(out);
       break;
-    case Reduction::span:
+    case RankReduction::span:
       // Clocks of different hosts differ, so readings are converted to the reference clock before they are compared.
       for (std::size_t i = 0; i < n; ++i) {
         out[i] = pace_.clock.model().reference(end_[i]);

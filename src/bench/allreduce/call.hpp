@@ -95,7 +95,7 @@ struct Pace {
   const runtime::Communicator& c;
   runtime::SharedClock& clock;
   runtime::Cadence cadence;
-  Reduction reduction;
+  RankReduction reduction;
 };
 
 /// The times of iterations on all ranks, each reduced to one time. Iterations that some rank began too late for their

@@ -25,7 +25,7 @@ std::string schedule_text(const CollectivePoint& p) {
 }
 
 /// Returns a point that has the schedule of all points.
-const CollectivePoint& only_schedule(std::span<const CollectivePoint> points, allreduce::Shape shape) {
+const CollectivePoint& only_schedule(std::span<const CollectivePoint> points, allreduce::RankShape shape) {
   const CollectivePoint& p = points.front();
   for (const auto& other : points) {
     if (schedule_text(other) != schedule_text(p))
@@ -89,7 +89,7 @@ class NewFile {
 
 void write_goal_file(const GoalFile& file, std::span<const CollectivePoint> points, const NodeMap& map,
                      const std::function<int()>& pending) {
-  const allreduce::Shape shape = allreduce::shape_of(map.node_of);
+  const allreduce::RankShape shape = allreduce::shape_of(map.node_of);
   const CollectivePoint& p = only_schedule(points, shape);
   if (!file.replaces && std::filesystem::exists(file.path))
     throw UsageError(fmt::format("--goal {}: exists; give --force, or another name", core::printable(file.path)));

@@ -417,7 +417,7 @@ std::string CollectiveBenchmark::implementation(bool overlaps) const {
     out = point_.algorithm->is_vendor() ? session_.run_info().mpi
                                         : fmt::format("gradmeter {}", session_.run_info().version);
   }
-  const auto& serving = bound_.collective->serves(point_.bytes());
+  const auto& serving = bound_.collective->algorithm_for(point_.bytes());
   if (stage_.is_on_device()) out += path_through_the_host();
   if (serving != point_.algorithm->name) out += fmt::format(", by {}", serving);
   if (overlaps) out += fmt::format(", {}", task_->implementation());

@@ -89,7 +89,7 @@ std::vector<bool> accumulations_of(const CollectivePoint& p, const CollectiveOpt
 }
 
 std::string why_unsupported(const CollectivePoint& p, const CollectiveOptions& o, const NodeMap& map) {
-  const allreduce::Shape shape = allreduce::shape_of(map.node_of);
+  const allreduce::RankShape shape = allreduce::shape_of(map.node_of);
   const allreduce::Arithmetic arithmetic{.element = p.element, .op = p.call_op(), .wide = p.accumulate_wide};
   auto why = p.codec
                  ? allreduce::codec_refusal(exchange_of(p, shape, p.bytes()), p.collective->collective_kind, arithmetic)
@@ -155,14 +155,14 @@ std::string problem_text(const CollectivePoint& p) {
 
 }  // namespace
 
-std::string_view name(Reduction r) {
+std::string_view name(RankReduction r) {
   constexpr std::array<std::string_view, 5> names{"rank0", "avg", "min", "max", "span"};
   return names[static_cast<std::size_t>(r)];
 }
 
-std::span<const Reduction> reductions() {
-  static constexpr std::array table{Reduction::rank0, Reduction::average, Reduction::min, Reduction::max,
-                                    Reduction::span};
+std::span<const RankReduction> rank_reductions() {
+  static constexpr std::array table{RankReduction::rank0, RankReduction::average, RankReduction::min,
+                                    RankReduction::max, RankReduction::span};
   return table;
 }
 
@@ -178,7 +178,7 @@ std::span<const BufferKind> buffer_kinds() {
 std::string_view name(OverlapLoad load) { return load == OverlapLoad::none ? "none" : "gemm"; }
 std::span<const CollectiveInfo> collectives() { return collective_table; }
 
-allreduce::ExchangeSpec exchange_of(const CollectivePoint& p, allreduce::Shape shape, std::size_t max_bytes) {
+allreduce::ExchangeSpec exchange_of(const CollectivePoint& p, allreduce::RankShape shape, std::size_t max_bytes) {
   return {.placement = p.in_place ? allreduce::Placement::in_place : allreduce::Placement::out_of_place,
           .max_bytes = max_bytes,
           .private_buffers = p.buffers != BufferKind::arena,
@@ -341,7 +341,7 @@ double wire_bound(const CollectivePoint& p, const NodeMap& map, const core::Mach
   for (const auto& part :
        allreduce::coded_call_parts(exchange_of(p, allreduce::shape_of(map.node_of), p.bytes()), p.count, {})) {
     const std::size_t bytes = part.codec ? part.codec->codec->wire_bytes(part.count) : part.count * part.element_bytes;
-    if (!part.most) sum += wire_bound(part.collective_kind, static_cast<double>(bytes), map, machine);
+    if (!part.upper_bound) sum += wire_bound(part.collective_kind, static_cast<double>(bytes), map, machine);
   }
   return sum;
 }
@@ -403,12 +403,12 @@ std::vector<core::Element> read_elements(const Flags& f) {
   return out;
 }
 
-std::vector<Reduction> read_reductions(const Flags& f) {
-  constexpr std::array as_nccl{Reduction::rank0, Reduction::average, Reduction::min, Reduction::max};
+std::vector<RankReduction> read_reductions(const Flags& f) {
+  constexpr std::array as_nccl{RankReduction::rank0, RankReduction::average, RankReduction::min, RankReduction::max};
   if (f.has("reduction") && f.has("average")) throw UsageError("give one of --average and --reduction");
   if (f.has("average")) return {as_nccl.at(parse_count("--average", f.text("average"), 0, 3))};
-  if (!f.has("reduction")) return {Reduction::max};
-  return choose_from("--reduction", "reduction", f.text("reduction"), reductions(),
+  if (!f.has("reduction")) return {RankReduction::max};
+  return choose_from("--reduction", "reduction", f.text("reduction"), rank_reductions(),
                      [](auto r) { return std::string(name(r)); });
 }
 
@@ -449,7 +449,7 @@ core::Injection read_injection(const std::string& text, int ranks, const Collect
   const auto injection = core::parse_injection(text);
   injection.check_ranks(ranks);
   injection.check_lasting();
-  const bool clocks_matter = std::ranges::count(o.reductions, Reduction::span) > 0 ||
+  const bool clocks_matter = std::ranges::count(o.reductions, RankReduction::span) > 0 ||
                              std::ranges::count(o.cadences, runtime::Cadence::window) > 0;
   if (injection.drift && !clocks_matter) {
     throw UsageError("--inject drift: these points compare no clocks; take --reduction span or --cadence window");

@@ -24,9 +24,9 @@ namespace gradmeter::bench {
 
 /// The rule by which the ranks' times of one iteration become one time. span: last end − first start, in rank 0's
 /// clock.
-enum class Reduction : std::uint8_t { rank0, average, min, max, span };
-std::string_view name(Reduction);
-std::span<const Reduction> reductions();
+enum class RankReduction : std::uint8_t { rank0, average, min, max, span };
+std::string_view name(RankReduction);
+std::span<const RankReduction> rank_reductions();
 
 /// The memory of a call's buffers. arena: memory that the transport moves best, which a node's ranks share if the
 /// transport shares memory. plain: private memory on huge pages by advice. malloc: private memory as malloc gives it,
@@ -61,7 +61,7 @@ struct CollectiveOptions {
   std::vector<allreduce::Op> ops;
   std::vector<bool> accumulate_wide;  ///< sums of 16-bit and 8-bit floats are kept in fp32
   std::vector<runtime::Cadence> cadences;
-  std::vector<Reduction> reductions;
+  std::vector<RankReduction> reductions;
   std::vector<OverlapLoad> overlaps;
   std::vector<int> roots;
   std::size_t calls = 1;  ///< number of calls in one timed iteration, back to back
@@ -99,7 +99,7 @@ struct CollectivePoint : SweepPoint {
   std::optional<allreduce::Op> op = {};  ///< empty where nothing is reduced
   bool accumulate_wide = false;
   runtime::Cadence cadence = runtime::Cadence::barrier;
-  Reduction reduction = Reduction::max;
+  RankReduction reduction = RankReduction::max;
   OverlapLoad overlap = OverlapLoad::none;
   int root = 0;
   std::size_t calls = 1;
@@ -132,7 +132,7 @@ std::vector<std::size_t> sweep_sizes(std::size_t min, std::size_t max, std::size
 std::vector<std::size_t> deepbench_sizes();
 
 /// The exchange spec of the point, for calls of up to `max_bytes` bytes.
-allreduce::ExchangeSpec exchange_of(const CollectivePoint&, allreduce::Shape, std::size_t max_bytes);
+allreduce::ExchangeSpec exchange_of(const CollectivePoint&, allreduce::RankShape, std::size_t max_bytes);
 
 /// The tables by which points of plain `auto` choose, for --tune-auto.
 std::vector<WantedTable> tables_of(std::span<const CollectivePoint>, const NodeMap&);

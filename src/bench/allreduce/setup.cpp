@@ -99,7 +99,7 @@ BindingKey key_of(const CollectivePoint& p) {
           p.repeat};
 }
 
-std::size_t arena_bytes(const CollectivePoint& p, allreduce::Shape shape, int rank, std::size_t max_bytes) {
+std::size_t arena_bytes(const CollectivePoint& p, allreduce::RankShape shape, int rank, std::size_t max_bytes) {
   const auto r = static_cast<std::uint32_t>(rank);
   const allreduce::ExchangeSpec spec = exchange_of(p, shape, max_bytes);
   if (p.codec) return allreduce::coded_arena_bytes(spec, r);

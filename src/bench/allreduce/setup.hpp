@@ -41,7 +41,7 @@ class InjectedCollective final : public allreduce::Collective {
   InjectedCollective(std::unique_ptr<allreduce::Collective>, allreduce::CollectiveKind, InjectedFaults& faults,
                      runtime::Queue* = nullptr);
   const std::string& name() const override { return inner_->name(); }
-  const std::string& serves(std::uint64_t bytes) const override { return inner_->serves(bytes); }
+  const std::string& algorithm_for(std::uint64_t bytes) const override { return inner_->algorithm_for(bytes); }
   bool takes_device_memory() const override { return inner_->takes_device_memory(); }
   bool works_on_device_memory() const override { return inner_->works_on_device_memory(); }
   void start(const allreduce::Call&) override;
@@ -152,7 +152,7 @@ class CollectiveSetup {
   BoundCollective& bound(const CollectivePoint&);
   /// Wraps the work by which a limit is measured: if a fault slows this rank, that work is slowed too.
   std::unique_ptr<allreduce::Collective> slowed(std::unique_ptr<allreduce::Collective>);
-  const allreduce::Shape& shape() const { return shape_; }
+  const allreduce::RankShape& shape() const { return shape_; }
   const runtime::Communicator& world() const { return session_.world(); }
 
  private:
@@ -164,7 +164,7 @@ class CollectiveSetup {
   SetupNeeds needs_;
   InjectedFaults& faults_;
   InjectedFaults limit_faults_;  ///< the faults for `slowed`: `faults_` without wrong elements
-  allreduce::Shape shape_;
+  allreduce::RankShape shape_;
   struct PrivateBuffers {
     PrivateBuffers(std::size_t bytes, runtime::Pages pages) : arena(bytes, pages) {}
     runtime::PrivateArena arena;

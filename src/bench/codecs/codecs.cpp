@@ -121,7 +121,7 @@ class CodecSweep final : public Experiment {
   std::vector<CodecPoint> points_;
   std::vector<SweepPoint> rows_;  ///< the rows of `points_`, in the same order
   std::vector<float> gradient_;
-  const compression::TestGradient* drawn_ = nullptr;
+  const compression::GradientSource* drawn_ = nullptr;
 };
 
 }  // namespace

@@ -19,7 +19,7 @@
 
 namespace gradmeter::bench {
 
-using TestGradientPtr = std::shared_ptr<const compression::TestGradient>;
+using GradientSourcePtr = std::shared_ptr<const compression::GradientSource>;
 
 /// The dense exchange that a codec is compared with: fp32 as it is, or cast to bf16, which costs next to nothing.
 enum class WireBaseline : std::uint8_t { fp32, bf16 };
@@ -29,7 +29,7 @@ double wire_bits(WireBaseline);  ///< bits of an element as sent
 struct CodecFactors {
   std::vector<compression::CodecChoicePtr> codecs;  ///< none of them is null
   std::vector<std::size_t> sizes;                   ///< [bytes of fp32]
-  std::vector<TestGradientPtr> distributions;
+  std::vector<GradientSourcePtr> distributions;
   std::size_t parts = 4;  ///< number of encoded gradients that CodecCall::reduce_encode adds up and encodes again
   int ranks = 8;          ///< ranks of the exchange for which the codec's break-even rate is computed
   WireBaseline baseline = WireBaseline::fp32;
@@ -38,7 +38,7 @@ struct CodecFactors {
 
 struct CodecPoint {
   compression::CodecChoicePtr codec;
-  TestGradientPtr distribution;
+  GradientSourcePtr distribution;
   std::size_t size_bytes = 0;
   std::string unsupported;  ///< why it cannot be measured; empty: it can
   core::Factors factors;

@@ -48,15 +48,15 @@ std::vector<std::size_t> read_codec_sizes(const Flags& f, const runtime::HostFac
   return out;
 }
 
-std::vector<TestGradientPtr> read_distributions(const Flags& f) {
-  std::vector<TestGradientPtr> out;
+std::vector<GradientSourcePtr> read_distributions(const Flags& f) {
+  std::vector<GradientSourcePtr> out;
   for (const auto& item : split_list("--distribution", f.text("distribution"))) {
     if (item != "all") {
-      out.push_back(std::make_shared<compression::TestGradient>(item));
+      out.push_back(std::make_shared<compression::GradientSource>(item));
       continue;
     }
     for (const auto* drawn : {"gaussian", "laplace", "sparse"}) {
-      out.push_back(std::make_shared<compression::TestGradient>(drawn));
+      out.push_back(std::make_shared<compression::GradientSource>(drawn));
     }
   }
   return out;

@@ -19,7 +19,7 @@ using core::Metric;
 using core::Point;
 using core::Status;
 
-allreduce::Shape one_node(int ranks) {
+allreduce::RankShape one_node(int ranks) {
   const auto p = static_cast<std::uint32_t>(ranks);
   return {.ranks = p, .ranks_per_node = p};
 }

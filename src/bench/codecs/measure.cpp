@@ -265,7 +265,7 @@ void fill_codec_check(const CodecFindings& f, Point& row) {
   if (!e.expected) return;
   const double expected = relative(e.expected->mean, e.squared_norm);
   m[e.expected->is_bound ? Metric::error_bound : Metric::error_expected] = expected;
-  if (compression::agrees(*e.expected, e.squared_error, e.draws)) return;
+  if (compression::matches_prediction(*e.expected, e.squared_error, e.draws)) return;
   refuse(row, core::Status::wrong,
          fmt::format("error {:.3g} where {}{:.3g} is expected", relative(e.squared_error, e.squared_norm),
                      e.expected->is_bound ? "at most " : "", expected));

@@ -25,8 +25,8 @@ namespace {
 constexpr std::uint64_t common_stream = 0, signs_stream = 0x7369676e73;
 
 /// The source of normally distributed numbers, whose table is made once.
-const compression::TestGradient& gaussian() {
-  static const compression::TestGradient g("gaussian");
+const compression::GradientSource& gaussian() {
+  static const compression::GradientSource g("gaussian");
   return g;
 }
 
@@ -109,7 +109,7 @@ std::string ProjectedSum::fault() const {
 
 namespace {
 
-using compression::Arrives;
+using compression::DecoderInput;
 
 constexpr std::size_t piece = std::size_t{1} << 16;  ///< [elements] that are summed over the ranks at once
 /// The error of fp32 for each summand, relative to the sum: half a unit in the last place, times four, since averages
@@ -152,7 +152,7 @@ Expected expected_of(const runtime::Communicator& c, const CodedTensor& t, std::
   const double found = e ? e->mean : 0, deviation = e ? e->deviation : 0;
   std::array<double, 4> sums{found, squared(deviation), std::sqrt(found), compression::squared_norm(mine)};
   c.sum(sums);
-  const bool drawn = compression::arrives(t.codec.parsed) == Arrives::all;
+  const bool drawn = compression::decoder_input(t.codec.parsed) == DecoderInput::all;
   return {.mean = sums[0],
           .variance = sums[1],
           .sum_of_roots = sums[2],
@@ -194,18 +194,18 @@ class SumCheck {
       : c_(c),
         tensor_(t),
         result_(result),
-        arrives_(t.encodings == 0 ? Arrives::all : compression::arrives(t.codec.parsed)),
+        arrives_(t.encodings == 0 ? DecoderInput::all : compression::decoder_input(t.codec.parsed)),
         mine_(result.size()),
         own_(result.size()),
         scale_(t.op == allreduce::Op::average ? c.size() : 1) {
     draw_worker_gradient(t.seed, c.rank(), mine_);
     draw_own_gradient(t.seed, c.rank(), own_);
-    if (arrives_ == Arrives::encoded) encoded_ = decoded(t.codec, mine_, static_cast<std::size_t>(c.size()));
-    if (arrives_ == Arrives::projected && !result.empty()) {
+    if (arrives_ == DecoderInput::encoded) encoded_ = decoded(t.codec, mine_, static_cast<std::size_t>(c.size()));
+    if (arrives_ == DecoderInput::projected && !result.empty()) {
       const std::size_t columns = t.columns > 0 ? t.columns : compression::square_matrix(result.size()).columns;
       projected_.emplace(result, columns, scale_);
     }
-    if (arrives_ == Arrives::chosen) {
+    if (arrives_ == DecoderInput::chosen) {
       const compression::RandomK chosen(t.codec.parsed);
       kept_ = chosen.kept(mine_.size());
       if (!t.codec.feedback) factor_ = static_cast<double>(mine_.size()) / static_cast<double>(kept_);
@@ -232,9 +232,9 @@ class SumCheck {
     for (std::size_t i = 0; i < n; ++i) {
       const double actual = scale_ * as_double(result_[at + i]), exact = exact_[i], own = as_double(own_[at + i]);
       const bool is_nonzero = result_[at + i] != 0;
-      const double expected = arrives_ == Arrives::encoded  ? arriving_[i]
-                              : arrives_ == Arrives::chosen ? (is_nonzero ? factor_ * exact : 0)
-                                                            : exact;
+      const double expected = arrives_ == DecoderInput::encoded  ? arriving_[i]
+                              : arrives_ == DecoderInput::chosen ? (is_nonzero ? factor_ * exact : 0)
+                                                                 : exact;
       sums_.lost += squared(actual - exact);
       sums_.exact += squared(exact);
       sums_.off_square += squared(actual - expected);
@@ -251,16 +251,16 @@ class SumCheck {
     const double in_fp32 = squared(rounding * factor_ * c_.size()) * std::max(e.squared_norm * c_.size(), sums_.exact);
     if (tensor_.encodings == 0) return exact_fault(in_fp32);
     switch (arrives_) {
-      case Arrives::chosen:
+      case DecoderInput::chosen:
         if (sums_.nonzero < kept_ - kept_ / 10 || sums_.nonzero > kept_) {
           return fmt::format("{} elements arrived, {} were to", sums_.nonzero, kept_);
         }
         return exact_fault(in_fp32);
-      case Arrives::projected:
+      case DecoderInput::projected:
         return projected_->fault();
-      case Arrives::encoded:
+      case DecoderInput::encoded:
         return tensor_.encodings == 1 ? exact_fault(in_fp32) : error_fault(e, in_fp32);
-      case Arrives::all:
+      case DecoderInput::all:
         break;
     }
     if (auto why = error_fault(e, in_fp32); !why.empty()) return why;
@@ -291,12 +291,13 @@ class SumCheck {
   const runtime::Communicator& c_;
   const CodedTensor& tensor_;
   std::span<const float> result_;
-  Arrives arrives_;
+  DecoderInput arrives_;
   /// mine_: this rank's contribution. own_: the part of it that only this rank has. encoded_: `mine_` after encoding
   /// and decoding.
   std::vector<float> mine_, own_, encoded_;
   double scale_;  ///< factor from the result to a sum: the number of ranks for an average
-  /// For `Arrives::chosen`: the number of elements that the codec sends, and the factor that it multiplies them by.
+  /// For `DecoderInput::chosen`: the number of elements that the codec sends, and the factor that it multiplies them
+  /// by.
   std::size_t kept_ = 0;
   double factor_ = 1;
   std::optional<ProjectedSum> projected_;

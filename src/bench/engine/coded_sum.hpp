@@ -64,7 +64,7 @@ struct CodedSum {
 
 /// Checks a sum. Collective. If all ranks hold the same bits, all get the same finding; otherwise `lost` and `error`
 /// are those of this rank's result. The call must have begun without residuals of earlier calls. The check depends on
-/// what the codec's decoder gets of a contribution (compression::Arrives); n is the number of elements:
+/// what the codec's decoder gets of a contribution (compression::DecoderInput); n is the number of elements:
 ///   all         The error may be at most the expected error of all encodings on the way, plus a quarter of it and six
 ///               standard deviations. For every rank, 3/4 to 5/4 of its own numbers (`draw_own_gradient`) must be found
 ///               in the sum, with a further tolerance of six standard deviations of this share; one standard deviation
@@ -77,12 +77,12 @@ struct CodedSum {
 ///               fewer.
 ///   projected   The result's product with the exact sum must be the result's own square, within 1e-3, since it is a
 ///               projection of the sum (`ProjectedSum`).
-/// For signs and a codec that keeps them, the result must be the known sum within fp32 rounding, whatever `Arrives` is.
-/// Beyond that, the differences of all elements may add up to the magnitude of three elements, and of a few more for
-/// rare roundings to a wrong level of the codec (n/2^20 for each encoding). So a dropped contribution is found if it
-/// makes up more than 3/n of the sum. With 1024 elements, the fewest that a codec encodes, it does so on up to some 200
-/// ranks.
-/// Cost: drawing the gradient, and 8 bytes an element over MPI, in pieces (for `encoded` 16 bytes, for signs none).
+/// For signs and a codec that keeps them, the result must be the known sum within fp32 rounding, whatever
+/// `DecoderInput` is. Beyond that, the differences of all elements may add up to the magnitude of three elements, and
+/// of a few more for rare roundings to a wrong level of the codec (n/2^20 for each encoding). So a dropped contribution
+/// is found if it makes up more than 3/n of the sum. With 1024 elements, the fewest that a codec encodes, it does so on
+/// up to some 200 ranks. Cost: drawing the gradient, and 8 bytes an element over MPI, in pieces (for `encoded` 16
+/// bytes, for signs none).
 CodedSum check_coded_sum(const runtime::Communicator&, const CodedTensor&, std::span<const float> result);
 
 // Checks that PowerSGD's result is the projection of the exact sum.

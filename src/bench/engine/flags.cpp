@@ -186,7 +186,8 @@ std::vector<allreduce::AlgorithmPtr> parse_algorithms(const std::string& text,
     }
     for (const auto& a : allreduce::algorithms()) {
       if (a.backend == allreduce::Backend::selection) continue;
-      constexpr allreduce::Shape plain_shape{.ranks = 4, .ranks_per_node = 4};  // no algorithm refuses so plain a shape
+      constexpr allreduce::RankShape plain_shape{.ranks = 4,
+                                                 .ranks_per_node = 4};  // no algorithm refuses so plain a shape
       if (!collective_kind || allreduce::find_algorithm(a.name)->refusal(plain_shape, *collective_kind).empty())
         add(a.name);
     }

@@ -198,7 +198,7 @@ void RowOutput::finish() {
 void RowOutput::close(const Invocation& invocation, std::optional<analysis::Finding> answer) const {
   if (format_ != Format::table) return;
   const std::string file = writer_ ? writer_->path().string() : "";
-  core::print("{}", closing(points_, invocation, file, std::move(answer)));
+  core::print("{}", closing_lines(points_, invocation, file, std::move(answer)));
   if (writer_) core::print("\n{}; {}\n", counts_.text(), file);
 }
 
@@ -316,8 +316,8 @@ std::string with_ranks(const std::string& command, const Invocation& invocation)
              : fmt::format("mpirun -np {} {}", invocation.world->size(), command);
 }
 
-std::string closing(std::span<const core::Point> points, const Invocation& invocation, const std::string& file,
-                    std::optional<Finding> answer) {
+std::string closing_lines(std::span<const core::Point> points, const Invocation& invocation, const std::string& file,
+                          std::optional<Finding> answer) {
   const core::Run run{.info = {}, .points = {points.begin(), points.end()}};
   const auto found = analysis::findings({&run, 1});
   std::vector<const Finding*> shown;

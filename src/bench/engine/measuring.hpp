@@ -41,8 +41,8 @@ class PointCounts {
 /// questions, then one that makes the figures doubtful, if there is one. Last comes "next: COMMAND", the command to run
 /// next (see `with_ranks`). answer: the command's own finding, used in place of the usual answers. file: the result
 /// file; empty: none.
-std::string closing(std::span<const core::Point>, const Invocation&, const std::string& file,
-                    std::optional<analysis::Finding> answer = {});
+std::string closing_lines(std::span<const core::Point>, const Invocation&, const std::string& file,
+                          std::optional<analysis::Finding> answer = {});
 
 /// Returns `command` as a line that a user can type: if it is a command that runs on ranks and does not give their
 /// number, it gets as many ranks as the running command has.
@@ -83,8 +83,8 @@ class RowOutput {
   RowListener listener();
   /// Ends the progress line and prints the tables.
   void finish();
-  /// Prints the last lines of a run with tables: those of `closing`, and if there is a result file, its name and the
-  /// numbers of points.
+  /// Prints the last lines of a run with tables: those of `closing_lines`, and if there is a result file, its name and
+  /// the numbers of points.
   void close(const Invocation&, std::optional<analysis::Finding> answer = {}) const;
 
   std::span<const core::Point> points() const { return points_; }

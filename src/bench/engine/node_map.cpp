@@ -38,6 +38,21 @@ std::vector<std::size_t> shares(const std::vector<std::vector<int>>& members, st
   return share;
 }
 
+/// Ranks in ascending order, in short: "0-3", "0-6:2" (every second one), "0+3-4".
+std::string ranks_text(std::span<const int> ranks) {
+  std::string out;
+  for (std::size_t i = 0; i < ranks.size();) {
+    const int step = i + 1 < ranks.size() ? ranks[i + 1] - ranks[i] : 1;
+    std::size_t last = i;
+    while (last + 1 < ranks.size() && ranks[last + 1] - ranks[last] == step) ++last;
+    if (step > 1 && last < i + 2) last = i;  // two ranks make no pattern
+    out += fmt::format("{}{}", out.empty() ? "" : "+", ranks[i]);
+    if (last > i) out += fmt::format("-{}{}", ranks[last], step > 1 ? fmt::format(":{}", step) : "");
+    i = last + 1;
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string_view name(Placement p) { return p == Placement::packed ? "packed" : "spread"; }
@@ -71,6 +86,12 @@ std::vector<int> NodeMap::ranks_for(int ranks, Placement p) const {
 NodeMap NodeMap::of(std::span<const int> ranks) const {
   NodeMap out{.node_of = {}, .fake = fake, .ranks_as = ranks_as};
   for (const int r : ranks) out.node_of.push_back(node_of[static_cast<std::size_t>(r)]);
+  return out;
+}
+
+std::string NodeMap::ranks_by_node() const {
+  std::string out;
+  for (const auto& ranks : members_of(node_of)) out += fmt::format("{}{}", out.empty() ? "" : ",", ranks_text(ranks));
   return out;
 }
 

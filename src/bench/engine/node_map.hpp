@@ -26,6 +26,9 @@ struct NodeMap {
   int nodes() const;
   int ranks_per_node() const;   ///< number of ranks on the fullest node
   std::string mapping() const;  ///< "fake:0,0,1,1"; empty for real nodes
+  /// The ranks of each node, in the order of the nodes' lowest ranks: "0-1,2-3"; "0-6:2,1-7:2" where every second rank
+  /// is on the same node; "0+3-4,1-2".
+  std::string ranks_by_node() const;
   /// The ranks that a point of so many ranks takes. They are listed node after node for either placement, nodes by
   /// their lowest rank, since hierarchical algorithms want a node's ranks consecutive. Rank 0 comes first.
   std::vector<int> ranks_for(int ranks, Placement) const;

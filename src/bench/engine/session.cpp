@@ -21,18 +21,6 @@
 namespace gradmeter::bench {
 namespace {
 
-/// The ranks of each node, in the order of the nodes' lowest ranks: "0-1,2-3".
-std::string mapping_text(const std::vector<int>& node_of) {
-  std::string out;
-  std::size_t first = 0;
-  for (std::size_t r = 1; r <= node_of.size(); ++r) {
-    if (r < node_of.size() && node_of[r] == node_of[first]) continue;
-    out += fmt::format("{}{}{}", out.empty() ? "" : ",", first, r - 1 > first ? fmt::format("-{}", r - 1) : "");
-    first = r;
-  }
-  return out;
-}
-
 /// The host name of each node, in the order of the nodes' lowest ranks. Only the first rank of a node gives its name.
 std::vector<std::string> hosts_of_nodes(const runtime::Communicator& world, const runtime::Communicator& node,
                                         const std::string& hostname) {
@@ -53,9 +41,7 @@ std::vector<std::string> hosts_of_nodes(const runtime::Communicator& world, cons
 
 Session::Session(const runtime::Communicator& world, const ProcessWatch& process, core::Seconds timeout,
                  std::string command)
-    : process_(process), world_(world.duplicate()), host_(runtime::read_host()) {
-  process_.watchdog.watch(activity_, world_.rank(), timeout);
-  process_.signals.describe_with(this, [this] { return runtime::describe(world_.rank(), activity_.doing()); });
+    : world_(world.duplicate()), watched_(process, activity_, world_.rank(), timeout), host_(runtime::read_host()) {
   const runtime::Communicator node = world_.split_by_node();
   map_.ranks_as = world_.ranks_as();
   map_.node_of = world_.all_gather_value(node.broadcast_value(world_.rank()));
@@ -67,16 +53,23 @@ Session::Session(const runtime::Communicator& world, const ProcessWatch& process
   const auto units = std::min(static_cast<double>(std::max<std::size_t>(1, host_.processing_units)), job_units);
   // The least of all nodes is the negated maximum of negated values.
   cores_per_node_ = static_cast<int>(-world_.max(-std::max(units, 1.0)));
-  memory_per_node_ = static_cast<std::size_t>(-world_.max(-static_cast<double>(host_.available_memory_bytes)));
-  // The shared memory that Open MPI needs for its messages, for each rank of a node (measured: 2.1 MiB).
-  constexpr double mpi_segment = 2 << 20;
+  free_memory_per_node_ = static_cast<std::size_t>(-world_.max(-static_cast<double>(host_.available_memory_bytes)));
+  // The shared memory that Open MPI needs for its messages, for each rank of a node; 2.1 MiB were measured.
+  constexpr double mpi_segment = 2.1 * (1 << 20);
   const double shm = static_cast<double>(host_.shm_free_bytes);
   if (world_.all(shm > 0) && world_.ranks_as() == runtime::RanksAs::processes)
-    shm_per_node_ = static_cast<std::size_t>(-world_.max(std::min(0.0, mpi_segment * node.size() - shm)));
+    free_shm_per_node_ = static_cast<std::size_t>(-world_.max(std::min(0.0, mpi_segment * node.size() - shm)));
   describe(std::move(command), node);
 }
 
-Session::~Session() {
+WatchedActivity::WatchedActivity(const ProcessWatch& process, runtime::Activity& activity, int rank,
+                                 core::Seconds timeout)
+    : process_(process), activity_(activity) {
+  process_.watchdog.watch(activity, rank, timeout);
+  process_.signals.describe_with(this, [&activity, rank] { return runtime::describe(rank, activity.doing()); });
+}
+
+WatchedActivity::~WatchedActivity() {
   process_.signals.describe_with(this, {});
   process_.watchdog.forget(activity_);
 }
@@ -90,7 +83,7 @@ void Session::describe(std::string command, const runtime::Communicator& node) {
   info.ranks = world_.size();
   info.nodes = map_.nodes();
   info.hosts = hosts_of_nodes(world_, node, host_.hostname);
-  info.mapping = mapping_text(map_.node_of);
+  info.mapping = map_.ranks_by_node();
   info.cores_per_node = cores_per_node_;
 }
 
@@ -105,11 +98,12 @@ const std::string& Session::host_of(int rank) const {
 }
 
 void Session::stop_if_interrupted(const runtime::Communicator& c) const {
-  if (const double seen = c.max(process_.signals.pending()); seen > 0) throw core::Interrupted(static_cast<int>(seen));
+  if (const double seen = c.max(watched_.signals().pending()); seen > 0)
+    throw core::Interrupted(static_cast<int>(seen));
 }
 
 void Session::stop_between_points(const runtime::Communicator& c) const {
-  const double seen = c.max(process_.signals.pending_signal_or_warning());
+  const double seen = c.max(watched_.signals().pending_signal_or_warning());
   if (seen > 0) throw core::Interrupted(static_cast<int>(seen));
 }
 
@@ -165,7 +159,7 @@ core::RunInfo describe_process(const runtime::HostFacts& host, std::string comma
   info.libraries = runtime::library_versions();
   info.libraries.merge(kernels::library_versions());
   info.libraries.merge(runtime::gpu_library_versions());
-  for (const auto& [name, value] : runtime::named_environment())
+  for (const auto& [name, value] : runtime::recorded_environment())
     info.environment[core::printable(name)] = core::printable(value);
   for (const auto& g : cuda.gpus) info.gpus.push_back(core::printable(g.name));
   info.fingerprint = runtime::machine_fingerprint(host, info.mpi, runtime::accelerator_names(cuda));

@@ -27,13 +27,27 @@ struct ProcessWatch {
   runtime::Watchdog& watchdog;
 };
 
+/// Keeps the watchers of a process informed of what a rank does, for reports of a hang or of a signal.
+class WatchedActivity {
+ public:
+  /// activity: must outlive this object. timeout: the longest time for which the rank may make no progress.
+  WatchedActivity(const ProcessWatch&, runtime::Activity& activity, int rank, core::Seconds timeout);
+  ~WatchedActivity();
+  WatchedActivity(const WatchedActivity&) = delete;
+  WatchedActivity& operator=(const WatchedActivity&) = delete;
+  const runtime::SignalWatch& signals() const { return process_.signals; }
+
+ private:
+  const ProcessWatch process_;
+  runtime::Activity& activity_;
+};
+
 /// The session of one rank, until the end of its work. Making it is collective over the world.
 class Session {
  public:
   /// `world` is duplicated. `process`: the watchers of this process. timeout: the longest time for which a rank may
   /// make no progress.
   Session(const runtime::Communicator& world, const ProcessWatch& process, core::Seconds timeout, std::string command);
-  ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
@@ -63,7 +77,8 @@ class Session {
   /// rank.
   std::uint64_t run_seed() const;
   bool is_root() const { return world_.rank() == 0; }
-  /// The number of cores that a node gives to the job; the least of all nodes.
+  /// The number of processing units that a node gives to the job (cores, or hardware threads where cores have several);
+  /// the least of all nodes.
   int cores_per_node() const { return cores_per_node_; }
   /// The node of every rank of the world; a node's number is its lowest rank.
   const NodeMap& map() const { return map_; }
@@ -77,10 +92,10 @@ class Session {
   /// The host of a rank of the world. Cost: O(log nodes).
   const std::string& host_of(int rank) const;
   /// The free memory of a node [bytes]; the least of all nodes.
-  std::size_t memory_per_node() const { return memory_per_node_; }
+  std::size_t free_memory_per_node() const { return free_memory_per_node_; }
   /// The shared memory that is free for the arenas of a node's ranks, beside MPI's own segments [bytes]; the least of
   /// all nodes. Unlimited (SIZE_MAX) where ranks are threads, or where a host does not tell.
-  std::size_t shm_per_node() const { return shm_per_node_; }
+  std::size_t free_shm_per_node() const { return free_shm_per_node_; }
 
   /// Collective over `c`: throws Interrupted on all of its ranks when any of them has seen a signal.
   void stop_if_interrupted(const runtime::Communicator& c) const;
@@ -91,17 +106,17 @@ class Session {
  private:
   void describe(std::string command, const runtime::Communicator& node);
 
-  const ProcessWatch process_;
   std::shared_ptr<runtime::Device> device_;  ///< null: the host
   std::string device_note_;
   std::shared_ptr<const runtime::GpuGauge> gpu_gauge_;
   runtime::Communicator world_;
   runtime::Activity activity_;
+  WatchedActivity watched_;
   runtime::HostFacts host_;
   NodeMap map_;
   std::optional<NodeIndices> node_indices_;
   int cores_per_node_ = 1;
-  std::size_t memory_per_node_ = 0, shm_per_node_ = SIZE_MAX;
+  std::size_t free_memory_per_node_ = 0, free_shm_per_node_ = SIZE_MAX;
   core::RunInfo run_info_;
 };
 

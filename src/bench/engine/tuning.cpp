@@ -245,8 +245,8 @@ class TableTuner {
         sizeof(runtime::SharedMemoryCell);
     const bool shares = wanted_.use.transport != runtime::TransportKind::mpi;
     const std::size_t node_bytes = per_node * (arena + (wanted_.use.private_buffers ? buffer_bytes(bytes) : 0)) + cells;
-    return node_bytes <= session_.memory_per_node() &&
-           (!shares || runtime::shm_for(per_node * arena + cells) <= session_.shm_per_node());
+    return node_bytes <= session_.free_memory_per_node() &&
+           (!shares || runtime::shm_for(per_node * arena + cells) <= session_.free_shm_per_node());
   }
 
   /// Binds all candidates for calls of up to `bytes` bytes, and drops those that cannot be bound on some rank.

@@ -283,8 +283,8 @@ class InferSweep final : public Experiment {
     const std::size_t needs =
         model::forward_operations_bytes(table_problems(e.point, *table, session_.device()), table->element_count()) *
         static_cast<std::size_t>(session_.ranks_per_node(c_.size()));
-    if (needs <= session_.memory_per_node()) return false;
-    refuse(e.row, Status::skipped, short_of_memory(needs, session_.memory_per_node()));
+    if (needs <= session_.free_memory_per_node()) return false;
+    refuse(e.row, Status::skipped, short_of_memory(needs, session_.free_memory_per_node()));
     return true;
   }
 

@@ -187,7 +187,7 @@ class KernelSweep final : public Experiment {
           std::find_if_not(first, entries_.end(), [&](const Entry& e) { return are_of_one_problem(*first, e); });
       std::size_t bytes = 0;
       for (auto e = first; e != last; ++e) bytes += e->is_due() ? e->node_bytes : 0;
-      const bool fits = on_host() && bytes <= session_.memory_per_node();
+      const bool fits = on_host() && bytes <= session_.free_memory_per_node();
       for (; first != last; ++first) {
         first->group = group;
         if (!fits || first + 1 == last) ++group;
@@ -199,7 +199,7 @@ class KernelSweep final : public Experiment {
   void foresee(Entry& e) {
     const KernelMemory memory = kernel_memory(e.point, limits_->last_cache_bytes(), session_.device());
     const std::size_t needs = memory.host * static_cast<std::size_t>(placement_.ranks_per_node);
-    if (const std::size_t free = session_.memory_per_node(); needs > free) {
+    if (const std::size_t free = session_.free_memory_per_node(); needs > free) {
       return refuse(e.row, Status::skipped, short_of_memory(needs, free));
     }
     if (memory.device > device_free_) {

@@ -176,10 +176,10 @@ core::Point run_replay(Session& s, const ReplayOptions& o) {
   row.factors[Factor::overlap] = std::string(o.progress_thread ? "bucketed" : "none");
   fill_trace(o.trace, row);
   const double needs = buffer_bytes(o.trace) * s.ranks_per_node(s.world().size());
-  if (needs > static_cast<double>(s.memory_per_node())) {
+  if (needs > static_cast<double>(s.free_memory_per_node())) {
     refuse(row, core::Status::skipped,
            fmt::format("needs {:.3g} GiB of memory on a node where {:.3g} GiB are free", needs * 0x1p-30,
-                       static_cast<double>(s.memory_per_node()) * 0x1p-30));
+                       static_cast<double>(s.free_memory_per_node()) * 0x1p-30));
     return row;
   }
   ReplayBenchmark(s, o).measure(row);

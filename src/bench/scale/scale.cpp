@@ -41,7 +41,7 @@ class ScaleSweep final : public Experiment {
 
   std::vector<SweepPoint*> plan(const SweepRows& rows) override {
     lacks_shm_ = std::ranges::any_of(points_, [&](const auto& p) {
-      return p.impossible.empty() && shm_with_references(p) > session_.shm_per_node();
+      return p.impossible.empty() && shm_with_references(p) > session_.free_shm_per_node();
     });
     for (auto first = points_.begin(); first != points_.end();) {
       const auto last = std::find_if(first, points_.end(), [&](const auto& p) { return p.curve != first->curve; });
@@ -107,7 +107,7 @@ class ScaleSweep final : public Experiment {
       needed.push_front(std::move(c));
       NodeNeeds more = needs_of(needed);
       const bool fits =
-          taken.memory + more.memory <= memory_to_plan() && taken.shm + more.shm <= session_.shm_per_node();
+          taken.memory + more.memory <= memory_to_plan() && taken.shm + more.shm <= session_.free_shm_per_node();
       if (!fits && !group.empty()) {  // the remaining points form the next group
         taken = {};
         for (auto& r : missing_references(p, {}, rows)) {
@@ -196,13 +196,13 @@ class ScaleSweep final : public Experiment {
     const std::size_t bytes = node_bytes(c.point), free = memory_to_plan();
     if (bytes > free)
       return refuse(c.row, Status::skipped, short_of_memory(bytes, free) + "; " + what_would_fit(c.point, free));
-    if (const std::size_t shm = shm_with_references(c.point); shm > session_.shm_per_node())
-      refuse(c.row, Status::skipped, runtime::short_of_shm(shm, session_.shm_per_node()));
+    if (const std::size_t shm = shm_with_references(c.point); shm > session_.free_shm_per_node())
+      refuse(c.row, Status::skipped, runtime::short_of_shm(shm, session_.free_shm_per_node()));
   }
 
   /// True where the point fits into memory when it is measured alone.
   bool fits(const ScalePoint& p) {
-    return node_bytes(p) <= memory_to_plan() && shm_bytes(p, facts(), map_of(p)) <= session_.shm_per_node();
+    return node_bytes(p) <= memory_to_plan() && shm_bytes(p, facts(), map_of(p)) <= session_.free_shm_per_node();
   }
 
   /// The shared memory of a point and its references, which exist at once [bytes].
@@ -240,7 +240,7 @@ class ScaleSweep final : public Experiment {
 
   /// The memory of a node that the plan may use [bytes]: four fifths of the free memory, since libraries and codecs
   /// keep more than is planned.
-  std::size_t memory_to_plan() const { return session_.memory_per_node() / 5 * 4; }
+  std::size_t memory_to_plan() const { return session_.free_memory_per_node() / 5 * 4; }
 
   std::size_t node_bytes(const ScalePoint& p) {
     if (!p.impossible.empty() || !unsupported(p).empty()) return 0;

@@ -54,7 +54,7 @@ std::vector<BucketTimes> bucket_times(std::span<const model::Tensor> tensors, st
     times[i].ready = over_blocks(&CallTimes::posted);
     times[i].begin = over_blocks(&CallTimes::started);
     times[i].end = over_blocks(&CallTimes::finished);
-    if (m.wait_known) times[i].wire = over_blocks(&CallTimes::wire);
+    if (m.wait_known) times[i].wire = over_blocks(&CallTimes::transfer);
     times[i].exposed = over_blocks(&CallTimes::exposed);
   }
   return times;

@@ -180,8 +180,8 @@ void print_training_head(const Session& s, const TrainOptions& o, const Layout& 
 Layout agreed_layout(const Session& s, const TrainOptions& o, const DataShape& data) {
   const auto& world = s.world();
   if (const auto why = refusal(o.config, data, s.map()); !why.empty()) throw core::UsageError(why);
-  if (const auto shm = shm_bytes(o.config, data, s.map()); shm > s.shm_per_node())
-    throw core::Unavailable("train: " + runtime::short_of_shm(shm, s.shm_per_node()));
+  if (const auto shm = shm_bytes(o.config, data, s.map()); shm > s.free_shm_per_node())
+    throw core::Unavailable("train: " + runtime::short_of_shm(shm, s.free_shm_per_node()));
   return layout_of(o.config, world.size(), world.rank());
 }
 
@@ -211,9 +211,9 @@ std::string totals_text(const TrainingTotals& t) {
   if (t.bytes_known && t.bytes_sent > 0) {
     const std::string most = core::to_text(core::Bytes{t.forecast.bytes / t.steps});
     out += fmt::format("{} sent a step by all ranks{}\n", core::to_text(core::Bytes{t.bytes_sent / t.steps}),
-                       t.forecast.known  ? ", as forecast"
-                       : t.forecast.most ? fmt::format(", of {} at most by the forecast", most)
-                                         : "");
+                       t.forecast.exact         ? ", as forecast"
+                       : t.forecast.upper_bound ? fmt::format(", of {} at most by the forecast", most)
+                                                : "");
   }
   if (t.loss_scale)
     out += fmt::format("loss scale {:g} at the end; {} steps skipped\n", t.loss_scale->scale, t.loss_scale->skipped);

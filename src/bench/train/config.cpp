@@ -75,7 +75,7 @@ std::string gradient_refusal(const TrainingConfig& c) {
   return fmt::format("--gradients own: {} exchanges no gradients, or has them in fp32; take sync", c.strategy->name);
 }
 
-std::string exchange_refusal(const TrainingConfig& c, const model::Model& m, allreduce::Shape shape) {
+std::string exchange_refusal(const TrainingConfig& c, const model::Model& m, allreduce::RankShape shape) {
   if (!c.algorithm) return {};
   if (auto why = c.algorithm->fault_refusal(c.injection.messages); !why.empty()) return why;
   if (!c.codec || !encodes_sums(c.strategy->info().communication)) return c.algorithm->refusal(shape);
@@ -89,7 +89,7 @@ std::string exchange_refusal(const TrainingConfig& c, const model::Model& m, all
 
 }  // namespace
 
-allreduce::Shape axis_shape(const Layout& l, std::span<const int> node_of) {
+allreduce::RankShape axis_shape(const Layout& l, std::span<const int> node_of) {
   std::vector<int> nodes;
   for (int d = 0; d < l.mesh.data; ++d) {
     auto at = l.place;

@@ -122,7 +122,7 @@ model::ModelRequest model_request(const TrainingConfig&, const Layout&, const Da
 std::unique_ptr<model::Model> sized_model(const TrainingConfig&, const Layout&, const DataFacts&);
 
 /// The shape of this rank's data axis: how its ranks lie on nodes. node_of: the node of each rank.
-allreduce::Shape axis_shape(const Layout&, std::span<const int> node_of);
+allreduce::RankShape axis_shape(const Layout&, std::span<const int> node_of);
 
 /// The reason why these ranks cannot train with this configuration; empty: they can. node_of: the node of each rank.
 std::string refusal(const TrainingConfig&, const DataFacts&, const NodeMap&);

@@ -148,7 +148,7 @@ std::string TrainingTotals::fault() const {
     return fmt::format("{} bytes were sent where the strategy's forecast is {} at most", bytes_sent, forecast.bytes);
   }
   return fmt::format("{} bytes were sent where {} {}", bytes_sent,
-                     forecast.known ? "the strategy's forecast is" : "the calls' messages add up to", expected_bytes());
+                     forecast.exact ? "the strategy's forecast is" : "the calls' messages add up to", expected_bytes());
 }
 
 DataFacts facts_of(const model::DataSplit& data) {
@@ -408,9 +408,9 @@ TrainingTotals Training::finish() {
   t.forecast = {.bytes = sum(mine.bytes),
                 .messages = sum(mine.messages),
                 .seconds = communicator_.max(mine.seconds),
-                .known = communicator_.all(mine.known),
-                .most = communicator_.all(mine.bounds())};
-  t.forecast.most &= !t.forecast.known;
+                .exact = communicator_.all(mine.exact),
+                .upper_bound = communicator_.all(mine.bounds())};
+  t.forecast.upper_bound &= !t.forecast.exact;
   return t;
 }
 

@@ -43,8 +43,8 @@ struct TrainingTotals {
   /// messages. The bytes sent must also not exceed the forecast's upper bound, if it has one. Also true if the bytes
   /// sent are not known.
   bool is_right() const { return !bytes_known || (bytes_sent == expected_bytes() && !is_over_bound()); }
-  bool is_over_bound() const { return forecast.most && bytes_sent > forecast.bytes; }
-  std::uint64_t expected_bytes() const { return forecast.known ? forecast.bytes : bytes_required; }
+  bool is_over_bound() const { return forecast.upper_bound && bytes_sent > forecast.bytes; }
+  std::uint64_t expected_bytes() const { return forecast.exact ? forecast.bytes : bytes_required; }
   std::string fault() const;  ///< says in a line what is not right
   /// Adds the totals of another training of the same point. The strategy's observations are replaced by the other's.
   TrainingTotals& operator+=(const TrainingTotals&);

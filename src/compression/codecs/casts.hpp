@@ -37,7 +37,7 @@ inline void cast_encode(const EncodeJob& job, bool is_fp16, std::size_t at) {
     const std::uint16_t code = core::from_float(cast_format(is_fp16), job.x[i]);
     std::memcpy(job.wire + 2 * i, &code, 2);
   }
-  std::memset(job.wire + 2 * n, 0, job.layout.wire(n) - 2 * n);
+  std::memset(job.wire + 2 * n, 0, job.layout.total_bytes(n) - 2 * n);
 }
 
 inline void cast_decode(const DecodeJob& job, bool is_fp16, std::size_t at) {

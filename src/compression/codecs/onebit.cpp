@@ -159,10 +159,10 @@ template <bool fast>
 void encode(const detail::EncodeJob& job) {
   const WireLayout& layout = job.layout;
   const std::size_t n = job.x.size(), buckets = layout.buckets(n);
-  const std::size_t scales = layout.scales(n), used = buckets * layout.scale_width;
+  const std::size_t scales = layout.scale_bytes(n), used = buckets * layout.scale_width;
   std::byte* bits = job.wire + scales;
   std::memset(job.wire + used, 0, scales - used);
-  std::memset(bits + n / 8, 0, layout.wire(n) - scales - n / 8);
+  std::memset(bits + n / 8, 0, layout.total_bytes(n) - scales - n / 8);
   for (std::size_t b = 0; b < buckets; ++b) {
     const std::size_t at = b * layout.bucket;
     const auto x = job.x.subspan(at, std::min(layout.bucket, n - at));

@@ -496,7 +496,7 @@ class TernGrad final : public Codec {
     if (is_fast) reference_ = std::make_unique<TernGrad>(this->name(), clip, false);
   }
   std::size_t grain() const override { return 1; }
-  std::size_t wire_bytes(std::size_t n) const override { return detail::ternary_layout.wire(n); }
+  std::size_t wire_bytes(std::size_t n) const override { return detail::ternary_layout.total_bytes(n); }
   const Codec& reference() const override { return reference_ ? *reference_ : *this; }
 
   std::size_t encode(std::span<const float> x, std::byte* wire, const RandomDraw& draw) const override {
@@ -526,7 +526,7 @@ class TernGrad final : public Codec {
   bool is_fast() const { return reference_ != nullptr; }
   void unpack(std::span<const std::byte> wire, const float* addend, std::span<float> out) const {
     if (out.empty()) return;
-    const detail::Encoded part{wire.data(), wire.data() + detail::ternary_layout.scales(out.size())};
+    const detail::Encoded part{wire.data(), wire.data() + detail::ternary_layout.scale_bytes(out.size())};
     const DecodeJob job{{&part, 1}, addend, out, detail::ternary_layout};
     if (!is_fast()) return detail::decode_plain<detail::TernaryRule>(job);
     HWY_DYNAMIC_DISPATCH(TernaryDecode)(job);

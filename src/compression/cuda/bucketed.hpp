@@ -33,7 +33,7 @@ struct WireShape {
         codes_end((count * l.bits + 127) / 128 * 128 / l.bits),
         bucket(l.bucket),
         buckets(l.buckets(count)),
-        scale_bytes(l.scales(count)),
+        scale_bytes(l.scale_bytes(count)),
         team(static_cast<unsigned>(std::min(most_warps, (l.bucket + piece_elements - 1) / piece_elements))) {}
 
   /// The index of the bucket of element i, for codecs with scales, whose buckets are multiples of 64 elements long. The

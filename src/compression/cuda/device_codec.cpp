@@ -70,7 +70,7 @@ class DeviceBucketed final : public DeviceCodec {
   DeviceBucketed(const WireLayout& layout, Norm norm, const BucketedKernels& kernels)
       : layout_(layout), norm_(norm), kernels_(kernels) {}
 
-  std::size_t wire_bytes(std::size_t n) const override { return layout_.wire(n); }
+  std::size_t wire_bytes(std::size_t n) const override { return layout_.total_bytes(n); }
   std::size_t workspace_bytes(std::size_t) const override { return 0; }
 
   void encode(DeviceSpan<const float> x, DeviceSpan<std::byte> wire, const RandomDraw& draw, DeviceSpan<std::byte>,

@@ -561,7 +561,7 @@ template <class Rule>
 void encode_buckets(const detail::EncodeJob& job) {
   using Scale = typename Rule::Scale;
   const WireLayout& layout = job.layout;
-  const std::size_t n = job.x.size(), scales = layout.scales(n), buckets = layout.buckets(n);
+  const std::size_t n = job.x.size(), scales = layout.scale_bytes(n), buckets = layout.buckets(n);
   std::byte* codes = job.wire + scales;
   for (std::size_t b = 0; b < buckets; ++b) {
     const std::size_t at = b * layout.bucket;
@@ -578,7 +578,7 @@ void encode_buckets(const detail::EncodeJob& job) {
   }
   std::memset(job.wire + buckets * sizeof(Scale), 0, scales - buckets * sizeof(Scale));
   const std::size_t used = n / 8 * Rule::bits + (n % 8 * Rule::bits + 7) / 8;
-  std::memset(codes + used, 0, layout.wire(n) - scales - used);
+  std::memset(codes + used, 0, layout.total_bytes(n) - scales - used);
 }
 
 template <class Rule>

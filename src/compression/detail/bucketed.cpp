@@ -17,7 +17,7 @@ Bucketed::Bucketed(std::string name, const WireLayout& layout, Norm norm, const 
 
 std::size_t Bucketed::encode(std::span<const float> x, std::byte* wire, const RandomDraw& draw) const {
   if (!x.empty()) loops_.encode({x, wire, layout_, norm_, Draws(draw)});
-  return layout_.wire(x.size());
+  return layout_.total_bytes(x.size());
 }
 
 void Bucketed::decode(std::span<const std::byte> wire, std::span<float> out) const {
@@ -37,7 +37,7 @@ void Bucketed::sum(std::span<const std::span<const std::byte>> wires, std::size_
                    const float* addend, std::span<float> out) const {
   if (out.empty()) return;
   const std::size_t scales = first / layout_.bucket * layout_.scale_width,
-                    codes = layout_.scales(n) + first / 8 * layout_.bits;
+                    codes = layout_.scale_bytes(n) + first / 8 * layout_.bits;
   std::array<Encoded, most_parts> parts;
   for (; !wires.empty(); addend = out.data()) {
     const std::size_t count = std::min(wires.size(), most_parts);

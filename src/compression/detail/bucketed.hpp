@@ -68,7 +68,7 @@ class Bucketed final : public Codec {
  public:
   Bucketed(std::string name, const WireLayout&, Norm, const Loops& fast, const Loops& plain);
   std::size_t grain() const override { return layout_.bucket; }
-  std::size_t wire_bytes(std::size_t n) const override { return layout_.wire(n); }
+  std::size_t wire_bytes(std::size_t n) const override { return layout_.total_bytes(n); }
   std::optional<WireLayout> layout() const override { return layout_; }
   std::size_t encode(std::span<const float> x, std::byte* wire, const RandomDraw&) const override;
   void decode(std::span<const std::byte> wire, std::span<float> out) const override;
@@ -141,8 +141,8 @@ template <class Rule>
 void encode_plain(const EncodeJob& job) {
   const WireLayout& layout = job.layout;
   const std::size_t n = job.x.size();
-  std::byte* codes = job.wire + layout.scales(n);
-  std::fill(job.wire, job.wire + layout.wire(n), std::byte{0});
+  std::byte* codes = job.wire + layout.scale_bytes(n);
+  std::fill(job.wire, job.wire + layout.total_bytes(n), std::byte{0});
   for (std::size_t b = 0; b < layout.buckets(n); ++b) {
     const std::size_t at = b * layout.bucket;
     const auto x = job.x.subspan(at, std::min(layout.bucket, n - at));

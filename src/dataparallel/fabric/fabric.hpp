@@ -42,15 +42,15 @@ struct Completion {
 };
 
 /// A call under way.
-class Operation {
+class PendingCall {
  public:
-  virtual ~Operation() = default;
+  virtual ~PendingCall() = default;
   virtual bool done() const = 0;
   /// The call's times and bytes. Errors: std::logic_error before `done`.
   virtual const Completion& completion() const = 0;
   virtual std::string_view label() const = 0;
 };
-using Ticket = std::shared_ptr<Operation>;
+using Ticket = std::shared_ptr<PendingCall>;
 
 // ExecutionContext gives a task its rank, a queue whose computations are timed, and a clock. A background task has such
 // a context and ports; a worker has a Fabric, which is a context with communication.

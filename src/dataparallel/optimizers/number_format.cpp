@@ -42,7 +42,7 @@ class LnsUpdateRule final : public UpdateFormat {
   bool has_products() const override { return true; }
   void round(Buffer weights) const override { kernels::loops().lns_round(rule_.fraction_bits, weights); }
   void add(Buffer w, ConstBuffer target, Buffer carry, std::size_t, const UpdateStep& step) const override {
-    kernels::loops().lns_add(rule_, w, target, carry, step.which());
+    kernels::loops().lns_update(rule_, w, target, carry, step.which());
   }
   void descend(Buffer w, ConstBuffer gradient, Buffer carry, const UpdateStep& step) const override {
     kernels::loops().lns_descend(rule_, w, gradient, step.size, carry, step.which());

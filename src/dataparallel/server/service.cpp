@@ -135,7 +135,7 @@ Observations ServerStrategy::observed() const {
 
 Forecast ServerStrategy::forecast(const ForecastInput& s, const RequestCounts& request_counts) const {
   const int ranks = static_cast<int>(s.ranks), workers = this->workers(ranks);
-  if (workers < 1 || !Coding::refusal(options_.codec).empty()) return {.known = false};
+  if (workers < 1 || !Coding::refusal(options_.codec).empty()) return {.exact = false};
   const ServicePlan plan = this->plan(ranks);
   const Sharding shards = sharding(s.elements, plan, ranks);
   const Coding &changes = plan.changes, &weights = plan.weights;
@@ -152,7 +152,7 @@ Forecast ServerStrategy::forecast(const ForecastInput& s, const RequestCounts& r
         clients * (2 * chunks * request_counts.pushes + chunks * request_counts.pulls + request_counts.requests);
     if (clients > 0 && ((request_counts.pushes > 0 && changes.variable(shards, i)) ||
                         (request_counts.pulls > 0 && weights.variable(shards, i)))) {
-      out.known = false, out.most = true;
+      out.exact = false, out.upper_bound = true;
     }
     up.push_back(request_counts.pushes * changes.wire_bytes(shards, i));
     down.push_back(request_counts.pulls * weights.wire_bytes(shards, i));
@@ -170,7 +170,7 @@ Forecast ServerStrategy::forecast(const ForecastInput& s, const RequestCounts& r
   // The bytes of a worker whose rank has no server, or a server without chunks.
   if (dedicated || up.size() < static_cast<std::size_t>(workers)) busiest = std::max({busiest, all_up, all_down});
   out.seconds = wire_seconds(s, static_cast<double>(busiest));
-  out.least_of_one = out.known ? busiest : out.least / s.ranks;
+  out.least_of_one = out.exact ? busiest : out.least / s.ranks;
   return out;
 }
 

@@ -338,8 +338,8 @@ class Population final : public Strategy {
     step += {.bytes = models * bytes,
              .messages = models,
              .seconds = wire_seconds(s, static_cast<double>(search_.survivors * bytes)),
-             .known = false,
-             .most = true};
+             .exact = false,
+             .upper_bound = true};
     return step.times(s.steps);
   }
   /// The passes of a rank that does not own the shared model; the owner does not evaluate it a second time.

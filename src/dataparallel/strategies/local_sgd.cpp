@@ -96,8 +96,8 @@ class LossDrivenPeriod final : public BlockPeriod {
     if (s.ranks < 2 || last <= exact_steps) return f;
     const Forecast least = exchange.times(s.steps / rule_.every);
     f.least = least.least, f.least_of_one = least.least_of_one, f.least_between_nodes = least.least_between_nodes;
-    f.most = f.bounds();
-    f.known = false;
+    f.upper_bound = f.bounds();
+    f.exact = false;
     return f;
   }
 

@@ -97,8 +97,8 @@ class ParameterServer final : public ServerStrategy {
     if (options().staleness == 0) return most_pulls;  // every push is followed by a pull
     fewest_pulls.bytes = most_pulls.bytes;
     fewest_pulls.messages = most_pulls.messages;
-    fewest_pulls.most = most_pulls.bounds();
-    fewest_pulls.known = false;
+    fewest_pulls.upper_bound = most_pulls.bounds();
+    fewest_pulls.exact = false;
     return fewest_pulls;
   }
 

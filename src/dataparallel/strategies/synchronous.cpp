@@ -124,26 +124,29 @@ class Sharded final : public Strategy {
         takes_norms_(make_optimizer(o.optimizer, {})->needs_whole_tensors()) {}
 
   std::size_t memory_bytes(const model::Model& m, int ranks) const override {
-    const std::size_t most = values_summed(m);
+    const std::size_t most = most_values_in_a_sum(m);
     return ranks > 1 && most > 0 ? GroupSums::memory_bytes(ranks, most) : 0;
   }
-  /// The bytes for the blocks of the first rank, which are the largest.
+  /// The bytes for the blocks of the rank that has the most elements: a bucket's blocks differ in length where their
+  /// number does not divide it, and any of them may be the longest.
   std::size_t own_bytes(const model::Model& m, int ranks) const override {
-    std::size_t owned = 0;
-    for (const Bucket& b : buckets(m)) owned += allreduce::block_begin(b.count, static_cast<std::uint32_t>(ranks), 1);
-    return optimizer_bytes(optimizer_, owned);
+    const auto blocks = static_cast<std::uint32_t>(ranks);
+    std::vector<std::size_t> owned(blocks, 0);
+    for (const Bucket& b : buckets(m)) {
+      for (std::uint32_t r = 0; r < blocks; ++r) owned[r] += allreduce::block_range(b.count, blocks, r).count;
+    }
+    return optimizer_bytes(optimizer_, std::ranges::max(owned));
   }
 
   void begin(Worker& w) override {
     Strategy::begin(w);
     buckets_ = buckets(w.model());
     const auto ranks = static_cast<std::uint32_t>(w.ranks()), rank = static_cast<std::uint32_t>(w.rank());
-    if (const std::size_t most = values_summed(w.model()); ranks > 1 && most > 0)
+    if (const std::size_t most = most_values_in_a_sum(w.model()); ranks > 1 && most > 0)
       axis_sums_.emplace(w.fabric(), w.axis(), most);
     for (const Bucket& b : buckets_) {
-      const std::size_t from = allreduce::block_begin(b.count, ranks, rank);
-      const std::size_t to = allreduce::block_begin(b.count, ranks, rank + 1);
-      shares_.push_back({b.offset + from, to - from});
+      const auto [begin, count] = allreduce::block_range(b.count, ranks, rank);
+      shares_.push_back({b.offset + begin, count});
       optimizers_.push_back(make_bucket_optimizer(w, b, shares_.back()));
     }
   }
@@ -184,7 +187,8 @@ class Sharded final : public Strategy {
   }
 
  private:
-  std::size_t values_summed(const model::Model& m) const {
+  /// An upper bound of the values that one sum has: those of all tensors, though sums are made bucket by bucket.
+  std::size_t most_values_in_a_sum(const model::Model& m) const {
     return takes_norms_ ? sums_per_tensor * m.tensors().size() : agrees_on_skipping_ ? 1 : 0;
   }
 

@@ -60,9 +60,11 @@ class OpCase {
   void store_output(std::size_t set, std::string_view name, std::span<const std::byte>);
   /// Overwrites these elements of an output with a value that no operation writes (`never_written`). Of very
   /// many elements only every k-th is overwritten, but `enough_poisoned` at least. If the backend does not tell where
-  /// its layout has the elements, the whole output is overwritten.
+  /// its layout has the elements, the whole output is overwritten; in 8-bit formats every value may be a result; an
+  /// output without a format is left as it is.
   void poison(std::size_t set, std::string_view output, std::span<const std::size_t> elements);
-  /// Counts how many of these elements still have the value that `poison` wrote.
+  /// Counts how many of these elements still have the value that `poison` wrote; 0 where the backend does not tell
+  /// where they are.
   std::size_t count_poisoned(std::size_t set, std::string_view output, std::span<const std::size_t> elements) const;
   static constexpr std::size_t enough_poisoned = 64;
   /// Copies an input from the output that another operation of the device wrote in its first operand set.

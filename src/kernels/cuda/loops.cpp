@@ -256,10 +256,11 @@ class CudaLoops final : public Loops {
     if (!are_on_gpu(w)) return Loops::lns_round(bits, w);
     cuda::lns_round(device_lns_tables(bits), floats(w), stream());
   }
-  void lns_add(LnsUpdateRule u, Buffer w, ConstBuffer target, Buffer carry, const UpdateNumber& number) const override {
-    if (!are_on_gpu(w, target, carry)) return Loops::lns_add(u, w, target, carry, number);
-    cuda::lns_add(device_lns_tables(u.fraction_bits), floats(w), floats(target), if_any(carry), gate_of(number),
-                  stream());
+  void lns_update(LnsUpdateRule u, Buffer w, ConstBuffer target, Buffer carry,
+                  const UpdateNumber& number) const override {
+    if (!are_on_gpu(w, target, carry)) return Loops::lns_update(u, w, target, carry, number);
+    cuda::lns_update(device_lns_tables(u.fraction_bits), floats(w), floats(target), if_any(carry), gate_of(number),
+                     stream());
   }
   void lns_descend(LnsUpdateRule u, Buffer w, ConstBuffer g, float size, Buffer carry,
                    const UpdateNumber& number) const override {

@@ -179,7 +179,7 @@ GRADMETER_HOST_DEVICE constexpr void lns_change(const LnsConversion& t, const Ta
 void lns_round(unsigned fraction_bits, std::span<float> weights);
 /// w becomes w + (target − w), where the difference is first rounded to a word. carry: as long as w, or empty without
 /// Kahan's sum. Cost: 12 bytes an element, with a carry 20, and one look-up for each sum.
-void lns_add(LnsUpdateRule, std::span<float> w, std::span<const float> target, std::span<float> carry);
+void lns_update(LnsUpdateRule, std::span<float> w, std::span<const float> target, std::span<float> carry);
 /// w becomes w + (−size)·g, where product and sum are those of the system. carry and cost: as for lns_add.
 void lns_descend(LnsUpdateRule, std::span<float> w, std::span<const float> g, float size, std::span<float> carry);
 

@@ -235,9 +235,9 @@ void lns_round(const DeviceLnsTables& t, DeviceSpan<float> w, cudaStream_t strea
   launch_each(lns_round_each, "lns_round_each", w.size(), stream, System(t), w.device_address(), w.size());
 }
 
-void lns_add(const DeviceLnsTables& t, DeviceSpan<float> w, DeviceSpan<const float> target, DeviceSpan<float> carry,
-             UpdateGate gate, cudaStream_t stream) {
-  check_change("lns_add: target or carry", w, target, carry);
+void lns_update(const DeviceLnsTables& t, DeviceSpan<float> w, DeviceSpan<const float> target, DeviceSpan<float> carry,
+                UpdateGate gate, cudaStream_t stream) {
+  check_change("lns_update: target or carry", w, target, carry);
   launch_each(lns_add_each, "lns_add_each", w.size(), stream, System(t), w.device_address(), target.device_address(),
               carry.device_address(), gate, w.size());
 }

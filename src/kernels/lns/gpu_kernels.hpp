@@ -64,8 +64,8 @@ using runtime::DeviceSpan;
 /// differ; BackendError when a launch fails.
 
 void lns_round(const DeviceLnsTables&, DeviceSpan<float> w, cudaStream_t);
-void lns_add(const DeviceLnsTables&, DeviceSpan<float> w, DeviceSpan<const float> target, DeviceSpan<float> carry,
-             UpdateGate, cudaStream_t);
+void lns_update(const DeviceLnsTables&, DeviceSpan<float> w, DeviceSpan<const float> target, DeviceSpan<float> carry,
+                UpdateGate, cudaStream_t);
 void lns_descend(const DeviceLnsTables&, DeviceSpan<float> w, DeviceSpan<const float> g, float size,
                  DeviceSpan<float> carry, UpdateGate, cudaStream_t);
 

@@ -95,8 +95,8 @@ void lns_round(unsigned fraction_bits, std::span<float> weights) {
   for (float& w : weights) w = lns_decode(t, lns_encode(t, w, nullptr));
 }
 
-void lns_add(LnsUpdateRule u, std::span<float> w, std::span<const float> target, std::span<float> carry) {
-  require_elements("lns_add: target", target.size(), w.size());
+void lns_update(LnsUpdateRule u, std::span<float> w, std::span<const float> target, std::span<float> carry) {
+  require_elements("lns_update: target", target.size(), w.size());
   change_each(u, w, carry, [=](const auto& t, std::size_t i) { return lns_encode(t, target[i] - w[i], nullptr); });
 }
 

@@ -85,7 +85,7 @@ PageTable make_rows(std::span<const analysis::Side>);
 PageTable make_separate_rows(std::span<const analysis::Side>);
 
 /// Names sides after their files, without folder and extension; with the folder where two files have the same name.
-void name_by_label(std::span<analysis::Side>);
+void name_by_file(std::span<analysis::Side>);
 
 /// The experiment of rows that compare two points.
 inline constexpr std::string_view compared = "compare";

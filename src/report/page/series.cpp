@@ -38,7 +38,7 @@ constexpr std::array choice_factors{Factor::precision,  Factor::update,    Facto
 /// Factors whose values on one rank differ from those on several ranks of the same curve.
 constexpr std::array rank_factors{Factor::ranks,   Factor::nodes,   Factor::ranks_per_node, Factor::batch_global,
                                   Factor::scaling, Factor::mapping, Factor::placement};
-/// Factors that points lack if nothing is exchanged, on one rank or by independent ranks.
+/// Factors that say nothing, or are missing, where nothing is exchanged: on one rank, or by independent ranks.
 constexpr std::array exchange_factors{Factor::scaling,   Factor::strategy,     Factor::mesh,       Factor::algorithm,
                                       Factor::codec,     Factor::overlap,      Factor::transport,  Factor::accum_dtype,
                                       Factor::gradients, Factor::op,           Factor::buffers,    Factor::mapping,
@@ -179,10 +179,10 @@ struct RunGroup {
   std::string machine, build;
 };
 
-void put_labels(PageRow& row, const Uses& uses, const std::string& source, const RunGroup& group) {
+void put_labels(PageRow& row, const Uses& uses, const std::string& side_name, const RunGroup& group) {
   const core::Point& point = row.point;
   const std::string build =
-      fmt::format("{}{}{}", source, source.empty() || group.build.empty() ? "" : ", ", group.build);
+      fmt::format("{}{}{}", side_name, side_name.empty() || group.build.empty() ? "" : ", ", group.build);
   // A series without words is named by its strategy, or "measured" if it has none.
   const core::Value& strategy = point.factors[Factor::strategy];
   const auto or_strategy = [&strategy](std::string words) {
@@ -437,15 +437,15 @@ PageTable make_rows(std::span<const analysis::Side> sides) {
 
 PageTable make_separate_rows(std::span<const analysis::Side> sides) { return rows_of(sides, separate_points); }
 
-void name_by_label(std::span<analysis::Side> sides) {
+void name_by_file(std::span<analysis::Side> sides) {
   std::map<std::string, std::size_t> counts;
-  const auto label = [](const std::string& path) { return std::filesystem::path(path).stem().string(); };
-  for (const auto& side : sides) ++counts[label(side.name)];
+  const auto stem_of = [](const std::string& path) { return std::filesystem::path(path).stem().string(); };
+  for (const auto& side : sides) ++counts[stem_of(side.name)];
   for (auto& side : sides) {
     const std::filesystem::path path = side.name;
-    const std::string own = label(side.name);
-    if (own.empty()) continue;
-    side.name = counts[own] < 2 ? own : (path.parent_path().filename() / own).string();
+    const std::string stem = stem_of(side.name);
+    if (stem.empty()) continue;
+    side.name = counts[stem] < 2 ? stem : (path.parent_path().filename() / stem).string();
   }
 }
 

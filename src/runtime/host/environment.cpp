@@ -73,7 +73,7 @@ bool is_recorded_variable(std::string_view name) {
          std::ranges::any_of(recorded_prefixes, [&](std::string_view prefix) { return name.starts_with(prefix); });
 }
 
-std::map<std::string, std::string> named_environment(const char* const* block) {
+std::map<std::string, std::string> recorded_environment(const char* const* block) {
   if (!block) block = environ;
   std::map<std::string, std::string> found;
   for (; block && *block; ++block) {
@@ -141,7 +141,7 @@ Launcher read_launcher() {
   return read_launcher([](const char* name) -> const char* { return std::getenv(name); });
 }
 
-std::optional<std::string> separate_worlds(const Launcher& launcher, int mpi_world_size) {
+std::optional<std::string> separate_worlds_advice(const Launcher& launcher, int mpi_world_size) {
   if (launcher.size <= 1 || mpi_world_size != 1) return std::nullopt;
   std::string_view remedy =
       "this program was linked with another MPI library: use that library's own mpirun, or rebuild with this one's";

@@ -123,7 +123,7 @@ class OverriddenVariable {
   std::optional<std::string> before_;
 };
 
-constexpr double destruction_patience_s = 10;
+constexpr double destruction_timeout_s = 10;
 
 }  // namespace
 
@@ -237,7 +237,7 @@ struct NcclVerdict {
 
 /// A rank's communicator, in NCCL's blocking mode, as in nccl-tests: in the non-blocking mode NCCL makes and joins a
 /// thread for each group of calls. While the rank's thread is in a call, a watchdog thread checks whether a peer has
-/// failed or the patience is over. It then aborts the communicator, and the call returns.
+/// failed or the timeout is over. It then aborts the communicator, and the call returns.
 /// Source: NCCL User Guide, "Nonblocking Group Operation", "Error handling and communicator abort"; NCCL's
 /// src/group.cc, ncclGroupEndInternal
 struct NcclCommunicator::State {
@@ -279,7 +279,7 @@ struct NcclCommunicator::State {
   ncclResult_t may_block(double until_s, const std::function<ncclResult_t()>& make);
   /// Throws if NCCL has an asynchronous error.
   void check_asynchronous();
-  /// Throws if a peer has failed or the patience is over. Errors: those of `check`.
+  /// Throws if a peer has failed or the timeout is over. Errors: those of `check`.
   void check_peers();
   void abort() noexcept;
   void free() noexcept;
@@ -395,7 +395,7 @@ void NcclCommunicator::State::free() noexcept {
   begin_s = host_clock();
   try {
     const auto finalize = [finalized = comm] { return ncclCommFinalize(finalized); };
-    if (may_block(begin_s + destruction_patience_s, finalize) != ncclSuccess) return abort();
+    if (may_block(begin_s + destruction_timeout_s, finalize) != ncclSuccess) return abort();
   } catch (...) {  // the watchdog has aborted it
     return;
   }
@@ -423,7 +423,7 @@ void NcclCommunicator::State::check_asynchronous() {
 }
 
 void NcclCommunicator::State::check_peers() {
-  end_s = begin_s + options.patience.value;
+  end_s = begin_s + options.timeout.value;
   const std::optional<NcclVerdict> now = judge();
   if (!now) return;
   abort();
@@ -510,7 +510,7 @@ void NcclCommunicator::add_group(CUstream_st* stream, const std::function<void(c
   }
   const NcclCalls calls(s.comm, stream);  // made here, since the watchdog sets `comm` to null when it aborts
   try {
-    const ncclResult_t result = s.may_block(s.begin_s + s.options.patience.value, [&] {
+    const ncclResult_t result = s.may_block(s.begin_s + s.options.timeout.value, [&] {
       check_nccl(ncclGroupStart(), "ncclGroupStart");
       try {
         body(calls);

@@ -30,7 +30,7 @@ struct NcclOptions {
   std::string algorithm = {}, protocol = {};
   /// The longest time that a call may take, and that the ranks may take to make the communicator. Since a call waits
   /// for all ranks, this time includes the work of the slowest rank since the last call.
-  core::Seconds patience{600};
+  core::Seconds timeout{600};
 };
 
 /// NCCL's calls on one communicator in one stream, to be made within `NcclCommunicator::issue` or `add_group`. Counts
@@ -59,10 +59,10 @@ class NcclCalls {
 
 /// A communicator of NCCL. Each rank has a thread and a GPU of its own, since NCCL refuses two ranks on one GPU. NCCL
 /// runs in its blocking mode: when `issue` returns, the call is in its stream. `issue` may wait for peers to which NCCL
-/// has to connect, but not longer than the patience. Only the thread that made the communicator may call it, one call
+/// has to connect, but not longer than the timeout. Only the thread that made the communicator may call it, one call
 /// at a time.
-/// After an error, and when a call lasts longer than the patience, the communicator is aborted and cannot be used
-/// again. Peers that wait notice this when their own patience is over, or because the run ends.
+/// After an error, and when a call lasts longer than the timeout, the communicator is aborted and cannot be used
+/// again. Peers that wait notice this when their own timeout is over, or because the run ends.
 class NcclCommunicator {
  public:
   /// Collective. The rank's GPU is the calling thread's current one. Errors: UsageError with nccl_refusal; Unavailable
@@ -77,12 +77,12 @@ class NcclCommunicator {
   /// Issues the calls that `body` makes, as one group. `what`: a literal that names the group in errors. Errors: those
   /// of `check`.
   void issue(const char* what, CUstream_st* stream, const std::function<void(const NcclCalls&)>& body);
-  /// Begins a call; the patience counts from here. Its groups are then issued by `add_group`. Call it also before a
+  /// Begins a call; the timeout counts from here. Its groups are then issued by `add_group`. Call it also before a
   /// launch of a CUDA graph that holds captured calls; no groups follow then.
   void begin(const char* what);
   void add_group(CUstream_st* stream, const std::function<void(const NcclCalls&)>& body);
   /// Must be called while waiting for the stream. Errors: BackendError that names the call, and either NCCL's
-  /// asynchronous error or, when the patience is over, the ranks of this node that have not made the call; PeerFailed.
+  /// asynchronous error or, when the timeout is over, the ranks of this node that have not made the call; PeerFailed.
   void check();
   /// Must be called once the stream has completed the calls. Errors: NCCL's asynchronous error.
   void completed();

@@ -23,7 +23,7 @@ using namespace std::chrono_literals;
 
 constexpr auto idle_time = 300ms;  // then work runs that nobody waits for
 constexpr auto peers_time = 5ms;   // and this, where peers are waited for
-Clock::duration patience = 20s;
+Clock::duration timeout = 20s;
 
 Stream* running = nullptr;
 std::uint64_t moves = 0;  ///< ends of pieces of work, and progress of others
@@ -190,7 +190,7 @@ bool run_until(const std::function<bool()>& holds, const Stream* needed_by) {
       since = Clock::now();
       pause = shortest;
     }
-    if (Clock::now() - since > patience) return false;
+    if (Clock::now() - since > timeout) return false;
   }
   return true;
 }
@@ -246,7 +246,7 @@ void begin_driver() { std::thread(drive).detach(); }
 
 void set_patience(double seconds) {
   const Lock lock;
-  patience = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  timeout = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
 }  // namespace cuda_emulator

@@ -16,7 +16,7 @@ Step run_one(const Stream* needed_by);
 
 /// Runs work until the condition holds, or an error has come that stays. What this stream needs is run first; null:
 /// what is waited for may come from other threads and processes. Other threads' calls go on meanwhile. False: it will
-/// never hold, or nothing has moved for as long as patience lasts.
+/// never hold, or nothing has moved for as long as timeout lasts.
 bool run_until(const std::function<bool()>& holds, const Stream* needed_by = nullptr);
 /// Until the mark is done; null: nothing to wait for. Errors: what a kernel left, or a hang, which is reported.
 cudaError_t wait_for(MarkPtr);

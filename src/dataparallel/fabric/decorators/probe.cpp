@@ -19,7 +19,7 @@ std::vector<CallTimes> call_times(const StepRecord& r, std::span<const double> l
     times.push_back({.posted = c.posted - r.step.begin,
                      .started = c.started - r.step.begin,
                      .finished = c.finished - r.step.begin,
-                     .wire = c.finished - all_started,
+                     .transfer = c.finished - all_started,
                      .exposed = total(subtract(unite({&call, 1}), covered))});
     covered.push_back(call);
     covered = unite(covered);

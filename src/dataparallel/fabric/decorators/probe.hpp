@@ -39,7 +39,7 @@ struct StepRecord {
 struct CallTimes {
   double posted = 0, started = 0, finished = 0;
   /// Time from when the last rank began the call (if that is unknown: from when this rank began it) until it finished.
-  double wire = 0;
+  double transfer = 0;
   /// The part of the call's time that overlaps neither computation nor an earlier call. Over all calls of a step these
   /// parts add up to the step's `exposed`.
   double exposed = 0;

@@ -250,7 +250,7 @@ Group Verifier::split(int color, int key) {
 Ticket Verifier::note(Ticket t, Call c) {
   c.step = step_;
   c.ticket = t;
-  const Operation* key = t.get();
+  const PendingCall* key = t.get();
   under_way_.insert_or_assign(key, std::move(c));
   return t;
 }

@@ -145,7 +145,7 @@ class Verifier final : public ForwardingFabric {
   std::vector<char> armed_, called_;
   std::vector<char> verified_step_;  ///< by group: whether the last step that ended was verified
   std::vector<std::unique_ptr<VerifiedGroup>> verified_groups_;
-  std::unordered_map<const Operation*, Call> under_way_;
+  std::unordered_map<const PendingCall*, Call> under_way_;
   std::string fault_;  ///< the first fault on this rank
   Group port_group_{};
   MessageVerifier message_verifier_;

@@ -14,7 +14,7 @@
 
 namespace gradmeter::dataparallel {
 
-const Completion& EngineOperation::completion() const {
+const Completion& PendingEngineCall::completion() const {
   if (!done()) throw std::logic_error("a call's completion was asked for before it was done");
   return completion_;
 }
@@ -60,7 +60,7 @@ void Engine::take_submitted() {
   attached_.clear();
 }
 
-bool Engine::poll_one(EngineOperation& op) {
+bool Engine::poll_one(PendingEngineCall& op) {
   if (!op.started_) {
     if (op.ready_ && !op.ready_->reached()) return false;
     op.completion_.started = runtime::host_clock();
@@ -108,7 +108,7 @@ bool Engine::poll() {
   for (Messenger* m : messengers_) moved |= m->poll();
   std::vector<int> blocked;  // sequences with a call for which later calls of the sequence must wait
   for (std::size_t i = 0; i < active_.size();) {
-    EngineOperation& op = *active_[i];
+    PendingEngineCall& op = *active_[i];
     const bool must_wait = !op.started_ && std::find(blocked.begin(), blocked.end(), op.sequence_) != blocked.end();
     if (!must_wait && poll_one(op)) {
       active_.erase(active_.begin() + static_cast<std::ptrdiff_t>(i));
@@ -121,7 +121,7 @@ bool Engine::poll() {
   return moved;
 }
 
-void Engine::note_waiting(const EngineOperation& op) {
+void Engine::note_waiting(const PendingEngineCall& op) {
   const allreduce::Waiting waiting = op.started_ ? op.waiting() : allreduce::Waiting{};
   activity_.waiting({.operation = op.label_,
                      .peer = waiting.peer < 0 ? -1 : op.world_rank(waiting.peer),
@@ -129,7 +129,7 @@ void Engine::note_waiting(const EngineOperation& op) {
                      .rounds = waiting.rounds ? static_cast<int>(waiting.rounds) : -1});
 }
 
-void Engine::wait(EngineOperation& op) {
+void Engine::wait(PendingEngineCall& op) {
   if (mode_ == ProgressMode::thread) {
     while (!op.done()) op.done_.wait(false, std::memory_order_acquire);
     if (failed_.load(std::memory_order_acquire)) std::rethrow_exception(error_);
@@ -253,7 +253,7 @@ bool CollectiveOperation::advance() {
 MessageOperation::MessageOperation(CallKind kind, runtime::EventPtr ready, runtime::Transport& t, int peer,
                                    std::span<const std::byte> in, std::span<std::byte> out,
                                    const std::vector<int>& world_ranks)
-    : EngineOperation(dataparallel::label(kind), sequence_of(kind, peer), std::move(ready)),
+    : PendingEngineCall(dataparallel::label(kind), sequence_of(kind, peer), std::move(ready)),
       kind_(kind),
       transport_(t),
       peer_(peer),

@@ -26,9 +26,9 @@ namespace gradmeter::dataparallel {
 enum class ProgressMode { on_wait, thread };
 
 /// A call as the engine sees it. The engine calls `start` once, then `advance` until it returns true.
-class EngineOperation : public Operation {
+class PendingEngineCall : public PendingCall {
  public:
-  EngineOperation(const char* label, int sequence, runtime::EventPtr ready)
+  PendingEngineCall(const char* label, int sequence, runtime::EventPtr ready)
       : label_(label), sequence_(sequence), ready_(std::move(ready)) {}
   std::string_view label() const final { return label_; }
   bool done() const final { return done_.load(std::memory_order_acquire); }
@@ -53,7 +53,7 @@ class EngineOperation : public Operation {
   bool started_ = false;
   std::atomic<bool> done_{false};
 };
-using EngineTicket = std::shared_ptr<EngineOperation>;
+using EngineTicket = std::shared_ptr<PendingEngineCall>;
 
 class Messenger;
 
@@ -68,7 +68,7 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   void submit(EngineTicket);
-  void wait(EngineOperation&);
+  void wait(PendingEngineCall&);
   ProgressMode mode() const { return mode_; }
 
   /// From now on, the progress thread polls this messenger too, since messages arrive at any time. Errors:
@@ -83,8 +83,8 @@ class Engine {
  private:
   void pause(bool);
   bool poll();  ///< makes one pass over all calls and messengers; true when anything moved
-  bool poll_one(EngineOperation&);
-  void note_waiting(const EngineOperation&);
+  bool poll_one(PendingEngineCall&);
+  void note_waiting(const PendingEngineCall&);
   void take_submitted();
   void fail(std::exception_ptr);
   void abandon();
@@ -117,13 +117,13 @@ class Engine {
 
 /// One call of a collective. The calls of a group may share one `Collective`: they belong to one sequence, so they run
 /// one after another.
-class CollectiveOperation final : public EngineOperation {
+class CollectiveOperation final : public PendingEngineCall {
  public:
   /// world_ranks: for each member of the group, its rank in the world. This vector and `label` must outlive the
   /// operation.
   CollectiveOperation(const char* label, int sequence, runtime::EventPtr ready, allreduce::Collective& collective,
                       allreduce::Call call, const std::vector<int>& world_ranks)
-      : EngineOperation(label, sequence, std::move(ready)),
+      : PendingEngineCall(label, sequence, std::move(ready)),
         collective_(collective),
         call_(call),
         world_ranks_(world_ranks) {}
@@ -145,7 +145,7 @@ class CollectiveOperation final : public EngineOperation {
 
 /// A send or a receive. It does not wait for collectives, since messages have a transport of their own. It starts after
 /// all earlier sends to (or receives from) the same peer have started, and waits for no other message.
-class MessageOperation final : public EngineOperation {
+class MessageOperation final : public PendingEngineCall {
  public:
   /// For a send, `out` is empty; for a receive, `in` is empty. world_ranks: as for CollectiveOperation.
   MessageOperation(CallKind, runtime::EventPtr ready, runtime::Transport&, int peer, std::span<const std::byte> in,

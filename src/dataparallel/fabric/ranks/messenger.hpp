@@ -39,7 +39,7 @@ constexpr int header_channel(Role to) { return static_cast<int>(to); }
 constexpr int payload_channel(Role to) { return 2 + static_cast<int>(to); }
 
 /// The ticket of a message. The polling thread writes `stamps` until the message is done.
-class SendTicket final : public Operation {
+class SendTicket final : public PendingCall {
  public:
   SendTicket(const char* label, double now, std::uint64_t bytes)
       : stamps{.posted = now, .started = now, .bytes_sent = bytes, .bytes_required = bytes}, label_(label) {}

@@ -102,13 +102,13 @@ allreduce::ExchangeSpec without_codec(allreduce::ExchangeSpec spec) {
   return spec;
 }
 
-allreduce::ExchangeSpec on_ranks(allreduce::ExchangeSpec spec, allreduce::Shape shape) {
+allreduce::ExchangeSpec on_ranks(allreduce::ExchangeSpec spec, allreduce::RankShape shape) {
   spec.shape = shape;
   return spec;
 }
 
 /// The chosen algorithm if it has this collective kind, otherwise the ring, which has all kinds.
-allreduce::AlgorithmPtr algorithm_for(const allreduce::AlgorithmPtr& chosen, allreduce::Shape shape,
+allreduce::AlgorithmPtr algorithm_for(const allreduce::AlgorithmPtr& chosen, allreduce::RankShape shape,
                                       allreduce::CollectiveKind collective_kind) {
   const bool fits = chosen && chosen->has_schedule() && chosen->refusal(shape, collective_kind).empty();
   return fits ? chosen : allreduce::find_algorithm("ring");
@@ -116,7 +116,7 @@ allreduce::AlgorithmPtr algorithm_for(const allreduce::AlgorithmPtr& chosen, all
 
 /// The bytes of the arena that the collectives of all groups need, if each group were as large as all ranks. Broadcasts
 /// need none.
-std::size_t scratch_bytes(const RankFabricOptions& o, allreduce::Shape shape, int rank) {
+std::size_t scratch_bytes(const RankFabricOptions& o, allreduce::RankShape shape, int rank) {
   const auto r = static_cast<std::uint32_t>(rank);
   const allreduce::AlgorithmPtr& algorithm = o.exchange.algorithm;
   const bool codec = o.exchange.codec != nullptr;
@@ -282,7 +282,7 @@ std::unique_ptr<BackgroundTask> RankFabric::launch(BackgroundProgram program) {
 }
 
 void RankFabric::wait(const Ticket& t) {
-  engine_->wait(static_cast<EngineOperation&>(*t));
+  engine_->wait(static_cast<PendingEngineCall&>(*t));
   const auto arriving = arriving_.find(t);
   if (arriving == arriving_.end()) return;
   copies_->from_transport(arriving->second);

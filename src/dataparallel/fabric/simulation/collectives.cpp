@@ -64,7 +64,7 @@ const allreduce::Algorithm& SimCollectives::algorithm(std::uint32_t ranks, CallK
   if (call == CallKind::broadcast) {
     return it->second = {label(call), {allreduce::binomial_broadcast(ranks, static_cast<std::uint32_t>(root))}};
   }
-  const allreduce::Shape shape{ranks, 1};
+  const allreduce::RankShape shape{ranks, 1};
   auto chosen = context_.simulated.algorithm;
   const CollectiveKind kind = collective_kind(call);
   if (kind != CollectiveKind::all_reduce && !chosen->refusal(shape, kind).empty()) {
@@ -87,7 +87,7 @@ Ticket SimCollectives::join(int worker, const FabricCall& c) {
     throw std::logic_error(fmt::format("rank {} makes another collective call than its peers", worker));
   }
   const auto& name = algorithm(static_cast<std::uint32_t>(members.size()), c.kind, c.peer).name;
-  const auto ticket = pending.tickets[index] = std::make_shared<SimOperation>(context_.scheduler, name);
+  const auto ticket = pending.tickets[index] = std::make_shared<SimPendingCall>(context_.scheduler, name);
   pending.buffers[index] = floats(c.out);
   pending.is_coded = context_.simulated.codec && !c.tensor_layout.tensors.empty();
   if (pending.is_coded && !context_.simulated.time_only)

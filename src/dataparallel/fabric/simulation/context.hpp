@@ -89,10 +89,10 @@ class SimNetwork {
 
 // A call that is under way in virtual time.
 
-class SimOperation : public Operation {
+class SimPendingCall : public PendingCall {
  public:
   /// Begins a call at the present time of the running thread.
-  SimOperation(EventScheduler& scheduler, std::string label)
+  SimPendingCall(EventScheduler& scheduler, std::string label)
       : scheduler_(scheduler), thread_(scheduler.running_thread()), label_(std::move(label)) {
     completion_.posted = scheduler.now(thread_);
   }
@@ -140,7 +140,7 @@ class SimOperation : public Operation {
   Completion completion_;
   bool complete_ = false, waited_for_ = false;
 };
-using SimTicket = std::shared_ptr<SimOperation>;
+using SimTicket = std::shared_ptr<SimPendingCall>;
 
 class Groups {
  public:

@@ -14,13 +14,13 @@ namespace gradmeter::dataparallel {
 
 /// A receive. It completes when its message arrives; the time of arrival may change until the message's first byte has
 /// arrived.
-class PointToPoint::Receiving final : public SimOperation {
+class PointToPoint::Receiving final : public SimPendingCall {
  public:
   Receiving(PointToPoint& owner, Channel& channel, std::string label)
-      : SimOperation(owner.context_.scheduler, std::move(label)), owner_(owner), channel_(channel) {}
+      : SimPendingCall(owner.context_.scheduler, std::move(label)), owner_(owner), channel_(channel) {}
   bool done() const override {
     if (!complete()) owner_.match(channel_);
-    return SimOperation::done();
+    return SimPendingCall::done();
   }
   void wait() override {
     for (owner_.match(channel_); !complete(); owner_.match(channel_)) {
@@ -28,7 +28,7 @@ class PointToPoint::Receiving final : public SimOperation {
       sleep(owner_.context_.network.expected(channel_.queue));
       channel_.queue.reader = -1;
     }
-    SimOperation::wait();
+    SimPendingCall::wait();
   }
 
  private:
@@ -42,7 +42,7 @@ PointToPoint::Channel& PointToPoint::channel(Group g, int from, int to) {
 
 Ticket PointToPoint::send(Group g, int worker, int peer, ConstBuffer b) {
   const int to = context_.groups.worker(g, peer);
-  auto ticket = std::make_shared<SimOperation>(context_.scheduler, fmt::format("send to {}", peer));
+  auto ticket = std::make_shared<SimPendingCall>(context_.scheduler, fmt::format("send to {}", peer));
   const auto sending = context_.network.send(worker, to, b.bytes());
   Packet p{.from = worker};
   const std::size_t moved = context_.simulated.time_only ? 0 : b.bytes();
@@ -252,7 +252,7 @@ class SimMessenger::SimPort final : public Port {
     Packet packet{.from = worker_};
     packet.header = header;
     packet.payload = std::exchange(p.draft, nullptr);
-    auto ticket = std::make_shared<SimOperation>(context_.scheduler, label);
+    auto ticket = std::make_shared<SimPendingCall>(context_.scheduler, label);
     MessageQueue& queue = port_set_->queues(opposite(role_))[static_cast<std::size_t>(to)];
     if (queue.owner == worker_) {
       ticket->finish(context_.now(), context_.now(), 0, 0);

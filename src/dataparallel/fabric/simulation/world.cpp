@@ -172,7 +172,7 @@ class SimFabric final : public SimCompute<Fabric> {
     if (c.kind == CallKind::receive) return state_.messages.receive(c.group, worker_, c.peer, c.out);
     return state_.collectives.join(worker_, c);
   }
-  void wait(const Ticket& t) override { static_cast<SimOperation&>(*t).wait(); }
+  void wait(const Ticket& t) override { static_cast<SimPendingCall&>(*t).wait(); }
 
   Ports open(Group g, const PortOptions& o) override { return state_.messenger.open(g, worker_, o); }
   std::unique_ptr<BackgroundTask> launch(BackgroundProgram program) override {
