@@ -68,7 +68,7 @@ Reducer::Reducer(const Codec& codec, std::size_t longest) : codec_(codec), layou
     tile_ = (usual_tile + step - 1) / step * step;
   }
   sum_.resize(layout_ ? std::min(tile_, longest) : longest);
-  if (layout_) wire_.resize(layout_->wire(tile_));
+  if (layout_) wire_.resize(layout_->total_bytes(tile_));
 }
 
 std::size_t Reducer::run(std::span<const std::span<const std::byte>> wires, std::size_t n, std::byte* out,
@@ -78,10 +78,10 @@ std::size_t Reducer::run(std::span<const std::span<const std::byte>> wires, std:
     codec_.decode_sum(wires, n, 0, sum);
     return codec_.encode(sum, out, draw);
   }
-  const std::size_t scales = layout_->scales(n),
+  const std::size_t scales = layout_->scale_bytes(n),
                     scale_end = (n + layout_->bucket - 1) / layout_->bucket * layout_->scale_width;
   std::fill(out + scale_end, out + scales, std::byte{0});  // padding of the scales
-  const std::size_t bytes = layout_->wire(n);
+  const std::size_t bytes = layout_->total_bytes(n);
   const bool non_temporal = (wires.size() + 1) * bytes >= streaming_threshold;
   for (std::size_t first = 0; first < n; first += tile_) run_tile(wires, n, first, out, draw, non_temporal);
   if (non_temporal) core::end_streaming();

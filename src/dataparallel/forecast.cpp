@@ -30,7 +30,7 @@ Forecast& Forecast::operator+=(const Forecast& o) {
   least_between_nodes += o.least_between_nodes;
   const bool bound = bounds() && o.bounds();
   exact = exact && o.exact;
-  most = bound && !known;
+  upper_bound = bound && !exact;
   return *this;
 }
 

@@ -82,7 +82,7 @@ TEST(Totals, BytesThatDifferFromTheForecastMakeTheRowWrong) {
 
 TEST(Totals, WhatNobodyCouldForecastIsHeldToItsCalls) {
   auto t = sent(1001);
-  t.forecast.known = false;
+  t.forecast.exact = false;
   t.bytes_required = 1001;
   core::Point right, wrong, unknown;
   fill_totals(t, right);
@@ -97,7 +97,7 @@ TEST(Totals, WhatNobodyCouldForecastIsHeldToItsCalls) {
 
 TEST(Totals, WhatHasAMostIsHeldToItAndToItsCalls) {
   auto t = sent(1000);
-  t.forecast = {.bytes = 1000, .known = false, .most = true};
+  t.forecast = {.bytes = 1000, .exact = false, .upper_bound = true};
   t.bytes_required = 1000;
   core::Point right, beyond;
   fill_totals(t, right);

@@ -57,7 +57,7 @@ std::vector<CallTimes> median_calls(std::span<const Decomposition> samples) {
     if (d.calls.size() != out.size()) return {};
   for (std::size_t i = 0; i < out.size(); ++i) {
     for (const auto time :
-         {&CallTimes::posted, &CallTimes::started, &CallTimes::finished, &CallTimes::wire, &CallTimes::exposed}) {
+         {&CallTimes::posted, &CallTimes::started, &CallTimes::finished, &CallTimes::transfer, &CallTimes::exposed}) {
       std::vector<double> values;
       for (const Decomposition& d : samples) values.push_back(d.calls[i].*time);
       out[i].*time = core::median(values);
