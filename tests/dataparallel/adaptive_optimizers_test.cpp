@@ -130,6 +130,11 @@ TEST(AdaptiveOptimizer, TheUpdatesAreThoseOfThePapers) {
 }
 
 // The control: with another optimizer's formula, or the other place of epsilon, the same comparison fails.
+TEST(AdaptiveOptimizer, ADecayThatIsOneInFp32IsRefused) {
+  EXPECT_NO_THROW(make_optimizer("adam:beta2=0.9999", {}));
+  EXPECT_THROW(make_optimizer("adam:beta2=0.99999999", {}), core::UsageError) << "nothing is left to divide by";
+}
+
 TEST(AdaptiveOptimizer, AnotherFormulaShows) {
   const Net net;
   for (const auto name : names) {

@@ -50,6 +50,7 @@ TEST(UpdateFormat, NamesAreCanonicalAndMakeThemselvesAgain) {
   EXPECT_EQ(with_update_format("momentum:mu=0.8", "bf16-sr"), "momentum:mu=0.8,update=bf16-sr");
   EXPECT_EQ(with_update_format("sgd:update=lns16", "lns16"), "sgd:update=lns16");
   EXPECT_THROW(with_update_format("sgd:update=lns16", "bf16"), core::UsageError);
+  EXPECT_EQ(with_update_format("sgd:update=lns16", "fp32"), "sgd:update=lns16") << "fp32 is what is taken unasked";
   EXPECT_THROW(make_optimizer("sgd:update=bf17", {.elements = 4}), core::UsageError);
   for (const auto& u : update_formats()) {
     const std::string name = with_update_format("adamw", u.name);

@@ -281,6 +281,10 @@ TEST(ParameterServer, WhatCannotBeServedIsRefusedWithTheReason) {
   for (const auto& row : compression::codecs()) {
     EXPECT_EQ(why({.codec = compression::find_codec(row.name)}, 2), "") << row.name << ": all codecs go with messages";
   }
+  EXPECT_EQ(why({.optimizer = "sgd:update=bf16"}, 2), "");
+  EXPECT_THAT(why({.optimizer = "sgd:update=bf16", .codec = compression::find_codec("qsgd8")}, 2),
+              HasSubstr("not in bf16"))
+      << "workers add up decoded changes in fp32";
   EXPECT_THROW(find_strategy("ps-async:scale=median"), core::UsageError);
   EXPECT_THROW(find_strategy("ps-async:push=0"), core::UsageError);
 }

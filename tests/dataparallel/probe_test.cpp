@@ -75,6 +75,23 @@ TEST(Decompose, CallsThatOverlapEachOtherCountOnce) {
   EXPECT_DOUBLE_EQ(d.overlap, 1);
 }
 
+TEST(Decompose, ACallThatOutlastsStepsCountsInEachAsFarAsItWasUnderWay) {
+  // A call from 3 on, done at 16, in a second step from 12 on; the gap of 10 to 12 is in no step.
+  const StepRecord first{.step = {0, 10}, .computations = {{"a", {0, 9}}}, .calls = {}};
+  const StepRecord second{.step = {12, 20}, .computations = {{"a", {12, 15}}}, .calls = {call(3, 16, 100)}};
+  const std::vector<Interval> later{{3, 16}};
+  const Decomposition before = decompose(first, {}, later), after = decompose(second, std::vector<double>{5.0});
+  EXPECT_DOUBLE_EQ(before.communication, 7);
+  EXPECT_DOUBLE_EQ(before.exposed, 1);
+  EXPECT_EQ(before.bytes_sent, 0u) << "its bytes are those of the step in which it is done";
+  EXPECT_DOUBLE_EQ(after.communication, 4);
+  EXPECT_DOUBLE_EQ(after.exposed, 1);
+  EXPECT_DOUBLE_EQ(after.overlap, 3);
+  EXPECT_DOUBLE_EQ(after.skew, 0);
+  EXPECT_DOUBLE_EQ(after.calls.at(0).exposed, 1);
+  EXPECT_EQ(after.bytes_sent, 100u);
+}
+
 TEST(Decompose, ACallThatIsQueuedButNotStartedIsNoCommunication) {
   StepRecord r{.step = {0, 10}, .computations = {}, .calls = {call(6, 8)}};
   r.calls[0].completion.posted = 1;

@@ -33,6 +33,7 @@ TEST(StepRule, WhereNothingIsLateOrLeftOutAllAreThePlainStrategiesToTheBit) {
     const auto plain = weights("ps-async", ranks);
     EXPECT_EQ(weights("dc-asgd:lambda=0", ranks), plain);
     EXPECT_EQ(weights(fmt::format("ps-softsync:n={}", ranks), ranks), plain);
+    EXPECT_EQ(weights("ps-softsync:n=64", ranks), plain) << "fewer workers than n make as many steps as there are";
     if (ranks > 1) {
       EXPECT_NE(weights("dc-asgd:lambda=0.1", ranks), plain) << "the control";
       EXPECT_NE(weights("ps-softsync:n=1", ranks), plain) << "the control";

@@ -114,6 +114,10 @@ TEST(ShippedTables, AnUnknownNameIsRefusedWithThoseKnown) {
   }
 }
 
+TEST(LayerTable, ARowWithAnInputAndNoShapeIsRefused) {
+  EXPECT_THAT(refusal(fmt::format("{}head,linear_tied,-,0,12800,16,,,,,\n", full_head)), HasSubstr("needs a shape"));
+}
+
 TEST(LayerTable, KeepsRowsInTheFilesOrderWithTheirLines) {
   const LayerTable t =
       parse_layer_table(fmt::format("# mine\n{}fc,linear,3x5,15,30\nfc.bias,bias,3,3,0\n", plain_head), "mine.csv");

@@ -302,6 +302,19 @@ TEST(TableNetwork, RefusesWhatItCannotRunInOneLine) {
   EXPECT_THAT(refusal_of_table("a,linear,24x24,576,1152,24,,,,,\nt,linear_tied,40x24,0,1920,24,,,,,\n"),
               HasSubstr("no embedding of its shape above"));
   EXPECT_THAT(refusal_of_table(all_kinds, Precision::fp32, 3), HasSubstr("that 3 does not divide"));
+  EXPECT_THAT(refusal_of_table("i,lstm,256x64,16384,163840,,,,,5,\nh,lstm,256x64,16384,163840,,,,,5,\n"),
+              HasSubstr("i has no input"));
+}
+
+TEST(TableNetwork, AFusedRecurrentRowShrinksByItsInputAndItsState) {
+  const LayerTable t = table("l,lstm,32x96,3072,30720,8,,,,5,\nb,bias,96,96,0,,,,,,\n");
+  const LayerTable half = shrunk(t, 2);  // 8 inputs are too few to shrink; 24 of the state become 12
+  EXPECT_THAT(half.rows.at(0).shape, ElementsAre(20, 48));
+  EXPECT_THAT(half.rows.at(0).input, ElementsAre(8));
+  EXPECT_EQ(half.rows.at(0).parameters, 960U);
+  EXPECT_EQ(half.rows.at(1).parameters, 48U);
+  EXPECT_NO_THROW((void)make_table_network(half, options()));
+  EXPECT_THROW((void)shrunk(t, 5), core::UsageError);
 }
 
 TEST(TableNetwork, ARowWithoutGeometryRunsAsTheProductThatItsShapeImplies) {

@@ -284,9 +284,18 @@ std::vector<double> StepMeter::last_starts(const Taken& t) const {
 std::vector<Decomposition> StepMeter::decompose_all(const Taken& t) const {
   const auto starts = last_starts(t);
   const std::size_t calls = t.steps.empty() ? 0 : starts.size() / t.steps.size();
+  // A call that outlasts steps, as a strategy that averages in the background makes them, belongs to the step in which
+  // it is done. In the others it was under way all the same.
+  std::vector<std::vector<dataparallel::Interval>> later_calls(t.steps.size());
+  for (std::size_t i = 1; i < t.steps.size(); ++i) {
+    for (const auto& call : t.steps[i].calls) {
+      for (std::size_t k = i; k-- > 0 && t.steps[k].step.end > call.completion.started;)
+        later_calls[k].push_back({call.completion.started, call.completion.finished});
+    }
+  }
   std::vector<Decomposition> steps;
   for (std::size_t i = 0; i < t.steps.size(); ++i) {
-    steps.push_back(decompose(t.steps[i], std::span(starts).subspan(i * calls, calls)));
+    steps.push_back(decompose(t.steps[i], std::span(starts).subspan(i * calls, calls), later_calls[i]));
   }
   std::vector<Decomposition> samples;
   for (std::size_t i = 0; i < steps.size(); i += source_.period) {

@@ -202,7 +202,11 @@ std::string perplexity_text(const TrainResult& r) {
   if (!r.is_text) return {};
   return fmt::format(
       "validation perplexity {:.3f} ({:.4f} nats a word){}\n", std::exp(r.validation_loss), r.validation_loss,
-      r.least_loss > 0 ? fmt::format("; no model is below {:.3f} ({:.4f})", std::exp(r.least_loss), r.least_loss) : "");
+      r.least_loss <= 0 ? ""
+                        : fmt::format("; the language's own is {:.3f} ({:.4f}){}", std::exp(r.least_loss), r.least_loss,
+                                      r.validation_loss < r.least_loss
+                                          ? ", and these sentences happen to be easier than the language is on average"
+                                          : ""));
 }
 
 /// A text of the bytes that all ranks sent, and of the servers' counts.

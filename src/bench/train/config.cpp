@@ -84,6 +84,7 @@ std::string exchange_refusal(const TrainingConfig& c, const model::Model& m, all
       .max_bytes = m.element_count() * sizeof(float), .algorithm = c.algorithm, .codec = c.codec, .shape = shape};
   if (auto why = allreduce::codec_refusal(spec, allreduce::CollectiveKind::all_reduce, {}); !why.empty()) return why;
   const auto buckets = dataparallel::make_buckets(m.tensors(), m.element_count(), 0);
+  if (buckets.empty()) return {};  // a stage of a pipeline without tensors exchanges nothing
   return allreduce::tensor_layout_refusal(spec, buckets.front().parts);
 }
 
@@ -242,7 +243,12 @@ std::string refusal(const TrainingConfig& c, const DataFacts& d, const NodeMap& 
     if (auto why = loss_scale_refusal(c, l, *m); !why.empty()) return why;
     if (auto why = runtime::transport_refusal(c.transport, map.ranks_as, c.device); !why.empty()) return why;
     if (auto why = c.algorithm ? c.algorithm->transport_refusal(c.transport) : ""; !why.empty()) return why;
-    return exchanges(c, l) ? exchange_refusal(c, *m, axis_shape(l, map.node_of)) : std::string();
+    if (!exchanges(c, l)) return {};
+    if (auto why = exchange_refusal(c, *m, axis_shape(l, map.node_of)); !why.empty()) return why;
+    // The fabric binds the algorithm to all of its groups, and the first of them has all ranks.
+    if (!c.algorithm || l.mesh.replica_ranks() == 1) return {};
+    const auto why = c.algorithm->refusal(allreduce::shape_of(map.node_of));
+    return why.empty() ? why : fmt::format("{} (a mesh's algorithm also serves all ranks together)", why);
   } catch (const core::UsageError& e) {
     return e.what();
   }

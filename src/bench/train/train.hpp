@@ -49,7 +49,7 @@ struct TrainListener {
 struct TrainResult {
   double accuracy = 0;  ///< accuracy of the last validation
   bool is_text = false;
-  double least_loss = 0;       ///< the least loss that any model can have on this data [nats]; 0: unknown
+  double least_loss = 0;       ///< the least loss that a model can have on this data on average [nats]; 0: unknown
   double validation_loss = 0;  ///< per label of the validation set [nats]
   double seconds = 0;          ///< training time without evaluation [s]
   std::size_t steps = 0;

@@ -149,7 +149,8 @@ std::string with_update_format(std::string_view optimizer, std::string_view form
   (void)make_update_format(format);
   core::ParsedName name = core::parse_name(optimizer);
   const auto update = name.parameters.find("update");
-  if (update != name.parameters.end() && update->second != format)
+  // fp32 is what is taken where no format is asked for, so it contradicts none that the optimizer's name has.
+  if (format != "fp32" && update != name.parameters.end() && update->second != format)
     throw core::UsageError(
         fmt::format("optimizer '{}' and --update {} name two formats for the weights; give one", optimizer, format));
   if (format != "fp32") name.parameters["update"] = format;

@@ -195,7 +195,9 @@ std::string codec_refusal(const compression::CodecChoicePtr& c, std::string_view
 }
 
 float optimizer_parameter(const core::ParsedName& name, std::string_view key, float least, float below) {
-  return static_cast<float>(core::number_parameter(name, key, {least, below}));
+  const auto value = static_cast<float>(core::number_parameter(name, key, {least, below}));
+  if (value < below) return value;
+  throw core::UsageError(fmt::format("{}: {} is {} in fp32, and must be less", name.canonical(), key, below));
 }
 
 }  // namespace gradmeter::dataparallel

@@ -98,7 +98,8 @@ struct CompensationPlan {
 struct StepRule {
   ChangeScale scale = ChangeScale::mean;
   /// The n of n-softsync: a step is made as soon as there are workers/n changes, from their mean and with 1/n of the
-  /// step size. By convention 0 means that every change makes a step.
+  /// step size. With fewer workers than n every change makes a step, with 1/workers of the step size. By convention 0
+  /// means that every change makes a step.
   int softsync = 0;
   /// Only changes that were computed from the current weights are used; others are dropped. A step is made as soon as
   /// all workers but `backups` of them have sent such a change. A worker's read waits until the weights are newer than
@@ -107,6 +108,8 @@ struct StepRule {
   int backups = 0;
   std::optional<CompensationPlan> compensation = {};
 
+  /// The steps that n-softsync makes of one change of each worker; 0: the rule is another.
+  int softsync_steps(int workers) const { return std::min(softsync, workers); }
   /// The number of changes that make one step.
   int group(int workers) const {
     if (fresh_only) return std::max(1, workers - backups);

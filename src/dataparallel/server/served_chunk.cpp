@@ -223,7 +223,8 @@ void ServedChunk::take_as_it_comes(ExecutionContext& context, Change change) {
 }
 
 float ServedChunk::step_size_of(const Change& c) const {
-  if (plan_.options.rule.softsync > 0) return c.size / static_cast<float>(plan_.options.rule.softsync);
+  if (const int steps = plan_.options.rule.softsync_steps(plan_.workers); steps > 0)
+    return c.size / static_cast<float>(steps);
   if (plan_.options.rule.fresh_only) return c.size;
   switch (plan_.options.rule.scale) {
     case ChangeScale::mean:
@@ -249,7 +250,8 @@ void ServedChunk::rest(ExecutionContext& context, int worker) {
 /// Makes a step if enough changes have come.
 void ServedChunk::finish_group(ExecutionContext& context) {
   if (summed_ == 0 || summed_ < needed()) return;
-  apply_sum(context, plan_.options.rule.softsync > 0 ? 1.0f / static_cast<float>(plan_.options.rule.softsync) : 1.0f);
+  const int steps = plan_.options.rule.softsync_steps(plan_.workers);
+  apply_sum(context, steps > 0 ? 1.0f / static_cast<float>(steps) : 1.0f);
 }
 
 void ServedChunk::count(const Change& c) {

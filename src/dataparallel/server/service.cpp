@@ -7,6 +7,7 @@
 #include "compression/codecs/dgc.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "dataparallel/optimizers/number_format.hpp"
 #include "dataparallel/optimizers/optimizer.hpp"
 
 namespace gradmeter::dataparallel {
@@ -46,7 +47,15 @@ std::string ServerStrategy::refusal(int ranks) const {
   if (options_.rule.compensation && options_.codec) {
     return "delay compensation needs the weights that a worker has, which a codec changes; use no codec";
   }
-  return Coding::refusal(options_.codec);
+  if (auto why = Coding::refusal(options_.codec); !why.empty() || !options_.codec) return why;
+  const auto format = update_format_of(options_.optimizer);
+  if (format != "fp32" && Coding::why_dense_weights(*options_.codec).empty()) {
+    return fmt::format(
+        "workers add up in fp32 what servers send of the weights with codec {}, so their weights are not in {}; use no "
+        "codec, or --update fp32",
+        options_.codec->info->name, format);
+  }
+  return {};
 }
 
 ServicePlan ServerStrategy::plan(int ranks) const {

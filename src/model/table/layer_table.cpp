@@ -253,6 +253,7 @@ double conv_outputs(const CsvRow& r, const TableRow& t) {
 
 void check_matrix_input(const CsvRow& r, const TableRow& t) {
   need_input(r, t, 1, "the number of features");
+  if (t.shape.empty()) throw CsvFault{r.column("shape"), "a row with an input needs a shape"};
   if (t.input[0] != t.shape[0] && t.input[0] != t.shape[1]) {
     throw CsvFault{r.column("input"), "the features are no extent of the shape"};
   }

@@ -135,6 +135,7 @@ class LayerBuilder {
   /// Reads one matrix for input and state, or two; then the biases.
   void recurrent(const TableRow& r) {
     TableLayer l = named(r, TableLayer::Kind::recurrent);
+    if (r.input.empty()) refuse(r, "has no input, which says how wide the first of its matrices is");
     const std::size_t gates = gates_of(r.kind), input = elements(r.input);
     const std::size_t hidden = (is_fused(r) ? r.shape[1] : r.shape[0]) / gates;
     const RowKind kind = r.kind;
@@ -282,19 +283,41 @@ class Shrinker {
 
   TableRow row(TableRow r) const {
     const bool is_filter = r.kind == RowKind::conv || r.kind == RowKind::conv1d;
-    if (is_recurrent(r.kind) || r.kind == RowKind::attention_matmul) require_exact(r);
+    if (is_recurrent(r.kind)) return recurrent_row(r);
+    if (r.kind == RowKind::attention_matmul) {
+      require_exact(r, r.shape);
+      require_exact(r, r.input);
+    }
     for (std::size_t i = 0; i < r.shape.size(); ++i) {
       const bool is_side = is_filter && (r.kind == RowKind::conv ? i >= 2 : i == 0);
       if (!is_side) r.shape[i] = divided(r.shape[i], divisor_);
     }
-    const double before = size(r.kind, table_.rows[index_of(r)]);
     if (!r.input.empty()) r.input.front() = divided(r.input.front(), divisor_);
+    return with_sizes_of_shape(std::move(r));
+  }
+
+ private:
+  /// A matrix of a recurrent layer: both of its widths shrink, not the sum of input and state in a fused one, nor the
+  /// product of gates and state.
+  TableRow recurrent_row(TableRow r) const {
+    const std::size_t gates = gates_of(r.kind), hidden = (is_fused(r) ? r.shape[1] : r.shape[0]) / gates;
+    std::vector<std::size_t> widths = r.input;
+    widths.push_back(hidden);
+    require_exact(r, widths);
+    const std::size_t shrunk_hidden = divided(hidden, divisor_);
+    const bool fused = is_fused(r);
+    const std::size_t columns = divided(r.shape[1], divisor_);  // of a matrix of the input, or of the state
+    if (!r.input.empty()) r.input.front() = divided(r.input.front(), divisor_);
+    r.shape = fused ? std::vector{r.input.front() + shrunk_hidden, gates * shrunk_hidden}
+                    : std::vector{gates * shrunk_hidden, columns};
+    return with_sizes_of_shape(std::move(r));
+  }
+  TableRow with_sizes_of_shape(TableRow r) const {
+    const double before = size(r.kind, table_.rows[index_of(r)]);
     r.parameters = r.parameters > 0 ? elements(r.shape) : 0;
     if (r.forward_flops > 0) r.forward_flops *= size(r.kind, r) / before;
     return r;
   }
-
- private:
   std::size_t index_of(const TableRow& r) const {
     return static_cast<std::size_t>(std::ranges::find(table_.rows, r.line, &TableRow::line) - table_.rows.begin());
   }
@@ -302,9 +325,7 @@ class Shrinker {
   static double size(RowKind kind, const TableRow& r) {
     return static_cast<double>(kind == RowKind::attention_matmul ? elements(r.input) : elements(r.shape));
   }
-  void require_exact(const TableRow& r) const {
-    std::vector<std::size_t> widths = r.shape;
-    for (const std::size_t w : r.input) widths.push_back(w);
+  void require_exact(const TableRow& r, std::span<const std::size_t> widths) const {
     for (const std::size_t w : widths) {
       if (w >= least_width && w % (divisor_ * std::max<std::size_t>(1, r.heads)) != 0)
         throw core::UsageError(fmt::format("{}:{}: {} has a width of {} that {} does not divide{}; take another shrink",

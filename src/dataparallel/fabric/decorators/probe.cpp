@@ -8,13 +8,18 @@
 namespace gradmeter::dataparallel {
 namespace {
 
+/// The part of the interval that lies in the step.
+Interval clip(const Interval& x, const Interval& step) {
+  return {std::max(x.begin, step.begin), std::min(x.end, step.end)};
+}
+
 std::vector<CallTimes> call_times(const StepRecord& r, std::span<const double> last_start,
                                   const std::vector<Interval>& computing) {
   std::vector<CallTimes> times;
   std::vector<Interval> covered = computing;  // the time of computations and of the calls so far
   for (std::size_t i = 0; i < r.calls.size(); ++i) {
     const Completion& c = r.calls[i].completion;
-    const Interval call{c.started, c.finished};
+    const Interval call = clip({c.started, c.finished}, r.step);
     const double all_started = i < last_start.size() ? std::clamp(last_start[i], c.started, c.finished) : c.started;
     times.push_back({.posted = c.posted - r.step.begin,
                      .started = c.started - r.step.begin,
@@ -29,15 +34,16 @@ std::vector<CallTimes> call_times(const StepRecord& r, std::span<const double> l
 
 }  // namespace
 
-Decomposition decompose(const StepRecord& r, std::span<const double> last_start) {
+Decomposition decompose(const StepRecord& r, std::span<const double> last_start,
+                        std::span<const Interval> later_calls) {
   Decomposition d;
   d.step = r.step.length();
   std::vector<Interval> computing, communicating, exchanging, waiting, skewed;
   for (const auto& c : r.computations) (c.exchanges ? exchanging : computing).push_back(c.when);
   for (std::size_t i = 0; i < r.calls.size(); ++i) {
     const Completion& c = r.calls[i].completion;
-    communicating.push_back({c.started, c.finished});
-    if (i < last_start.size()) skewed.push_back({c.started, std::min(last_start[i], c.finished)});
+    communicating.push_back(clip({c.started, c.finished}, r.step));
+    if (i < last_start.size()) skewed.push_back(clip({c.started, std::min(last_start[i], c.finished)}, r.step));
     d.bytes_sent += c.bytes_sent;
     d.bytes_between_nodes += c.bytes_between_nodes;
     d.bytes_required += c.bytes_required.value_or(0);
@@ -45,6 +51,7 @@ Decomposition decompose(const StepRecord& r, std::span<const double> last_start)
     d.encode += c.encode_s;
     d.decode += c.decode_s;
   }
+  for (const Interval& call : later_calls) communicating.push_back(clip(call, r.step));
   for (const auto& w : r.waits) {
     d.waited += w.when.length();
     waiting.push_back(w.when);

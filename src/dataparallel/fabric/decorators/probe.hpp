@@ -40,8 +40,8 @@ struct CallTimes {
   double posted = 0, started = 0, finished = 0;
   /// Time from when the last rank began the call (if that is unknown: from when this rank began it) until it finished.
   double transfer = 0;
-  /// The part of the call's time that overlaps neither computation nor an earlier call. Over all calls of a step these
-  /// parts add up to the step's `exposed`.
+  /// The part of the call's time in the step that overlaps neither computation nor an earlier call. Over all calls of a
+  /// step these parts add up to the step's `exposed`, unless calls of later steps were under way, too.
   double exposed = 0;
 };
 
@@ -66,8 +66,10 @@ struct Decomposition {
 };
 
 /// `last_start[i]`: the time at which the last rank started call i, by this rank's clock. Empty: these times are not
-/// known, and `skew` is 0.
-Decomposition decompose(const StepRecord&, std::span<const double> last_start);
+/// known, and `skew` is 0. A call counts in the step only as far as it was under way in it. later_calls: the calls that
+/// belong to later steps, since they were not done when this step ended.
+Decomposition decompose(const StepRecord&, std::span<const double> last_start,
+                        std::span<const Interval> later_calls = {});
 
 /// All that a rank has sent in steps, including its server's answers to messages of steps. Messages outside steps,
 /// which carry evaluation weights or end a connection, are not counted.
