@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <array>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -80,10 +81,12 @@ std::int64_t largest_ranks(const std::vector<Row>& rows, const RanksOf& ranks_of
 /// The score of the steps on the most ranks, predicted by a fit to all other measurements; empty if there are none to
 /// fit to.
 std::optional<predict::Score> held_out_steps(const OwnFile& known, const predict::OwnStepOptions& options) {
-  const std::int64_t most = largest_ranks(known.steps, [](const auto& s) { return s.ranks; });
+  std::vector<predict::OwnStep> steps = known.steps;
+  std::erase_if(steps, [](const auto& s) { return !s.refusal().empty(); });
+  const std::int64_t most = largest_ranks(steps, [](const auto& s) { return s.ranks; });
   if (most < 2) return std::nullopt;
   std::vector<predict::OwnStep> kept, held_out;
-  for (const auto& s : known.steps) (s.ranks == most ? held_out : kept).push_back(s);
+  for (const auto& s : steps) (s.ranks == most ? held_out : kept).push_back(s);
   std::vector<predict::MeasuredCollective> kept_collectives;
   for (const auto& c : known.collectives)
     if (c.shape.ranks < most) kept_collectives.push_back(c);
@@ -180,12 +183,25 @@ report::Columns<CurveRow> curve_columns() {
   return c;
 }
 
-std::string curve_name(const predict::OwnStep& s) {
-  std::string name = fmt::format("{}, batch {}, {}", s.model, s.batch_per_rank, s.strategy);
-  if (const std::string link = predict::text_of(s.factors[core::Factor::interconnect]); !link.empty())
-    name = link + ": " + name;
+/// The factors that the name of each curve has.
+constexpr std::array named_factors{core::Factor::model,        core::Factor::batch_per_rank, core::Factor::strategy,
+                                   core::Factor::interconnect, core::Factor::algorithm,      core::Factor::codec};
+/// The factors by which points of one curve may differ, and those that follow from a named one.
+constexpr std::array factors_in_a_curve{core::Factor::ranks,   core::Factor::nodes,        core::Factor::ranks_per_node,
+                                        core::Factor::mapping, core::Factor::batch_global, core::Factor::placement};
+
+/// The name of a curve. differing: other factors by which the curves of the output differ.
+std::string curve_name(const predict::OwnStep& s, const std::vector<core::Factor>& differing) {
+  const auto text = [&](core::Factor f) { return predict::text_of(s.factors[f]); };
+  const bool is_strong = text(core::Factor::scaling) == "strong";
+  std::string name = fmt::format(
+      "{}, batch {}, {}", s.model,
+      is_strong ? text(core::Factor::batch_global) + " of all ranks" : fmt::format("{}", s.batch_per_rank), s.strategy);
+  if (const std::string link = text(core::Factor::interconnect); !link.empty()) name = link + ": " + name;
   if (!s.algorithm.empty()) name += ", " + s.algorithm;
   if (!s.codec.empty()) name += ", " + s.codec;
+  for (const core::Factor f : differing)
+    if (const std::string value = text(f); !value.empty()) name += fmt::format(", {} {}", core::name(f), value);
   return name;
 }
 
@@ -204,6 +220,21 @@ std::map<std::string, MeasuredCurve> curves_of(const std::vector<predict::OwnSte
       if (s.ranks == 1 && s.strategy == "independent" && s.computation() == alone.computation() &&
           s.batch_per_rank == alone.batch_per_rank)
         curve[1].push_back(&s);
+  }
+  return out;
+}
+
+/// The factors that names of curves lack and by which these curves differ.
+std::vector<core::Factor> differing_factors(const std::map<std::string, MeasuredCurve>& curves) {
+  std::vector<core::Factor> out;
+  for (std::size_t i = 0; i < core::factor_count; ++i) {
+    const auto f = static_cast<core::Factor>(i);
+    if (std::ranges::find(named_factors, f) != named_factors.end() ||
+        std::ranges::find(factors_in_a_curve, f) != factors_in_a_curve.end())
+      continue;
+    std::set<std::string> values;
+    for (const auto& [key, curve] : curves) values.insert(predict::text_of(curve.rbegin()->second.front()->factors[f]));
+    if (values.size() > 1) out.push_back(f);
   }
   return out;
 }
@@ -269,11 +300,13 @@ int predict_from_own(const Flags& f, const Invocation& invocation) {
   const auto described = curve_columns();
   std::vector<core::Point> points;
   std::string text, answer;
-  for (const auto& [key, measured] : curves_of(known.steps)) {
+  const auto curves = curves_of(known.steps);
+  const auto differing = differing_factors(curves);
+  for (const auto& [key, measured] : curves) {
     const predict::OwnStep& largest = *measured.rbegin()->second.front();
     std::set<std::int64_t> rank_counts(ranks.begin(), ranks.end());
     for (const auto& [n, launches] : measured) rank_counts.insert(n);
-    const std::string name = curve_name(largest);
+    const std::string name = curve_name(largest, differing);
     auto table = described.table();
     std::string reason;
     for (const std::int64_t n : rank_counts) {

@@ -117,6 +117,21 @@ OwnStep without_exchange(OwnStep s) {
   return s;
 }
 
+std::vector<OwnStep> without_refused(std::vector<OwnStep> rows) {
+  std::erase_if(rows, [](const OwnStep& s) { return !s.refusal().empty(); });
+  return rows;
+}
+
+/// The reason why the algorithm of the step's collectives refuses its ranks; empty: it does not, or there are none.
+std::string exchange_refusal(const OwnStep& s) {
+  const auto pattern = dataparallel::find_strategy(s.strategy)->info().communication;
+  if (!dataparallel::encodes_sums(pattern) && pattern != dataparallel::CommunicationPattern::blocks) return {};
+  const auto algorithm = schedule_for(s.algorithm);
+  const std::string why =
+      algorithm->refusal({static_cast<std::uint32_t>(s.ranks), static_cast<std::uint32_t>(s.ranks_per_node)});
+  return why.empty() ? "" : fmt::format("{} on {} ranks: {}", algorithm->name, s.ranks, why);
+}
+
 /// The exchanges of those rows of `scale` whose bytes are known, as measured collectives.
 std::vector<MeasuredCollective> exchanges_of(std::span<const OwnStep> rows) {
   std::vector<MeasuredCollective> out;
@@ -142,6 +157,9 @@ std::string OwnStep::curve() const {
   core::Factors f = factors;
   f[Factor::batch_per_rank] = {};
   return fmt::format("{} {}", key_without(f, rank_factors), text_of(factors[Factor::batch_global]));
+}
+std::string OwnStep::refusal() const {
+  return factors[Factor::mesh].is_null() ? "" : "a mesh of tensor or pipeline ranks is not predicted";
 }
 std::string OwnStep::computation() const { return key_without(factors, exchange_factors); }
 
@@ -202,7 +220,7 @@ OwnStepCalibration::OwnStepCalibration(std::vector<OwnStep> rows, std::vector<Me
 
 OwnStepCalibration::OwnStepCalibration(std::vector<OwnStep> rows, std::vector<MeasuredCollective> collectives,
                                        OwnStepOptions options, bool with_spread)
-    : rows_(std::move(rows)),
+    : rows_(without_refused(std::move(rows))),
       measured_collectives_(std::move(collectives)),
       collectives_(measured_collectives_.empty() ? exchanges_of(rows_) : measured_collectives_),
       options_(options),
@@ -260,14 +278,12 @@ double OwnStepCalibration::slowdown(const OwnStep& s, double alone_s) const {
   return nearest ? std::max(1.0, nearest->step_s / alone_s) / ranks_per_core(nearest->ranks) : 1;
 }
 
-core::Machine OwnStepCalibration::machine_for(const OwnStep& s) const {
+std::optional<core::Machine> OwnStepCalibration::machine_for(const OwnStep& s) const {
   const auto node = static_cast<std::uint32_t>(s.ranks > s.ranks_per_node ? s.ranks_per_node : 0);
-  core::Machine m;
-  if (const auto fitted = collectives_.machine(exchange_system(s.factors), node)) {
-    m = *fitted;
-  } else if (const auto any = collectives_.any_machine(node)) {
-    m = *any;
-  }
+  std::optional<core::Machine> fitted = collectives_.machine(exchange_system(s.factors), node);
+  if (!fitted) fitted = collectives_.any_machine(node);
+  if (!fitted) return std::nullopt;
+  core::Machine& m = *fitted;
   for (const auto& [name, rates] : collectives_.codec_rates()) m.codecs[name] = rates;
   for (const OwnStep& r : rows_) {
     if (r.codec.empty() || !(r.encode_s > 0) || !(r.decode_s > 0)) continue;
@@ -279,14 +295,14 @@ core::Machine OwnStepCalibration::machine_for(const OwnStep& s) const {
     m.codecs[std::string(codec->info->name)] = {
         .encode = bytes * (1 + 1 / p) / r.encode_s, .decode = decode, .add = decode};
   }
-  return m;
+  return fitted;
 }
 
 /// core_s: time of a step's computation on a core that no other rank uses [s].
-std::optional<OwnStepCalibration::Modelled> OwnStepCalibration::simulated(const OwnStep& s, double core_s,
-                                                                          std::string& reason) const {
+std::optional<OwnStepCalibration::Modelled> OwnStepCalibration::simulated(const OwnStep& s, const core::Machine& links,
+                                                                          double core_s, std::string& reason) const {
   try {
-    dataparallel::SimMachine m{.machine = machine_for(s), .time_only = true};
+    dataparallel::SimMachine m{.machine = links, .time_only = true};
     m.machine.flops_per_s = first_flops_per_s;
     m.machine.memory_bytes_per_s = first_bytes_per_s;
     m.message_bytes = s.ranks > s.ranks_per_node ? std::size_t{1} << 20 : std::size_t{256} << 10;
@@ -326,9 +342,19 @@ std::optional<OwnStepCalibration::Modelled> OwnStepCalibration::modelled(const O
   if (s.ranks == 1 || s.strategy == "independent")
     return Modelled{computing_s, alone_s, computing_s, base->noise.value_or(noise_without_interval)};
   const std::int64_t simulated_ranks = std::min(s.ranks, most_simulated);
-  const std::string key = fmt::format("{} {} {}", s.curve(), simulated_ranks, s.ranks_per_node);
+  const OwnStep on_simulated = on_ranks(s, simulated_ranks);
+  const auto links = machine_for(s), simulated_links = machine_for(on_simulated);
+  if (!links || !simulated_links) {
+    reason =
+        "no exchange was measured from which links follow; calibrate on points of allreduce too, or of scale with "
+        "strategy sync, overlap none and no codec";
+    return std::nullopt;
+  }
+  if (s.ranks > simulated_ranks)
+    if (reason = exchange_refusal(s); !reason.empty()) return std::nullopt;
+  const std::string key = fmt::format("{} {} {} {}", s.curve(), simulated_ranks, s.ranks_per_node, core_s);
   const auto [at, is_new] = simulated_.try_emplace(key);
-  if (is_new) at->second = simulated(on_ranks(s, simulated_ranks), core_s, reason);
+  if (is_new) at->second = simulated(on_simulated, *simulated_links, core_s, reason);
   if (!at->second) {
     if (reason.empty()) reason = "its exchange is not simulated";
     return std::nullopt;
@@ -340,20 +366,17 @@ std::optional<OwnStepCalibration::Modelled> OwnStepCalibration::modelled(const O
   // collective.
   const double exchange = std::max(0.0, out.step - out.computing);
   out.computing = computing_s;
-  const auto exchange_seconds = [&](std::int64_t ranks) {
+  const auto exchange_seconds = [&](std::int64_t ranks, const core::Machine& m) {
     const auto choice = dataparallel::find_strategy(s.strategy);
-    const core::Machine m = machine_for(on_ranks(s, ranks));
     const auto model = model_of(s);
     const auto pattern = choice->info().communication;
     if (dataparallel::encodes_sums(pattern) || pattern == dataparallel::CommunicationPattern::blocks) {
-      auto algorithm = schedule_for(s.algorithm);
-      const allreduce::RankShape shape{static_cast<std::uint32_t>(ranks), static_cast<std::uint32_t>(s.ranks_per_node)};
-      if (!algorithm->refusal(shape).empty()) algorithm = allreduce::find_algorithm("ring");
-      return collective_seconds({.algorithm = algorithm,
-                                 .shape = shape,
-                                 .bytes = sizeof(float) * model->element_count(),
-                                 .message_bytes = std::size_t{1} << 20},
-                                m);
+      return collective_seconds(
+          {.algorithm = schedule_for(s.algorithm),
+           .shape = {static_cast<std::uint32_t>(ranks), static_cast<std::uint32_t>(s.ranks_per_node)},
+           .bytes = sizeof(float) * model->element_count(),
+           .message_bytes = std::size_t{1} << 20},
+          m);
     }
     return choice->make({})
         ->predict({.ranks = static_cast<std::uint32_t>(ranks),
@@ -363,10 +386,10 @@ std::optional<OwnStepCalibration::Modelled> OwnStepCalibration::modelled(const O
                    .machine = m})
         .seconds;
   };
-  const double simulated_exchange_s = exchange_seconds(simulated_ranks);
-  out.step =
-      out.computing +
-      exchange * (simulated_exchange_s > 0 ? std::max(1.0, exchange_seconds(s.ranks) / simulated_exchange_s) : 1);
+  const double simulated_exchange_s = exchange_seconds(simulated_ranks, *simulated_links);
+  out.step = out.computing + exchange * (simulated_exchange_s > 0
+                                             ? std::max(1.0, exchange_seconds(s.ranks, *links) / simulated_exchange_s)
+                                             : 1);
   return out;
 }
 
@@ -389,7 +412,8 @@ Correction OwnStepCalibration::correction(const OwnStep& s) const {
 }
 
 OwnPredictionOrReason OwnStepCalibration::predict(const OwnStep& s) const {
-  std::string reason;
+  std::string reason = s.refusal();
+  if (!reason.empty()) return {{}, reason};
   const auto m = modelled(s, reason);
   if (!m) return {{}, reason};
   OwnPrediction p;

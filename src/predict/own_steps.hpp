@@ -27,6 +27,8 @@ struct OwnStep {
   /// The key of the point's curve, which all its points have: all factors but those of the ranks and their places. Of
   /// the batch it has what is the same on all numbers of ranks: in strong scaling that of all ranks, else that of one.
   std::string curve() const;
+  /// The reason why such a point is not predicted, nor learnt from; empty: it is.
+  std::string refusal() const;
   /// The key of the point's computation: points with the same key do the same computation on machines of the same kind.
   std::string computation() const;
 };
@@ -62,6 +64,7 @@ class OwnStepCalibration {
   /// A naive prediction [s], which assumes linear scaling: the measured step of the same curve on the fewest ranks
   /// above 1, times the ratio of the batches per rank.
   std::optional<double> linear(const OwnStep&) const;
+  /// The rows that are not refused.
   std::span<const OwnStep> rows() const { return rows_; }
   /// The largest number of ranks of a measured point.
   std::int64_t most_ranks() const { return most_ranks_; }
@@ -78,11 +81,13 @@ class OwnStepCalibration {
   };
   /// A step as it is modelled, before `correction`; empty: there is none, for the reason that `reason` gets.
   std::optional<Modelled> modelled(const OwnStep&, std::string& reason) const;
-  std::optional<Modelled> simulated(const OwnStep&, double core_s, std::string& reason) const;
+  std::optional<Modelled> simulated(const OwnStep&, const core::Machine&, double core_s, std::string& reason) const;
   double ranks_per_core(std::int64_t ranks) const;
   double slowdown(const OwnStep&, double alone_s) const;
   Correction correction(const OwnStep&) const;
-  core::Machine machine_for(const OwnStep&) const;
+  /// The links of the step's system, or else those of the system with the most measured exchanges; empty: no exchange
+  /// was measured.
+  std::optional<core::Machine> machine_for(const OwnStep&) const;
 
   std::vector<OwnStep> rows_;
   std::vector<MeasuredCollective> measured_collectives_;
@@ -90,7 +95,7 @@ class OwnStepCalibration {
   OwnStepOptions options_;
   std::int64_t most_ranks_ = 1;
   double spread_ = 0;
-  mutable std::map<std::string, std::optional<Modelled>> simulated_;  ///< simulated steps, by curve and ranks
+  mutable std::map<std::string, std::optional<Modelled>> simulated_;  ///< by curve, ranks and time of computation
 };
 
 Score score(const OwnStepCalibration&, std::span<const OwnStep> rows, const std::string& file);

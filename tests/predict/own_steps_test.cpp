@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "predict/own_steps.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "support/machines.hpp"
@@ -10,6 +11,7 @@ namespace {
 
 using core::Factor;
 using core::Metric;
+using ::testing::HasSubstr;
 
 constexpr double alone_s = 20e-3;
 /// Bytes of the gradients of mlp:784-1024-1024-10.
@@ -135,6 +137,48 @@ TEST(OwnSteps, WithoutARowOfOneRankThereIsAReason) {
   std::erase_if(rows, [](const OwnStep& s) { return s.ranks == 1; });
   const OwnStepCalibration calibration(rows, {});
   EXPECT_EQ(calibration.predict(rows.front()).reason, "no row of one rank computes the same");
+}
+
+TEST(OwnSteps, WithoutAMeasuredExchangeThereIsAReason) {
+  auto rows = curve({2, 4});
+  for (OwnStep& s : rows)
+    if (s.ranks > 1) s.factors[Factor::overlap] = "bucketed";
+  const OwnStepCalibration calibration(rows, {});
+  EXPECT_THAT(calibration.predict(rows.back()).reason, HasSubstr("no exchange was measured from which links follow"));
+  EXPECT_TRUE(calibration.predict(on_ranks(rows.back(), 1)).prediction) << "one rank exchanges nothing";
+}
+
+TEST(OwnSteps, AMeshIsNeitherPredictedNorLearntFrom) {
+  auto rows = curve({2, 4});
+  const double without = OwnStepCalibration(rows, {}).predict(on_ranks(rows.back(), 8)).prediction.value().step.seconds;
+  auto meshes = curve({2, 4, 16});
+  for (OwnStep& s : meshes) s.factors[Factor::mesh] = "data=1,tensor=2", s.step_s *= 3, s.comm_s *= 3;
+  rows.insert(rows.begin(), meshes.begin(), meshes.end());
+  const OwnStepCalibration calibration(rows, {});
+  EXPECT_EQ(calibration.predict(on_ranks(rows.back(), 8)).prediction.value().step.seconds, without);
+  EXPECT_EQ(calibration.most_ranks(), 4);
+  EXPECT_EQ(calibration.predict(meshes.back()).reason, "a mesh of tensor or pipeline ranks is not predicted");
+}
+
+TEST(OwnSteps, WhatWasPredictedBeforeChangesNothing) {
+  core::Run run;
+  run.points = {step_point("independent", "", 1), strong_point(2, 64), strong_point(4, 64)};
+  const auto rows = steps_of({&run, 1}, "scale.jsonl");
+  const auto on_16_after = [&](std::int64_t ranks) {
+    const OwnStepCalibration calibration(rows, {});
+    (void)calibration.predict(on_ranks(rows.back(), ranks));
+    return calibration.predict(on_ranks(rows.back(), 16)).prediction.value().step.seconds;
+  };
+  EXPECT_EQ(on_16_after(64), on_16_after(16));
+}
+
+TEST(OwnSteps, AnAlgorithmThatRefusesTheRanksIsNotReplacedByAnother) {
+  core::Run run;
+  run.points = {step_point("independent", "", 1), step_point("sync", "torus2d:rows=2", 4)};
+  const auto rows = steps_of({&run, 1}, "scale.jsonl");
+  const OwnStepCalibration calibration(rows, {});
+  EXPECT_TRUE(calibration.predict(on_ranks(rows.back(), 34)).prediction);
+  EXPECT_THAT(calibration.predict(on_ranks(rows.back(), 33)).reason, HasSubstr("on 33 ranks: "));
 }
 
 }  // namespace
