@@ -52,7 +52,8 @@ class Knowledge {
 /// predict the step.
 std::optional<Vector> slope_of(const MeasuredStep& s) {
   const auto machine = machine_of(s).machine;
-  if (!machine || s.sequence == 0 || !TransformerStep::refusal(s).empty()) return std::nullopt;
+  if (!machine || !s.unread_cell.empty() || s.sequence == 0 || !TransformerStep::refusal(s).empty())
+    return std::nullopt;
   const TransformerStep step(s, *machine);
   const Terms terms = terms_of(*machine, s);
   const double log_seconds = std::log(step.seconds(terms));
@@ -84,7 +85,8 @@ Choices choose_rows(std::span<const MeasuredStep> candidates, std::span<const Me
   const MeasuredStep& first = candidates[slopes.begin()->first];
   Knowledge knowledge(priors_of(*machine_of(first).machine, first));
   for (const MeasuredStep& s : known)
-    if (const auto slope = slope_of(s); slope && s.system == first.system) knowledge.measure(*slope);
+    if (s.step_s > 0 && s.system == first.system && is_same_device(s.gpu, first.gpu) && is_usual_step(s))
+      if (const auto slope = slope_of(s)) knowledge.measure(*slope);
   out.uncertainty = mean_deviation(knowledge, slopes);
   auto remaining = slopes;
   while (out.rows.size() < count && !remaining.empty()) {
@@ -116,7 +118,9 @@ std::vector<MeasuredStep> most_telling(std::vector<MeasuredStep> rows, std::size
   std::map<std::string, std::vector<MeasuredStep>> transformers, others;
   for (MeasuredStep& s : rows) {
     if (!(s.step_s > 0)) continue;
-    auto& of_kind = s.sequence > 0 && TransformerStep::refusal(s).empty() ? transformers : others;
+    const bool has_terms = s.sequence > 0 && TransformerStep::refusal(s).empty();
+    if (has_terms && !is_usual_step(s)) continue;
+    auto& of_kind = has_terms ? transformers : others;
     of_kind[s.system].push_back(std::move(s));
   }
   std::vector<MeasuredStep> out;

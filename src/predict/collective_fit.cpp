@@ -163,16 +163,25 @@ std::vector<MeasuredCollective> collectives_of(std::span<const core::Run> runs, 
 }
 
 bool is_collective_table(std::string_view text) {
-  const std::string head = "," + std::string(text.substr(0, text.find_first_of("\r\n"))) + ",";
-  return head.find(",op,") != std::string::npos;
+  bool has_operation = false;
+  const auto head = [&](const std::vector<std::string>& names) {
+    has_operation = std::ranges::find(names, "op") != names.end();
+  };
+  (void)core::read_csv(text, "", head, [](const auto&, std::size_t) {});
+  return has_operation;
 }
 
 namespace {
 
 /// Reads a row of a table. Throws CsvFault for a cell that must be a number and is not.
 MeasuredCollective read_row(const core::CsvRow& row) {
-  const auto ranks = static_cast<std::uint32_t>(row.count("gpus", 1));
-  const double node = row.number("gpus_per_node").value_or(ranks), nodes = row.number("nodes").value_or(0);
+  constexpr std::size_t most_gpus = 1 << 24;
+  const std::size_t gpus = row.count("gpus", 1);
+  if (gpus > most_gpus)
+    throw core::CsvFault{row.column("gpus"), fmt::format("'{}' is above {} for gpus", gpus, most_gpus)};
+  const auto ranks = static_cast<std::uint32_t>(gpus);
+  const double nodes = row.number("nodes").value_or(0);
+  const double node = row.number("gpus_per_node").value_or(nodes > 1 ? std::ceil(ranks / nodes) : ranks);
   const bool is_one_node = nodes == 1 || !(node >= 1) || node >= ranks;
   constexpr double library_link = 1e11, microsecond = 1e-6;
   MeasuredCollective c{.id = row.text("id"),
@@ -430,12 +439,13 @@ std::string CollectiveCalibration::text() const {
     const auto link = [&](bool is_measured, LinkTerm latency, LinkTerm rate) {
       return is_measured ? fmt::format("{:.3g} s and {:.3g} bytes/s", t(latency), t(rate)) : "not measured";
     };
-    out += fmt::format(
-        "{}: in a node {}, between nodes {}, sums {:.3g} bytes/s, {:.3g} s a call; rows of 1 MiB that were left out "
-        "within {:.0f} %\n",
-        name, link(s.has_within, LinkTerm::within_latency, LinkTerm::within_rate),
-        link(s.has_between, LinkTerm::between_latency, LinkTerm::between_rate), t(LinkTerm::sum_rate),
-        t(LinkTerm::fixed), 100 * std::expm1(spread_at(s, std::size_t{1} << 20)));
+    out += fmt::format("{}: in a node {}, between nodes {}, sums {:.3g} bytes/s, {:.3g} s a call; {} {:.0f} %\n", name,
+                       link(s.has_within, LinkTerm::within_latency, LinkTerm::within_rate),
+                       link(s.has_between, LinkTerm::between_latency, LinkTerm::between_rate), t(LinkTerm::sum_rate),
+                       t(LinkTerm::fixed),
+                       s.left_out.empty() ? "no row could be left out, and the error at 1 MiB is assumed to be within"
+                                          : "rows of 1 MiB that were left out within",
+                       100 * std::expm1(spread_at(s, std::size_t{1} << 20)));
   }
   return out;
 }

@@ -22,6 +22,7 @@ struct ExchangeChoice {
   std::optional<std::size_t> bucket_bytes = {};
   std::uint64_t every = 1;  ///< number of steps between two averages of weights; 0: ranks never exchange
   bool averages_weights = false;
+  bool operator==(const ExchangeChoice&) const = default;
 };
 
 struct DataExchange {

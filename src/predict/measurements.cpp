@@ -2,16 +2,23 @@
 #include "predict/measurements.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cmath>
+#include <limits>
+#include <utility>
 
 #include "core/csv.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/print.hpp"
+#include "predict/machines.hpp"
 
 namespace gradmeter::predict {
 namespace {
+
+/// The most GPUs of a row. They are far from the most that 32 bits hold, with which exchanges count.
+constexpr double most_gpus = 1 << 24;
 
 /// The cells of one row, by column.
 class Cells {
@@ -31,12 +38,22 @@ class Cells {
       return 0;
     }
   }
-  std::size_t count(const char* column) {
+  std::size_t count(const char* column, double most = 1e15) {
     const double value = number(column);
-    constexpr double most = 1e15;
     if (value == std::floor(value) && value <= most) return static_cast<std::size_t>(value);
-    if (problem_.empty()) problem_ = fmt::format("'{}' is no whole number for {}", text(column), column);
+    set_problem(
+        fmt::format("'{}' is no whole number up to {:.0f} for {}", core::printable(text(column)), most, column));
     return 0;
+  }
+  /// Sets the reason why the row cannot be used, unless there is one already.
+  void set_problem(std::string problem) {
+    if (problem_.empty()) problem_ = std::move(problem);
+  }
+  /// The cell in lower case.
+  std::string lower_case(const char* column) const {
+    std::string out = text(column);
+    std::ranges::transform(out, out.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    return out;
   }
   /// The reason why the first unreadable cell could not be read; empty: all could be.
   const std::string& problem() const { return problem_; }
@@ -46,11 +63,43 @@ class Cells {
   std::string problem_;
 };
 
-/// The stage of ZeRO from "3", "1", "fsdp 64"; 0 where it is not stated.
-int zero_of(const std::string& text) {
-  if (text.starts_with("fsdp") || text.starts_with("3")) return 3;
-  if (text.starts_with("2")) return 2;
-  return text.starts_with("1") ? 1 : 0;
+/// The stage of ZeRO from "3", "1.0", "ZeRO-3", "fsdp 64"; 0 where it is not stated.
+int zero_of(Cells& cells) {
+  const std::string text = cells.text("zero_stage");
+  std::string_view plain = text;
+  if (plain.ends_with(".0")) plain.remove_suffix(2);
+  std::string word = plain_name(plain);
+  if (word.starts_with("fsdp")) return 3;
+  for (const std::string_view prefix : {"zero", "stage"})
+    if (word.starts_with(prefix)) word.erase(0, prefix.size());
+  if (word.size() == 1 && word.front() >= '0' && word.front() <= '3') return word.front() - '0';
+  if (!text.empty())
+    cells.set_problem(fmt::format("'{}' is no stage of ZeRO for zero_stage: 0 to 3, or FSDP", core::printable(text)));
+  return 0;
+}
+
+/// The precision in lower case. A precision that is not known must not count as bf16, which an empty cell stands for.
+std::string precision_of(Cells& cells) {
+  const std::string text = cells.lower_case("precision");
+  constexpr std::array<std::string_view, 7> known{"fp32", "tf32", "fp16", "bf16", "amp", "fp8", "fp4"};
+  const auto is_in_text = [&](std::string_view word) { return text.find(word) != std::string::npos; };
+  if (!text.empty() && std::ranges::none_of(known, is_in_text))
+    cells.set_problem(fmt::format("'{}' is no known precision: {}", core::printable(text), fmt::join(known, ", ")));
+  return text;
+}
+
+struct ThroughputUnit {
+  bool counts_tokens = false;  ///< else samples
+  bool is_of_one_gpu = false;  ///< else of all GPUs
+};
+/// Reads a unit such as "tokens/s/GPU"; empty: the unit is not known.
+std::optional<ThroughputUnit> throughput_unit_of(std::string_view text) {
+  std::string unit(text);
+  std::ranges::transform(unit, unit.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  for (const std::string_view counted : {"tokens", "images", "sequences", "samples"})
+    for (const std::string_view of : {"", "/gpu"})
+      if (unit == fmt::format("{}/s{}", counted, of)) return ThroughputUnit{counted == "tokens", !of.empty()};
+  return std::nullopt;
 }
 
 /// Sets the step's time from the row's metric, whatever that is; sets `problem` if the metric gives no time.
@@ -71,22 +120,36 @@ void set_time_and_rates(Cells& cells, MeasuredStep& step) {
     step.problem = fmt::format("metric '{}' is no time of a step", core::printable(metric));
   } else if (!(samples > 0)) {
     step.problem = "a throughput without the global batch";
-  } else if (unit.starts_with("tokens/s")) {
-    if (step.sequence == 0) {
-      step.problem = "tokens a second without the length of a sequence";
-    } else {
-      step.step_s = samples * static_cast<double>(step.sequence) / (unit == "tokens/s/GPU" ? value * gpus : value);
-    }
-  } else if (unit == "images/s" || unit == "sequences/s" || unit == "samples/s") {
-    step.step_s = samples / value;
-  } else if (unit == "images/s/GPU" || unit == "sequences/s/GPU" || unit == "samples/s/GPU") {
-    step.step_s = samples / (value * gpus);
+  } else if (const auto of = throughput_unit_of(unit); !of) {
+    step.problem = fmt::format(
+        "unit '{}' of a throughput is not known: tokens/s, sequences/s, samples/s or images/s, or these "
+        "with /GPU",
+        core::printable(unit));
+  } else if (of->counts_tokens && step.sequence == 0) {
+    step.problem = "tokens a second without the length of a sequence";
   } else {
-    step.problem = fmt::format("unit '{}' of a throughput is not known", core::printable(unit));
+    const double counted = of->counts_tokens ? samples * static_cast<double>(step.sequence) : samples;
+    step.step_s = counted / (of->is_of_one_gpu ? value * gpus : value);
   }
 }
 
 }  // namespace
+
+bool is_same_device(std::string_view a, std::string_view b) {
+  if (a == b) return true;
+  const ListedDevice *first = find_device(a), *second = find_device(b);
+  return first || second ? first == second : plain_name(a) == plain_name(b);
+}
+
+bool is_usual_step(const MeasuredStep& s) { return s.quantile.empty() || s.quantile == "p50"; }
+
+std::size_t replica_gpus(const MeasuredStep& s) {
+  constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
+  std::size_t product = 1;
+  for (const std::size_t degree : {s.tensor, s.pipeline, s.context})
+    product = degree > most / product ? most : product * degree;
+  return product;
+}
 
 std::vector<MeasuredStep> read_measured_steps(std::string_view text, const std::string& file) {
   std::vector<MeasuredStep> steps;
@@ -103,14 +166,14 @@ std::vector<MeasuredStep> read_measured_steps(std::string_view text, const std::
                       .system = cells.text("system"),
                       .gpu = cells.text("gpu"),
                       .model = cells.text("model"),
-                      .precision = cells.text("precision"),
-                      .recompute = cells.text("activation_recompute"),
+                      .precision = precision_of(cells),
+                      .recompute = cells.lower_case("activation_recompute"),
                       .strategy = cells.text("algorithm_or_strategy"),
                       .data = cells.text("data"),
                       .note = cells.text("note"),
-                      .gpus_per_node = cells.count("gpus_per_node"),
-                      .nodes = cells.count("nodes"),
-                      .gpus = cells.count("gpus"),
+                      .gpus_per_node = cells.count("gpus_per_node", most_gpus),
+                      .nodes = cells.count("nodes", most_gpus),
+                      .gpus = cells.count("gpus", most_gpus),
                       .layers = cells.count("layers"),
                       .hidden = cells.count("hidden"),
                       .heads = cells.count("heads"),
@@ -125,8 +188,9 @@ std::vector<MeasuredStep> read_measured_steps(std::string_view text, const std::
                       .context = std::max<std::size_t>(1, cells.count("cp")),
                       .expert = std::max<std::size_t>(1, cells.count("ep")),
                       .virtual_stages = std::max<std::size_t>(1, cells.count("vp")),
-                      .zero = zero_of(cells.text("zero_stage"))};
+                      .zero = zero_of(cells)};
     if (step.id.empty()) step.id = fmt::format("{}:{}", file, line);
+    step.unread_cell = cells.problem();
     set_time_and_rates(cells, step);
     if (step.gpus == 0) step.problem = "the number of GPUs is not stated";
     if (!cells.problem().empty()) step.problem = cells.problem();

@@ -32,7 +32,19 @@ struct MeasuredStep {
   ExchangeChoice exchange = {};       ///< how the data-parallel ranks exchange
   double step_s = 0;                  ///< time of a step [s]; 0: there is none, for the reason in `problem`
   std::string problem = {};           ///< why there is no time of a step; empty: there is one
+  /// The reason why a cell that says what was trained cannot be read, so that the step is not predicted; empty: all
+  /// could be.
+  std::string unread_cell = {};
 };
+
+/// True if both names are of one device of data/machines, or are the same name of no such device.
+bool is_same_device(std::string_view a, std::string_view b);
+/// True if the time is that of a usual step: a mean or a median, not another quantile.
+bool is_usual_step(const MeasuredStep&);
+
+/// The GPUs of one replica of the network: the product of the tensor, pipeline and context degrees; the largest
+/// std::size_t if that does not hold the product.
+std::size_t replica_gpus(const MeasuredStep&);
 
 /// Reads a table (core/csv.hpp). Columns may be in any order; unknown ones are ignored. If a cell that must be a number
 /// is not one, the row's `problem` says so.

@@ -76,5 +76,12 @@ TEST(MostTelling, KeepsSoManyOfEachSystem) {
   EXPECT_EQ(most_telling(rows, 9).size(), 4u) << "a row without a time is none";
 }
 
+TEST(ChooseRows, ARowWithoutATimeIsNotKnown) {
+  const std::vector<MeasuredStep> rows{row(1, 1, 8), row(8, 8, 1)};
+  std::vector<MeasuredStep> known = rows;
+  for (MeasuredStep& s : known) s.step_s = 0;
+  EXPECT_EQ(choose_rows(rows, known, 1).uncertainty, choose_rows(rows, {}, 1).uncertainty);
+}
+
 }  // namespace
 }  // namespace gradmeter::predict

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "predict/collective_fit.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -140,6 +141,31 @@ TEST(CollectiveTable, RowsAreReadWithTheirFaults) {
   EXPECT_EQ(table[1].problem, "no model of the operation 'allgatherv'");
   EXPECT_NE(table[2].problem, "");
   EXPECT_THROW(read_collectives("system,op\nx,allreduce\n", "t.csv"), core::UsageError);
+}
+
+MeasuredCollective only_call(const std::string& text) { return read_collectives(text, "t.csv").at(0); }
+
+TEST(CollectiveTable, NodesWithoutGpusPerNodeSplitTheGpus) {
+  const std::string head = "system,gpus,nodes,op,bytes,time_us\n";
+  EXPECT_EQ(only_call(head + "S,16,2,allreduce,1048576,400\n").shape.ranks_per_node, 8u);
+  EXPECT_EQ(only_call(head + "S,16,1,allreduce,1048576,400\n").shape.ranks_per_node, 16u);
+}
+
+TEST(CollectiveTable, GpusThat32BitsDoNotHoldAreTheRowsProblem) {
+  EXPECT_THAT(only_call("system,gpus,op,bytes,time_us\nS,4294967298,allreduce,1048576,400\n").problem,
+              ::testing::HasSubstr("'4294967298' is above"));
+}
+
+TEST(CollectiveTable, IsKnownByItsHeadBehindComments) {
+  EXPECT_TRUE(is_collective_table("system,gpus,op,bytes,time_us\n"));
+  EXPECT_TRUE(is_collective_table("# made by nccl-tests\n\nsystem,gpus,\"op\",bytes,time_us\nS,2,allreduce,8,1\n"));
+  EXPECT_FALSE(is_collective_table("# op,op\nsystem,gpus\n"));
+}
+
+TEST(CollectiveFit, SaysWhereNoRowCouldBeLeftOut) {
+  const auto some = rows({2, 4});
+  EXPECT_THAT(CollectiveCalibration(some).text(), ::testing::HasSubstr("rows of 1 MiB that were left out within"));
+  EXPECT_THAT(CollectiveCalibration({some.front()}).text(), ::testing::HasSubstr("no row could be left out"));
 }
 
 /// Behind a switch all pairs have one rate. (Of the V100's mesh two GPUs share one link and four more: what two say of

@@ -13,6 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
+const std::string precision_head = "id,system,gpu,gpus,model,global_batch,metric,value,unit,precision\n";
 const std::string head = "id,system,gpu,gpus,model,seq_len,global_batch,micro_batch,metric,value,unit,zero_stage\n";
 
 MeasuredStep only_row(const std::string& row) { return read_measured_steps(head + row, "t.csv").at(0); }
@@ -69,6 +70,44 @@ TEST(MeasuredSteps, ATableThatIsNoneIsRefusedWithFileAndLine) {
 TEST(MeasuredSteps, AByteOrderMarkIsSkipped) {
   EXPECT_EQ(read_measured_steps("\xef\xbb\xbf" + head + "a,s,A100,8,gpt,1024,64,1,step time,1,s,\n", "t.csv").size(),
             1u);
+}
+
+TEST(MeasuredSteps, AThroughputIsOfTheGpusThatItsUnitNames) {
+  const auto row = [](const std::string& unit) {
+    return only_row("a,s,A100,8,gpt,1024,64,1,throughput,4096," + unit + ",\n");
+  };
+  EXPECT_DOUBLE_EQ(row("tokens/s/gpu").step_s, 2);
+  EXPECT_DOUBLE_EQ(row("Tokens/s/GPU").step_s, 2);
+  EXPECT_THAT(row("tokens/s/node").problem, HasSubstr("unit 'tokens/s/node' of a throughput is not known"));
+  EXPECT_THAT(row("samples/s/node").problem, HasSubstr("unit 'samples/s/node'"));
+}
+
+TEST(MeasuredSteps, StagesOfZeroAreReadAsTheyAreWritten) {
+  const auto row = [](const std::string& stage) {
+    return only_row("a,s,A100,8,gpt,1024,64,1,step time,1,s," + stage + "\n");
+  };
+  for (const char* three : {"3", "3.0", "fsdp", "FSDP", "ZeRO-3", "zero 3", "stage 3", "ZeRO stage 3"})
+    EXPECT_EQ(row(three).zero, 3) << three;
+  EXPECT_EQ(row("ZeRO-1").zero, 1);
+  EXPECT_EQ(row("").zero, 0);
+  EXPECT_EQ(row("").problem, "");
+  for (const char* wrong : {"4", "13", "some"})
+    EXPECT_THAT(row(wrong).problem, HasSubstr("is no stage of ZeRO for zero_stage")) << wrong;
+}
+
+TEST(MeasuredSteps, PrecisionsAreReadInAnyCase) {
+  const auto row = [](const std::string& precision) {
+    return read_measured_steps(precision_head + "a,s,A100,8,gpt,64,step time,1,s," + precision + "\n", "t.csv").at(0);
+  };
+  EXPECT_EQ(row("FP32").precision, "fp32");
+  EXPECT_EQ(row("MXFP8").problem, "");
+  EXPECT_EQ(row("").problem, "");
+  EXPECT_THAT(row("posit16").problem, HasSubstr("'posit16' is no known precision"));
+  EXPECT_THAT(row("posit16").unread_cell, HasSubstr("posit16")) << "so that it is not predicted as bf16";
+}
+
+TEST(MeasuredSteps, MoreGpusThanThereCanBeAreTheRowsProblem) {
+  EXPECT_THAT(only_row("a,s,A100,4294967298,gpt,1,64,1,step time,3,s,\n").problem, HasSubstr("4294967298"));
 }
 
 }  // namespace
