@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "cli/predict_network.hpp"
@@ -78,11 +79,12 @@ void read_mesh(const std::string& text, predict::MeasuredStep& s, std::optional<
 /// Errors: UsageError for a mesh that is impossible on so many ranks, or for this network.
 void check_mesh(const predict::MeasuredStep& row, std::optional<std::size_t> data_degree) {
   const predict::MeasuredStep s = predict::completed(row);
-  const std::size_t replica_ranks = s.tensor * s.pipeline * s.context;
+  const std::size_t replica_ranks = predict::replica_gpus(s);
   if (s.gpus % replica_ranks != 0)
-    throw UsageError(
-        fmt::format("--mesh: {} ranks are no multiple of {}, which a replica takes; choose others for --ranks", s.gpus,
-                    replica_ranks));
+    throw UsageError(fmt::format(
+        "--mesh: {} ranks are no multiple of {} times {} times {}, which a replica takes; choose others for "
+        "--ranks",
+        s.gpus, s.tensor, s.pipeline, s.context));
   if (data_degree && *data_degree * replica_ranks != s.gpus)
     throw UsageError(fmt::format("--mesh: data={} times {} ranks of a replica are not {} ranks", *data_degree,
                                  replica_ranks, s.gpus));
@@ -112,6 +114,22 @@ std::string system_of(const Flags& f, const std::vector<std::string>& systems) {
       systems.empty() ? "there is no table" : core::printable(fmt::format("{}", fmt::join(systems, ", ")))));
 }
 
+/// Errors: UsageError if no calibration row of the system is of the machine's device.
+void check_device(const AskedStep& a, const predict::Calibration& calibration) {
+  std::set<std::string> devices;
+  for (const predict::MeasuredStep& row : calibration.rows()) {
+    if (row.system != a.step.system) continue;
+    if (predict::is_same_device(row.gpu, a.step.gpu)) return;
+    devices.insert(row.gpu);
+  }
+  if (devices.empty()) return;
+  throw UsageError(
+      fmt::format("--machine: system {} is of {}, whose measured steps say nothing of {}; name that machine, or leave "
+                  "--calibrate out",
+                  core::printable(a.step.system), core::printable(fmt::format("{}", fmt::join(devices, ", "))),
+                  core::printable(a.step.gpu)));
+}
+
 /// Reads the network and the machine that the flags describe; the number of ranks is set later. Errors: UsageError.
 AskedStep read_asked(const Flags& f, const predict::Calibration& calibration, const std::vector<std::string>& systems,
                      std::optional<std::size_t>& data_degree) {
@@ -128,6 +146,7 @@ AskedStep read_asked(const Flags& f, const predict::Calibration& calibration, co
   s.gpu = a.machine.device->name;
   s.gpus_per_node = a.machine.ranks_per_node;
   s.system = system_of(f, systems);
+  if (!s.system.empty()) check_device(a, calibration);
   if (!a.machine.fit && !systems.empty() && predict::machine_of(s).machine) a.machine.fit = calibration.machine(s).fit;
   if (f.has("link")) {
     a.link = read_label(f, "link");
@@ -198,8 +217,9 @@ std::string what_would_fit(const AskedStep& a) {
   std::optional<Found> best;
   const predict::MeasuredStep completed_step = predict::completed(a.step);
   const auto try_one = [&](predict::MeasuredStep s) {
-    const std::size_t replica_ranks = s.tensor * s.pipeline * s.context;
+    const std::size_t replica_ranks = predict::replica_gpus(s);
     if (replica_ranks > s.gpus || s.gpus % replica_ranks != 0 || s.pipeline > completed_step.layers) return;
+    if (!predict::TransformerStep::refusal(s).empty()) return;
     if (completed_step.heads > 0 && completed_step.heads % s.tensor != 0) return;
     const double bytes = predict::TransformerStep(s, a.machine).memory().total();
     if (bytes > a.machine.device->memory_bytes) return;
@@ -233,7 +253,7 @@ std::string what_would_fit(const AskedStep& a) {
 }
 
 /// The samples/s of a rank of the row, divided by those of one rank that computes alone on as many samples; empty if
-/// the latter cannot be predicted.
+/// the latter cannot be predicted, or only on another basis than the row: the error of a basis would look like a loss.
 std::optional<double> efficiency_of(const NetworkRow& row, const predict::Calibration& calibration) {
   predict::MeasuredStep one = row.asked.step;
   const double rank_batch = row.batch() / row.ranks();
@@ -244,7 +264,7 @@ std::optional<double> efficiency_of(const NetworkRow& row, const predict::Calibr
       std::clamp<std::size_t>(static_cast<std::size_t>(rank_batch), 1, std::max<std::size_t>(1, one.micro_batch));
   one.global_batch = std::max<std::size_t>(1, static_cast<std::size_t>(std::llround(rank_batch)));
   const auto alone = calibration.predict(one, row.asked.machine).prediction;
-  if (!alone) return std::nullopt;
+  if (!alone || alone->basis != row.prediction->basis) return std::nullopt;
   return rank_batch / row.prediction->seconds / (static_cast<double>(one.global_batch) / alone->seconds);
 }
 
@@ -336,10 +356,9 @@ core::Point to_point(const NetworkRow& r) {
   if (s.global_batch % s.gpus == 0) f[Factor::batch_per_rank] = whole(s.global_batch / s.gpus);
   f[Factor::precision] = core::Value(s.precision);
   if (s.sequence > 0)
-    f[Factor::mesh] =
-        core::Value(fmt::format("data={},tensor={},pipeline={},context={},virtual={},zero={},recompute={}",
-                                s.gpus / (s.tensor * s.pipeline * s.context), s.tensor, s.pipeline, s.context,
-                                s.virtual_stages, s.zero, s.recompute));
+    f[Factor::mesh] = core::Value(fmt::format(
+        "data={},tensor={},pipeline={},context={},virtual={},zero={},recompute={}", s.gpus / predict::replica_gpus(s),
+        s.tensor, s.pipeline, s.context, s.virtual_stages, s.zero, s.recompute));
   f[Factor::codec] = core::Value(r.asked.codec.empty() ? "none" : r.asked.codec);
   if (!r.asked.strategy.empty()) f[Factor::strategy] = core::Value(r.asked.strategy);
   if (!s.exchange.algorithm.empty()) f[Factor::algorithm] = core::Value(s.exchange.algorithm);
@@ -369,7 +388,8 @@ void print_rows(const std::vector<NetworkRow>& rows, const Flags& f) {
               core::printable(m.device->name),
               rows.front().asked.link.empty() ? "" : " by " + core::printable(rows.front().asked.link),
               table.to_string(table_width(f)));
-  if (rows.front().prediction && rows.front().prediction->basis == predict::Basis::layer_costs)
+  if (std::ranges::any_of(
+          rows, [](const NetworkRow& r) { return r.prediction && r.prediction->basis == predict::Basis::layer_costs; }))
     core::print(
         "The step of one rank is a sum over layers. Such sums were up to {:.1f} times too long or short for 9 of 10 "
         "measured ones; a calibration with a measured step of this network is far closer.\n",
@@ -386,7 +406,7 @@ void print_answer(const std::vector<NetworkRow>& rows) {
               report::counted(last.asked.step.gpus, "rank"), core::to_text(core::Seconds{last.prediction->seconds}),
               core::to_text(core::Seconds{last.prediction->low}), core::to_text(core::Seconds{last.prediction->high}),
               last.bound_by());
-  if (predicted_rows.size() > 1) {
+  if (predicted_rows.size() > 1 && first.prediction->basis == last.prediction->basis) {
     const double kept = last.samples_per_s() / last.ranks() / (first.samples_per_s() / first.ranks());
     core::print("; each keeps {:.0f} % of its rate on {}", 100 * kept, report::counted(first.asked.step.gpus, "rank"));
   }

@@ -27,7 +27,8 @@ struct NetworkRow {
   AskedStep asked;
   std::optional<predict::Prediction> prediction;
   std::string reason;
-  /// samples/s of a rank, divided by those of one rank that computes alone; empty: not predicted
+  /// samples/s of a rank, divided by those of one rank that computes alone; empty: not predicted, or
+  /// not on the same basis
   std::optional<double> efficiency = {};
   double price_per_hour = 0;  ///< the price of one rank [USD]; 0: not given
 

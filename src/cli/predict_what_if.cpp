@@ -102,18 +102,24 @@ WhatIf::WhatIf(const Flags& f, const std::vector<NetworkRow>& rows, const predic
     Effect e{.change = c, .ratios = {}, .reason = {}, .price = {}};
     for (NetworkRow base : rows_) {
       NetworkRow other = predicted(changed(base.asked, c), calibration);
-      if (base.prediction && other.prediction && base.prediction->basis != other.prediction->basis) {
-        // A prediction that is fitted to measurements is not compared with one from data sheets: both are made from
-        // data sheets then.
+      const bool is_other_link = c.key == "link" && base.asked.step.gpus > base.asked.machine.ranks_per_node;
+      if (base.prediction && other.prediction &&
+          (base.prediction->basis != other.prediction->basis || (is_other_link && other.prediction->is_measured))) {
+        // A prediction that is fitted to measurements is not compared with one from data sheets, and a measured step on
+        // as many GPUs does not say what another link would change: both are made from data sheets then.
         const predict::Calibration uncalibrated({});
         base.asked.machine.fit.reset();
         base = predicted(base.asked, uncalibrated);
         other = predicted(changed(base.asked, c), uncalibrated);
       }
       const bool both = base.prediction && other.prediction;
-      e.ratios.push_back(both ? std::optional(base.prediction->seconds / other.prediction->seconds) : std::nullopt);
+      const auto modelled_s = [](const predict::Prediction& p) { return p.seconds / p.correction; };
+      e.ratios.push_back(both ? std::optional(modelled_s(*base.prediction) / modelled_s(*other.prediction))
+                              : std::nullopt);
       if (!both && e.reason.empty())
-        e.reason = base.prediction ? other.reason : "without the change there is no prediction";
+        e.reason = base.prediction       ? other.reason
+                   : base.reason.empty() ? "without the change there is no prediction"
+                                         : "without the change there is no prediction: " + base.reason;
       const double before = base.asked.machine.device->price_usd, after = other.asked.machine.device->price_usd;
       if (before > 0 && after > 0) e.price = after / before;
     }
@@ -126,7 +132,8 @@ void WhatIf::print_json() const {
     core::Json ratios = core::Json::array();
     for (std::size_t i = 0; i < rows_.size(); ++i)
       ratios.push_back({{"ranks", rows_[i].asked.step.gpus}, {"ratio", or_null(e.ratios[i])}});
-    const core::Json line{{"what_if", e.change.key},     {"value", e.change.value},  {"predicted", true},
+    const bool has_ratio = std::ranges::any_of(e.ratios, [](const auto& ratio) { return ratio.has_value(); });
+    const core::Json line{{"what_if", e.change.key},     {"value", e.change.value},  {"predicted", has_ratio},
                           {"ratios", std::move(ratios)}, {"pays", where_it_pays(e)}, {"price_ratio", or_null(e.price)},
                           {"reason", e.reason}};
     core::print("{}\n", core::json_text(line));

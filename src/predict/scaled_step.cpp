@@ -10,18 +10,26 @@ namespace {
 
 bool has(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
+/// True if the step says how its gradients are exchanged or encoded, which rows of tables do not.
+bool has_own_exchange(const MeasuredStep& s) {
+  return !(s.exchange == ExchangeChoice{}) || s.gradient_bits > 0 || s.coding_passes > 0;
+}
+
 double batch_a_gpu(const MeasuredStep& s) { return static_cast<double>(s.global_batch) / static_cast<double>(s.gpus); }
 
 /// The row from which a step is scaled: of the rows with the same computation on each GPU and no more GPUs, the one
-/// that agrees best in data and strategy; of several such rows, the one with the fewest GPUs. Null: there is none.
+/// that agrees best in data and strategy; of several such rows, the one with the fewest GPUs. A row on as many GPUs is
+/// not taken for a step with an exchange of its own, which the row's time does not contain. Null: there is none.
 const MeasuredStep* base_of(const MeasuredStep& s, std::span<const MeasuredStep> known) {
   constexpr std::string_view median = "p50";
   const MeasuredStep* best = nullptr;
   int best_agreement = -1;
   for (const MeasuredStep& row : known) {
-    if (row.system != s.system || plain_name(row.model) != plain_name(s.model) || row.precision != s.precision ||
+    if (row.system != s.system || !is_same_device(row.gpu, s.gpu) || plain_name(row.model) != plain_name(s.model) ||
+        row.precision != s.precision ||
         (row.quantile != s.quantile && !(s.quantile.empty() && row.quantile == median)) ||
-        std::abs(batch_a_gpu(row) - batch_a_gpu(s)) > 1e-9 || row.gpus > s.gpus)
+        std::abs(batch_a_gpu(row) - batch_a_gpu(s)) > 1e-9 || row.gpus > s.gpus ||
+        (row.gpus == s.gpus && s.gpus > 1 && has_own_exchange(s)))
       continue;
     const int agreement = 2 * static_cast<int>(row.data == s.data) + static_cast<int>(row.strategy == s.strategy);
     if (!best || agreement > best_agreement || (agreement == best_agreement && row.gpus < best->gpus))

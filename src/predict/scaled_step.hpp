@@ -21,12 +21,12 @@ struct ScaledStep {
 };
 /// T = T1 · (1 + σ · log2 N) + max(0, C − ov · ⅔ · T1) + fe · C, and the time of encoding and decoding if gradients are
 /// encoded. The term max(0, …) holds for the default exchange; data_exchange.hpp has the other exchanges. T1 is the
-/// measured step of a row of `known` that has the same system, network, precision and batch a GPU, and no more GPUs. Of
-/// several such rows, those with the same data are preferred, then those with the same strategy, then the one with the
-/// fewest GPUs. N is the number of GPUs divided by that row's; with N = 1 the result is T1. C is the time to exchange
-/// all gradients: as the row's `exchange` says, or by parameter servers if its strategy says so. σ is the loss in each
-/// doubling of GPUs, ov the share of the backward pass (⅔ of T1) that can hide exchange, and fe the share of C that is
-/// exposed in any case.
+/// measured step of a row of `known` that has the same system, GPU, network, precision and batch a GPU, and no more
+/// GPUs. Of several such rows, those with the same data are preferred, then those with the same strategy, then the one
+/// with the fewest GPUs. N is the number of GPUs divided by that row's; with N = 1 the result is T1; a step with an
+/// exchange of its own is then scaled from fewer GPUs. C is the time to exchange all gradients: as the row's `exchange`
+/// says, or by parameter servers if its strategy says so. σ is the loss in each doubling of GPUs, ov the share of the
+/// backward pass (⅔ of T1) that can hide exchange, and fe the share of C that is exposed in any case.
 ScaledStep scaled_step(const MeasuredStep&, std::span<const MeasuredStep> known, const core::Machine&);
 /// The reason why the exchange that the row chooses cannot be predicted on its GPUs; empty: it can.
 std::string exchange_refusal(const MeasuredStep&, const core::Machine&);

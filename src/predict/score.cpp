@@ -10,8 +10,10 @@
 #include <utility>
 
 #include "core/format.hpp"
+#include "core/print.hpp"
 #include "core/statistics.hpp"
 #include "predict/layer_step.hpp"
+#include "predict/machines.hpp"
 #include "predict/scaled_step.hpp"
 
 namespace gradmeter::predict {
@@ -97,13 +99,13 @@ ScaledStep step_of_layers(const MeasuredStep& s, const core::Machine& m, Predict
   const auto table = s.sequence > 0 || s.global_batch == 0 ? std::nullopt : find_layer_table(s.model);
   if (!table) return {.seconds = {}, .reason = why_not_scaled};
   if (!(m.device->peak(s.precision) > 0)) return {.seconds = {}, .reason = "the data sheet lacks this precision"};
-  const std::size_t samples = std::max<std::size_t>(1, s.global_batch / s.gpus);
+  const std::size_t samples = (s.global_batch - 1) / s.gpus + 1;  // of the rank with the most
   const LayerStep layers = layer_step(*table, samples, s.precision, m);
   MeasuredStep with_parameters = s;
   with_parameters.parameters = static_cast<double>(table->parameters());
   const double one_s = layers.compute_s + layers.update_s, all_s = scaled_seconds(with_parameters, one_s, 1, m);
   p.parts = {.compute = layers.compute_s, .data_exchange = all_s - one_s, .update = layers.update_s};
-  p.flops = layers.flops * static_cast<double>(s.gpus);
+  p.flops = layers.flops / static_cast<double>(samples) * static_cast<double>(s.global_batch);
   p.memory = {.weights = sizeof(float) * with_parameters.parameters,
               .gradients = sizeof(float) * with_parameters.parameters,
               .optimizer = sizeof(float) * with_parameters.parameters,
@@ -150,15 +152,22 @@ Calibration::Calibration(std::vector<MeasuredStep> rows) : rows_(std::move(rows)
   std::erase_if(rows_, [](const MeasuredStep& s) { return !(s.step_s > 0); });
 }
 
+bool Calibration::is_fitted(const MeasuredStep& row, const MeasuredStep& step) {
+  return row.system == step.system && is_same_device(row.gpu, step.gpu) && is_usual_step(row) &&
+         TransformerStep::refusal(row).empty();
+}
+
 const core::Machine& Calibration::machine(const MeasuredStep& s) const {
-  const auto [at, is_new] = systems_.try_emplace(s.system);
+  const ListedDevice* device = find_device(s.gpu);
+  const auto [at, is_new] =
+      systems_.try_emplace(fmt::format("{}\n{}", s.system, device ? device->profile.name : plain_name(s.gpu)));
   core::Machine& m = at->second;
   if (!is_new) return m;
   m = machine_of(s).machine.value();
   std::vector<Row> rows;
   core::MachineFit fitted;
   for (const MeasuredStep& r : rows_) {
-    if (r.system != s.system || !TransformerStep::refusal(r).empty()) continue;
+    if (!is_fitted(r, s)) continue;
     rows.push_back({TransformerStep(r, m), r.step_s, r.id, group_of(r), fmt::format("{} {}", r.model, r.hidden)});
     fitted.ranks = std::max(fitted.ranks, static_cast<double>(r.gpus));
   }
@@ -187,6 +196,7 @@ const core::Machine& Calibration::machine(const MeasuredStep& s) const {
 }
 
 PredictionOrReason Calibration::predict(const MeasuredStep& s) const {
+  if (!s.unread_cell.empty()) return {{}, s.unread_cell};
   if (s.gpus == 0) return {{}, "the number of GPUs is not stated"};
   auto [own_machine, reason] = machine_of(s);
   if (!own_machine) return {{}, reason};
@@ -200,7 +210,16 @@ PredictionOrReason Calibration::predict(const MeasuredStep& s, const core::Machi
   if (s.expert > 1) return {{}, std::string(experts)};
   Prediction p;
   double spread = spread_of_priors, calibrated_gpus = 1;
-  if (s.sequence == 0 || !TransformerStep::refusal(s).empty()) {
+  const MeasuredStep whole = completed(s);
+  const bool is_transformer = whole.layers > 0 && whole.hidden > 0 && whole.sequence > 0;
+  if (is_transformer) {
+    if (auto why = TransformerStep::refusal(s); !why.empty()) return {{}, why};
+    if (!is_usual_step(s))
+      return {
+          {},
+          fmt::format("the quantile {} of a step is not predicted, only its usual time", core::printable(s.quantile))};
+  }
+  if (!is_transformer) {
     if (auto why = exchange_refusal(s, m); !why.empty()) return {{}, why};
     auto scaled = scaled_step(s, rows_, m);
     if (!scaled.seconds) scaled = step_of_layers(s, m, p, scaled.reason);
@@ -209,7 +228,9 @@ PredictionOrReason Calibration::predict(const MeasuredStep& s, const core::Machi
     if (p.basis != Basis::layer_costs) {
       p.basis = Basis::measured_step;
       p.parts = {.compute = scaled.base_s, .data_exchange = p.seconds - scaled.base_s};
-      p.largest_part = "one GPU's step";
+      p.largest_part = scaled.gpus > 1 ? fmt::format("the measured step of {:.0f} GPUs", scaled.gpus)
+                                       : "the measured step of one GPU";
+      p.is_measured = scaled.gpus == static_cast<double>(s.gpus);
     }
     spread = scaled.spread;
     calibrated_gpus = scaled.gpus;
@@ -220,7 +241,8 @@ PredictionOrReason Calibration::predict(const MeasuredStep& s, const core::Machi
     p.parts = step.parts(terms);
     p.flops = step.flops();
     p.memory = step.memory();
-    p.parts.scale(std::exp(-log_error(s, terms, m)));
+    p.correction = std::exp(-log_error(s));
+    p.parts.scale(p.correction);
     p.seconds = p.parts.step();
     p.largest_part = largest(p.parts);
     if (m.fit) {
@@ -252,17 +274,19 @@ double covariance(const MeasuredStep& a, const MeasuredStep& b) {
 
 }  // namespace
 
-double Calibration::log_error(const MeasuredStep& s, const Terms& terms, const core::Machine& m) const {
+double Calibration::log_error(const MeasuredStep& s) const {
   std::vector<const MeasuredStep*> like_rows;
   std::vector<double> weights;  // at first the log errors of these rows
   for (const MeasuredStep& r : rows_) {
-    if (r.system != s.system || r.strategy != s.strategy || r.model != s.model || r.hidden != s.hidden ||
-        r.sequence != s.sequence || r.layers != s.layers || r.precision != s.precision ||
-        !TransformerStep::refusal(r).empty())
+    if (r.strategy != s.strategy || r.model != s.model || r.hidden != s.hidden || r.sequence != s.sequence ||
+        r.layers != s.layers || r.precision != s.precision || !is_fitted(r, s))
       continue;
     like_rows.push_back(&r);
-    weights.push_back(std::log(TransformerStep(r, m).seconds(terms) / r.step_s));
   }
+  if (like_rows.empty() || !machine_of(*like_rows.front()).machine) return 0;
+  const core::Machine& own = machine(*like_rows.front());
+  for (const MeasuredStep* r : like_rows)
+    weights.push_back(std::log(TransformerStep(*r, own).seconds(terms_of(own, *r)) / r->step_s));
   constexpr double noise = 0.04 * 0.04;
   SymmetricMatrix covariances(like_rows.size());
   for (std::size_t i = 0; i < like_rows.size(); ++i)
@@ -279,7 +303,7 @@ std::optional<double> Calibration::constant_flops(const MeasuredStep& s) const {
   if (!m || !TransformerStep::refusal(s).empty()) return std::nullopt;
   std::vector<double> rates;
   for (const MeasuredStep& r : rows_) {
-    if (r.system != s.system || !TransformerStep::refusal(r).empty()) continue;
+    if (!is_fitted(r, s)) continue;
     rates.push_back(TransformerStep(r, *m).flops() / (r.step_s * static_cast<double>(r.gpus)));
   }
   if (rates.empty()) return std::nullopt;
@@ -292,9 +316,10 @@ std::optional<double> Calibration::linear(const MeasuredStep& s) const {
   };
   const MeasuredStep* fewest = nullptr;
   for (const MeasuredStep& r : rows_) {
-    const bool same = r.system == s.system && r.model == s.model && r.hidden == s.hidden && r.layers == s.layers &&
-                      r.sequence == s.sequence && r.precision == s.precision && r.micro_batch == s.micro_batch &&
-                      r.quantile == s.quantile && r.strategy == s.strategy && r.data == s.data;
+    const bool same = r.system == s.system && is_same_device(r.gpu, s.gpu) && r.model == s.model &&
+                      r.hidden == s.hidden && r.layers == s.layers && r.sequence == s.sequence &&
+                      r.precision == s.precision && r.micro_batch == s.micro_batch && r.quantile == s.quantile &&
+                      r.strategy == s.strategy && r.data == s.data;
     if (same && (!fewest || r.gpus < fewest->gpus)) fewest = &r;
   }
   if (!fewest) return std::nullopt;
@@ -322,7 +347,10 @@ class Scorer {
     half_widths_.push_back(100 * (p.high - p.low) / 2 / p.seconds);
     covered_ += row.measured_s >= p.low && row.measured_s <= p.high ? 1 : 0;
     outliers_.push_back({row.id, p.largest_part, signed_errors_.back() / 100});
-    if (row.constant_flops_s) flops_errors_.push_back(error_of(*row.constant_flops_s, row.measured_s));
+    if (row.constant_flops_s) {
+      flops_errors_.push_back(error_of(*row.constant_flops_s, row.measured_s));
+      beside_flops_.push_back(error);
+    }
     if (!row.linear_s) return;
     linear_errors_.push_back(error_of(*row.linear_s, row.measured_s));
     beside_linear_.push_back(error);
@@ -335,6 +363,8 @@ class Scorer {
     out.bias = mean_of(signed_errors_);
     out.half_width = mean_of(half_widths_);
     out.constant_flops_mape = mean_of(flops_errors_);
+    out.constant_flops_rows = flops_errors_.size();
+    out.mape_where_constant_flops = mean_of(beside_flops_);
     out.linear_mape = mean_of(linear_errors_);
     out.linear_rows = linear_errors_.size();
     out.mape_where_linear = mean_of(beside_linear_);
@@ -357,8 +387,8 @@ class Scorer {
 
   std::size_t rows_ = 0;
   double covered_ = 0;
-  std::vector<double> errors_, errors_of_all_, signed_errors_, half_widths_, flops_errors_, linear_errors_,
-      beside_linear_;  // in percent
+  std::vector<double> errors_, errors_of_all_, signed_errors_, half_widths_, flops_errors_, beside_flops_,
+      linear_errors_, beside_linear_;  // in percent
   std::map<std::string, std::size_t> reasons_;
   std::vector<Score::Outlier> outliers_;
 };

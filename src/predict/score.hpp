@@ -28,6 +28,11 @@ struct Prediction {
   MemoryParts memory = {};  ///< the memory of one rank; all 0: unknown
   std::string largest_part = {};
   Basis basis = Basis::data_sheet;
+  /// The factor in `seconds` by which like measured rows differ from the terms; 1: no such row. Before predictions of
+  /// unlike steps are compared, it is divided out, since it is known for one of them better than for the other.
+  double correction = 1;
+  /// True if `seconds` is the measured step of the same network on as many GPUs, whatever connects them.
+  bool is_measured = false;
 };
 /// The least half width of a 90 % interval, as a difference of logarithms; it is not zero, since sources round their
 /// times.
@@ -73,11 +78,16 @@ class Calibration {
   /// Predicts a row on the machine of its system. If no calibration row is of this system, the machine is that of the
   /// data sheet of the row's GPU.
   PredictionOrReason predict(const MeasuredStep&) const;
-  /// Predicts a row on the given machine, whatever GPU the row states, with the machine's fit if it has one.
+  /// Predicts a row on the given machine, with the machine's fit if it has one. Calibration rows count only if they are
+  /// of the GPU that the row states.
   PredictionOrReason predict(const MeasuredStep&, const core::Machine&) const;
-  /// The machine of the row's system, with its fit. If no calibration row is of this system, the machine has no fit.
+  /// The machine of the row's system, with its fit. If no calibration row is of this system and of the row's GPU, the
+  /// machine has no fit.
   /// Precondition: machine_of(row) is known.
   const core::Machine& machine(const MeasuredStep&) const;
+
+  /// The rows that have a measured time.
+  std::span<const MeasuredStep> rows() const { return rows_; }
 
   /// Naive predictions of a row [s]; empty where the calibration rows allow none. constant_flops assumes that each GPU
   /// reaches the median FLOP/s of a GPU in the system's calibration rows. linear assumes that each GPU has the
@@ -87,14 +97,17 @@ class Calibration {
   std::optional<double> linear(const MeasuredStep&) const;
 
  private:
-  /// Estimates log(predicted by the terms ÷ measured) of a row from calibration rows of the same network. What the
+  /// Estimates log(predicted by the terms ÷ measured) of a row from calibration rows of the same network, which the
+  /// system's own machine and fit predict, so that the estimate does not hide a change of the machine. What the
   /// terms miss is a Gaussian process: a deviation of 15 % for the network, and 20 % that rows share the more, the more
   /// alike their mesh and micro-batch are; measurements have a deviation of 4 %. Cost: n³/3 FLOP for n such rows.
   /// Source: Rasmussen, Williams, Gaussian Processes for Machine Learning, 2006, section 2.2.
-  double log_error(const MeasuredStep&, const Terms&, const core::Machine&) const;
+  double log_error(const MeasuredStep&) const;
+  /// True if the calibration row is of the step's system and device, and of the kind to which terms are fitted.
+  static bool is_fitted(const MeasuredStep& row, const MeasuredStep& step);
 
   std::vector<MeasuredStep> rows_;
-  mutable std::map<std::string, core::Machine> systems_;  ///< fitted when first asked for
+  mutable std::map<std::string, core::Machine> systems_;  ///< by system and device; fitted when first asked for
 };
 
 /// The scores of one table, in percent; empty where there are none.
@@ -108,8 +121,8 @@ struct Score {
   std::optional<double> coverage = {};    ///< share of rows whose measured time is in the 90 % interval
   std::optional<double> half_width = {};  ///< mean of half the interval's width ÷ predicted
   std::optional<double> constant_flops_mape = {}, linear_mape = {};  ///< `mape` of the naive predictions
-  std::size_t linear_rows = 0;                                       ///< number of rows that linear scaling predicts
-  std::optional<double> mape_where_linear = {};     ///< `mape` over the rows that linear scaling predicts
+  std::size_t constant_flops_rows = 0, linear_rows = 0;  ///< number of rows that each naive prediction applies to
+  std::optional<double> mape_where_constant_flops = {}, mape_where_linear = {};  ///< `mape` over these rows
   std::map<std::string, std::size_t> reasons = {};  ///< number of unpredicted rows, by reason
   struct Outlier {
     std::string id, part;  ///< part: the largest part of the predicted step

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
-#include <vector>
 
 #include "core/format.hpp"
 #include "core/print.hpp"
@@ -127,8 +125,17 @@ std::string TransformerStep::refusal(const MeasuredStep& row) {
   if (s.expert > 1) return "experts";
   if (s.layers == 0 || s.hidden == 0 || s.sequence == 0) return "layers, hidden size or sequence are not stated";
   if (s.global_batch == 0) return "the global batch is not stated";
-  const std::size_t replicas = s.gpus / (s.tensor * s.pipeline * s.context);
+  const std::size_t replicas = s.gpus / replica_gpus(s), micro_batch = std::max<std::size_t>(1, s.micro_batch);
   if (replicas == 0) return "the mesh needs more GPUs than there are";
+  if (s.pipeline > s.layers) return "the pipeline has more stages than there are layers";
+  if (s.zero == 3 && s.pipeline > 1)
+    return "ZeRO stage 3 is not predicted with a pipeline, since each stage would gather its own layers only; take "
+           "another stage of ZeRO, or no pipeline";
+  if (micro_batch > s.global_batch / replicas)
+    return fmt::format(
+        "a global batch of {} is less than a micro-batch of {} on each of {} replicas, so that some would compute "
+        "nothing; take a larger batch, a smaller micro-batch or fewer ranks",
+        s.global_batch, micro_batch, replicas);
   return {};
 }
 
@@ -154,10 +161,10 @@ TransformerStep::TransformerStep(const MeasuredStep& s, const core::Machine& m, 
       pipeline_(static_cast<double>(s.pipeline)),
       context_(static_cast<double>(s.context)),
       virtual_stages_(static_cast<double>(s.virtual_stages)),
+      global_batch_(static_cast<double>(s.global_batch)),
       zero_(s.zero),
       exchange_(s.exchange) {
-  const std::size_t replicas = s.gpus / (s.tensor * s.pipeline * s.context);
-  data_ = static_cast<double>(replicas);
+  data_ = static_cast<double>(s.gpus / replica_gpus(s));
   micro_batch_ = static_cast<double>(s.micro_batch > 0 ? s.micro_batch : 1);
   micro_batches_ = std::max(1.0, std::ceil(static_cast<double>(s.global_batch) / (data_ * micro_batch_)));
   const std::string about = s.strategy + " " + s.note;
@@ -288,6 +295,8 @@ StepParts TransformerStep::parts(const Terms& t) const {
   const double node = gpus_per_node_;
   const double local_parameters = layers_ / pipeline_ * layer_parameters() / tensor_ + end_parameters() / tensor_;
   const auto [members, within, groups] = data_axis();
+  const double exchange_s = layer_times.exchange * (recomputes_ ? 3 : 2);
+  const double coding_s = members > 1 ? coding_passes_ * sizeof(float) * local_parameters / (0.8 * memory_rate_) : 0;
   if (zero_ == 3) {
     // Every layer's weights are gathered twice and its gradients scattered once in each micro-batch.
     const double bytes = element_bytes_ * layer_parameters() / tensor_;
@@ -301,37 +310,33 @@ StepParts TransformerStep::parts(const Terms& t) const {
     const auto [backward, backward_exposed] = overlapped(layer_times.backward + recomputed, gather + scatter);
     p.compute = micro_batches_ * (layers_ * (forward + backward) + ends_s);
     p.data_exchange = micro_batches_ * layers_ * (forward_exposed + backward_exposed) +
-                      micro_batches_ * (end_parameters() / layer_parameters()) * (2 * gather + scatter);
-    p.tensor_exchange = micro_batches_ * layers_ * 2 * layer_times.exchange;
+                      micro_batches_ * (end_parameters() / layer_parameters()) * (2 * gather + scatter) +
+                      micro_batches_ * coding_s;
+    p.tensor_exchange = micro_batches_ * layers_ * exchange_s;
   } else {
     const double layer_s = layer_times.forward + layer_times.backward + recomputed;
-    const double exchange_s = layer_times.exchange * (recomputes_ ? 3 : 2);
-    std::vector<double> stages(static_cast<std::size_t>(pipeline_), layers_ / pipeline_ * (layer_s + exchange_s));
-    stages.back() += ends_s;
-    const double longest = *std::ranges::max_element(stages);
-    const double sum = std::accumulate(stages.begin(), stages.end(), 0.0);
+    const double stage_s = layers_ / pipeline_ * (layer_s + exchange_s);
+    const double longest = stage_s + ends_s;  // the last stage
     const double message = element_bytes_ * micro_batch_ * sequence_ / context_ * hidden_;
     const bool crosses = pipeline_ * tensor_ > node;
     const double hop_s =
         t[Term::latency] + message / (crosses ? t[Term::between_rate] / tensor_ : t[Term::within_rate]);
     p.compute = micro_batches_ * (longest - layers_ / pipeline_ * exchange_s);
     p.tensor_exchange = micro_batches_ * layers_ / pipeline_ * exchange_s;
-    p.pipeline_wait = pipeline_ > 1 ? (sum - longest + 2 * (pipeline_ - 1) * hop_s) / virtual_stages_ : 0;
-    // Encoding and decoding stand at the end of a step, where nothing hides them.
-    const double coding_s = members > 1 ? coding_passes_ * sizeof(float) * local_parameters / (0.8 * memory_rate_) : 0;
+    p.pipeline_wait = pipeline_ > 1 ? (pipeline_ - 1) * (stage_s + 2 * hop_s) / virtual_stages_ : 0;
     const double window_s = overlaps_ ? layers_ / pipeline_ * (layer_times.backward + recomputed) : 0;
-    const DataExchange exchange =
-        data_exchange(exchange_, reduced_bytes_ * local_parameters, window_s,
-                      [&](double bytes) { return all_reduce(t, bytes, members, within, groups, exchange_.algorithm); });
+    // An all-reduce scatters the sums and gathers them. Stages 1 and 2 gather weights instead, which no codec encodes.
+    const double sent_bytes = zero_ >= 1 ? (reduced_bytes_ + element_bytes_) / 2 : reduced_bytes_;
+    const DataExchange exchange = data_exchange(exchange_, sent_bytes * local_parameters, window_s, [&](double bytes) {
+      return all_reduce(t, bytes, members, within, groups, exchange_.algorithm);
+    });
+    // Encoding and decoding stand at the end of a step, where nothing hides them.
     p.data_exchange = exchange.exposed_s + t[Term::interference] * (exchange.total_s - exchange.exposed_s) + coding_s;
   }
   // Adam in mixed precision reads and writes weights, their fp32 copies, two moments and the gradient.
   constexpr double update_bytes = 30;
   const double shards = zero_ >= 1 ? members : 1;
   p.update = t[Term::optimizer] * update_bytes * local_parameters / shards / (0.8 * memory_rate_);
-  if (zero_ == 3)
-    p.update = t[Term::optimizer] * update_bytes * (layers_ * layer_parameters() + end_parameters()) / shards /
-               (0.8 * memory_rate_);
   p.fixed = t[Term::fixed];
   return p;
 }
@@ -372,7 +377,7 @@ MemoryParts TransformerStep::memory() const {
 }
 
 double TransformerStep::flops() const {
-  const double tokens = micro_batches_ * micro_batch_ * data_ * sequence_;
+  const double tokens = global_batch_ * sequence_;
   return 6 * tokens * (layers_ * layer_parameters() + end_parameters()) + 12 * layers_ * hidden_ * sequence_ * tokens;
 }
 

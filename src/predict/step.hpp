@@ -143,6 +143,7 @@ class TransformerStep {
   double layers_, hidden_, heads_, kv_heads_, ffn_, sequence_, vocabulary_;
   /// micro_batch_: samples; data_, tensor_, pipeline_, context_: degrees of parallelism.
   double micro_batch_, micro_batches_, data_, tensor_, pipeline_, context_, virtual_stages_;
+  double global_batch_;  ///< samples of a step of all ranks
   int zero_;
   double element_bytes_ = 2;  ///< bytes of an element of activations and weights
   double reduced_bytes_ = 2;  ///< bytes of an element of a gradient when it is exchanged

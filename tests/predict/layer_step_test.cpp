@@ -65,5 +65,46 @@ TEST(LayerStep, ANetworkWithoutMeasuredStepsIsPredictedFromItsLayers) {
   EXPECT_LT(by_row.high / by_row.low, 2);
 }
 
+MeasuredStep resnet(const std::string& gpu, std::size_t gpus, std::size_t global_batch) {
+  MeasuredStep s;
+  s.gpu = gpu;
+  s.model = "ResNet50";
+  s.precision = "fp32";
+  s.gpus_per_node = 8;
+  s.gpus = gpus;
+  s.global_batch = global_batch;
+  s.parameters = 25.6e6;
+  return s;
+}
+
+TEST(LayerStep, TheRankWithTheMostSamplesSetsTheTime) {
+  const auto full = Calibration({}).predict(resnet("P100", 16, 32)).prediction.value(),
+             partial = Calibration({}).predict(resnet("P100", 16, 24)).prediction.value();
+  EXPECT_DOUBLE_EQ(partial.parts.compute, full.parts.compute);
+  EXPECT_NEAR(partial.flops / full.flops, 24.0 / 32, 1e-9);
+}
+
+TEST(LayerStep, AMeasuredStepOfAnotherGpuIsNoBase) {
+  MeasuredStep measured = resnet("P100", 1, 64);
+  measured.step_s = 0.3;
+  const Calibration calibration({measured});
+  EXPECT_EQ(calibration.predict(resnet("P100", 8, 512)).prediction.value().basis, Basis::measured_step);
+  EXPECT_EQ(calibration.predict(resnet("V100", 8, 512)).prediction.value().basis, Basis::layer_costs);
+}
+
+TEST(LayerStep, AMeasuredStepSaysNothingOfAnotherExchangeOnAsManyGpus) {
+  MeasuredStep measured = resnet("P100", 16, 1024), asked = measured;
+  measured.step_s = 0.3;
+  const Calibration calibration({measured});
+  const auto plain = calibration.predict(asked).prediction.value();
+  EXPECT_EQ(plain.seconds, 0.3);
+  EXPECT_EQ(plain.largest_part, "the measured step of 16 GPUs");
+  asked.exchange.bucket_bytes = 0;
+  EXPECT_EQ(calibration.predict(asked).prediction.value().basis, Basis::layer_costs);
+  asked.exchange = {};
+  asked.gradient_bits = 4;
+  EXPECT_EQ(calibration.predict(asked).prediction.value().basis, Basis::layer_costs);
+}
+
 }  // namespace
 }  // namespace gradmeter::predict

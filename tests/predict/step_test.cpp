@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "predict/step.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
 #include "predict/machines.hpp"
 #include "predict/scaled_step.hpp"
+#include "predict/score.hpp"
 
 namespace gradmeter::predict {
 namespace {
+
+using ::testing::HasSubstr;
 
 MeasuredStep gpt(std::size_t gpus = 1) {
   return {.id = "a",
@@ -215,6 +219,120 @@ TEST(ScaledStep, GrowsFromTheStepOfOneGpu) {
   EXPECT_GT(*scaled_step(many, known, sheet).seconds, *scaled.seconds) << "servers on the host are slower than a ring";
   many.global_batch = 999;
   EXPECT_NE(scaled_step(many, known, sheet).reason, "") << "another batch a GPU is another step";
+}
+
+TEST(TransformerStep, ZeroThreeIsNotPredictedWithAPipeline) {
+  MeasuredStep s = gpt(8);
+  s.zero = 3;
+  EXPECT_EQ(TransformerStep::refusal(s), "");
+  s.pipeline = 4;
+  EXPECT_THAT(TransformerStep::refusal(s), HasSubstr("ZeRO stage 3 is not predicted with a pipeline"));
+  EXPECT_EQ(Calibration({}).predict(s).reason, TransformerStep::refusal(s));
+}
+
+TEST(TransformerStep, ZeroThreeUpdatesTheLayersOfATensorRankOnly) {
+  MeasuredStep s = gpt(8);
+  s.tensor = 8;
+  const double alone = parts_of(s).update;
+  s.zero = 3;
+  EXPECT_NEAR(parts_of(s).update / alone, 1, 1e-9) << "with one data rank, nothing is shared";
+}
+
+TEST(TransformerStep, CodingTakesTimeWithZeroThreeToo) {
+  MeasuredStep s = gpt(8);
+  s.zero = 3;
+  const double plain = parts_of(s).data_exchange;
+  s.coding_passes = 2;
+  EXPECT_GT(parts_of(s).data_exchange, plain);
+}
+
+TEST(TransformerStep, ACodecOfGradientsLeavesTheWeightsThatZeroGathersAsTheyAre) {
+  MeasuredStep s = gpt(64);
+  s.strategy = "no gradient bucket";
+  s.zero = 1;
+  const double plain = parts_of(s).data_exchange;
+  s.gradient_bits = 4;
+  // Gradients go out in 4 of 16 bits, weights come back in 16.
+  EXPECT_NEAR(parts_of(s).data_exchange / plain, (0.25 + 1) / 2, 0.02);
+}
+
+TEST(TransformerStep, ABatchThatLeavesReplicasIdleIsRefused) {
+  MeasuredStep s = gpt(8);
+  s.global_batch = 7;
+  EXPECT_THAT(TransformerStep::refusal(s),
+              HasSubstr("a global batch of 7 is less than a micro-batch of 1 on each of 8"));
+  s.global_batch = 8;
+  EXPECT_EQ(TransformerStep::refusal(s), "");
+  s.micro_batch = 2;
+  EXPECT_NE(TransformerStep::refusal(s), "");
+}
+
+TEST(TransformerStep, PaddingIsNoOperationOfTheNetwork) {
+  MeasuredStep s = gpt(8);
+  s.global_batch = 9;
+  const double nine = TransformerStep(s, machine_for(s)).flops();
+  s.global_batch = 18;
+  EXPECT_NEAR(TransformerStep(s, machine_for(s)).flops() / nine, 2, 1e-9);
+}
+
+TEST(TransformerStep, AMeshWhoseProductOverflowsIsRefused) {
+  MeasuredStep s = gpt(8);
+  s.tensor = s.pipeline = std::size_t{1} << 24;
+  s.context = 65536;
+  EXPECT_THAT(TransformerStep::refusal(s), HasSubstr("the mesh needs more GPUs"));
+  s.tensor = s.pipeline = std::size_t{1} << 32;
+  s.context = 1;
+  EXPECT_THAT(TransformerStep::refusal(s), HasSubstr("the mesh needs more GPUs"));
+}
+
+/// Steps of one network, which take `slower` times as long as the data sheet says.
+std::vector<MeasuredStep> measured_steps(double slower) {
+  std::vector<MeasuredStep> rows;
+  for (const std::size_t gpus : {16u, 32u, 64u}) {
+    MeasuredStep s = gpt(gpus);
+    s.id = std::to_string(gpus);
+    s.step_s = slower * parts_of(s).step();
+    rows.push_back(s);
+  }
+  return rows;
+}
+
+TEST(Calibration, WhatLikeRowsSayDoesNotHideAnotherLink) {
+  const auto rows = measured_steps(1.5);
+  const Calibration calibration(rows);
+  const MeasuredStep& s = rows.back();
+  const core::Machine fitted = calibration.machine(s);
+  core::Machine slow = fitted;
+  connect(slow, "--link", "1GbE");
+  const auto by_terms = [&](const core::Machine& m) { return TransformerStep(s, m).seconds(terms_of(m, s)); };
+  const double expected = by_terms(slow) / by_terms(fitted);
+  ASSERT_GT(expected, 2);
+  EXPECT_NEAR(calibration.predict(s, slow).prediction.value().seconds /
+                  calibration.predict(s, fitted).prediction.value().seconds,
+              expected, 1e-6 * expected);
+}
+
+TEST(Calibration, RowsOfAnotherGpuAreNotFitted) {
+  auto rows = measured_steps(1.5);
+  const MeasuredStep asked = rows.back();
+  const double without = Calibration(rows).predict(asked).prediction.value().seconds;
+  auto others = measured_steps(0.2);
+  for (MeasuredStep& s : others) s.gpu = "H100", rows.insert(rows.begin(), s);
+  EXPECT_DOUBLE_EQ(Calibration(rows).predict(asked).prediction.value().seconds, without);
+  EXPECT_EQ(Calibration(rows).machine(asked).fit->rows, 3u);
+}
+
+TEST(Calibration, OtherQuantilesAreNotFitted) {
+  auto rows = measured_steps(1.5);
+  MeasuredStep asked = rows.back();
+  const double without = Calibration(rows).predict(asked).prediction.value().seconds;
+  auto slowest = measured_steps(6);
+  for (MeasuredStep& s : slowest) s.quantile = "p99", rows.insert(rows.begin(), s);
+  const Calibration calibration(rows);
+  EXPECT_DOUBLE_EQ(calibration.predict(asked).prediction.value().seconds, without);
+  EXPECT_EQ(calibration.constant_flops(asked), Calibration(measured_steps(1.5)).constant_flops(asked));
+  asked.quantile = "p99";
+  EXPECT_THAT(calibration.predict(asked).reason, HasSubstr("the quantile p99"));
 }
 
 }  // namespace
