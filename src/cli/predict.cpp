@@ -48,7 +48,9 @@ FlagList describe_predict() {
   add_wide_flag(flags);
   add_switch(flags, "json", "print one JSON object for each scored table, or predicted row");
   add_text(flags, "outliers", "3", "number of the worst rows of each scored table that are named");
-  add_text(flags, "fail-above", "", "exit code 1 when the mean error of a scored table is above this many percent");
+  add_text(flags, "fail-above", "",
+           "exit code 1 when the mean error of a scored table is above this many percent; rows that are not "
+           "predicted, except those with experts, count as 100 %");
   return flags;
 }
 
@@ -69,6 +71,13 @@ core::Json percent_json(const std::optional<double>& value) {
 
 std::string percent_text(const std::optional<double>& value) { return value ? fmt::format("{:.1f} %", *value) : "-"; }
 
+/// The error of a naive prediction, with that of the prediction over the same rows.
+std::string naive_text(const std::optional<double>& mape, std::size_t rows, const std::optional<double>& beside) {
+  if (!mape) return "-";
+  return fmt::format("{} of the {} that it applies to, where the prediction has {}", percent_text(mape),
+                     report::counted(rows, "row"), percent_text(beside));
+}
+
 void print_score(const predict::Score& s, std::size_t outliers) {
   core::print("{}: {}, {} unpredicted\n", core::printable(s.file), report::counted(s.rows, "row"), s.unpredicted);
   for (const auto& [why, count] : s.reasons) core::print("  {} because: {}\n", count, core::printable(why));
@@ -77,11 +86,9 @@ void print_score(const predict::Score& s, std::size_t outliers) {
               percent_text(s.median), percent_text(s.p90), percent_text(s.bias));
   core::print("  90 % intervals hold {} of the rows; their half width is {}\n", percent_text(s.coverage),
               percent_text(s.half_width));
-  core::print("  naive: constant FLOP/s a GPU {}, linear scaling {}{}\n", percent_text(s.constant_flops_mape),
-              percent_text(s.linear_mape),
-              s.linear_mape ? fmt::format(" of the {} that it applies to, where the prediction has {}",
-                                          report::counted(s.linear_rows, "row"), percent_text(s.mape_where_linear))
-                            : "");
+  core::print("  naive: constant FLOP/s a GPU {}, linear scaling {}\n",
+              naive_text(s.constant_flops_mape, s.constant_flops_rows, s.mape_where_constant_flops),
+              naive_text(s.linear_mape, s.linear_rows, s.mape_where_linear));
   for (std::size_t i = 0; i < std::min(outliers, s.outliers.size()); ++i) {
     const auto& o = s.outliers[i];
     core::print("  {}: {:+.0f} %, mostly {}\n", core::printable(o.id), 100 * o.error, o.part);
@@ -108,7 +115,7 @@ void print_rows(const predict::Calibration& calibration, const std::vector<std::
     for (const auto& s : predict::read_measured_steps(read_table(path), path)) {
       const auto [p, reason] = calibration.predict(s);
       if (as_json) {
-        core::Json line{{"id", s.id}, {"predicted", true}};
+        core::Json line{{"id", s.id}, {"predicted", p.has_value()}};
         if (p) {
           line.update({{"time_s", p->seconds}, {"ci90_low", p->low}, {"ci90_high", p->high}});
         } else {
@@ -180,9 +187,24 @@ std::string verdict(const std::vector<predict::Score>& scores) {
                          : fmt::format(" in {}, the worst of {} tables", core::printable(worst->file), scores.size());
   std::string text = fmt::format("{} predicted with a mean error of {:.1f} %{}",
                                  report::counted(worst->rows - worst->unpredicted, "step"), *worst->mape, where);
-  if (worst->constant_flops_mape)
+  if (worst->constant_flops_mape && worst->constant_flops_rows == worst->rows - worst->unpredicted) {
     text += fmt::format("; constant FLOP/s a GPU would have {:.1f} %", *worst->constant_flops_mape);
+  } else if (worst->constant_flops_mape) {
+    text += fmt::format(
+        "; on the {} that constant FLOP/s a GPU applies to it would have {:.1f} %, where the "
+        "prediction has {:.1f} %",
+        report::counted(worst->constant_flops_rows, "row"), *worst->constant_flops_mape,
+        *worst->mape_where_constant_flops);
+  }
   return text + ".\n";
+}
+
+/// Why a table misses the bar of --fail-above.
+std::string above_text(const predict::Score& s, double bar) {
+  if (!s.mape_all) return fmt::format("above the bar of {} %, since no row was predicted", bar);
+  return fmt::format(
+      "above the bar of {} %: the mean error is {:.1f} %{}", bar, *s.mape_all,
+      s.unpredicted > 0 ? " with 100 % for each row that was not predicted, except those with experts" : "");
 }
 
 /// Prints the rows that are most worth measuring next, the best first.
@@ -217,8 +239,8 @@ void write_machine(const Flags& f, const predict::Calibration& calibration,
   const auto systems = systems_of(known);
   const std::string system = f.has("system") ? f.text("system") : systems.size() == 1 ? systems.front() : "";
   const auto row = std::ranges::find_if(known, [&](const auto& s) {
-    return s.system == system && s.step_s > 0 && predict::TransformerStep::refusal(s).empty() &&
-           predict::machine_of(s).machine;
+    return s.system == system && s.step_s > 0 && predict::is_usual_step(s) &&
+           predict::TransformerStep::refusal(s).empty() && predict::machine_of(s).machine;
   });
   if (row == known.end())
     throw UsageError(fmt::format("--output: name the --system to write; those of --calibrate are {}",
@@ -303,7 +325,9 @@ int run_predict(const Flags& f, const Invocation& invocation) {
     } else {
       print_score(s, outliers);
     }
-    is_above |= fail_above && !(s.mape_all && *s.mape_all <= *fail_above);
+    if (!fail_above || (s.mape_all && *s.mape_all <= *fail_above)) continue;
+    is_above = true;
+    if (!f.on("json")) core::print("  {}\n", above_text(s, *fail_above));
   }
   if (!scores.empty() && !f.on("json")) core::print("{}", verdict(scores));
   return static_cast<int>(is_above ? core::ExitCode::below_bar : core::ExitCode::done);

@@ -24,7 +24,7 @@ def body(test):
     test.check(done.code == 0 and "20 because: no calibration row of this network" in done.out,
                "rows that cannot be predicted are counted with their reason", done)
     done = test.run("predict", "--score", known, "--fail-above", "0.1")
-    test.check(done.code == 1, "an error above the bar ends with 1", done)
+    test.check(done.code == 1 and "above the bar of 0.1 %: the mean error is" in done.out, "an error above the bar ends with 1", done)
     done = test.run("predict", "--score", known, "--fail-above", "50")
     test.check(done.code == 0, "and below it with 0", done)
 
@@ -41,6 +41,8 @@ def body(test):
     planned.write_text(HEAD + rows[0].replace("A100-80GB", "abacus"))
     done = test.run("predict", "--rows", planned)
     test.check(done.code == 0 and "not predicted: no data sheet of 'abacus' is known" in done.out, "or the reason why not", done)
+    done = test.run("predict", "--rows", planned, "--json")
+    test.check(json.loads(done.out)["predicted"] is False, "and JSON says that it is not predicted", done)
 
     done = test.run("predict", "--model", "gpt3-175b", "--machine", "A100", "--ranks", "1024", "--batch-global", 1536, "--mesh",
                     "tensor=8,pipeline=8", "--seq", 2048, "--recompute", "full", "--json")
@@ -61,6 +63,8 @@ def body(test):
 
     calibrated(test, known)
     from_own_files(test)
+    own_files_apart(test)
+    unlike_data(test)
 
     for text, said in ((HEAD + "a,b\n", ":2:4: 2 values, not 19: 'gpu' is missing"), ("", ":1: an empty table"),
                        ("system,gpu\n", ":1:1: column gpus is missing")):
@@ -78,7 +82,9 @@ def body(test):
                       ("--model", "llama3-8b", "--what-if", "colour=red"), ("--model", "llama3-8b", "--what-if", "link"),
                       ("--model", "llama3-8b", "--precision", "fp99"), ("--model", "llama3-8b", "--codec", "powersgd"), ("--what-if", "link=NDR"),
                       ("--calibrate", known, "--leave-out", "model", "--batch", 8), ("--rows", known, "--machine", "A100"), ("--rows", known, "--fail-above", 5),
-                      ("--model", "gpt3-175b", "--ranks", 8), ("--output", "x.json"), ("--choose-rows", 3), ("--calibrate", known, "--calibrate-rows", 0),
+                      ("--model", "gpt3-175b", "--ranks", 8), ("--model", "llama3-8b", "--mesh", "tensor=16777216,pipeline=16777216,context=65536"),
+                      ("--model", "llama3-8b", "--mesh", "pipeline=2", "--zero", 3), ("--model", "llama3-8b", "--batch-global", 8, "--ranks", "64,512"),
+                      ("--model", "internlm-7b", "--machine", "H100", "--calibrate", known), ("--output", "x.json"), ("--choose-rows", 3), ("--calibrate", known, "--calibrate-rows", 0),
                       ("--model", "llama3-8b", "--mesh", "colour=3"), ("--model", "llama3-8b", "--system", "x"),
                       ("--model", "llama3-8b", "--calibrate", data / "llm_foundry.csv"), (), ("--leave-out", "model"), ("--calibrate", known, "--leave-out", "colour"), ("--score", test.path("none.csv"))):
         done = test.run("predict", *arguments)
@@ -230,6 +236,82 @@ def from_own_files(test):
     test.check(done.code == 0 and "not compared: own has predicted points" in done.err, "beside the measurements, and compares nothing", done)
     done = test.run("predict", "--calibrate", measured, "--score", measured, "--out", test.path("no.jsonl"))
     test.check(done.code == 2 and len(done.own_lines) == 1, "scores are no rows", done)
+
+
+def own_files_apart(test):
+    """Recorded steps whose exchange was not measured, those of a mesh, and curves that differ in a factor that names lack."""
+    lines = [json.loads(line) for line in (test.source / "results" / "scaling" / "two-cores.jsonl").read_text().splitlines()]
+    first = lines[0]["run_id"]
+    run, *points = [line for line in lines if line["run_id"] == first]
+    points = [p for p in points if p["kind"] == "point"]
+    changed = test.path("changed.jsonl")
+
+    def predict(points, *flags):
+        changed.write_text("".join(json.dumps(line) + "\n" for line in (run, *points)))
+        return test.run("predict", "--calibrate", changed, "--ranks", "2,1024", *flags)
+
+    def with_factors(**factors):
+        return [{**p, "factors": {**p["factors"], **factors}} for p in points if p["factors"]["ranks"] > 1 and p["factors"]["strategy"] == "sync"]
+
+    alone = [p for p in points if p["factors"]["ranks"] == 1]
+    done = predict(alone + with_factors(overlap="bucketed"))
+    test.check(done.code == 0 and "no exchange was measured from which links follow" in done.out and "1024 ranks take" not in done.out,
+               "without a measured exchange there is no prediction", done)
+    done = predict(points + with_factors(mesh="data=1,tensor=2"), "--json")
+    rows = [json.loads(line) for line in done.out.splitlines()]
+    meshes = [r for r in rows if "mesh data=1,tensor=2" in r.get("curve", "") and r["ranks"] > 1]
+    test.check(done.code == 0 and meshes and all(not r["predicted"] and "a mesh" in r["reason"] for r in meshes) and
+               any(r.get("predicted") for r in rows), "a mesh is not predicted, and the other curves are", done)
+    done = predict(points + with_factors(cadence="free"), "--json")
+    names = [(r["curve"], r["ranks"]) for r in map(json.loads, done.out.splitlines()) if "curve" in r]
+    test.check(done.code == 0 and names and len(names) == len(set(names)), "curves that differ have names that differ", names)
+
+
+def unlike_data(test):
+    """What is known of one device, network, exchange or number of ranks is not taken for another's."""
+    table = test.path("unlike.csv")
+    def rows(*arguments):
+        done = test.run("predict", "--calibrate", table, *arguments, "--json")
+        test.check(done.code == 0, f"predict {' '.join(map(str, arguments))}", done)
+        return [json.loads(line) for line in done.out.splitlines()]
+
+    network = "gpt:layers=24,hidden=4096,heads=16,seq=2048"
+    table.write_text("id,system,gpu,gpus_per_node,gpus,model,layers,hidden,heads,seq_len,global_batch,micro_batch,zero_stage,precision,"
+                     "activation_recompute,metric,value,unit\n" +
+                     "".join(f'{i},S,A100-80GB,8,8,{name},24,{hidden},16,2048,32,1,1,bf16,none,step time,{seconds},s\n'
+                             for i, (name, hidden, seconds) in enumerate(((f"a", 1024, 0.09), ("b", 2048, 0.3), ("c", 3072, 0.65),
+                                                                          (f'"{network}"', 4096, 2.5)))))
+    asked = ("--model", network, "--machine", "A100", "--ranks", 8, "--batch", 4)
+    same = rows(*asked, "--what-if", "precision=fp16")[-1]
+    test.check(abs(same["ratios"][0]["ratio"] - 1) < 1e-9, "a what-if compares terms, without what is known of one side only", same)
+    none = rows(*asked, "--mesh", "pipeline=2", "--zero", 0, "--what-if", "zero=3")[-1]
+    test.check(not none["predicted"] and "ZeRO stage 3" in none["reason"], "a what-if without any ratio is not predicted", none)
+    done = test.run("predict", "--calibrate", table, "--model", network, "--machine", "H100")
+    test.check(done.code == 2 and len(done.own_lines) == 1 and "system S is of A100-80GB" in done.err, "a fit is of its own device", done)
+
+    head = "id,system,gpu,gpus_per_node,gpus,model,params,global_batch,precision,metric,value,unit\n"
+    table.write_text(head + "a,S,P100,8,64,resnet50,25600000,4096,fp32,throughput,11000,images/s\n")
+    asked = ("--model", "resnet50", "--machine", "P100", "--precision", "fp32", "--batch", 64)
+    both = rows(*asked, "--ranks", "64,128")
+    test.check(all(r["from"] == "measured step" and r["efficiency"] is None for r in both),
+               "no efficiency beside one rank on another basis", both)
+    done = test.run("predict", "--calibrate", table, *asked, "--ranks", "64,8")
+    test.check(done.code == 0 and "is a sum over layers" in done.out and "of its rate" not in done.out,
+               "rows on different bases are not compared, and each basis is said", done)
+    what = rows(*asked, "--ranks", 64, "--link", "1GbE", "--what-if", "codec=qsgd8", "--what-if", "link=100GbE", "--what-if", "bucket=0")[-3:]
+    ratios = [w["ratios"][0]["ratio"] for w in what]
+    test.check(ratios[0] > 1.05 and ratios[1] > 1.05 and ratios[2] < 1, "a measured step says nothing of another exchange on as many ranks", what)
+
+    table.write_text("id,system,gpu,gpus_per_node,gpus,model,params,layers,hidden,heads,seq_len,vocab,global_batch,micro_batch,precision,"
+                     "activation_recompute,metric,value,unit\n" +
+                     "".join(f"{n},S,A100-80GB,8,{n},internlm-7b,,32,4096,32,2048,103168,{4 * n},1,bf16,none,throughput,2500,tokens/s/GPU\n"
+                             for n in (16, 32)) +
+                     "r,S,A100-80GB,8,1,resnet50,25600000,,,,,,64,,bf16,,throughput,2000,images/s\n"
+                     "u,S,A100-80GB,8,1,unknown,25600000,,,,,,64,,bf16,,throughput,,images/s\n")
+    done = test.run("predict", "--calibrate", table, "--score", table, "--fail-above", 1)
+    test.check(done.code == 1 and "on the 2 rows that constant FLOP/s a GPU applies to" in done.out.splitlines()[-1],
+               "errors are compared over the same rows", done)
+    test.check("with 100 % for each row that was not predicted" in done.out, "and it is said what the bar counts", done)
 
 
 def calibrated(test, known):
