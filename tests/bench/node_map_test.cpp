@@ -3,6 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "bench/engine/session.hpp"
+#include "runtime/threads/thread_group.hpp"
+
 namespace gradmeter::bench {
 namespace {
 
@@ -57,6 +64,38 @@ TEST(NodeMap, NamesTheRanksOfEachNode) {
   EXPECT_EQ(text({0, 1, 0, 1}), "0+2,1+3") << "two ranks make no pattern";
   EXPECT_EQ(text({0, 1, 0, 1, 0, 1, 0, 1}), "0-6:2,1-7:2");
   EXPECT_EQ(text({0, 1, 1, 0, 0}), "0+3-4,1-2");
+}
+
+/// The units of a job of as many ranks on one node as `hosts` has elements, each with its own facts.
+std::size_t units(const std::vector<runtime::HostFacts>& hosts) {
+  std::size_t out = 0;
+  runtime::run_thread_ranks(static_cast<int>(hosts.size()), [&](const runtime::Communicator& node) {
+    const std::size_t found = units_of_job(node, hosts[static_cast<std::size_t>(node.rank())]);
+    if (node.rank() == 0) out = found;
+  });
+  return out;
+}
+
+runtime::HostFacts bound_to(std::vector<std::size_t> bound_units, std::optional<double> quota = {}) {
+  runtime::HostFacts host;
+  host.processing_units = 8;
+  host.bound_units = std::move(bound_units);
+  host.cpu_quota = quota;
+  return host;
+}
+
+TEST(UnitsOfAJob, CountOnceWhereRanksShareThem) {
+  EXPECT_EQ(units({bound_to({0}), bound_to({0})}), 1u);
+  EXPECT_EQ(units({bound_to({0, 1}), bound_to({1, 5})}), 3u);
+  EXPECT_EQ(units({bound_to({4, 5}), bound_to({6, 7})}), 4u) << "a launcher has bound each rank";
+  EXPECT_EQ(units({bound_to({0, 1}), bound_to({})}), 8u) << "the units of one rank are not known";
+}
+
+TEST(UnitsOfAJob, AreWithinOneQuotaForAllRanks) {
+  const auto rank = bound_to({0, 1, 2, 3, 4, 5, 6, 7}, 2.5);
+  EXPECT_EQ(units({rank, rank, rank, rank}), 2u);
+  EXPECT_EQ(units({bound_to({0}, 2.5), bound_to({0}, 2.5)}), 1u);
+  EXPECT_EQ(units({bound_to({0, 1}, 0.5)}), 1u);
 }
 
 }  // namespace

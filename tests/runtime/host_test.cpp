@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <set>
@@ -146,6 +147,29 @@ TEST(HostStem, DropsTheNodesNumberAndNothingElse) {
 TEST(HostStem, AContainersRandomNameIsNoName) {
   EXPECT_EQ(host_stem("3f2a91bc77de"), "");
   EXPECT_EQ(host_stem("3f2a91bc77d"), "3f2a91bc77d") << "11 digits are a name";
+}
+
+/// hwloc shows the machine of HWLOC_SYNTHETIC instead of this one while it exists.
+class SyntheticMachine {
+ public:
+  explicit SyntheticMachine(const char* description) { setenv("HWLOC_SYNTHETIC", description, 1); }
+  ~SyntheticMachine() { unsetenv("HWLOC_SYNTHETIC"); }
+  SyntheticMachine(const SyntheticMachine&) = delete;
+  SyntheticMachine& operator=(const SyntheticMachine&) = delete;
+};
+
+TEST(Host, AddsUpTheLastCaches) {
+  constexpr std::size_t mib = std::size_t{1} << 20;
+  {
+    const SyntheticMachine groups_of_cores("package:2 l3:4(size=33554432) l2:8(size=1048576) pu:1");
+    const HostFacts host = read_host();
+    EXPECT_EQ(host.l3_bytes, 32 * mib);
+    EXPECT_EQ(host.all_last_cache_bytes, 8 * 32 * mib);
+    EXPECT_EQ(host.reached_last_cache_bytes, 8 * 32 * mib);
+    EXPECT_EQ(host.bound_units.size(), host.available_units);
+  }
+  const SyntheticMachine without_l3("package:1 l2:8(size=2097152) pu:1");
+  EXPECT_EQ(read_host().all_last_cache_bytes, 8 * 2 * mib);
 }
 
 }  // namespace

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <ctime>
+#include <limits>
 
 #include "allreduce/test_data.hpp"
 #include "bench/engine/version.hpp"
@@ -46,13 +48,8 @@ Session::Session(const runtime::Communicator& world, const ProcessWatch& process
   map_.ranks_as = world_.ranks_as();
   map_.node_of = world_.all_gather_value(node.broadcast_value(world_.rank()));
   node_indices_.emplace(map_.node_of);
-  // A launcher may bind each rank to cores of its own. The job then has the cores of all ranks of a node together.
-  // Ranks that are threads share the cores of their process, which are counted once.
-  const auto own_units = static_cast<double>(host_.available_units);
-  const double job_units = world_.ranks_as() == runtime::RanksAs::threads ? own_units : node.sum(own_units);
-  const auto units = std::min(static_cast<double>(std::max<std::size_t>(1, host_.processing_units)), job_units);
   // The least of all nodes is the negated maximum of negated values.
-  cores_per_node_ = static_cast<int>(-world_.max(-std::max(units, 1.0)));
+  cores_per_node_ = static_cast<int>(-world_.max(-static_cast<double>(units_of_job(node, host_))));
   free_memory_per_node_ = static_cast<std::size_t>(-world_.max(-static_cast<double>(host_.available_memory_bytes)));
   // The shared memory that Open MPI needs for its messages, for each rank of a node; 2.1 MiB were measured.
   constexpr double mpi_segment = 2.1 * (1 << 20);
@@ -105,6 +102,19 @@ void Session::stop_if_interrupted(const runtime::Communicator& c) const {
 void Session::stop_between_points(const runtime::Communicator& c) const {
   const double seen = c.max(watched_.signals().pending_signal_or_warning());
   if (seen > 0) throw core::Interrupted(static_cast<int>(seen));
+}
+
+std::size_t units_of_job(const runtime::Communicator& node, const runtime::HostFacts& host) {
+  const auto& mine = host.bound_units;
+  const double end = node.max(mine.empty() ? 0.0 : static_cast<double>(1 + *std::ranges::max_element(mine)));
+  std::vector<double> bound(static_cast<std::size_t>(end), 0);
+  for (const std::size_t unit : mine) bound[unit] = 1;
+  node.max(bound);
+  auto units = static_cast<double>(std::ranges::count(bound, 1.0));
+  if (!node.all(!mine.empty())) units = static_cast<double>(host.processing_units);
+  // The quota is that of a control group, which the ranks of a node share, so it does not grow with their number.
+  const double quota = node.max(host.cpu_quota.value_or(std::numeric_limits<double>::infinity()));
+  return static_cast<std::size_t>(std::max(1.0, std::min(units, std::floor(quota))));
 }
 
 NodeMap find_nodes(const Session& s, const std::vector<int>& fake) {

@@ -120,6 +120,11 @@ class Session {
   core::RunInfo run_info_;
 };
 
+/// The number of processing units that the ranks of a node may use together, at least 1. A launcher may bind each rank
+/// to units of its own, or let ranks share units; shared ones count once. The CPU quota of their control group limits
+/// all of them together. host: this rank's own facts. Collective over `node`.
+std::size_t units_of_job(const runtime::Communicator& node, const runtime::HostFacts& host);
+
 /// The nodes of the session's ranks, or the fake ones (`fake`, by rank). Errors: UsageError when `fake` does not have
 /// one node for each rank.
 NodeMap find_nodes(const Session&, const std::vector<int>& fake);

@@ -64,6 +64,20 @@ std::size_t cache_bytes(hwloc_topology_t topology, hwloc_obj_type_t type) {
   return cache ? cache->attr->cache.size : 0;
 }
 
+/// The size of all caches of the last level that serve a processing unit of `units`. On machines with several such
+/// caches (one for each socket, or for each group of cores), one alone says little of what a process can keep in
+/// caches.
+std::size_t last_cache_bytes(hwloc_topology_t topology, hwloc_const_bitmap_t units) {
+  for (const hwloc_obj_type_t type : {HWLOC_OBJ_L3CACHE, HWLOC_OBJ_L2CACHE}) {
+    std::size_t sum = 0;
+    for (hwloc_obj_t cache = nullptr; (cache = hwloc_get_next_obj_by_type(topology, type, cache));) {
+      if (hwloc_bitmap_intersects(cache->cpuset, units)) sum += cache->attr->cache.size;
+    }
+    if (sum > 0) return sum;
+  }
+  return 0;
+}
+
 std::string cpu_model(hwloc_topology_t topology) {
   const hwloc_obj_t package = hwloc_get_obj_by_type(topology, HWLOC_OBJ_PACKAGE, 0);
   if (!package) return {};
@@ -80,6 +94,8 @@ std::string cpu_model(hwloc_topology_t topology) {
 struct Affinity {
   std::size_t units = 0;
   std::string list;
+  std::vector<std::size_t> numbers = {};
+  std::size_t last_cache_bytes = 0;
   int first = 0;
 };
 
@@ -95,6 +111,11 @@ Affinity read_affinity(hwloc_topology_t topology) {
   Affinity affinity{.list = text, .first = std::max(0, hwloc_bitmap_first(set.get()))};
   std::free(text);
   affinity.units = static_cast<std::size_t>(std::max(1, hwloc_bitmap_weight(set.get())));
+  // A set without an end has the weight -1; its members cannot be listed.
+  for (int unit = hwloc_bitmap_first(set.get()); hwloc_bitmap_weight(set.get()) > 0 && unit >= 0;
+       unit = hwloc_bitmap_next(set.get(), unit))
+    affinity.numbers.push_back(static_cast<std::size_t>(unit));
+  affinity.last_cache_bytes = last_cache_bytes(topology, set.get());
   return affinity;
 }
 
@@ -204,7 +225,11 @@ HostFacts read_host() {
   host.numa_nodes = count(topology.get(), HWLOC_OBJ_NUMANODE);
   host.l2_bytes = cache_bytes(topology.get(), HWLOC_OBJ_L2CACHE);
   host.l3_bytes = cache_bytes(topology.get(), HWLOC_OBJ_L3CACHE);
+  host.reached_last_cache_bytes = affinity.last_cache_bytes;
+  host.all_last_cache_bytes = last_cache_bytes(topology.get(), hwloc_topology_get_complete_cpuset(topology.get()));
   host.available_units = affinity.units;
+  host.bound_units = affinity.numbers;
+  host.cpu_quota = limits.cpus;
   if (limits.cpus) {
     const auto whole = static_cast<std::size_t>(*limits.cpus);
     host.available_units = std::clamp<std::size_t>(whole, 1, affinity.units);

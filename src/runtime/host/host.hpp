@@ -3,8 +3,10 @@
 #pragma once
 #include <cstddef>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace gradmeter::runtime {
 
@@ -16,7 +18,12 @@ struct HostFacts {
   std::size_t packages = 0, cores = 0, processing_units = 0, numa_nodes = 0;
   /// Processing units in this process' affinity and within its control groups' CPU quota (rounded down, at least 1).
   std::size_t available_units = 0;
-  std::size_t l2_bytes = 0, l3_bytes = 0;  ///< size of one cache of that level
+  std::vector<std::size_t> bound_units = {};  ///< the numbers of the processing units in this process' affinity
+  std::optional<double> cpu_quota = {};       ///< the CPU quota of its control groups [processing units]; empty: none
+  std::size_t l2_bytes = 0, l3_bytes = 0;     ///< size of one cache of that level
+  /// All caches of the last level (L3, or L2 where there is no L3) together: those that the processing units of this
+  /// process' affinity use, and those of the whole machine.
+  std::size_t reached_last_cache_bytes = 0, all_last_cache_bytes = 0;
   std::size_t memory_bytes = 0;
   std::size_t available_memory_bytes = 0;  ///< memory available without swapping, within the control groups' limit
   std::size_t shm_free_bytes = 0;          ///< free in /dev/shm, which holds shared windows
