@@ -6,6 +6,7 @@
 
 #include <set>
 
+#include "bench/kernels/limits.hpp"
 #include "core/error.hpp"
 #include "kernels/problems/problem_file.hpp"
 
@@ -174,6 +175,40 @@ TEST(Slowness, MovesFromTheGuessToWhatIsMeasured) {
   for (int i = 0; i < 50; ++i) s.learn("a", 5);
   EXPECT_NEAR(s.of("a"), 5, 0.01);
   EXPECT_DOUBLE_EQ(s.of("b"), 1);
+}
+
+constexpr std::size_t mib = std::size_t{1} << 20, gib = std::size_t{1} << 30;
+
+/// A machine with eight caches of the last level, of 32 MiB each.
+ArrayNeeds eight_caches(std::size_t reached, int ranks, int threads) {
+  return {.cache = 32 * mib,
+          .reached_caches = reached * 32 * mib,
+          .all_caches = 8 * 32 * mib,
+          .usual = 128 * mib,
+          .free_memory = 256 * gib,
+          .ranks_per_node = ranks,
+          .threads = threads};
+}
+
+TEST(ArraysInMemory, AreFourTimesTheCachesThatHoldThem) {
+  EXPECT_EQ(memory_array_bytes(eight_caches(8, 1, 64)), 8 * 128 * mib) << "one rank on all cores";
+  EXPECT_EQ(memory_array_bytes(eight_caches(8, 1, 1)), 128 * mib) << "a thread uses one cache at a time";
+  EXPECT_EQ(memory_array_bytes(eight_caches(1, 8, 8)), 128 * mib) << "a rank for each cache";
+  EXPECT_EQ(memory_array_bytes(eight_caches(1, 32, 1)), 32 * mib) << "four ranks share a cache";
+  EXPECT_EQ(memory_array_bytes(eight_caches(8, 32, 1)), 32 * mib) << "ranks that are not bound";
+}
+
+TEST(ArraysInMemory, LeaveHalfOfTheFreeMemory) {
+  auto little = eight_caches(8, 1, 64);
+  little.free_memory = 3 * gib;
+  EXPECT_EQ(memory_array_bytes(little), gib / 2);
+  little.free_memory = 0;
+  EXPECT_EQ(memory_array_bytes(little), 128 * mib) << "the usual length";
+}
+
+TEST(ArraysInMemory, HaveTheUsualLengthWhereCachesAreNotKnown) {
+  EXPECT_EQ(memory_array_bytes({.usual = 64 * mib, .free_memory = gib}), 64 * mib);
+  EXPECT_EQ(memory_array_bytes({.usual = 64 * mib, .free_memory = gib, .ranks_per_node = 64}), 16 * mib);
 }
 
 }  // namespace

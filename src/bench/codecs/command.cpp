@@ -34,7 +34,7 @@ namespace {
 using core::UsageError;
 
 std::vector<std::size_t> read_codec_sizes(const Flags& f, const runtime::HostFacts& host) {
-  if (!f.has("size")) return usual_codec_sizes(host.l3_bytes);
+  if (!f.has("size")) return usual_codec_sizes(host.reached_last_cache_bytes);
   std::vector<std::size_t> out;
   for (const auto& item : split_list("--size", f.text("size"))) {
     const std::size_t bytes = parse_size("--size", item);

@@ -239,7 +239,8 @@ int print_kernels_plan(const Flags& f) {
   std::size_t most = 0, unsupported = 0;
   for (const auto& p : plan_kernels(request.options.factors)) {
     const auto why = kernels::kernel_case_refusal(p.problem, device);
-    const auto needs = kernel_memory(p, opened.device ? device.last_cache_bytes() : host.l3_bytes, device);
+    const auto needs =
+        kernel_memory(p, opened.device ? device.last_cache_bytes() : host.reached_last_cache_bytes, device);
     const std::size_t memory = opened.device ? needs.device : needs.host;
     table.add_row({kernels::problem_text(p.problem.shape), std::string(name(p.problem.pass)),
                    std::string(name(p.problem.precision)), std::string(name(p.cache)),

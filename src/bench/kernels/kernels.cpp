@@ -228,7 +228,8 @@ class KernelSweep final : public Experiment {
     const auto& level = limits_->level(e.point.cache == CacheState::cold, resident);
     KernelBound b =
         kernel_bound(full_flops(p), on_host() ? bytes(p) : native_bytes(p), limits_->peak(p.precision), level);
-    const bool beyond_caches = resident > limits_->last_cache_bytes();
+    const std::size_t caches = limits_->last_cache_bytes();
+    const bool beyond_caches = caches > 0 && resident > caches;
     // DeepBench's count includes products with padding, which a library need not compute.
     const auto* conv = std::get_if<kernels::ConvShape>(&p.shape);
     const bool padded = conv && conv->pad_width + conv->pad_height > 0;

@@ -222,6 +222,18 @@ KernelBound kernel_bound(double flops, double bytes, core::FlopsPerSecond peak, 
   return b;
 }
 
+std::size_t memory_array_bytes(const ArrayNeeds& n) {
+  constexpr std::size_t at_least = std::size_t{16} << 20, arrays = 3;
+  const auto ranks = static_cast<std::size_t>(std::max(1, n.ranks_per_node));
+  const std::size_t usual = std::max(at_least, n.usual / ranks);
+  // No more caches hold a rank's arrays than serve its processing units, than it has threads, or than are its share of
+  // the machine's.
+  std::size_t caches = std::min(n.reached_caches, n.all_caches / ranks);
+  if (n.cache > 0) caches = std::min(caches, n.cache * static_cast<std::size_t>(std::max(1, n.threads)));
+  const std::size_t room = n.free_memory / 2 / arrays / ranks;
+  return std::max(usual, std::min(4 * caches, room));
+}
+
 KernelLimits::KernelLimits(Session& s, const runtime::Communicator& c, int threads, int ranks_per_node)
     : session_(s), c_(c), threads_(threads), ranks_per_node_(ranks_per_node), on_host_(s.on_host()) {
   kernels::set_compute_threads(threads);
@@ -248,9 +260,9 @@ void KernelLimits::measure_host() {
     return static_cast<std::size_t>(least_of_ranks(static_cast<double>(bytes)));
   };
   const std::size_t l2 = least(host.l2_bytes);
-  last_cache_ = std::max(l2, least(host.l3_bytes));
-  const std::size_t l3 =
-      last_cache_ / static_cast<std::size_t>(std::max(1, ranks_per_node_));  // the ranks of a node share it
+  last_cache_ = std::max(l2, least(host.reached_last_cache_bytes));
+  // The ranks of a node share it.
+  const std::size_t l3 = std::max(l2, least(host.l3_bytes)) / static_cast<std::size_t>(std::max(1, ranks_per_node_));
   const runtime::Computing note(session_.activity(), "copies");
   c_.barrier();
   if (l2 > 0) {  // each core has its own L2, so the rate of one thread is multiplied by the number of threads
@@ -303,17 +315,25 @@ double KernelLimits::measure_peak(Precision precision) {
   return least_of_ranks(mine);
 }
 
-/// Measures with arrays that together exceed the last cache, which the ranks of a node share, as STREAM asks.
+std::size_t KernelLimits::host_array_bytes() const {
+  const auto& host = session_.host();
+  return memory_array_bytes({.cache = host.l3_bytes,
+                             .reached_caches = host.reached_last_cache_bytes,
+                             .all_caches = host.all_last_cache_bytes,
+                             .usual = kernels::memory_array_bytes(),
+                             .free_memory = session_.free_memory_per_node(),
+                             .ranks_per_node = ranks_per_node_,
+                             .threads = threads_});
+}
+
+/// Measures with arrays that together exceed the last caches, as STREAM asks.
 double KernelLimits::measure_memory() {
   if (!on_host_) {
     // STREAM asks for arrays of four times the last cache.
     const std::size_t array = 4 * std::max(last_cache_, std::size_t{1} << 20);
     return least_of_ranks(device_traffic(session_.device(), array, budget).value);
   }
-  constexpr std::size_t at_least = std::size_t{16} << 20;
-  const std::size_t array =
-      std::max(at_least, kernels::memory_array_bytes() / static_cast<std::size_t>(std::max(1, ranks_per_node_)));
-  return least_of_ranks(kernels::measure_memory(budget, array).best().value);
+  return least_of_ranks(kernels::measure_memory(budget, host_array_bytes()).best().value);
 }
 
 /// Raises each level's rate to at least that of the next larger level: a cache that seems slower than it is smaller

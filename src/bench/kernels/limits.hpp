@@ -59,6 +59,8 @@ class KernelLimits {
   const std::vector<MemoryLevel>& levels() const { return levels_; }
   /// The smallest level that holds `resident_bytes`; for cold operands always memory.
   const MemoryLevel& level(bool cold, std::size_t resident_bytes) const;
+  /// On a host all caches of the last level together that serve this rank's processing units, on the rank where they
+  /// are smallest; on a device its last cache; 0: unknown.
   std::size_t last_cache_bytes() const { return last_cache_; }
   /// True on a host: no call there can exceed the measured rates of multiply-adds and memory. On a device, a call may
   /// be faster than the calls that the rates were measured with.
@@ -67,6 +69,7 @@ class KernelLimits {
  private:
   /// The least of the ranks' values.
   double least_of_ranks(double mine) const;
+  std::size_t host_array_bytes() const;
   void measure_host();
   void measure_device();
   double measure_peak(kernels::Precision);
@@ -114,6 +117,21 @@ class DeviceClock {
   runtime::OwnedBuffer beyond_caches_;  ///< larger than the device's caches
   bool captures_ = true;                ///< false: calls could not be captured
 };
+
+/// The machine, as far as it decides how long the arrays must be by which a rank measures the rate of memory.
+struct ArrayNeeds {
+  /// The caches of the last level: one of them, all that serve the rank's processing units, all of the machine. 0:
+  /// unknown.
+  std::size_t cache = 0, reached_caches = 0, all_caches = 0;
+  std::size_t usual = 0;  ///< the length on a machine with one rank and one such cache
+  std::size_t free_memory = 0;
+  int ranks_per_node = 1, threads = 1;
+};
+/// The length of each of the rank's three arrays [bytes]. The arrays of all ranks must be four times as long as the
+/// caches that hold them, as STREAM asks; a machine may have such a cache for each socket, or for each group of cores.
+/// Where that would take more than half of the free memory, arrays are shorter, but never below 16 MiB or the usual
+/// length.
+std::size_t memory_array_bytes(const ArrayNeeds&);
 
 /// The bytes read and written a second while a device copies `bytes` bytes from one buffer to another: the median of
 /// copies that together take about `budget`. Errors: BackendError when there is not enough memory.

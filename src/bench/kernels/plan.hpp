@@ -71,7 +71,7 @@ struct KernelPlacement {
 core::Factors to_factors(const KernelPoint&, const KernelPlacement&);
 
 /// The number of operand sets that a point rotates through. hot: one. cold: at least 2 and at most 16,384, if possible
-/// so many that together they are larger than twice the last-level cache.
+/// so many that together they are larger than twice the last-level caches (of all that the rank's cores use).
 std::size_t operand_sets(CacheState, std::size_t set_bytes, std::size_t last_cache_bytes);
 /// The memory that a rank needs [bytes].
 struct KernelMemory {
@@ -80,7 +80,7 @@ struct KernelMemory {
   std::size_t host = 0;
   std::size_t device = 0;  ///< the operand sets of a point on a device
 };
-/// last_cache_bytes: the size of the device's last cache.
+/// last_cache_bytes: the size of the device's last cache, or of all last-level caches that the rank's cores use.
 KernelMemory kernel_memory(const KernelPoint&, std::size_t last_cache_bytes,
                            const runtime::Device& = runtime::host_device());
 
