@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 #include <stdexcept>
+#include <utility>
 #include <variant>
 
 #include "core/format.hpp"
@@ -199,13 +201,30 @@ std::vector<Factor> distinguishing_factors(std::span<const core::Factors> points
   std::map<std::string_view, const core::Factors*> first;  // by row: the factors of its first point
   std::set<Factor> out;
   for (std::size_t k = 0; k < points.size(); ++k) {
-    const core::Factors& other = *first.try_emplace(rows[k], &points[k]).first->second;
+    const auto [found, is_first] = first.try_emplace(rows[k], &points[k]);
+    if (is_first) continue;
+    const core::Factors& other = *found->second;
     for (std::size_t i = 0; i < core::factor_count; ++i) {
       const auto factor = static_cast<Factor>(i);
       if (text(points[k][factor]) != text(other[factor])) out.insert(factor);
     }
   }
   return {out.begin(), out.end()};
+}
+
+std::function<std::string(const Point&)> distinguishing_headings(std::span<const Point> points,
+                                                                 std::function<std::string(const Point&)> heading,
+                                                                 const std::function<std::string(const Point&)>& row) {
+  std::vector<core::Factors> factors;
+  std::vector<std::string> rows;
+  for (const Point& p : points) {
+    factors.push_back(p.factors);
+    rows.push_back(fmt::format("{}\n{}", heading(p), row(p)));
+  }
+  return [heading = std::move(heading), shown = distinguishing_factors(factors, rows)](const Point& p) {
+    const std::string values = values_text(p.factors, shown);
+    return fmt::format("{}{}{}", heading(p), values.empty() ? "" : " ·", values);
+  };
 }
 
 std::string values_text(const core::Factors& f, std::span<const Factor> shown) {
@@ -257,6 +276,17 @@ std::vector<NamedPoints> by_name(std::span<const Point> points, const std::funct
     it->points.push_back(&p);
   }
   return out;
+}
+
+std::vector<NamedPoints> separate_runs(std::span<const Point> points,
+                                       const std::function<std::string(const Point&)>& name) {
+  std::map<std::string, std::size_t> run_of;  // by factors: the run of the latest point with them
+  std::vector<std::string> names;
+  for (const Point& p : points) {
+    const std::size_t run = ++run_of[p.factors.key()];
+    names.push_back(run == 1 ? name(p) : fmt::format("{} · run {}", name(p), run));
+  }
+  return by_name(points, [&](const Point& p) { return names[static_cast<std::size_t>(&p - points.data())]; });
 }
 
 namespace {

@@ -80,6 +80,12 @@ std::string exchange(const core::Point&, const Labels&);
 
 /// The factors that distinguish points whose rows have the same text. rows: the text of each point's row.
 std::vector<core::Factor> distinguishing_factors(std::span<const core::Factors>, std::span<const std::string> rows);
+/// Returns the heading of a point's table: `heading`, and behind it the values of the factors that distinguish points
+/// which otherwise would have the same `row`, a text with all that stands in the point's row or cell, under the same
+/// heading. So unlike points have tables of their own. All arguments may end before the result.
+std::function<std::string(const core::Point&)> distinguishing_headings(
+    std::span<const core::Point>, std::function<std::string(const core::Point&)> heading,
+    const std::function<std::string(const core::Point&)>& row);
 /// The values of these factors that are not null: " precision=bf16 threads=2".
 std::string values_text(const core::Factors&, std::span<const core::Factor>);
 
@@ -100,6 +106,10 @@ struct NamedPoints {
   std::vector<const core::Point*> points;
 };
 std::vector<NamedPoints> by_name(std::span<const core::Point>, const std::function<std::string(const core::Point&)>&);
+/// As `by_name`, for points that each have a cell of their own: points with equal factors, as several runs have them,
+/// are apart from each other. The second run's name ends in " · run 2", and so on.
+std::vector<NamedPoints> separate_runs(std::span<const core::Point>,
+                                       const std::function<std::string(const core::Point&)>&);
 
 // Columns of tables and of CSV, each described once by its head and by its cell in a row.
 

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace gradmeter::bench {
 namespace {
@@ -238,6 +239,20 @@ TEST(CsvText, IsNoFormulaOfASpreadsheet) {
   EXPECT_EQ(report::csv_text("-"), "-") << "what has no value";
   EXPECT_EQ(report::csv_text("a=b"), "a=b");
   EXPECT_EQ(report::csv_cell(-1.5), "-1.5") << "a number is one";
+}
+
+TEST(CodecComparison, GivesNoVerdictWithoutIntervals) {
+  auto plain = point("ring", false, 20e-6), coded = point("ring", false, 10e-6);
+  plain.factors[Factor::codec] = std::string("none");
+  coded.factors[Factor::codec] = std::string("bf16");
+  EXPECT_THAT(codec_comparison(std::vector{plain, coded}), HasSubstr("wins"));
+  for (Point* p : {&plain, &coded}) {
+    auto few = p->metrics[Metric::time_s].get<core::Summary>();
+    few.ci95_low = few.ci95_high = std::nan("");
+    p->metrics[Metric::time_s] = few;
+    const auto text = codec_comparison(std::vector{plain, coded});
+    EXPECT_THAT(text, AllOf(Not(HasSubstr("wins")), Not(HasSubstr("even")), Not(HasSubstr("loses"))));
+  }
 }
 
 }  // namespace

@@ -8,6 +8,8 @@
 #include <limits>
 #include <tuple>
 
+#include "bench/kernels/kernels.hpp"
+#include "core/format.hpp"
 #include "kernels/problems/problem_file.hpp"
 
 namespace gradmeter::bench {
@@ -140,6 +142,50 @@ TEST(KernelBound, IsTheLongerOfArithmeticAndMemory) {
   EXPECT_DOUBLE_EQ(kernel_bound(1e6, 1e9, {100e9}, memory).seconds, 0.1);
   EXPECT_EQ(kernel_bound(1e6, 1e9, {100e9}, cache).name, "cache");
   EXPECT_EQ(kernel_bound(1e6, 1e9, {0}, memory).seconds, 0) << "without a peak there is no roofline";
+}
+
+core::Point batch_point(std::int64_t batch, const char* precision, double flops_per_s) {
+  using core::Factor;
+  core::Point p;
+  p.experiment = "kernels";
+  p.factors[Factor::problem] = fmt::format("gemm:m=8,n={},k=8", batch);
+  p.factors[Factor::pass] = std::string("forward");
+  p.factors[Factor::precision] = std::string(precision);
+  p.factors[Factor::cache] = std::string("hot");
+  p.factors[Factor::ranks] = std::int64_t{1};
+  p.factors[Factor::threads] = std::int64_t{1};
+  p.factors[Factor::device] = std::string("cpu");
+  p.factors[Factor::batch_per_rank] = batch;
+  p.metrics[Metric::flops_per_s] = flops_per_s;
+  p.metrics[Metric::roofline] = 0.5;
+  return p;
+}
+
+/// The part of the tables that shows rates over the mini-batch.
+std::string curves(const std::vector<core::Point>& points) {
+  const std::string all = kernel_tables(points);
+  const auto at = all.find("over the mini-batch");
+  return at == std::string::npos ? "" : all.substr(all.rfind('\n', at) + 1);
+}
+
+TEST(KernelCurves, KeepUnlikePointsApart) {
+  auto one = batch_point(16, "fp32", 11e9), two = batch_point(16, "fp32", 22e9);
+  two.factors[core::Factor::threads] = std::int64_t{2};
+  EXPECT_THAT(curves({one}), testing::AllOf(HasSubstr("over the mini-batch\n"), HasSubstr("11.0")));
+  EXPECT_THAT(curves({one, two}), testing::AllOf(HasSubstr("mini-batch · threads=1\n"), HasSubstr("11.0"),
+                                                 HasSubstr("mini-batch · threads=2\n"), HasSubstr("22.0")));
+}
+
+TEST(KernelCurves, KeepRunsApart) {
+  EXPECT_THAT(curves({batch_point(16, "fp32", 11e9), batch_point(32, "fp32", 12e9), batch_point(16, "fp32", 22e9)}),
+              testing::AllOf(HasSubstr("11.0"), HasSubstr("mini-batch · run 2\n"), HasSubstr("22.0")));
+}
+
+TEST(KernelCurves, SayWhichRatesAreNotTrusted) {
+  auto fast = batch_point(16, "bf16", 99e9);
+  fast.status = Status::mistrusted;
+  fast.reason = "faster than can be";
+  EXPECT_THAT(curves({batch_point(16, "fp32", 11e9), fast}), HasSubstr("bf16 mistrusted: faster than can be"));
 }
 
 }  // namespace

@@ -274,19 +274,11 @@ std::string table(const std::vector<const Point*>& points, const Labels& codecs,
 
 std::string collective_tables(std::span<const Point> points, std::size_t width) {
   const Labels codecs = short_labels(points, Factor::codec);
-  std::vector<core::Factors> factors;
-  std::vector<std::string> rows;
-  for (const Point& p : points) {
-    factors.push_back(p.factors);
-    rows.push_back(fmt::format("{} {} {} {}", collective_heading(p), text(p.factors[Factor::size_bytes]),
-                               algorithm_cell(p, codecs), text(p.factors[Factor::in_place])));
-  }
   // Points that differ in a factor without a column have tables of their own, or they would share a row.
-  const auto further = distinguishing_factors(factors, rows);
-  const auto heading = [&](const Point& p) {
-    const std::string values = values_text(p.factors, further);
-    return fmt::format("{}{}{}", collective_heading(p), values.empty() ? "" : " ·", values);
-  };
+  const auto heading = distinguishing_headings(points, collective_heading, [&codecs](const Point& p) {
+    return fmt::format("{} {} {}", text(p.factors[Factor::size_bytes]), algorithm_cell(p, codecs),
+                       text(p.factors[Factor::in_place]));
+  });
   std::string out;
   for (const auto& [name, group] : by_name(points, heading))
     out += fmt::format("{}\n{}{}\n", name, machine_line(group), table(group, codecs, width));
@@ -469,11 +461,15 @@ using core::Factor;
 using core::Metric;
 using core::Point;
 
-/// "wins" or "loses" if the intervals of the two medians do not overlap, else "even".
+/// "wins" or "loses" if the intervals of the two medians do not overlap, else "even"; "-" if one has no interval, since
+/// nothing is known of its median then.
 std::string verdict(const CodecPair& pair) {
   const auto* coded = pair.coded->metrics[Metric::time_s].as<core::Summary>();
   const auto* plain = pair.plain->metrics[Metric::time_s].as<core::Summary>();
-  if (!coded || !plain) return "-";
+  const auto has_interval = [](const core::Summary* time) {
+    return time && std::isfinite(time->ci95_low) && std::isfinite(time->ci95_high);
+  };
+  if (!has_interval(coded) || !has_interval(plain)) return "-";
   if (coded->ci95_high < plain->ci95_low) return "wins";
   return coded->ci95_low > plain->ci95_high ? "loses" : "even";
 }

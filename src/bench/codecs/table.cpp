@@ -91,7 +91,9 @@ Columns<Point> columns_of_codecs() {
 std::string codec_tables(std::span<const Point> points, std::size_t width) {
   const auto columns = columns_of_codecs();
   std::string out;
-  for (const auto& [name, group] : by_name(points, speed_heading)) {
+  const auto heading =
+      distinguishing_headings(points, speed_heading, [](const Point& p) { return text(codec_label(p)); });
+  for (const auto& [name, group] : by_name(points, heading)) {
     auto table = columns.table();
     for (const Point* p : group) table.add_row(columns.cells(*p), why_not(*p));
     out += fmt::format("{}\n{}\n", name, table.to_string(width));
@@ -187,8 +189,11 @@ std::string table(const std::vector<const Point*>& points, std::size_t width) {
 }  // namespace
 
 std::string exchange_error_tables(std::span<const Point> points, std::size_t width) {
+  const auto heading = distinguishing_headings(points, error_heading, [](const Point& p) {
+    return fmt::format("{} {}", row_name(p), text(p.factors[Factor::ranks]));
+  });
   std::string out;
-  for (const auto& [name, group] : by_name(points, error_heading))
+  for (const auto& [name, group] : separate_runs(points, heading))
     out += fmt::format("{}\n{}\n", name, table(group, width));
   return out;
 }

@@ -71,7 +71,10 @@ Columns<Point> infer_columns() {
 std::string infer_tables(std::span<const Point> points, std::size_t width) {
   const auto columns = infer_columns();
   std::string out;
-  for (const auto& [name, group] : by_name(points, infer_heading)) {
+  const auto heading = distinguishing_headings(points, infer_heading, [](const Point& p) {
+    return fmt::format("{} {}", text(p.factors[Factor::batch_per_rank]), text(p.factors[Factor::precision]));
+  });
+  for (const auto& [name, group] : by_name(points, heading)) {
     auto table = columns.table();
     for (const Point* p : group) table.add_row(columns.cells(*p), infer_note(*p));
     out += fmt::format("{}\n{}\n", name, table.to_string(width));

@@ -118,8 +118,10 @@ Columns<Point> columns_of(const std::vector<const Point*>& points) {
 std::string kernel_curves(std::span<const Point> points, std::size_t width);
 
 std::string kernel_tables(std::span<const Point> points, std::size_t width) {
+  const auto heading =
+      distinguishing_headings(points, kernel_heading, [](const Point& p) { return shape(p) + repeat_mark(p); });
   std::string out;
-  for (const auto& [name, table_points] : by_name(points, kernel_heading)) {
+  for (const auto& [name, table_points] : by_name(points, heading)) {
     const auto columns = columns_of(table_points);
     auto table = columns.table();
     for (const Point* p : table_points) table.add_row(columns.cells(*p), kernel_note(*p));
@@ -212,7 +214,7 @@ std::string curve(const std::vector<const Point*>& points, std::size_t width) {
   }
   core::Table table(columns);
   for (const auto& [batch, by_precision] : by_batch) {
-    std::vector<std::string> cells{fmt::format("{}", batch)};
+    std::vector<std::string> cells{fmt::format("{}", batch)}, notes;
     const auto first = by_precision.find(precisions.front());
     const double base = first == by_precision.end() ? NAN : first->second->metrics.number(Metric::flops_per_s);
     for (const auto& name : precisions) {
@@ -221,8 +223,10 @@ std::string curve(const std::vector<const Point*>& points, std::size_t width) {
       const double share = it == by_precision.end() ? NAN : it->second->metrics.number(Metric::roofline);
       cells.insert(cells.end(), {digits(rate * 1e-9), std::isfinite(share) ? fmt::format("{:.0f}", 100 * share) : "-"});
       if (name != precisions.front()) cells.push_back(digits(rate / base));
+      if (it != by_precision.end() && !why_not(*it->second).empty())
+        notes.push_back(fmt::format("{} {}", name, why_not(*it->second)));
     }
-    table.add_row(std::move(cells));
+    table.add_row(std::move(cells), fmt::format("{}", fmt::join(notes, "; ")));
   }
   return table.to_string(width);
 }
@@ -234,8 +238,11 @@ std::string kernel_curves(std::span<const Point> points, std::size_t width) {
   for (const Point& p : points) {
     if (!core::is_null(p.factors[Factor::batch_per_rank])) swept.push_back(p);
   }
+  const auto heading = distinguishing_headings(swept, curve_heading, [](const Point& p) {
+    return fmt::format("{} {}", text(p.factors[Factor::batch_per_rank]), text(p.factors[Factor::precision]));
+  });
   std::string out;
-  for (const auto& [name, curve_points] : by_name(swept, curve_heading))
+  for (const auto& [name, curve_points] : separate_runs(swept, heading))
     out += fmt::format("{}\n{}\n", name, curve(curve_points, width));
   return out;
 }

@@ -46,7 +46,11 @@ Columns<Point> replay_columns() {
 std::string replay_tables(std::span<const Point> points, std::size_t width) {
   const auto columns = replay_columns();
   std::string out;
-  for (const auto& [name, trace_points] : by_name(points, replay_heading)) {
+  const auto heading = distinguishing_headings(points, replay_heading, [](const Point& p) {
+    const auto& f = p.factors;
+    return fmt::format("{} {} {}", core::is_null(f[Factor::overlap]), text(f[Factor::ranks]), text(f[Factor::device]));
+  });
+  for (const auto& [name, trace_points] : by_name(points, heading)) {
     auto table = columns.table();
     for (const Point* p : trace_points) table.add_row(columns.cells(*p), replay_note(*p));
     out += fmt::format("{}\n{}\n", name, table.to_string(width));
