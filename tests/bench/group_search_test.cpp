@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <random>
 #include <set>
+#include <stdexcept>
 
 #include "core/error.hpp"
 
@@ -108,6 +110,30 @@ TEST(GroupSearch, ADisturbanceThatGoesByIsGivenUp) {
   });
   EXPECT_THAT(found.slow, testing::IsEmpty());
   EXPECT_EQ(found.lost, 1U);
+}
+
+TEST(GroupSearch, EndsForEveryNumberOfNodes) {
+  // One fast group makes the usual time unsure, and many slow nodes make most groups slow: both halve the groups until
+  // they are small. A group of three must not be halved there, since no partner is known for its single node.
+  const auto fast = [](const NodeGroup& g) { return std::ranges::find(g, 0) == g.end() ? 1.0 : 0.6; };
+  const auto slow = [](const NodeGroup& g) {
+    return std::ranges::any_of(g, [](int node) { return node % 3 == 0; }) ? 2.0 : 1.0;
+  };
+  for (const std::function<double(const NodeGroup&)>& time : {std::function(fast), std::function(slow)}) {
+    for (int nodes = 4; nodes <= 1000; ++nodes) {
+      std::size_t rounds = 0;
+      const auto found = find_slow_nodes(nodes, {}, 1, [&](std::span<const NodeGroup> groups) {
+        if (++rounds > 1000) throw std::runtime_error("the search does not end");
+        std::vector<double> times;
+        for (const NodeGroup& g : groups) {
+          EXPECT_GE(g.size(), 2U);
+          times.push_back(time(g));
+        }
+        return times;
+      });
+      EXPECT_EQ(found.rounds, rounds) << nodes << " nodes";
+    }
+  }
 }
 
 TEST(GroupSearch, TooFewNodesAreRefused) {

@@ -106,11 +106,22 @@ def soak(test):
     test.check(page.code == 0 and "soak_hosts" in text and "soak_drift" in text, "both charts are on the page", page)
 
 
+def short_soak(test):
+    out = test.path("short.jsonl")
+    flags = ("links", "--soak", "100ms", "--size", "64K", "--outstanding", "4", "--out", out, "--force")
+    done = test.run(*flags, ranks=2)
+    test.check(done.code == 0 and len(support.points(out)) == 2, "a soak shorter than an interval has its rows", done)
+    done = test.run(*flags, "--inject", "flip:call=0,rank=0", ranks=2)
+    test.check(done.code == 4 and any(p["status"] == "wrong" for p in support.points(out)),
+               "wrong messages of a soak's last interval count", done)
+
+
 def what_is_refused(test):
     for arguments, ranks, why in ((["--pattern", "ring"], 2, "one-way"), (["--size", "0"], 2, "1 byte"),
                                   (["--inject", "drop"], 2, "slow and flip"), (["--transport", "mpi"], 2, "processes"),
                                   (["--inject", "slow:after=1"], 2, "--soak"), (["--soak", "1s", "--pattern", "bisection"], 2, "one-way or both-ways"),
-                                  (["--soak", "1s", "--fail-below", "0.5"], 2, "no meaning"), ([], 1, "two or more")):
+                                  (["--soak", "1s", "--fail-below", "0.5"], 2, "no meaning"),
+                                  (["--pattern", "both-ways,bisection", "--fail-below", "0.5"], 2, "one-way"), ([], 1, "two or more")):
         done = test.run("links", *arguments, ranks=ranks)
         test.check(done.code == 2 and len(done.own_lines) == 1 and why in done.err, f"refused: {arguments or 'one rank'}", done)
     plan = test.run("links", "--dry-run", ranks=8)
@@ -136,6 +147,7 @@ def body(test):
     test.attempt(halves, "a busy machine may make other ranks as slow")
     test.attempt(what_is_injected, "a busy machine may make other ranks as slow")
     test.attempt(soak, "a busy machine may disturb other ranks more")
+    short_soak(test)
     what_is_refused(test)
     page(test)
     test.threads = False

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The options of `gradmeter links`.
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <functional>
 #include <optional>
@@ -139,6 +140,9 @@ LinkRequest read_link_request(const Flags& f, int ranks, runtime::RanksAs ranks_
   if (f.has("fail-below")) r.fail_below = parse_number("--fail-below", f.text("fail-below"), 0, 1);
   read_stopping(f, o.rule, o.time_budget);
   read_soak(f, r);
+  if (r.fail_below && std::ranges::find(o.factors.patterns, LinkPattern::one_way) == o.factors.patterns.end()) {
+    throw UsageError("--fail-below judges the links of the pattern one-way only; add it to --pattern");
+  }
   return r;
 }
 
@@ -183,6 +187,14 @@ void print_links_head(const Session& s, const core::Injection& injected) {
 /// Prints the links that are below --fail-below, and returns the exit code.
 core::ExitCode end(const LinkRequest& request, std::span<const core::Point> points) {
   if (!request.fail_below) return core::ExitCode::done;
+  const bool has_judged = std::ranges::any_of(points, [](const core::Point& p) {
+    return p.status == core::Status::ok && report::text(p.factors[core::Factor::pattern]) == name(LinkPattern::one_way);
+  });
+  if (!has_judged) {
+    core::print(stderr, "gradmeter: --fail-below {}: no link was measured, so none could be judged; give more time\n",
+                *request.fail_below);
+    return core::ExitCode::below_bar;
+  }
   const auto below = analysis::links_below(points, *request.fail_below);
   for (const auto& link : below) core::print(stderr, "gradmeter: below {}: {}\n", *request.fail_below, link);
   return below.empty() ? core::ExitCode::done : core::ExitCode::below_bar;
@@ -198,8 +210,8 @@ struct LinkExperiment {
 
 LinkExperiment experiment_of(Session& session, const LinkRequest& request) {
   if (request.soak) {
-    const double rows = request.soak->value / soak_interval(*request.soak, session.world().size()).value;
-    return {.total = static_cast<std::size_t>(rows) * static_cast<std::size_t>(session.world().size()),
+    const double intervals = request.soak->value / soak_interval(*request.soak, session.world().size()).value;
+    return {.total = static_cast<std::size_t>(std::ceil(intervals)) * static_cast<std::size_t>(session.world().size()),
             .printers = {soak_tables, soak_csv()},
             .legend = soak_legend,
             .run = [&session, &request](const auto&, const auto& listener) {

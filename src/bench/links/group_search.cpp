@@ -21,8 +21,9 @@ class GroupSearch {
   GroupSearchResult run(std::vector<NodeGroup> groups) {
     auto suspects = suspects_of(groups);
     // If most groups are slow, they are too large for so many slow nodes.
-    while ((2 * suspects.size() > groups.size() || is_usual_unsure_) && groups.front().size() >= 4) {
-      groups = halves_of(groups);
+    while ((2 * suspects.size() > groups.size() || is_usual_unsure_) &&
+           std::ranges::any_of(groups, can_be_two_groups)) {
+      groups = split_large(groups);
       fast_nodes_.clear();
       suspects = suspects_of(groups);
     }
@@ -55,6 +56,20 @@ class GroupSearch {
     result_.usual_s = sorted[sorted.size() >= few_groups ? 1 : 0];
     is_usual_unsure_ = is_slow(sorted[1]) || result_.usual_s > options_.slow_ratio * sorted[0];
     return slow_of(groups, times);
+  }
+
+  /// The halves of a group are groups themselves, with two nodes or more.
+  static bool can_be_two_groups(const NodeGroup& g) { return g.size() >= 4; }
+
+  /// Halves the groups whose halves have two nodes or more. Smaller groups stay whole, since a single node needs a fast
+  /// node as its partner, and none is known yet.
+  static std::vector<NodeGroup> split_large(const std::vector<NodeGroup>& groups) {
+    std::vector<NodeGroup> out;
+    for (const NodeGroup& g : groups) {
+      const auto parts = can_be_two_groups(g) ? halves_of({g}) : std::vector<NodeGroup>{g};
+      out.insert(out.end(), parts.begin(), parts.end());
+    }
+    return out;
   }
 
   static std::vector<NodeGroup> halves_of(const std::vector<NodeGroup>& groups) {

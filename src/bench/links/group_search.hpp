@@ -33,11 +33,11 @@ struct GroupSearchResult {
 /// Finds the slow nodes among 0 to nodes - 1. All nodes are shuffled by `seed` and dealt into the first groups. The
 /// usual time is the shortest time of these groups; with eight groups or more it is the second shortest, since the
 /// shortest may be short by chance. If most groups are slow, or if one group is faster than all others by more than
-/// `slow_ratio`, the groups are too large: all are halved, and the usual time is taken anew. A slow group is measured
-/// once more, since a disturbance can only lengthen times. If it is slow again, it is halved and both halves are
-/// measured, so that two slow nodes in one group are both found. If neither half is slow, both are measured again; if
-/// still neither is, the group counts as lost. A single node is measured together with a node from a group that was not
-/// slow.
+/// `slow_ratio`, the groups are too large: those of four nodes or more are halved, and the usual time is taken anew. A
+/// slow group is measured once more, since a disturbance can only lengthen times. If it is slow again, it is halved and
+/// both halves are measured, so that two slow nodes in one group are both found. If neither half is slow, both are
+/// measured again; if still neither is, the group counts as lost. A single node is measured together with a node from a
+/// group that was not slow.
 /// Cost: about first_groups + 3 k log2(nodes / first_groups) tests for k slow nodes, in log2(nodes) levels of at most
 /// three rounds; more rounds where few nodes are known not to be slow.
 /// Errors: UsageError for fewer than four nodes.

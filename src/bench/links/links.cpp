@@ -246,6 +246,7 @@ class LinkSweep final : public Experiment {
     for (const int rank : found.slow) hosts.insert(session_.host_of(rank));
     auto& m = p.row.metrics;
     m[Metric::group_tests] = static_cast<std::int64_t>(found.tests);
+    m[Metric::lost_groups] = static_cast<std::int64_t>(found.lost);
     m[Metric::slow_ranks] = fmt::format("{}", fmt::join(found.slow, ","));
     m[Metric::slow_hosts] = fmt::format("{}", fmt::join(hosts, ","));
     m[Metric::time_s] = found.usual_s;

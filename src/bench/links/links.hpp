@@ -92,8 +92,9 @@ core::Seconds soak_interval(core::Seconds duration, int ranks);
 
 /// Collective over the world, of two ranks or more. Passes of the tournament follow each other until the time is over;
 /// in each pass every pair exchanges two windows each way. An interval ends with the pass in which its time runs out,
-/// so within an interval each rank meets every other equally often. Then the listener gets a row for each rank, with
-/// the windows that it sent and received in the interval. Messages are checked as in run_links.
+/// so within an interval each rank meets every other equally often; the last interval ends with the soak. Then the
+/// listener gets a row for each rank, with the windows that it sent and received in the interval. Messages are checked
+/// as in run_links.
 /// Returns the number of wrong rows, on every rank. Errors: Interrupted, after the rows of complete intervals were
 /// given to the listener.
 std::size_t run_soak(Session&, const SoakOptions&, const RowListener&);

@@ -43,14 +43,16 @@ class Soak {
     pass();  // pays for connections and page faults
     times_.clear();
     begin_ = runtime::host_clock();
-    double from = 0;
-    for (double now = 0; now < options_.duration.value;) {
+    double from = 0, now = 0;
+    while (now < options_.duration.value) {
       pass();
       now = c_.broadcast_value(runtime::host_clock() - begin_);
       if (now - from < interval_s_) continue;
       end_interval(from, now);
       from = now;
     }
+    // The last interval may be shorter than the others. It counts too: a wrong message in it is a wrong message.
+    if (now > from) end_interval(from, now);
     return c_.broadcast_value(wrong_rows_);
   }
 

@@ -176,6 +176,10 @@ std::string group_findings(const std::vector<const Point*>& points) {
     out += fmt::format("{} tests of groups, of which one usually takes {}; slow: {}\n", text(m[Metric::group_tests]),
                        core::to_text(core::Seconds{m.number(Metric::time_s)}),
                        ranks.empty() ? "none" : fmt::format("ranks {} on {}", ranks, text(m[Metric::slow_hosts])));
+    if (const auto lost = integer(m[Metric::lost_groups]); lost > 0) {
+      out += fmt::format("{} {} not traced to a rank: measure again\n", counted(lost, "slow group"),
+                         lost == 1 ? "was" : "were");
+    }
   }
   return out;
 }
@@ -183,8 +187,12 @@ std::string group_findings(const std::vector<const Point*>& points) {
 }  // namespace
 
 std::string link_tables(std::span<const Point> points, std::size_t width) {
+  const auto heading = distinguishing_headings(points, link_heading, [](const Point& p) {
+    const auto& f = p.factors;
+    return fmt::format("{} {} {}", text(f[Factor::from_rank]), text(f[Factor::to_rank]), text(f[Factor::pairs]));
+  });
   std::string out;
-  for (const auto& [name, table_points] : by_name(points, link_heading)) {
+  for (const auto& [name, table_points] : separate_runs(points, heading)) {
     const bool links = !core::is_null(table_points.front()->factors[Factor::from_rank]);
     const bool groups = text(table_points.front()->factors[Factor::pattern]) == "groups";
     out += fmt::format("{}\n{}\n", name,
@@ -289,8 +297,11 @@ std::string rank_lines(const std::vector<const Point*>& points, std::size_t widt
 }  // namespace
 
 std::string soak_tables(std::span<const Point> points, std::size_t width) {
+  const auto heading = distinguishing_headings(points, soak_heading, [](const Point& p) {
+    return fmt::format("{} {}", text(p.factors[Factor::from_rank]), text(p.factors[Factor::interval]));
+  });
   std::string out;
-  for (const auto& [name, soak_points] : by_name(points, soak_heading)) {
+  for (const auto& [name, soak_points] : separate_runs(points, heading)) {
     std::vector<Point> copies;
     for (const Point* p : soak_points) copies.push_back(*p);
     const auto found = analysis::soak_findings(copies);
