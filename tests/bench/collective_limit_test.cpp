@@ -78,5 +78,21 @@ TEST(LeastWork, CopiesALongBufferInBothWays) {
   }
 }
 
+TEST(WireLimit, JudgesOnlyTimesThatIncludeTheSlowestRank) {
+  const NodeMap two_nodes{.node_of = {0, 1}};
+  core::Machine machine;
+  machine.node_port.bytes_per_s = 1e9;
+  CollectivePoint p;
+  p.collective = &collectives().front();
+  p.count = 250'000'000;
+  for (const auto reduction : rank_reductions()) {
+    p.reduction = reduction;
+    const auto limit = wire_limit(p, two_nodes, machine);
+    EXPECT_DOUBLE_EQ(limit.seconds, 1) << name(reduction);
+    const bool judges = reduction == RankReduction::max || reduction == RankReduction::span;
+    EXPECT_DOUBLE_EQ(limit.low, judges ? 0.95 : 0) << name(reduction);
+  }
+}
+
 }  // namespace
 }  // namespace gradmeter::bench

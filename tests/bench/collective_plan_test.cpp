@@ -82,6 +82,19 @@ TEST(WireBound, IsWhatANodeMustSend) {
   EXPECT_EQ(wire_bound(allreduce::CollectiveKind::all_reduce, 1e9, one, m), 0);
 }
 
+TEST(WireBound, OfAllToAllIsThatOfTheBusiestNode) {
+  core::Machine m;
+  m.node_port.bytes_per_s = 1e9;
+  const auto bound = [&m](std::vector<int> of) {
+    return wire_bound(allreduce::CollectiveKind::all_to_all, 1e9, nodes(std::move(of)), m);
+  };
+  // Each of the three ranks of a node sends a quarter of its buffer to the one rank of the other node, and that rank
+  // sends three quarters.
+  EXPECT_DOUBLE_EQ(bound({0, 0, 0, 3}), 0.75);
+  EXPECT_DOUBLE_EQ(bound({0, 0, 0, 0, 4, 4}), 4 * 2 / 6.0);
+  EXPECT_DOUBLE_EQ(bound({0, 0, 0, 0, 4, 4, 4, 4, 8, 8}), 4 * 6 / 10.0);
+}
+
 TEST(CollectivePlan, PointsOfOneSizeTakeTurnsTogether) {
   const auto points = plan_collectives(factors(), nodes({0, 0}));
   ASSERT_EQ(points.size(), 8u);

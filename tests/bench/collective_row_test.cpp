@@ -5,6 +5,8 @@
 
 #include <array>
 
+#include "bench/allreduce/measure.hpp"
+
 namespace gradmeter::bench {
 namespace {
 
@@ -120,6 +122,45 @@ TEST(CollectiveRow, ATimeBelowItsLimitBeyondBothIntervalsIsMistrusted) {
     EXPECT_DOUBLE_EQ(row.metrics.number(Metric::limit_s), 1.3e-3);
     EXPECT_EQ(row.reason.find("write") != std::string::npos, status == Status::mistrusted) << row.reason;
   }
+}
+
+TEST(CodingTimes, AreMediansOverBlocksOfTimedCalls) {
+  CodingTimes times;
+  EXPECT_FALSE(times.of_a_call({}));
+  allreduce::CodingTime counters{.encode_s = 100, .decode_s = 100, .calls = 50};  // of calls before the timed ones
+  const auto call = [&](double encode_s, std::uint64_t calls) {
+    const auto before = counters;
+    counters.encode_s += encode_s * static_cast<double>(calls);
+    counters.decode_s += 2 * encode_s * static_cast<double>(calls);
+    counters.calls += calls;
+    return before;
+  };
+  for (int block = 0; block < 9; ++block) {
+    const bool is_disturbed = block == 3;
+    times.add(call(is_disturbed ? 1.0 : 1e-3, 4), counters);
+    call(5, 1);  // a checked call in the middle of a block is not timed
+    times.add(call(is_disturbed ? 1.0 : 1e-3, 6), counters);
+    times.end_block();
+  }
+  const auto found = times.of_a_call({});
+  ASSERT_TRUE(found);
+  EXPECT_NEAR(found->encode_s, 1e-3, 1e-9);
+  EXPECT_NEAR(found->decode_s, 2e-3, 1e-9);
+}
+
+TEST(CodingTimes, LeaveOutBlocksOfDisturbedTurns) {
+  CodingTimes times;
+  allreduce::CodingTime before, after;
+  for (int block = 0; block < 14; ++block) {
+    before = after;
+    after.encode_s += block % 2 == 0 ? 1e-3 : 1;
+    after.calls += 1;
+    times.add(before, after);
+    times.end_block();
+  }
+  MachineState odd_turns;
+  for (std::size_t turn = 1; turn < 14; turn += 2) odd_turns.disturbed.push_back(turn);
+  EXPECT_NEAR(times.of_a_call(odd_turns)->encode_s, 1e-3, 1e-9);
 }
 
 }  // namespace

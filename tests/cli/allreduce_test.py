@@ -246,6 +246,10 @@ def measured_table(test):
     test.check(done.code == 2 and len(done.own_lines) == 1, "an existing table is not replaced", done)
     done = test.run("allreduce", "--sizes", "8", "-d", "fp32,fp16", "--write-table", str(test.path("two.txt")), ranks=2)
     test.check(done.code == 2 and "--datatype" in done.own_lines[0], "two datatypes make no table", done)
+    for flag, value in (("--codec", "bf16"), ("--codec", "none,bf16"), ("--cadence", "barrier,window"), ("--reduction", "max,min"),
+                        ("--overlap", "none,gemm"), ("--accum-dtype", "same,fp32")):
+        done = test.run("allreduce", *flags, flag, value, "--write-table", str(test.path("two.txt")), ranks=2)
+        test.check(done.code == 2 and flag in done.own_lines[0], f"{flag} {value} makes no table", done)
 
 
 def overlap(test):

@@ -21,10 +21,6 @@ using core::Status;
 
 /// The share of the time that measuring the wire (the link between nodes) may take.
 constexpr double wire_share = 0.1;
-/// The measured rate of the wire is the best of some exchanges, and may lie below what the wire can do by this share
-/// (by 3 % in one of two runs on 1 Gbit/s, results/interconnects.md). A point that is faster than its limit by less is
-/// not called "faster than can be".
-constexpr double wire_doubt = 0.05;
 
 /// The number of the fake node whose clock this rank shares; without fake nodes the real ones decide.
 std::optional<int> clock_node(const Session& s, const NodeMap& map) {
@@ -177,10 +173,9 @@ class CollectiveSweep final : public Experiment {
     if (p.row.status != Status::ok) return;
     core::Machine machine;
     if (port_) machine.node_port.bytes_per_s = port_->rate().value;
-    const double bound = wire_bound(p, map_, machine);
-    const CollectiveLimit wire{
-        .seconds = bound, .low = bound * (1 - wire_doubt), .name = "wire", .link = {machine.node_port.bytes_per_s}};
-    fill_collective_limit(memory_limit && memory_limit->limit().seconds > bound ? memory_limit->limit() : wire, p.row);
+    const CollectiveLimit wire = wire_limit(p, map_, machine);
+    const bool memory_takes_longer = memory_limit && memory_limit->limit().seconds > wire.seconds;
+    fill_collective_limit(memory_takes_longer ? memory_limit->limit() : wire, p.row);
   }
 
   /// In a collective all ranks wait for the slowest one, so its calls may take equally long on all ranks. Then the rank

@@ -31,7 +31,7 @@ namespace gradmeter::bench {
 // Writes what a sweep has measured as a table for --algorithm auto:table=FILE.
 
 /// Errors: UsageError when the factors do not make one table (one all-reduce, datatype, operation, transport, kind of
-/// buffers and placement), or when the file exists.
+/// buffers, placement, cadence, reduction, overlap and accumulation, and no codec), or when the file exists.
 void check_measured_table(const std::string& path, const CollectiveOptions&);
 
 /// The fastest algorithm of every size, with the machine and the conditions as comments.
@@ -283,6 +283,14 @@ void check_measured_table(const std::string& path, const CollectiveOptions& opti
   need_one("--buffers", options.buffers);
   need_one("--in-place", options.in_place);
   need_one("--cudagraph", options.cudagraphs);
+  need_one("--cadence", options.cadences);
+  need_one("--reduction", options.reductions);
+  need_one("--overlap", options.overlaps);
+  need_one("--accum-dtype", options.accumulate_wide);
+  // `auto` chooses an algorithm and no codec, so times with a codec would decide between algorithms that run without
+  // it.
+  if (std::ranges::any_of(options.codecs, [](const auto& codec) { return codec != nullptr; }))
+    throw core::UsageError("--write-table is for exchanges without a codec; leave --codec out");
   if (std::filesystem::exists(path)) {
     throw core::UsageError(fmt::format("--write-table {}: exists; remove it or give another name", path));
   }

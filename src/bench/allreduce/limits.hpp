@@ -46,6 +46,11 @@ struct LeastTraffic {
 LeastTraffic least_traffic(allreduce::CollectiveKind, std::size_t count, std::size_t ranks, bool in_place,
                            bool is_root);
 
+/// The limit "wire" of a point: its wire bound. Only the slowest rank's time, and the time from the first rank's begin
+/// to the last rank's end, must be as long as that: one rank may return while others still wait for their data. So the
+/// low end is 0 for the other ways to reduce the ranks' times.
+CollectiveLimit wire_limit(const CollectivePoint&, const NodeMap&, const core::Machine&);
+
 /// Causes the least traffic, with the call's buffers, type and operation. `out` then holds no useful result, but its
 /// floats are normal numbers. A long copy is made by memcpy or by streaming stores, whichever was faster so far;
 /// the rank's first calls try them in turn.

@@ -37,6 +37,29 @@ std::uint64_t point_hash(const core::Point& row) {
 
 }  // namespace
 
+void CodingTimes::add(const allreduce::CodingTime& before, const allreduce::CodingTime& after) {
+  block_.encode_s += after.encode_s - before.encode_s;
+  block_.decode_s += after.decode_s - before.decode_s;
+  block_.calls += after.calls - before.calls;
+}
+
+void CodingTimes::end_block() {
+  if (block_.calls > 0) {
+    const auto calls = static_cast<double>(block_.calls);
+    const double encode_s = block_.encode_s / calls, decode_s = block_.decode_s / calls;
+    encode_s_.add({&encode_s, 1});
+    decode_s_.add({&decode_s, 1});
+  }
+  block_ = {};
+  turns_.note(encode_s_.count());
+}
+
+std::optional<allreduce::CodingTime> CodingTimes::of_a_call(const MachineState& state) const {
+  if (encode_s_.count() == 0) return std::nullopt;
+  return allreduce::CodingTime{.encode_s = core::median(turns_.undisturbed(encode_s_, state).samples()),
+                               .decode_s = core::median(turns_.undisturbed(decode_s_, state).samples())};
+}
+
 CollectiveBenchmark::CollectiveBenchmark(Session& s, CollectiveSetup& stage, const NodeMap& map,
                                          runtime::SharedClock& clock, CollectivePoint& p, const BenchmarkOptions& o)
     : session_(s),
@@ -294,7 +317,10 @@ RunBlock CollectiveBenchmark::checked_blocks() {
   return [this, plain = refilled_blocks()](std::size_t iterations, bool keep) {
     const auto run = [&](std::size_t n, bool counts) {
       if (!filled_) fill();
-      return plain(n, counts);
+      const auto before = bound_.collective->coding();
+      auto out = plain(n, counts);
+      if (before && counts) coding_.add(*before, *bound_.collective->coding());
+      return out;
     };
     if (!keep || !options_.check) return run(iterations, keep);
     const bool timed = timed_data_are_known();
@@ -322,7 +348,6 @@ void CollectiveBenchmark::prepare() {
     return finish({});
   }
   fill();
-  if (const auto coding = bound_.collective->coding()) coding_before_ = *coding;
   if (point_.overlap == OverlapLoad::gemm) {
     task_ = make_overlap_task(pace_, {session_, *bound_.collective, bound_.label.c_str(), call_, point_.threads});
   } else {
@@ -357,6 +382,7 @@ bool CollectiveBenchmark::round() {
   turns_.note(rounds_->blocks().count());
   own_times_.add(task_->take_own_times());
   own_turns_.note(own_times_.count());
+  coding_.end_block();
   done_ = !findings_.is_right();
   return done_ || stop != core::Stop::none;
 }
@@ -388,13 +414,12 @@ std::optional<SentBytes> CollectiveBenchmark::sent_bytes() const {
   return s;
 }
 
-/// The mean times over the timed calls, each on the rank where it is longest.
-std::optional<allreduce::CodingTime> CollectiveBenchmark::coding_of_a_call() const {
-  const auto now = bound_.collective->coding();
-  if (!now || now->calls == coding_before_.calls) return std::nullopt;
-  const auto calls = static_cast<double>(now->calls - coding_before_.calls);
-  return allreduce::CodingTime{.encode_s = stage_.world().max((now->encode_s - coding_before_.encode_s) / calls),
-                               .decode_s = stage_.world().max((now->decode_s - coding_before_.decode_s) / calls)};
+/// Each time on the rank where it is longest.
+std::optional<allreduce::CodingTime> CollectiveBenchmark::coding_of_a_call(const MachineState& state) const {
+  const auto mine = coding_.of_a_call(state);
+  if (!mine) return std::nullopt;
+  return allreduce::CodingTime{.encode_s = stage_.world().max(mine->encode_s),
+                               .decode_s = stage_.world().max(mine->decode_s)};
 }
 
 bool CollectiveBenchmark::is_oversubscribed() const {
@@ -431,7 +456,7 @@ void CollectiveBenchmark::finish(const MachineState& state) {
   std::string by = implementation(overlap.has_value());
   task_.reset();  // a progress thread must be gone before this thread calls MPI again
   if (timed) by_rank_ = own_times_by_rank(stage_.world(), own_turns_.undisturbed(own_times_, state));
-  const auto coding = timed ? coding_of_a_call() : std::nullopt;
+  const auto coding = timed ? coding_of_a_call(is_exact ? MachineState{} : state) : std::nullopt;
   if (timed && options_.check) point_.codec ? check_all() : check(allreduce::Pattern::exact, data_seed_);
   const auto stop = timed ? rounds_->stop() : core::Stop::none;
   const core::Blocks timed_blocks = timed ? rounds_->blocks() : core::Blocks{};

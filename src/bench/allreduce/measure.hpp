@@ -21,6 +21,24 @@ struct BenchmarkOptions {
   std::uint64_t run_seed = 0;  ///< selects the calls that are checked while timing; the same on every rank
 };
 
+/// The times of encoding and decoding in one call, for each block of timed calls. They are taken over the same calls as
+/// the time of the call: other calls (of the warm-up, those that are discarded, those that are checked) are left out,
+/// and a median over blocks is as insensitive to a disturbed block as the median of the times.
+class CodingTimes {
+ public:
+  /// Adds timed calls to the block under way. `before` and `after`: the collective's counters around these calls.
+  void add(const allreduce::CodingTime& before, const allreduce::CodingTime& after);
+  /// Ends the block.
+  void end_block();
+  /// The medians over the blocks of undisturbed turns; empty where no call was added.
+  std::optional<allreduce::CodingTime> of_a_call(const MachineState&) const;
+
+ private:
+  allreduce::CodingTime block_;       ///< the sums over the block's calls so far
+  core::Blocks encode_s_, decode_s_;  ///< one mean for each block
+  Turns turns_;                       ///< the turns of these blocks
+};
+
 /// Measures a point and fills its row; the point must outlive this object. Collective over all ranks of the stage's
 /// world. Errors: Interrupted.
 class CollectiveBenchmark {
@@ -71,7 +89,7 @@ class CollectiveBenchmark {
   void call_once();
   void count_bytes(const std::optional<runtime::Traffic>& before, std::uint64_t due_before);
   std::optional<SentBytes> sent_bytes() const;
-  std::optional<allreduce::CodingTime> coding_of_a_call() const;
+  std::optional<allreduce::CodingTime> coding_of_a_call(const MachineState&) const;
   bool is_oversubscribed() const;
   std::string path_through_the_host() const;
   std::string implementation(bool overlaps) const;
@@ -111,7 +129,7 @@ class CollectiveBenchmark {
   std::uint64_t result_ = 0;       ///< hash of a call's result, taken when the call returned
   /// The bytes that one call sends, counted in the point's first call; empty: not known, as for a vendor's algorithm.
   std::optional<SentBytes> bytes_of_a_call_;
-  allreduce::CodingTime coding_before_;  ///< times of encoding and decoding before the timed calls
+  CodingTimes coding_;  ///< this rank's times of encoding and decoding
   bool done_ = false;
 };
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <utility>
 
@@ -322,13 +323,28 @@ core::Factors to_factors(const CollectivePoint& p, const NodeMap& map, const Col
   return f;
 }
 
+namespace {
+
+/// The bytes that the busiest node sends to other nodes in an all-to-all, as a multiple of a rank's buffer. With r of R
+/// ranks on a node, each of the r sends a block, which is an R-th of its buffer, to each of the R - r others. Nodes
+/// with unlike numbers of ranks send unlike amounts.
+double all_to_all_share(const NodeMap& map) {
+  std::map<int, double> ranks_of;
+  for (const int node : map.node_of) ++ranks_of[node];
+  const double all = map.ranks();
+  double most = 0;
+  for (const auto& [node, ranks] : ranks_of) most = std::max(most, ranks * (all - ranks) / all);
+  return most;
+}
+
+}  // namespace
+
 double wire_bound(CollectiveKind collective_kind, double bytes, const NodeMap& map, const core::Machine& machine) {
   const int nodes = map.nodes();
   if (nodes < 2 || !(machine.node_port.bytes_per_s > 0)) return 0;
   const double others = static_cast<double>(nodes - 1) / nodes;
-  const double ranks_of_a_node = static_cast<double>(map.ranks()) / nodes;
   const double share = collective_kind == CollectiveKind::all_reduce   ? 2 * others
-                       : collective_kind == CollectiveKind::all_to_all ? ranks_of_a_node * others
+                       : collective_kind == CollectiveKind::all_to_all ? all_to_all_share(map)
                        : collective_kind == CollectiveKind::broadcast || collective_kind == CollectiveKind::send_receive
                            ? 1
                            : others;

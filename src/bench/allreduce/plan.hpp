@@ -142,7 +142,7 @@ core::Factors to_factors(const CollectivePoint&, const NodeMap&, const Collectiv
 
 /// The least time of any implementation over several nodes [s]: the bytes that a node must send, divided by the rate of
 /// its port; by convention 0 if there is only one node or the rate is not known. bytes: the size of one rank's buffer.
-/// In an all-to-all, every rank of the node sends a block to every rank of the other nodes.
+/// In an all-to-all, every rank of a node sends a block to every rank of the other nodes; the busiest node counts.
 double wire_bound(allreduce::CollectiveKind, double bytes, const NodeMap&, const core::Machine&);
 /// The wire bound of a point. An exchange with a codec consists of inner calls, whose bounds are added up; calls whose
 /// length depends on the data are left out.
