@@ -6,7 +6,11 @@
 
 #include <cmath>
 
+#include "bench/scale/curve.hpp"
 #include "kernels/host/threads.hpp"
+#include "runtime/process/signals.hpp"
+#include "runtime/process/watchdog.hpp"
+#include "runtime/threads/thread_group.hpp"
 #include "support/machines.hpp"
 #include "support/mlp.hpp"
 #include "support/sanitized.hpp"
@@ -119,6 +123,21 @@ TEST(OperationTimer, AddsUpWhatTheStepRuns) {
   const auto forward = model.forward_problems(8);  // of the same shapes: need no round of their own
   EXPECT_LT(probe.times(forward).library, once.library);
   EXPECT_EQ(probe.times({}).library, 0);
+}
+
+TEST(RankGroups, MeasureAPrecisionsLimitsByThemselves) {
+  runtime::SignalWatch signals;
+  runtime::Watchdog watchdog;
+  runtime::run_thread_ranks(1, [&](const runtime::Communicator& world) {
+    Session session(world, {signals, watchdog}, core::Seconds{60}, "test");
+    RankGroups groups(session);
+    ScalePoint single, half;
+    half.precision = kernels::Precision::bf16;
+    RankGroup& group = groups.of(single);
+    const StepLimits* const limits = &groups.limits(group, single);
+    EXPECT_NE(&groups.limits(group, half), limits) << "a peak of another precision is no limit";
+    EXPECT_EQ(&groups.limits(group, single), limits);
+  });
 }
 
 TEST(OperationTimer, MoreRoundsOnlyLowerTheBound) {

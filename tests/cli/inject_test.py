@@ -77,6 +77,15 @@ def right_results(test):
                    f"{row['factors']['strategy']} is right and says what was injected")
 
 
+def servers_have_no_barrier(test):
+    """A barrier would hold the fast worker back to one step before the slow one. The first point of the group, the control, has one."""
+    file = test.path("paces.jsonl")
+    test.run("scale", "--model", "mlp:784-128-10", "--batch", "256", "--ranks", "2", "--threads", "1", "--time-budget", "3s", "--strategy", "ps-async",
+             "--inject", "slow:rank=1,factor=8", "--out", file, ranks=2)
+    gaps = [row["metrics"].get("clock_gap") or 0 for row in points(test, file)]
+    test.check(len(gaps) == 1 and gaps[0] > 3, f"the fast worker runs ahead of one that is eight times as slow: {gaps}")
+
+
 def slow_rank(test):
     """Whichever it is, it is named with its probability, however busy the machine is: it computes 16 times as long as
     the others."""
@@ -172,6 +181,7 @@ def body(test):
     dropped_contributions(test)
     diverging_ranks(test)
     right_results(test)
+    servers_have_no_barrier(test)
     slow_rank(test)
     training(test)
     late(test)

@@ -25,8 +25,8 @@ RankGroup& RankGroups::of(const ScalePoint& p) {
   return rank_groups_.emplace(std::move(ranks), std::move(group)).first->second;
 }
 
-StepLimits& RankGroups::limits(RankGroup& group, int threads) {
-  return group.limits.try_emplace(threads, session_, group.active, threads).first->second;
+StepLimits& RankGroups::limits(RankGroup& group, const ScalePoint& p) {
+  return group.limits.try_emplace({p.threads, p.precision}, session_, group.active, p.threads).first->second;
 }
 
 namespace {
@@ -57,10 +57,12 @@ class StepBenchmark {
       check_ = training_->check_exchange();
       if (!check_.fault.empty()) return wrong(check_.fault);
       progress_pause_ = training_->pause_progress();
-      limits_ = &rank_groups.limits(rank_group_, p.point.threads);
+      limits_ = &rank_groups.limits(rank_group_, p.point);
       demand_ = training_->demand();
       limits_->round(demand_);
-      meter_.emplace(s, rank_group_.active, *rank_group_.clock, o, source());
+      MeasureOptions own = o;
+      own.cadence = p.point.cadence;  // points of one group differ in it: servers have no barrier between steps
+      meter_.emplace(s, rank_group_.active, *rank_group_.clock, own, source());
       meter_->warm_up();
       rebuilder_.start();
     });

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "bench/engine/machine_state.hpp"
 #include "bench/engine/sweep.hpp"
@@ -19,8 +20,9 @@ namespace gradmeter::bench {
 struct RankGroup {
   runtime::Communicator active;                    ///< null on ranks that take no part
   std::optional<runtime::SharedClock> clock = {};  ///< one clock for the active ranks
-  std::map<int, StepLimits> limits;                ///< by number of threads
-  std::unique_ptr<Canary> canary = {};             ///< null until its first use
+  /// By number of threads and precision, since each precision has a peak of its own.
+  std::map<std::pair<int, kernels::Precision>, StepLimits> limits;
+  std::unique_ptr<Canary> canary = {};  ///< null until its first use
 };
 
 class RankGroups {
@@ -28,8 +30,8 @@ class RankGroups {
   explicit RankGroups(Session& s) : session_(s) {}
   /// Collective over the world.
   RankGroup& of(const ScalePoint&);
-  /// To be called by all active ranks of the group.
-  StepLimits& limits(RankGroup&, int threads);
+  /// The limits of steps like the point's. To be called by all active ranks of the group.
+  StepLimits& limits(RankGroup&, const ScalePoint&);
 
  private:
   Session& session_;
@@ -48,10 +50,10 @@ struct CurvePoint : SweepPoint {
 core::Seconds trial_step(Session&, RankGroups&, const model::DataSplit&, const ScalePoint&);
 
 /// Measures the points and fills in their rows on rank 0, without comparisons. Collective over the world. per_bucket:
-/// fills CurvePoint::buckets too. foresee: called after the preparation of each point; all points are prepared before
-/// any is timed. Its arguments are estimates, valid on rank 0 only: `rest` is the least time until all points are
-/// measured, and `point` the mean time of a point with its preparation. Each point not yet prepared is assumed to take
-/// as long as the cheapest so far.
+/// fills CurvePoint::buckets too. Each point has its own cadence, not that of the options. foresee: called after the
+/// preparation of each point; all points are prepared before any is timed. Its arguments are estimates, valid on rank 0
+/// only: `rest` is the least time until all points are measured, and `point` the mean time of a point with its
+/// preparation. Each point not yet prepared is assumed to take as long as the cheapest so far.
 /// Errors: Interrupted, after the rows of points with enough blocks for a 95 % interval are filled in.
 void measure_curve(Session&, RankGroups&, const model::DataSplit&, std::deque<CurvePoint>&, const MeasureOptions&,
                    bool per_bucket, const std::function<void(core::Seconds rest, core::Seconds point)>& foresee);

@@ -61,7 +61,7 @@ class ScaleSweep final : public Experiment {
     }
     bool is_interrupted = false;
     try {
-      measure_curve(session_, rank_groups_, data(), group, measure_options(first, point_budget(group, rows)),
+      measure_curve(session_, rank_groups_, data(), group, measure_options(point_budget(group, rows)),
                     static_cast<bool>(listener_.buckets), [&](core::Seconds rest, core::Seconds point) {
                       rows.foresee({rest.value + least_from(index + 1, point).value}, budget_goes_to(group));
                     });
@@ -408,9 +408,9 @@ class ScaleSweep final : public Experiment {
                        report::counted(group.size(), "point"), first.model, first.batch_per_rank);
   }
 
-  MeasureOptions measure_options(const ScalePoint& p, core::Seconds point) const {
+  MeasureOptions measure_options(core::Seconds point) const {
     const double budget = point.value;
-    MeasureOptions m{.cadence = p.cadence, .rule = options_.rule};
+    MeasureOptions m{.rule = options_.rule};
     // Warm-up takes a fifth of the time, but at least 0.05 s and at most 1 s.
     m.warmup_budget = core::Seconds{std::clamp(budget * 0.2, 0.05, 1.0)};
     m.rule.budget = core::Seconds{std::max(0.0, budget - m.warmup_budget.value - setup_seconds)};
