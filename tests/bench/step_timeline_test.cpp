@@ -5,10 +5,13 @@
 #include <gmock/gmock.h>
 
 #include <numeric>
+#include <utility>
 
 #include "core/format.hpp"
 #include "dataparallel/fabric/simulation/world.hpp"
 #include "model/registry.hpp"
+#include "runtime/process/signals.hpp"
+#include "runtime/process/watchdog.hpp"
 #include "runtime/threads/thread_group.hpp"
 #include "support/machines.hpp"
 #include "support/training.hpp"
@@ -80,6 +83,15 @@ TEST(StepTimeline, OtherCallsThanBucketsHaveTheirLabels) {
   EXPECT_FALSE(t.exchange[1].bytes);
 }
 
+// A call's name is the fabric's, and a step is kept for longer than the fabric.
+TEST(StepTimeline, NamesCallsOfAFabricThatIsGone) {
+  StepRecord r = two_layers();
+  std::string name = "all-reduce ring";
+  r.calls[0].label = name;
+  name.assign(name.size(), '?');
+  EXPECT_EQ(make_timeline(r, {}, {}).exchange[0].name, "all-reduce ring 0");
+}
+
 TEST(StepTimeline, GivesNoLayersToALogThatIsNotWhatWasSubmitted) {
   StepRecord r = two_layers();
   ++r.submitted;
@@ -103,6 +115,39 @@ TEST(SampleNextTo, SkipsThoseThatAreLate) {
   EXPECT_EQ(sample_next_to(2.2, none, std::vector<double>{1, 3, 2, 4}), 2u);
   EXPECT_EQ(sample_next_to(2.2, late, std::vector<double>{1, 3, 2}), 4u);
   EXPECT_EQ(sample_next_to(0, late, std::vector<double>{1, 3, 2}), 1u);
+}
+
+/// Whether the waits of two ranks are known whose clocks differ by an uncertainty and which did not wait.
+bool is_wait_known(bool lock_step) {
+  bool known = true;
+  runtime::SignalWatch signals;
+  runtime::Watchdog watchdog;
+  runtime::run_thread_ranks(2, [&](const runtime::Communicator& world) {
+    Session session(world, {signals, watchdog}, core::Seconds{60}, "test");
+    runtime::SharedClock clock(world, world.rank());  // as on two nodes
+    MeasureOptions options;
+    options.rule.min_blocks = 1;
+    options.warmup_budget = core::Seconds{0.01};
+    std::vector<StepRecord> made;
+    StepMeter meter(session, world, clock, options,
+                    {.prepare = [] {},
+                     .step =
+                         [&made] {
+                           const double begin = runtime::host_clock();
+                           made.push_back({.step = {begin, begin + 0.05}, .computations = {}, .calls = {}});
+                         },
+                     .take_records = [&made] { return std::exchange(made, {}); },
+                     .lock_step = lock_step});
+    meter.warm_up();
+    (void)meter.round();
+    if (world.rank() == 0) known = meter.result().wait_known;
+  });
+  return known;
+}
+
+TEST(StepMeter, OnlyWaitsForRanksInLockStepNeedACommonClock) {
+  EXPECT_FALSE(is_wait_known(true));
+  EXPECT_TRUE(is_wait_known(false)) << "a worker's wait begins and ends on its own clock";
 }
 
 /// On three ranks; block b takes steps[b], and rank r computed longest in block b where (b + r) % 3 = 0.

@@ -259,6 +259,7 @@ std::size_t sample_next_to(double middle, std::span<const double> late, std::spa
 void StepMeter::keep_typical(Taken& taken, std::span<const double> times, StepBlock& b) const {
   if (!source_.lock_step || source_.period != 1) return;
   b.typical = std::move(taken.steps[sample_next_to(b.step, taken.late, times)]);
+  b.typical.waits.clear();  // the calls that own their labels end with the training, which may be built anew
   b.has_typical = true;
 }
 

@@ -45,12 +45,8 @@ std::string lane_name(int lane) {
 
 void RankEvents::add_call(Kind kind, std::size_t step, const dataparallel::CallRecord& c) {
   const auto& done = c.completion;
-  events_.push_back({kind,
-                     std::string(c.label),
-                     {done.started, done.finished},
-                     step,
-                     done.bytes_sent,
-                     std::max(0.0, done.started - done.posted)});
+  events_.push_back(
+      {kind, c.label, {done.started, done.finished}, step, done.bytes_sent, std::max(0.0, done.started - done.posted)});
 }
 
 void RankEvents::add(std::size_t step, const dataparallel::StepRecord& r) {

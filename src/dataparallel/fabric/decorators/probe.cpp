@@ -117,7 +117,7 @@ void BackgroundLog::add(const Ticket& t) {
 void BackgroundLog::collect_done() {
   const auto done = std::partition(under_way_.begin(), under_way_.end(), [](const Ticket& t) { return !t->done(); });
   for (auto it = done; it != under_way_.end(); ++it) {
-    if (keep_) record_.calls.push_back({(*it)->label(), (*it)->completion()});
+    if (keep_) record_.calls.push_back({std::string((*it)->label()), (*it)->completion()});
     totals_.add((*it)->completion());
   }
   under_way_.erase(done, under_way_.end());
@@ -176,7 +176,7 @@ void Probe::leave_step() {
   const auto first_done =
       std::stable_partition(tickets_.begin(), tickets_.end(), [](const Ticket& t) { return !t->done(); });
   for (auto it = first_done; it != tickets_.end(); ++it) {
-    step.calls.push_back({(*it)->label(), (*it)->completion()});
+    step.calls.push_back({std::string((*it)->label()), (*it)->completion()});
     background_log_.add_done((*it)->completion());
     kept_.push_back(std::move(*it));
   }

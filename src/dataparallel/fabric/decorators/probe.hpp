@@ -6,6 +6,7 @@
 #include <deque>
 #include <mutex>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -14,9 +15,10 @@
 
 namespace gradmeter::dataparallel {
 
-/// One call of one rank in one step.
+/// One call of one rank in one step. It owns its label, since records are kept for longer than the fabric that names
+/// the call.
 struct CallRecord {
-  std::string_view label;
+  std::string label;
   Completion completion;
 };
 /// Computations of a step from this mark on, up to the next mark, belong to this layer (`Queue::enter_layer`).
@@ -29,7 +31,9 @@ struct StepRecord {
   Interval step;
   ComputeLog computations;
   std::vector<CallRecord> calls;
-  ComputeLog waits = {};  ///< the worker's waits for calls and messages; the label says what was awaited
+  /// The worker's waits for calls and messages; the label says what was awaited. Labels are those of calls, which last
+  /// as `Probe::take_steps` says.
+  ComputeLog waits = {};
   std::vector<LayerMark> layers = {};
   std::size_t submitted = 0;       ///< number of computations submitted
   std::vector<double> ready = {};  ///< by tensor: when its gradient was ready; empty unless asked for
@@ -117,7 +121,7 @@ class Probe final : public ForwardingFabric {
   /// Ends the step without waiting for a device. A call that is not done yet belongs to a later step.
   void leave_step();
   /// Waits for all work. Returns the records, in order, of the steps that `leave_step` has ended since `take_steps` was
-  /// called last. The labels in them stay valid until the next `begin_step`.
+  /// called last. The labels of their waits stay valid until the next `begin_step`.
   std::vector<StepRecord> take_steps();
   /// Ends the step and waits for its work. The returned record stays valid until the next `begin_step`.
   const StepRecord& end_step();
@@ -160,7 +164,7 @@ class Probe final : public ForwardingFabric {
   StepRecord ended_;  ///< the record that `end_step` returned last
   /// Calls posted in the present step, and calls of earlier steps that were not done when the last step ended.
   std::vector<Ticket> tickets_;
-  std::vector<Ticket> kept_;  ///< calls that own the labels of the returned records
+  std::vector<Ticket> kept_;  ///< calls that own the labels of waits in the returned records
   bool in_step_ = false;
   /// The most computations of any step so far, for which the next step's record reserves room.
   std::size_t most_submitted_ = 0;
