@@ -5,6 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <utility>
+
+#include "core/format.hpp"
 
 namespace gradmeter::bench {
 namespace {
@@ -41,6 +44,26 @@ TEST(ScaleTable, ACurveNamesItsBaselineAndEachRowItsIntervalAndLimit) {
   EXPECT_THAT(text, HasSubstr("11.1–13.5"));
   EXPECT_THAT(text, HasSubstr("wire"));
   EXPECT_THAT(text, HasSubstr("87"));
+}
+
+TEST(ScaleTable, PointsOfOtherCircumstancesAreOtherCurves) {
+  const Point usual = point(2, "sync", 0.1);
+  const std::string alike = scale_tables(std::vector{usual});
+  for (const auto& [factor, value] : std::vector<std::pair<Factor, const char*>>{{Factor::device, "cuda"},
+                                                                                 {Factor::inject, "slow:rank=1"},
+                                                                                 {Factor::interconnect, "100GbE"},
+                                                                                 {Factor::optimizer, "adamw"},
+                                                                                 {Factor::ranks_as, "threads"}}) {
+    Point other = usual;
+    other.factors[factor] = std::string(value);
+    const std::string text = scale_tables(std::vector{usual, other});
+    EXPECT_THAT(text, HasSubstr(fmt::format("cadence barrier · {}", factor == Factor::inject ? "inject " : value)));
+    EXPECT_THAT(text, HasSubstr(alike.substr(0, alike.find('\n')) + "\n")) << "both have a heading";
+  }
+  Point plain = usual;
+  plain.factors[Factor::device] = std::string("cpu");
+  plain.factors[Factor::ranks_as] = std::string("processes");
+  EXPECT_EQ(scale_tables(std::vector{plain}), alike);
 }
 
 TEST(ScaleTable, RowsStandWithRanksGrowingWhateverTheOrderTheyCameIn) {

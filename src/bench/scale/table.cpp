@@ -160,13 +160,26 @@ std::string formats_of(const Point& p) {
          (core::is_null(scale) ? "" : fmt::format(" · loss scale {}", text(scale)));
 }
 
+/// " · threads as ranks · inject slow:rank=1": how the point differs from a usual one in what was measured.
+std::string circumstances_of(const Point& p) {
+  const auto &device = p.factors[Factor::device], &ranks_as = p.factors[Factor::ranks_as],
+             &interconnect = p.factors[Factor::interconnect], &optimizer = p.factors[Factor::optimizer],
+             &inject = p.factors[Factor::inject];
+  const bool is_on_host = core::is_null(device) || text(device) == "cpu";
+  const bool are_processes = core::is_null(ranks_as) || text(ranks_as) == "processes";
+  return (is_on_host ? "" : fmt::format(" · {}", text(device))) +
+         (are_processes ? "" : fmt::format(" · {} as ranks", text(ranks_as))) +
+         (core::is_null(interconnect) ? "" : fmt::format(" · {}", text(interconnect))) +
+         (core::is_null(optimizer) ? "" : fmt::format(" · {}", text(optimizer))) +
+         (core::is_null(inject) ? "" : fmt::format(" · inject {}", text(inject)));
+}
+
 /// cadence: the text for points that have no cadence of their own, since their ranks are not synchronised.
 std::string curve_name(const Point& p, const std::string& cadence) {
-  std::string name =
-      fmt::format("{}{} · batch {} · {} thread{} a rank · cadence {}", text(p.factors[Factor::model]), formats_of(p),
-                  curve_batch(p), text(p.factors[Factor::threads]), text(p.factors[Factor::threads]) == "1" ? "" : "s",
-                  core::is_null(p.factors[Factor::cadence]) ? cadence : text(p.factors[Factor::cadence]));
-  return name;
+  return fmt::format(
+      "{}{} · batch {} · {} thread{} a rank · cadence {}{}", text(p.factors[Factor::model]), formats_of(p),
+      curve_batch(p), text(p.factors[Factor::threads]), text(p.factors[Factor::threads]) == "1" ? "" : "s",
+      core::is_null(p.factors[Factor::cadence]) ? cadence : text(p.factors[Factor::cadence]), circumstances_of(p));
 }
 
 std::string baseline_line(const std::vector<const Point*>& curve) {
@@ -329,12 +342,12 @@ const CsvColumns& scale_csv() {
   using core::Factor;
   static const CsvColumns columns =
       CsvColumns()
-          .add({Factor::model,          Factor::precision,    Factor::update,     Factor::batch_per_rank,
-                Factor::batch_global,   Factor::accumulate,   Factor::ranks,      Factor::nodes,
-                Factor::ranks_per_node, Factor::placement,    Factor::scaling,    Factor::threads,
-                Factor::device,         Factor::interconnect, Factor::strategy,   Factor::mesh,
-                Factor::algorithm,      Factor::codec,        Factor::transport,  Factor::overlap,
-                Factor::bucket_bytes,   Factor::cadence,      Factor::tuned_table})
+          .add({Factor::model,          Factor::precision,    Factor::update,      Factor::batch_per_rank,
+                Factor::batch_global,   Factor::accumulate,   Factor::ranks,       Factor::nodes,
+                Factor::ranks_per_node, Factor::placement,    Factor::scaling,     Factor::threads,
+                Factor::device,         Factor::interconnect, Factor::strategy,    Factor::mesh,
+                Factor::algorithm,      Factor::codec,        Factor::transport,   Factor::overlap,
+                Factor::bucket_bytes,   Factor::cadence,      Factor::tuned_table, Factor::optimizer})
           .statistics(time_s, {"median", "ci95_low", "ci95_high"})
           .samples(time_s, "samples")
           .stop(time_s)

@@ -9,7 +9,9 @@
 #include "bench/train/training.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "core/name.hpp"
 #include "dataparallel/optimizers/number_format.hpp"
+#include "dataparallel/optimizers/optimizer.hpp"
 #include "model/data/dataset.hpp"
 #include "model/registry.hpp"
 
@@ -373,6 +375,17 @@ void set_usual_exchange(TrainingConfig& c) {
   }
 }
 
+namespace {
+
+/// The optimizer with all its parameters but the format of the weights, which is a factor of its own.
+std::string canonical_optimizer(const TrainingConfig& c) {
+  core::ParsedName name = core::parse_name(dataparallel::make_optimizer(c.optimizer_name(), {.elements = 1})->name());
+  name.parameters.erase("update");
+  return name.canonical();
+}
+
+}  // namespace
+
 void fill_training(const TrainingConfig& c, const ExchangeFactors& applies, core::Factors& f) {
   using core::Factor;
   const auto integer = [](auto n) { return static_cast<std::int64_t>(n); };
@@ -383,6 +396,7 @@ void fill_training(const TrainingConfig& c, const ExchangeFactors& applies, core
   f[Factor::precision] = std::string(kernels::name(c.precision));
   if (const auto format = dataparallel::update_format_of(c.optimizer_name()); format != "fp32")
     f[Factor::update] = format;
+  if (const auto optimizer = canonical_optimizer(c); optimizer != "sgd") f[Factor::optimizer] = optimizer;
   if (c.loss_scale.used()) f[Factor::loss_scale] = c.loss_scale.text();
   if (c.own_gradients) f[Factor::gradients] = std::string(kernels::name(c.precision));
   f[Factor::strategy] = c.strategy->name;
