@@ -167,7 +167,10 @@ TEST(Causes, StrongScalingDividesTheBase) {
 }
 
 TEST(Causes, WithoutLockStepTheWorkersMeanStandsForTheSlowest) {
-  StepBlock point{.step = 16e-3, .parts = {.compute = 13e-3, .exposed = 9, .wait = 3e-3}, .compute = {12e-3, 14e-3, 0}};
+  StepBlock point{.step = 16e-3,
+                  .parts = {.compute = 13e-3, .exposed = 9, .wait = 3e-3},
+                  .compute = {12e-3, 14e-3, 0},
+                  .steps = {16e-3, 16e-3, 0}};
   const Three t{measured(one_rank(10e-3)), measured(lock_step(12e-3, {10e-3, 12e-3, 500e-3})), measured(point)};
   const auto c = t.causes(1, false);
   EXPECT_NEAR(c.contention.value, 0, 1e-12) << "the rank that serves is no worker";
@@ -179,6 +182,17 @@ TEST(Causes, WithoutLockStepTheWorkersMeanStandsForTheSlowest) {
   for (auto& b : copying.point.blocks) b.step += 2e-3, b.parts.handling = 2e-3;
   EXPECT_NEAR(copying.causes(1, false).wire.value, 2e-3, 1e-12);
   EXPECT_NEAR(copying.causes(1, false).other.value, 0, 1e-12);
+}
+
+// The point's own times are means over all steps, of which a fast worker makes more.
+TEST(Causes, WithoutLockStepAWorkerCountsAsOftenAsItMakesSteps) {
+  const double mean = 2 / (1 / 10e-3 + 1 / 80e-3);  // no worker waits: this is the mean step, too
+  StepBlock point{.step = mean, .parts = {.compute = mean}, .compute = {10e-3, 80e-3}, .steps = {10e-3, 80e-3}};
+  const Three t{measured(one_rank(10e-3)), measured(lock_step(80e-3, {10e-3, 80e-3})), measured(point)};
+  const auto c = t.causes(1, false);
+  EXPECT_NEAR(c.interference.value, 0, 1e-12);
+  EXPECT_NEAR(c.straggle.value, mean - 10e-3, 1e-12);
+  EXPECT_NEAR(sum(c), c.lost, 1e-15);
 }
 
 // Medians of noisy parts do not add up: what is missing is no update and no bookkeeping, which hardly vary.
@@ -270,6 +284,22 @@ TEST(Verdict, AShownLossThatTheMachineExplainsIsNotNothing) {
   EXPECT_EQ(v.candidates[0].bound_by, "compute");
   EXPECT_GT(v.probability, 2.0 / 3);
   EXPECT_EQ(v.bound_by, "undecided");
+}
+
+TEST(Verdict, ACauseThatIsNotTheLargestPartIsUndecided) {
+  const Three t{measured(one_rank(10e-3)), measured(lock_step(11.36e-3, {11.36e-3, 11.36e-3})),
+                measured(lock_step(12.6e-3, {11.36e-3, 11.36e-3}, 1.24e-3))};
+  EXPECT_EQ(t.bound_by(), "memory");
+  const auto v = t.verdict({.control = 0.5, .point = 0.5}).value();  // explains all of contention, and half of wire
+  EXPECT_EQ(v.candidates[0].bound_by, "wire");
+  EXPECT_GT(v.probability, 2.0 / 3);
+  EXPECT_EQ(v.bound_by, "undecided") << "1.36 ms of contention are more than 1.24 ms of wire";
+}
+
+TEST(Verdict, APartOfTheWorkThatFitsItsCachesIsNoSlowBaseline) {
+  const Three t{measured(one_rank(20e-3)), measured(lock_step(8e-3, {8e-3, 8e-3})),
+                measured(lock_step(10e-3, {8e-3, 8e-3}, 2e-3))};
+  EXPECT_EQ(judge(t.compared(2), t.causes(2), 10e-3, false, {})->bound_by, "compute") << "nothing was lost";
 }
 
 // Kernels that take no longer than alone hold nothing of the machine's, whatever kept threads waiting.

@@ -104,6 +104,13 @@ TEST(FillBound, AStepBelowItsLimitBeyondItsIntervalIsMistrusted) {
   EXPECT_EQ(unsure.status, core::Status::mistrusted) << "without an interval the median speaks";
 }
 
+TEST(FillBound, ADoubtComesBeforeWhatTheRowSays) {
+  core::Point row = step_of(0.0080, 0.0090);
+  row.reason = "bf16 is multiplied in tiles";
+  fill_bound(bound, row);
+  EXPECT_THAT(row.reason, testing::EndsWith("measure again; bf16 is multiplied in tiles"));
+}
+
 TEST(OperationTimer, AddsUpWhatTheStepRuns) {
   const model::Mlp model({64, 48, 10});
   const auto pass = model.pass_problems(8);

@@ -196,6 +196,38 @@ TEST(ScalePlan, RanksThatServeHaveNoBatch) {
   }
 }
 
+TEST(ScalePlan, TheControlOfServersTrainsWithTheBatchOfAWorker) {
+  auto f = on_four({"ps-async:servers=1", "sync"});
+  f.batches = {96};
+  f.scalings = {Scaling::strong};
+  std::size_t with_servers = 0;
+  for (const auto& p : plan_scale(f)) {
+    EXPECT_EQ(control_of(p).batch_per_rank, p.batch_per_rank) << "their compute times are compared";
+    if (p.ranks == 1) continue;
+    const bool serves = p.strategy->name.starts_with("ps-async");
+    with_servers += serves;
+    EXPECT_EQ(p.batch_per_rank, serves ? 32u : 24u);
+    EXPECT_EQ(control_of(p).batch_global, serves ? 128u : 96u);
+    EXPECT_EQ(baseline_of(p).batch_global, 96u);
+    EXPECT_EQ(node_of(p, {}, 2).batch_per_rank, 48u) << "a node shares the global batch";
+  }
+  EXPECT_EQ(with_servers, 1u);
+}
+
+TEST(ScalePlan, TheOptimizerIsAFactorUnlessItIsTheUsualOne) {
+  const auto factor = [](const std::string& optimizer, const std::string& update = "fp32") {
+    TrainingConfig c{.strategy = dataparallel::find_strategy("sync"), .optimizer = optimizer, .update = update};
+    core::Factors row;
+    fill_training(c, {}, row);
+    return core::is_null(row[core::Factor::optimizer]) ? "" : core::to_text(row[core::Factor::optimizer]);
+  };
+  EXPECT_EQ(factor("sgd"), "") << "so that rows of older files have the same key";
+  EXPECT_EQ(factor("sgd", "bf16"), "") << "the format of the weights is a factor of its own";
+  EXPECT_EQ(factor("momentum"), "momentum:mu=0.9");
+  EXPECT_EQ(factor("momentum:mu=0.90"), factor("momentum"));
+  EXPECT_EQ(factor("momentum", "bf16"), factor("momentum"));
+}
+
 TEST(ScalePlan, MoreServersThanRanksIsARowWithItsReason) {
   const auto points = plan_scale(on_four({"ps-async:servers=4"}));
   EXPECT_EQ(count_if(points, [](const auto& p) { return p.impossible.find("no worker") != std::string::npos; }), 1);

@@ -7,6 +7,11 @@
 #include <cmath>
 #include <functional>
 
+#include "model/data/dataset.hpp"
+#include "runtime/process/signals.hpp"
+#include "runtime/process/watchdog.hpp"
+#include "runtime/threads/thread_group.hpp"
+
 namespace gradmeter::bench {
 namespace {
 
@@ -31,7 +36,8 @@ Timed timed(int ranks, double seconds, double samples_per_s, double compute) {
     t.measured.blocks.push_back({.round = i,
                                  .step = seconds,
                                  .parts = {.compute = compute, .exposed = seconds - compute},
-                                 .compute = std::vector(static_cast<std::size_t>(ranks), compute)});
+                                 .compute = std::vector(static_cast<std::size_t>(ranks), compute),
+                                 .steps = std::vector(static_cast<std::size_t>(ranks), seconds)});
   }
   return t;
 }
@@ -102,6 +108,79 @@ TEST(CompareRow, SaysThatTheBaselineRanOnASlowRank) {
   const Point row = compared(point(4, Scaling::weak), timed(1, 0.020, 3200, 0.020),
                              timed(4, 0.020, 4 * 64 / 0.020, 0.010), timed(4, 0.0205, 4 * 64 / 0.0205, 0.010));
   EXPECT_THAT(row.reason, ::testing::HasSubstr("2.00 times as long as the median one"));
+}
+
+/// Four ranks, two of which share each replica of the model and its batch.
+ScalePoint on_mesh() {
+  ScalePoint p = point(4, Scaling::weak);
+  p.mesh = dataparallel::parse_mesh("tensor=2");
+  return p;
+}
+
+TEST(CompareRow, RanksOfAReplicaShareTheWorkOfTheBaseline) {
+  const Point row = compared(on_mesh(), timed(1, 0.010, 6400, 0.010), timed(4, 0.006, 2 * 64 / 0.006, 0.005),
+                             timed(4, 0.008, 2 * 64 / 0.008, 0.005));
+  const auto& m = row.metrics;
+  EXPECT_NEAR(m.number(Metric::efficiency), 0.625, 1e-12);
+  EXPECT_NEAR(m.number(Metric::contention_s), 0, 1e-12);
+  EXPECT_NEAR(m.number(Metric::wire_s), 0.003, 1e-12) << "the ideal step is half of the baseline's";
+  EXPECT_EQ(core::to_text(m[Metric::bound_by]), "wire");
+  EXPECT_EQ(row.reason, "");
+  const Point cached = compared(on_mesh(), timed(1, 0.010, 6400, 0.010), timed(4, 0.006, 2 * 64 / 0.006, 0.003),
+                                timed(4, 0.008, 2 * 64 / 0.008, 0.003));
+  EXPECT_EQ(cached.reason, "") << "a part of the model may be faster than half of it, so the baseline was not slow";
+}
+
+TEST(CompareRow, AMeshMayBeFasterThanOneRank) {
+  Timed fast = timed(4, 0.004, 2 * 64 / 0.004, 0.004);
+  fast.row.reason = "bf16 is multiplied in tiles";
+  const Timed base = timed(1, 0.010, 6400, 0.010);
+  const Point row = compared(on_mesh(), base, fast, fast);
+  EXPECT_EQ(row.status, core::Status::ok);
+  EXPECT_EQ(
+      row.reason,
+      "bf16 is multiplied in tiles; above 100 %: a rank's part of the model fits its caches better than the whole");
+  const Point weak = compared(point(4, Scaling::weak), base, fast, fast);
+  EXPECT_EQ(weak.status, core::Status::mistrusted) << "as ranks with the whole model are";
+  EXPECT_THAT(weak.reason, ::testing::HasSubstr("in a worse state; bf16 is multiplied in tiles"));
+}
+
+TEST(FillRow, KeepsTheFirstReason) {
+  const auto data = model::make_data({.train_samples = 16, .validation_samples = 1});
+  runtime::SignalWatch signals;
+  runtime::Watchdog watchdog;
+  runtime::run_thread_ranks(1, [&](const runtime::Communicator& world) {
+    Session session(world, {signals, watchdog}, core::Seconds{60}, "test");
+    ScalePoint p = point(1, {}, "independent");
+    p.model = "mlp:784-4-10", p.batch_per_rank = 4, p.batch_global = 4;
+    Training training(session, world, data, p);
+    const TrainingTotals totals = training.finish();
+    Measurement measured;
+    const auto filled = [&](core::Status status) {
+      Point row;
+      row.status = status, row.reason = "a sum is wrong";
+      fill_row({.point = p,
+                .training = training,
+                .measurement = measured,
+                .bound = {},
+                .noise = {},
+                .totals = totals,
+                .steps = {},
+                .oversubscribed = false},
+               row);
+      return row;
+    };
+    EXPECT_EQ(filled(core::Status::ok).status, core::Status::failed) << "no block met its window";
+    EXPECT_EQ(filled(core::Status::wrong).status, core::Status::wrong);
+    EXPECT_EQ(filled(core::Status::wrong).reason, "a sum is wrong");
+    measured = timed(1, 0.01, 400, 0.01).measured;
+    const double times[] = {0.01};
+    measured.times.add(times);
+    measured.bytes_right = false;
+    p.ranks = 2, p.strategy = dataparallel::find_strategy("sync");  // one that sends bytes
+    EXPECT_EQ(filled(core::Status::ok).status, core::Status::wrong);
+    EXPECT_EQ(filled(core::Status::wrong).reason, "a sum is wrong");
+  });
 }
 
 TEST(CompareRow, WithoutAnIntervalNothingIsConcluded) {

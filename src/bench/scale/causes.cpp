@@ -33,8 +33,18 @@ std::vector<double> sorted_workers(const StepBlock& control, const StepBlock& po
 /// The median; of two middle values the lower, so that of two ranks a slow one counts as straggle, not contention.
 double lower_median(std::span<const double> sorted) { return sorted.empty() ? 0 : sorted[(sorted.size() - 1) / 2]; }
 
-double mean(std::span<const double> values) {
-  return values.empty() ? 0 : std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+/// The mean of the control's compute times on the ranks that train at the point. A worker counts as often as it makes
+/// steps at the point: the point's own times are such means, and from another mean they would differ where nothing
+/// does.
+double mean_of_workers(const StepBlock& control, const StepBlock& point) {
+  double sum = 0, rates = 0;
+  for (std::size_t r = 0; r < control.compute.size(); ++r) {
+    if (!(point.compute.at(r) > 0)) continue;
+    const double rate = 1 / point.steps.at(r);
+    sum += rate * control.compute[r];
+    rates += rate;
+  }
+  return rates > 0 ? sum / rates : 0;
 }
 
 /// The share of the point's kernel time in kernels that the control does not have, or has less often: what a strategy
@@ -112,15 +122,15 @@ ComparedBlocks pair_blocks(const Measurement& base, const Measurement& control, 
 ComparedTimes times_of(const ComparedBlocks& b, std::size_t i) {
   const StepBlock &base = *b.base[i], &control = *b.control[i], &point = *b.point[i];
   const auto workers = sorted_workers(control, point);
-  ComparedTimes t{
-      .base_compute = base.parts.compute / b.ideal,
-      .base_rest = (base.step - base.parts.compute) / b.ideal,
-      .median_compute = lower_median(workers),
-      // Without lock step there is no one rank that all wait for: the workers' mean takes its place.
-      .own_compute = b.lock_step ? control.compute.at(static_cast<std::size_t>(point.longest)) : mean(workers),
-      .compute = point.parts.compute,
-      .wait = point.parts.wait,
-      .wire = b.lock_step ? point.parts.exposed - point.parts.wait : point.parts.handling};
+  ComparedTimes t{.base_compute = base.parts.compute / b.ideal,
+                  .base_rest = (base.step - base.parts.compute) / b.ideal,
+                  .median_compute = lower_median(workers),
+                  // Without lock step there is no one rank that all wait for: the workers' mean takes its place.
+                  .own_compute = b.lock_step ? control.compute.at(static_cast<std::size_t>(point.longest))
+                                             : mean_of_workers(control, point),
+                  .compute = point.parts.compute,
+                  .wait = point.parts.wait,
+                  .wire = b.lock_step ? point.parts.exposed - point.parts.wait : point.parts.handling};
   t.rest = point.step - t.compute - t.wait - t.wire;
   if (!b.wait_known) t.wire += std::exchange(t.wait, 0);
   const double own_work = t.compute * share_of_own_work(control, point);
@@ -270,6 +280,13 @@ ComparedTimes machine_error(const ComparedBlocks& compared, const ComparedTimes&
   return e;
 }
 
+/// The index of the cause with the largest part.
+std::size_t largest_part(Causes& c) {
+  const auto parts = c.parts();
+  const auto value = [](const Estimate* part) { return part->value; };
+  return static_cast<std::size_t>(std::ranges::max_element(parts, {}, value) - parts.begin());
+}
+
 /// The lost time up to which nothing counts as lost [s]: half the width of the efficiency's interval, as a share of the
 /// step. It is at least 5 %, below which a loss hardly matters, and at most 15 %, beyond which real losses would be
 /// hidden.
@@ -310,7 +327,7 @@ std::optional<Verdict> judge(const ComparedBlocks& compared, Causes c, double st
     for (std::size_t k = 0; k < cause_count; ++k) drawn_figures[k] += shifts[k] - errors[k];
     // A slow baseline rank hides straggle: the other ranks are faster than the baseline, and wait for the slow rank.
     const double contention = drawn_figures[static_cast<std::size_t>(Cause::contention)];
-    const double hidden = contention < -out.noise_s ? -contention : 0;
+    const double hidden = compared.has_equal_work() && contention < -out.noise_s ? -contention : 0;
     const double lost = drawn_figures[all_lost] + shifts[all_lost] - error.lost() + hidden;
     const auto largest = std::max_element(drawn_figures.begin(), drawn_figures.begin() + cause_count);
     ++votes[lost < out.noise_s ? nothing_lost : static_cast<std::size_t>(largest - drawn_figures.begin())];
@@ -322,8 +339,11 @@ std::optional<Verdict> judge(const ComparedBlocks& compared, Causes c, double st
   std::ranges::stable_sort(out.candidates, std::ranges::greater{}, &Verdict::Candidate::probability);
   const auto& likeliest = out.candidates.front();
   out.probability = likeliest.probability;
-  // If the blocks show a loss that only the machine's state may explain, nothing is decided.
-  const bool contradicts = likeliest.bound_by == answer_name(nothing_lost, oversubscribed) && c.lost > out.noise_s;
+  // If the blocks show a loss that only the machine's state may explain, nothing is decided. Nor is it where the cause
+  // is not the row's largest part, since the row would contradict itself.
+  const bool is_loss = likeliest.bound_by != answer_name(nothing_lost, oversubscribed);
+  const bool contradicts =
+      is_loss ? likeliest.bound_by != answer_name(largest_part(c), oversubscribed) : c.lost > out.noise_s;
   out.bound_by = 3 * likeliest.probability < 2 || contradicts ? "undecided" : likeliest.bound_by;
   return out;
 }

@@ -30,9 +30,14 @@ struct ComparedBlocks {
   std::vector<const StepBlock*> base;     ///< strategy `independent` on one rank
   std::vector<const StepBlock*> control;  ///< strategy `independent` on the point's ranks
   std::vector<const StepBlock*> point;
-  double ideal = 1;        ///< the divisor of the base's times: 1, or in strong scaling the number of ranks
+  /// The divisor of the base's times: the number of ranks that share the base's work. In weak scaling these are the
+  /// ranks of a replica (1 without a mesh), in strong scaling all ranks.
+  double ideal = 1;
   bool lock_step = true;   ///< StepMeter::Source::lock_step of the point
   bool wait_known = true;  ///< false: the clocks cannot tell `wait` from `wire` (see Causes), so `wire` holds both
+  /// True where each rank does what the base does. A part of that work may fit the caches better than the whole, so
+  /// that only then a rank that computes faster than the base shows that the base was slow.
+  bool has_equal_work() const { return ideal == 1; }
 };
 /// Pairs the blocks of those rounds in which all three points have one.
 ComparedBlocks pair_blocks(const Measurement& base, const Measurement& control, const Measurement& point);
@@ -46,8 +51,8 @@ inline constexpr std::size_t cause_count = 6;
 struct ComparedTimes {
   double base_compute = 0, base_rest = 0;  ///< compute time of the base, and the rest of its step
   double median_compute = 0;               ///< compute time of the control's median rank (the faster of the middle two)
-  /// Compute time of the control on the rank that computed longest in the point's block; without lock step, the mean of
-  /// its workers.
+  /// Compute time of the control on the rank that computed longest in the point's block; without lock step, the mean
+  /// over its workers, weighted by their steps per second at the point, as the point's own times are (StepParts).
   double own_compute = 0;
   double compute = 0;                   ///< compute time of the point, in kernels that the control has too
   double wait = 0, wire = 0, rest = 0;  ///< times of the point; `rest` is its step − compute − wait − wire
@@ -95,7 +100,8 @@ struct Disturbance {
 struct Verdict {
   /// `compute` where less than `noise_s` was lost. Else the largest part of the lost time: contention (called `memory`,
   /// or `cores` if the cores are oversubscribed), straggle, interference, wait, wire, other. `undecided` where no cause
-  /// wins two thirds of the resamples, or where the machine's state may explain all of the loss.
+  /// wins two thirds of the resamples, where the one that wins is not the largest part in the row, or where the
+  /// machine's state may explain all of the loss.
   std::string bound_by = {};
   double probability = 0;  ///< probability of `bound_by`; if that is undecided, of the most frequent cause
   double noise_s = 0;      ///< losses up to this count as zero [s]
@@ -113,8 +119,9 @@ std::string to_text(const std::vector<Verdict::Candidate>&);
 /// cause. To allow for the machine's state, a random share of each time, at most the `Disturbance` of its point, is
 /// taken off as not the program's own. The cause is `compute` where less was lost than a twentieth of the step, or than
 /// the noise of the blocks if that is more (at most 15 % of the step). Where the median rank computes faster than the
-/// baseline by more than that noise, the baseline ran on a slow rank, and the difference is added to the lost time. The
-/// same blocks give the same verdict. There is no verdict if Causes::speed has no interval. Cost: O(1000 × blocks).
+/// baseline at equal work by more than that noise, the baseline ran on a slow rank, and the difference is added to the
+/// lost time. The same blocks give the same verdict. There is no verdict if Causes::speed has no interval. Cost:
+/// O(1000 × blocks).
 std::optional<Verdict> judge(const ComparedBlocks&, Causes, double step_s, bool oversubscribed, const Disturbance&);
 
 }  // namespace gradmeter::bench

@@ -150,7 +150,8 @@ core::Stop StepMeter::round() {
   }
   const double uncertainty = clock_.pair_uncertainty();
   const double wait = result_.blocks.empty() ? 0 : c_.broadcast_value(result_.blocks.back().parts.wait);
-  result_.wait_known = uncertainty == 0 || uncertainty < wait;
+  // Without lock step, a wait is read from one rank's own clock.
+  result_.wait_known = !source_.lock_step || uncertainty == 0 || uncertainty < wait;
   return result_.stop;
 }
 
@@ -308,13 +309,15 @@ std::vector<Decomposition> StepMeter::decompose_all(const Taken& t) const {
 /// Gathers each rank's own figures on the first rank.
 void StepMeter::note_ranks(std::span<const Decomposition> own, StepBlock& b) const {
   struct OwnFigures {
-    double compute, wait;
+    double compute, wait, step;
   };
   const auto wait = source_.lock_step ? &Decomposition::skew : &Decomposition::waited;
-  const auto times = c_.gather_value(OwnFigures{median_of(own, &Decomposition::compute), median_of(own, wait)});
+  const auto times = c_.gather_value(
+      OwnFigures{median_of(own, &Decomposition::compute), median_of(own, wait), median_of(own, &Decomposition::step)});
   for (const auto& m : times) {
     b.compute.push_back(m.compute);
     b.wait.push_back(m.wait);
+    b.steps.push_back(m.step);
   }
   b.longest = static_cast<int>(std::max_element(b.compute.begin(), b.compute.end()) - b.compute.begin());
   b.longest = c_.broadcast_value(b.longest);

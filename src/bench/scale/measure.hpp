@@ -50,6 +50,7 @@ struct StepBlock {
   int longest = 0;                   ///< the rank that computed longest
   std::vector<double> compute = {};  ///< by rank: median over the samples [s]; 0 where the rank only serves
   std::vector<double> wait = {};     ///< by rank: median over the samples of its waits for other ranks [s]
+  std::vector<double> steps = {};    ///< by rank: median over the samples of its own step [s]
   std::vector<KernelTimes> kernels = {};
   /// The median times of each call on `longest`; empty unless asked for, or if samples differ in their calls.
   std::vector<dataparallel::CallTimes> calls = {};
@@ -57,7 +58,7 @@ struct StepBlock {
   /// begin of its own step [s]. Empty unless the records have such times.
   std::vector<double> ready = {};
   /// This rank's record of the step whose time is nearest to the median; all ranks keep the same step. Kept only in
-  /// lock step with a period of 1.
+  /// lock step with a period of 1, and without its waits.
   dataparallel::StepRecord typical = {};
   bool has_typical = false;  ///< the same on all ranks
 };
@@ -75,7 +76,7 @@ struct Measurement {
   std::size_t warmup_samples = 0;
   std::size_t dropped = 0;   ///< number of samples that some rank began too late for their time window
   std::size_t verified = 0;  ///< number of steps whose exchange was checked; they are no samples
-  bool wait_known = true;    ///< false: the clocks' uncertainty exceeds the wait
+  bool wait_known = true;    ///< false: the wait is read from several clocks, whose uncertainty exceeds it
   bool bytes_right = true;   ///< every rank sent as many bytes as its schedule requires
   std::string fault;         ///< what a check found wrong; empty: nothing
 

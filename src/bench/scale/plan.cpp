@@ -81,6 +81,13 @@ ScalePoint with_batches(ScalePoint p) {
   return p;
 }
 
+/// The point with strategy `independent`, at the cadence that was asked for and without an exchange.
+ScalePoint independent(ScalePoint p) {
+  p.cadence = p.control_cadence;
+  set_strategy(p, dataparallel::find_strategy("independent"));
+  return without_exchange(p);
+}
+
 class Planner {
  public:
   explicit Planner(const ScaleFactors& f)
@@ -225,13 +232,16 @@ ScalePoint node_of(ScalePoint p, const NodeMap& world, int ranks_per_node) {
   p.ranks = ranks_per_node;
   p.placement.reset();
   if (placement_matters(world, ranks_per_node)) p.placement = Placement::packed;
-  return control_of(std::move(p));
+  return with_batches(independent(std::move(p)));
 }
 
 ScalePoint control_of(ScalePoint p) {
-  p.cadence = p.control_cadence;
-  set_strategy(p, dataparallel::find_strategy("independent"));
-  return with_batches(without_exchange(p));  // ranks that serve also train under the control
+  p = independent(std::move(p));
+  if (!p.impossible.empty()) return p;
+  // Ranks that serve also train under the control. So in strong scaling the control's ranks have the batch of the
+  // point's workers, not a share of the global batch: their compute times are compared.
+  p.batch_global = layout_of(p, p.ranks, 0).batch_global(p);
+  return p;
 }
 
 std::vector<ScalePoint> plan_scale(const ScaleFactors& f) { return Planner(f).plan(); }

@@ -60,7 +60,8 @@ ScalePoint baseline_of(ScalePoint);
 ScalePoint alone_of(ScalePoint);
 /// The point with strategy `independent` on the ranks of one full node.
 ScalePoint node_of(ScalePoint, const NodeMap& world, int ranks_per_node);
-/// The point with strategy `independent`, and otherwise equal factors.
+/// The point with strategy `independent`, and otherwise equal factors; each rank trains with the batch of the point's
+/// workers.
 ScalePoint control_of(ScalePoint);
 
 /// Plans all points, baselines first: one rank before more, `independent` before the points that are compared with it.

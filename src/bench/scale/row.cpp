@@ -59,7 +59,7 @@ void fill_times(const PointResults& f, Point& row) {
 void fill_bytes(const PointResults& f, Point& row) {
   if (!communicates(f.point)) return;
   fill_totals(f.totals, row);
-  if (f.measurement.bytes_right) return;
+  if (f.measurement.bytes_right || row.status == core::Status::wrong) return;
   row.status = core::Status::wrong;
   row.reason = "bytes sent differ from the schedule's messages";
 }
@@ -73,6 +73,7 @@ std::string remark(const PointResults& f) {
 
 void fill_row(const PointResults& f, Point& row) {
   if (f.measurement.blocks.empty()) {
+    if (row.status == core::Status::wrong) return;  // a check has failed, which explains more
     row.status = core::Status::failed;
     row.reason = "no iteration met its window; use another cadence";
     return;
@@ -104,20 +105,23 @@ void fill_baseline(const Point& base, core::Metrics& m) {
 
 void add_reason(Point& row, const std::string& text) { row.reason += (row.reason.empty() ? "" : "; ") + text; }
 
-/// Mistrusts an impossible efficiency. ci95: its interval; without one, only values above `plausible` are mistrusted.
+/// Mistrusts an efficiency that is impossible where each rank does what one alone does. ci95: its interval; without
+/// one, only values above `plausible` are mistrusted.
 void doubt_gain(const ScalePoint& p, double efficiency, std::optional<Estimate::Interval> ci95, Point& row) {
   // On one rank nothing is exchanged: strategies differ only in the order of updates, which may well make one faster.
   const bool comparable = p.ranks > 1 && !p.strategy->info().computes_other_work && row.status == core::Status::ok;
   constexpr double plausible = 1.05;
   if (!comparable || !(ci95 ? ci95->low > 1 : efficiency > plausible)) return;
-  if (p.scaling == Scaling::strong) {
-    if (ci95) row.reason = "above 100 %: a rank's part of the batch fits its caches better than the whole";
+  const bool is_strong = p.scaling == Scaling::strong;
+  if (is_strong || p.mesh.replica_ranks() > 1) {
+    if (ci95)
+      add_reason(row, fmt::format("above 100 %: a rank's part of the {} fits its caches better than the whole",
+                                  is_strong ? "batch" : "model"));
     return;
   }
-  row.status = core::Status::mistrusted;
-  row.reason = fmt::format("{:.0f} % of one rank's rate, {}", 100 * efficiency,
-                           ci95 ? "beyond the interval: the base was measured in a worse state"
-                                : "which is not possible, from too few blocks for an interval");
+  mistrust(row, fmt::format("{:.0f} % of one rank's rate, {}", 100 * efficiency,
+                            ci95 ? "beyond the interval: the base was measured in a worse state"
+                                 : "which is not possible, from too few blocks for an interval"));
 }
 
 void fill_efficiency(const ScalePoint& p, const Point& base, const Causes& c, Point& row) {
@@ -174,8 +178,8 @@ void fill_verdict(const ScalePoint& p, const References& references, const Compa
                                 blocks.point.size()));
     return;
   }
-  if (c.contention.value < -verdict->noise_s) {
-    const double base = references.base->row.metrics.number(Metric::compute_s) / blocks.ideal;
+  if (blocks.has_equal_work() && c.contention.value < -verdict->noise_s) {
+    const double base = references.base->row.metrics.number(Metric::compute_s);
     add_reason(
         row, fmt::format(
                  "the baseline ran on a rank that takes {:.2f} times as long as the median one: efficiency is too high",
@@ -197,9 +201,10 @@ void compare_row(const ScalePoint& p, const References& references, const Measur
         m.number(Metric::samples_per_s) / references.alone->row.metrics.number(Metric::samples_per_s);
   if (!references.base || !references.control) return;
   const double step = m.number(Metric::time_s), base = references.base->row.metrics.number(Metric::time_s);
-  // In strong scaling, the ideal step is 1/P of one rank's step.
+  // In strong scaling the ideal step is 1/P of one rank's step, and with a mesh 1/R, if R ranks share a replica's
+  // batch.
   ComparedBlocks blocks = pair_blocks(references.base->measured, references.control->measured, measured);
-  blocks.ideal = p.scaling == Scaling::strong ? p.ranks : 1;
+  blocks.ideal = p.scaling == Scaling::strong ? p.ranks : p.mesh.replica_ranks();
   blocks.lock_step = !uses_ports(p.strategy->info().communication);
   blocks.wait_known = measured.wait_known;
   const Causes c = find_causes(blocks, step, base, references.control->row.metrics.number(Metric::time_s));

@@ -5,6 +5,7 @@
 #include <map>
 #include <stdexcept>
 
+#include "bench/train/metrics.hpp"
 #include "core/format.hpp"
 #include "core/statistics.hpp"
 #include "kernels/host/roofline.hpp"
@@ -180,12 +181,10 @@ void fill_bound(const StepBound& b, core::Point& row) {
   const auto* time = m[Metric::time_s].as<core::Summary>();
   const double highest = time == nullptr ? m.number(Metric::time_s) : std::max(time->median, time->ci95_high);
   if (row.status != core::Status::ok || !(highest < limit)) return;
-  row.status = core::Status::mistrusted;
-  row.reason = fmt::format(
-      "a step of {} (at most {}) is below its limit of {} ({}): the machine was in another state "
-      "while it was measured; measure again",
-      core::to_text(core::Seconds{m.number(Metric::time_s)}), core::to_text(core::Seconds{highest}),
-      core::to_text(b.seconds()), b.name());
+  mistrust(row, fmt::format("a step of {} (at most {}) is below its limit of {} ({}): the machine was in another state "
+                            "while it was measured; measure again",
+                            core::to_text(core::Seconds{m.number(Metric::time_s)}),
+                            core::to_text(core::Seconds{highest}), core::to_text(b.seconds()), b.name()));
 }
 
 }  // namespace gradmeter::bench

@@ -81,9 +81,14 @@ void fill_totals(const TrainingTotals& t, core::Point& p) {
   p.metrics[Metric::bytes_sent_per_rank_max] = per_step(t.bytes_sent_max);
   p.metrics[Metric::bytes_inter_node] = per_step(t.bytes_between_nodes);
   p.metrics[Metric::bytes_predicted] = per_step(t.expected_bytes());
-  if (t.is_right()) return;
+  if (t.is_right() || p.status == core::Status::wrong) return;  // the first reason may be the cause of this one
   p.status = core::Status::wrong;
   p.reason = t.fault();
+}
+
+void mistrust(core::Point& p, const std::string& why) {
+  p.status = core::Status::mistrusted;
+  p.reason = p.reason.empty() ? why : fmt::format("{}; {}", why, p.reason);
 }
 
 GradientNorms gradient_norms(const runtime::Communicator& c, std::span<const float> mine) {

@@ -42,6 +42,9 @@ void fill_loss_scale(const std::optional<dataparallel::LossScaler::State>&, core
 /// wrong.
 void fill_totals(const TrainingTotals&, core::Point&);
 
+/// Marks the row as mistrusted, and says why in front of what it says already.
+void mistrust(core::Point&, const std::string& why);
+
 // The noise of gradients, which shows how large a batch can usefully be. It is estimated from two batch sizes: that of
 // a rank and that of all ranks. Source: McCandlish, Kaplan & Amodei, "An empirical model of large-batch training",
 // arXiv:1812.06162, appendix A.1.
