@@ -2,8 +2,11 @@
 """`gradmeter train --target 0.97` reaches 97 % of the built-in digits with 1, 2 and 4 ranks at one global batch. The
 loss curves agree within 1e-5 for the first 100 steps whatever the ranks, and the final
 accuracies within 0.3 points. The control: without the exchange of gradients (strategy independent) the same comparison
-says that they differ."""
+says that they differ. A step's time is the slowest rank's, and files that are written are no training."""
 import math
+import os
+import threading
+import time
 
 import support
 
@@ -61,7 +64,40 @@ def to_the_target(test, ranks):
     return path, final
 
 
+FEW_STEPS = ("train", "--model", "mlp:784-32-10", "--batch", 32, "--threads", 1, "--train-samples", 6400, "--validation-samples", 100, "--epochs", 1)
+
+
+def steps_of_the_slowest(test):
+    """Its steps are nearly all of the time; those of the first rank, of which another waits for none, are not."""
+    out = test.path("slowest.jsonl")
+    test.run(*FEW_STEPS, "--strategy", "ps-async", "--inject", "slow:rank=1,factor=20", "--out", out, ranks=2, threads=True)
+    row = support.points(out)[-1]
+    m = row["metrics"]
+    share = m["time_s"]["median"] * m["samples_per_s"] / row["factors"]["batch_global"]
+    test.check(0.5 < share < 1.5, f"time_s is the slowest rank's step: {share:.2f} of the training's time a step", m)
+    test.check("metrics.time_s.ci95_low" in row.get("nonfinite", {}), "steps in a row give no interval", row)
+
+
+def dumps_take_no_time(test):
+    """Nobody reads the file for four seconds, so that writing it takes as long."""
+    out, pipe = test.path("dumps.jsonl"), test.path("pipe")
+    os.mkfifo(pipe)
+
+    def read_late():
+        time.sleep(4)
+        pipe.read_bytes()
+    reader = threading.Thread(target=read_late, daemon=True)
+    reader.start()
+    done = test.run(*FEW_STEPS, "--dump-weights", pipe, "--force", "--out", out, ranks=2, threads=True)
+    reader.join(30)
+    row = support.points(out)[-1]
+    training_s = 6400 / row["metrics"]["samples_per_s"]
+    test.check(training_s < 2.5 < done.seconds, f"the time of --dump-weights is no training: {training_s:.2f} s of {done.seconds:.2f}", done)
+
+
 def body(test):
+    steps_of_the_slowest(test)
+    dumps_take_no_time(test)
     found = {ranks: to_the_target(test, ranks) for ranks in (1, 2, 4)}
     for ranks in (2, 4):
         curves = [loss_curve(found[r][0]) for r in (1, ranks)]

@@ -18,7 +18,7 @@ std::string train_legend() {
   return "epoch       passes over the training set, counting the samples of all workers\n"
          "loss        mean over the samples of the epoch\n"
          "validation  samples of the validation set that the model gets right\n"
-         "step time   median over the epoch; with a strategy that exchanges every k steps, median of means of k steps\n"
+         "step time   median over the epoch, on the slowest rank; of means of k steps if exchanges come every k steps\n"
          "rate        samples that all workers trained on in a second, since training began\n";
 }
 
@@ -42,7 +42,7 @@ const CsvColumns& train_csv() {
                 Factor::ranks_per_node, Factor::threads,      Factor::device,     Factor::strategy,
                 Factor::mesh,           Factor::algorithm,    Factor::codec,      Factor::transport,
                 Factor::overlap,        Factor::bucket_bytes, Factor::loss_scale, Factor::gradients,
-                Factor::tuned_table})
+                Factor::tuned_table,    Factor::optimizer})
           .add({epoch, step, loss, validation_loss, accuracy})
           .statistics(time_s, {"median", "ci95_low", "ci95_high"})
           .add({samples_per_s, samples_to_target, time_to_target_s, bytes_sent_per_rank_max, bytes_sent_total,

@@ -86,6 +86,7 @@ class TrainRun {
     result_.steps = last;
     const double mean_loss = end_of_epoch(begin, epoch_loss_) / labels((last - first) * batch_global_);
     if (!std::isfinite(mean_loss)) diverged(last, mean_loss);
+    step_times_ = times_of_slowest();
     const Validation validation = training_.validate();
     result_.accuracy = validation.accuracy;
     result_.validation_loss = validation.loss;
@@ -162,6 +163,15 @@ class TrainRun {
     return session_.world().sum(loss);
   }
 
+  /// The times of the epoch's steps, or means over a period, each that of the rank that took longest. Collective.
+  std::vector<double> times_of_slowest() const {
+    std::vector<double> times = period_means(epoch_samples_.times, training_.period());
+    const double most = session_.world().max(static_cast<double>(times.size()));
+    times.resize(static_cast<std::size_t>(most));  // a rank that only serves has none
+    session_.world().max(times);
+    return times;
+  }
+
   void end() {
     result_.has_times = !is_emulated();
     result_.weights_equal = training_.weights_agree();
@@ -219,6 +229,8 @@ class TrainRun {
   }
 
   void dump(std::size_t step) {
+    if (step != weights_step_ && step != gradients_step_) return;
+    const runtime::Timed timed(epoch_samples_.outside_training);  // a file is no training
     if (step == weights_step_) {
       result_.weights_dumped = true;
       if (session_.is_root()) write(*options_.dump_weights, step, training_.weights());
@@ -228,6 +240,8 @@ class TrainRun {
       const auto mine = training_.local_gradient(step);  // the ranks of a replica compute it together
       if (session_.is_root()) write(*options_.dump_gradients, step, mine);
     }
+    training_.quiesce();
+    session_.world().sleeping_barrier();  // so that no other rank waits for the writing one within a step
   }
 
   void write(const Dump& d, std::size_t step, std::span<const float> values) const {
@@ -282,8 +296,10 @@ class TrainRun {
   bool is_emulated() const { return rounds_by_software_ || session_.device().is_emulated(); }
 
   void fill_times(Point& p) const {
-    p.raw_times_s = period_means(epoch_samples_.times, training_.period());
-    if (!p.raw_times_s.empty()) p.metrics[Metric::time_s] = core::summarise(p.raw_times_s);
+    p.raw_times_s = step_times_;
+    core::Blocks blocks;
+    blocks.add(step_times_);  // steps in a row depend on each other, so an epoch is one block and has no interval
+    if (blocks.count() > 0) p.metrics[Metric::time_s] = core::summarise(blocks);
     p.metrics[Metric::samples_per_s] = static_cast<double>(result_.steps * batch_global_) / result_.seconds;
     fill_waits(epoch_samples_, p.metrics);
   }
@@ -320,6 +336,7 @@ class TrainRun {
   std::vector<Submitted> submitted_;  ///< steps whose records have not been taken, at most `most_steps_ahead`
   double epoch_loss_ = 0;             ///< the sum of losses over the epoch's steps of this rank that have ended
   StepSamples epoch_samples_;         ///< this rank's samples of the epoch
+  std::vector<double> step_times_;    ///< the times of the epoch's steps, on the rank that took longest
   std::vector<std::pair<std::size_t, double>>
       logged_;                       ///< steps and this rank's sums of losses that have not become rows yet
   std::optional<NoiseScale> noise_;  ///< the noise scale of this epoch
