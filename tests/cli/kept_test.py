@@ -120,6 +120,19 @@ def warnings(test):
         test.check(done.code == 0 and rows_in(file) == POINTS, "--resume measures the rest", done)
 
 
+def signal_while_learning(test):
+    file = test.path("learns.jsonl")  # one rank of three takes no part
+    with test.started("scale", "--thread-ranks", "3", "--ranks", "2", "--model", "mlp:784-8-10", "--batch", "8", "--strategy", "sync",
+                      "--algorithm", "ring", "--time-budget", "1s", "--learn", "40000000", "--out", file) as job:
+        test.check(support.wait_until(lambda: "learns" in job.text(1) or len(support.points(file)) >= 1, 60), "a point of scale begins to learn")
+        time.sleep(1)
+        job.process.send_signal(signal.SIGTERM)
+        done = job.wait(60)
+    test.equal(done.code, 143, "SIGTERM while it learns ends with 143")
+    test.check(any(row["factors"]["ranks"] == 2 and row["status"] == "ok" for row in support.points(file)), "and keeps the rows that were measured", done)
+    test.valid(file)
+
+
 def last_moments(test):
     file = test.path("trained.jsonl")
     with test.started("infer", "--model", "mlp", "--thread-ranks", "1", "--epochs", "50", "--out", file) as job:
@@ -141,7 +154,7 @@ def last_moments(test):
 
 
 def body(test):
-    for part in (standard_output, file_that_goes, refusing_disk, warnings, last_moments):
+    for part in (standard_output, file_that_goes, refusing_disk, warnings, signal_while_learning, last_moments):
         part(test)
 
 

@@ -395,7 +395,8 @@ std::string rank_table(const core::Point& p, std::span<const RankTimes> ranks, s
                      {"waits", "ms", right}});
   const auto ms = [](double seconds) { return fmt::format("{:.3g}", 1e3 * seconds); };
   for (const auto& r : ranks) {
-    table.add_row({fmt::format("{}", r.rank), r.host, ms(r.compute), ms(r.control_compute), ms(r.wait)});
+    table.add_row({fmt::format("{}", r.rank), r.host, ms(r.compute), r.control_compute ? ms(*r.control_compute) : "-",
+                   ms(r.wait)});
   }
   const auto& algorithm = p.factors[Factor::algorithm];
   return fmt::format("{} · batch {} · {}{}\n{}\n", report::counted(report::integer(p.factors[Factor::ranks]), "rank"),

@@ -281,11 +281,11 @@ class ScaleSweep final : public Experiment {
     }
   }
 
-  /// The median over blocks of one rank's figure.
+  /// The median over blocks of one rank's figure. There must be a block.
   static double median_of(const Measurement& m, std::vector<double> StepBlock::*figure, std::size_t rank) {
     std::vector<double> values;
     for (const auto& b : m.blocks) values.push_back((b.*figure).at(rank));
-    return values.empty() ? 0 : core::median(values);
+    return core::median(values);
   }
 
   void report_ranks(const CurvePoint& c, const std::deque<CurvePoint>& group) const {
@@ -293,13 +293,15 @@ class ScaleSweep final : public Experiment {
       return;
     const auto control = key(control_of(c.point));
     const auto at = std::find_if(group.begin(), group.end(), [&](const auto& g) { return key(g.point) == control; });
+    const bool has_control = at != group.end() && !at->measured.blocks.empty();
     const auto ranks = session_.ranks_for(c.point.ranks, c.point.placement.value_or(Placement::packed));
     std::vector<RankTimes> times;
     for (std::size_t r = 0; r < ranks.size(); ++r) {
       times.push_back({.rank = static_cast<int>(r),
                        .host = session_.host_of(ranks[r]),
                        .compute = median_of(c.measured, &StepBlock::compute, r),
-                       .control_compute = at == group.end() ? 0 : median_of(at->measured, &StepBlock::compute, r),
+                       .control_compute =
+                           has_control ? std::optional(median_of(at->measured, &StepBlock::compute, r)) : std::nullopt,
                        .wait = median_of(c.measured, &StepBlock::wait, r)});
     }
     listener_.ranks(c.row, times);
@@ -310,17 +312,22 @@ class ScaleSweep final : public Experiment {
     if (session_.is_root() && listener_.buckets && !c.reference && has) listener_.buckets(c.row, c.buckets);
   }
 
+  /// Collective over the world. A signal ends the learning; the rows keep what was measured before.
   void learn_all(std::deque<CurvePoint>& group, const SweepRows& rows) {
-    for (auto& c : group) {
-      if (c.reference) continue;
-      const auto control = control_of(c.point);
-      const auto at =
-          std::find_if(group.begin(), group.end(), [&](const auto& g) { return key(g.point) == key(control); });
-      learn_point(c.point, at == group.end() || at->row.status != Status::ok ? nullptr : &at->row, c.row, rows);
+    try {
+      for (auto& c : group) {
+        if (c.reference) continue;
+        const auto control = control_of(c.point);
+        const auto at =
+            std::find_if(group.begin(), group.end(), [&](const auto& g) { return key(g.point) == key(control); });
+        learn_point(c.point, at == group.end() || at->row.status != Status::ok ? nullptr : &at->row, c.row, rows);
+      }
+    } catch (const core::Interrupted&) {  // NOLINT(bugprone-empty-catch): the sweep ends once the rows are out
     }
   }
 
   /// Collective over the world. Only rank 0 is sure to have the row's metrics.
+  /// Errors: Interrupted, on all ranks.
   void learn_point(const ScalePoint& p, const Point* control, Point& row, const SweepRows& rows) {
     const bool can = session_.world().broadcast_value(p.ranks > 1 && row.status == Status::ok && control != nullptr);
     if (!can) return;
@@ -333,19 +340,27 @@ class ScaleSweep final : public Experiment {
     if (rank_group.active.is_null()) {
       sitting_out.emplace(session_.activity());
     } else {
-      const auto& rule = options_.learning_rule;
-      const TrainingConfig& as_measured = p;
-      const LearningConfig config = learning_config(as_measured, p.batch_global, rule);
-      const Learned learned = learn(session_, rank_group.active, data(), config, rule.warmup_epochs, plan);
-      auto& m = row.metrics;
-      m[core::Metric::accuracy_at_samples] = learned.at_samples;
-      m[core::Metric::learn_rule] = config.text;
-      m[core::Metric::learn_samples] = static_cast<std::int64_t>(plan.at_samples * p.batch_global);
-      m[core::Metric::accuracy_at_time] = learned.at_time;
-      m[core::Metric::learn_time_s] = static_cast<double>(plan.at_time) * m.number(core::Metric::time_s);
+      try {
+        learn_active(p, rank_group.active, plan, row.metrics);
+      } catch (const core::Interrupted&) {  // NOLINT(bugprone-empty-catch): all ranks stop below, those that wait too
+      }
     }
     session_.world().sleeping_barrier();
     session_.stop_if_interrupted(session_.world());
+  }
+
+  /// Collective over the ranks that take part.
+  void learn_active(const ScalePoint& p, const runtime::Communicator& active, const LearningPlan& plan,
+                    core::Metrics& m) {
+    const auto& rule = options_.learning_rule;
+    const TrainingConfig& as_measured = p;
+    const LearningConfig config = learning_config(as_measured, p.batch_global, rule);
+    const Learned learned = learn(session_, active, data(), config, rule.warmup_epochs, plan);
+    m[core::Metric::accuracy_at_samples] = learned.at_samples;
+    m[core::Metric::learn_rule] = config.text;
+    m[core::Metric::learn_samples] = static_cast<std::int64_t>(plan.at_samples * p.batch_global);
+    m[core::Metric::accuracy_at_time] = learned.at_time;
+    m[core::Metric::learn_time_s] = static_cast<double>(plan.at_time) * m.number(core::Metric::time_s);
   }
 
   /// The time for each point of a group. Points that are asked for share the time budget evenly. References in the

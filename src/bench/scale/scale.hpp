@@ -33,7 +33,8 @@ struct ScaleOptions {
 struct RankTimes {
   int rank = 0;
   std::string host = {};
-  double compute = 0, control_compute = 0;
+  double compute = 0;
+  std::optional<double> control_compute = {};  ///< empty: the control was not measured
   double wait = 0;  ///< time in which this rank waits for ranks that have not yet begun a call
 };
 
