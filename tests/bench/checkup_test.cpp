@@ -20,6 +20,26 @@ TEST(CrowdingFindings, CoresOfTheirOwnAndALittleLessClockDoNot) {
   EXPECT_TRUE(crowding_findings({{1, 50e9, 1}, {2, 25e9, 0.5}}, 1).empty()) << "one core has nobody to share with";
 }
 
+TEST(ShareOfARank, GoesByTheNumberOfRanks) {
+  const std::vector<Crowding> measured{{1, 50e9, 1}, {2, 42e9, 0.84}, {4, 21e9, 0.42}};
+  EXPECT_NEAR(share_of_a_rank(measured, 4), 0.42, 1e-12);
+  EXPECT_NEAR(share_of_a_rank(measured, 7), 0.24, 1e-12) << "seven on two cores have at most 2/7 each";
+  EXPECT_NEAR(share_of_a_rank(measured, 3), 0.56, 1e-12);
+}
+
+TEST(Binding, IsTooNarrowForMoreRanksThanItsUnits) {
+  const std::vector<std::string> sockets{"0-3", "0-3", "4-7", "4-7"}, same(3, "0-1");
+  EXPECT_FALSE(is_bound_too_narrowly(sockets, "0-3", 4)) << "two ranks on four cores have a core each";
+  EXPECT_TRUE(is_bound_too_narrowly(same, "0-1", 2));
+}
+
+TEST(ShmFindings, AFullOneIsFoundAndNoneIsNot) {
+  EXPECT_TRUE(shm_findings(std::nullopt).empty());
+  EXPECT_TRUE(shm_findings(std::size_t{1} << 30).empty());
+  EXPECT_EQ(shm_findings(std::size_t{1} << 20).size(), 1u);
+  EXPECT_EQ(shm_findings(0).size(), 1u) << "no room is less than a little";
+}
+
 TEST(SteadinessFindings, AMedianOrAFifthOfTheRoundsAboveATenthStandOut) {
   EXPECT_TRUE(steadiness_findings({.value = 0.97, .rounds = 400, .disturbed = 12}).empty());
   EXPECT_TRUE(steadiness_findings({}).empty());

@@ -3,7 +3,9 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <future>
 #include <set>
@@ -121,7 +123,7 @@ class Findings {
     add(fmt::format("{} ranks share {} cores on a node", ranks, cores),
         fmt::format("a rank gets about {:.0f} % of a core's rate; step times, efficiencies and skew then say how the "
                     "cores are shared, not how training scales",
-                    100 * checkup_.crowding.back().share_of_alone),
+                    100 * share_of_a_rank(checkup_.crowding, ranks)),
         fmt::format("use mpirun -np {} for times; more ranks are for tests", cores));
     const bool yields = is_set("OMPI_MCA_mpi_yield_when_idle", '1') || is_set("OMPI_MCA_mpi_yield_when_idle", 't');
     const bool processes = session_.world().ranks_as() == runtime::RanksAs::processes;
@@ -135,9 +137,9 @@ class Findings {
   void binding() {
     // Only ranks of the same node can share cores.
     const auto bindings = session_.world().split_by_node().all_gather_text(session_.host().binding);
-    const std::set<std::string> distinct(bindings.begin(), bindings.end());
-    const bool narrow = static_cast<int>(session_.host().available_units) < session_.cores_per_node();
-    if (session_.world().any(narrow && distinct.size() < bindings.size())) {
+    const auto& host = session_.host();
+    const bool narrow = static_cast<int>(host.available_units) < session_.cores_per_node();
+    if (session_.world().any(narrow && is_bound_too_narrowly(bindings, host.binding, host.available_units))) {
       add("several ranks are bound to the same cores", "they take turns while other cores idle",
           "mpirun --bind-to core --map-by core, or --bind-to none");
     }
@@ -149,11 +151,8 @@ class Findings {
       add(fmt::format("the frequency governor is {}", h.governor), "short points run at a lower clock than long ones",
           "cpupower frequency-set -g performance");
     }
-    if (h.shm_free_bytes > 0 && h.shm_free_bytes < (std::size_t{64} << 20)) {
-      add(fmt::format("/dev/shm has {} free", core::to_text(core::Bytes{h.shm_free_bytes})),
-          "shared windows and MPI's shared memory live there",
-          "start the container with --shm-size=1g, or use --transport mpi");
-    }
+    const bool has_shm = std::filesystem::is_directory("/dev/shm");
+    for (auto& f : shm_findings(has_shm ? std::optional(h.shm_free_bytes) : std::nullopt)) out_.push_back(std::move(f));
     if (const auto left = runtime::left_segments(); left.count > 0) {
       add(fmt::format("{} segments of Open MPI in /dev/shm belong to no process, {} in all", left.count,
                       core::to_text(core::Bytes{left.bytes})),
@@ -193,6 +192,22 @@ std::vector<CheckupProblem> crowding_findings(const std::vector<Crowding>& crowd
          "lscpu -e names"});
   }
   return out;
+}
+
+double share_of_a_rank(const std::vector<Crowding>& crowding, int ranks) {
+  const Crowding& widest = crowding.back();
+  return std::min(1.0, widest.share_of_alone * widest.workers / ranks);
+}
+
+bool is_bound_too_narrowly(std::span<const std::string> bindings, const std::string& own, std::size_t own_units) {
+  return static_cast<std::size_t>(std::ranges::count(bindings, own)) > own_units;
+}
+
+std::vector<CheckupProblem> shm_findings(std::optional<std::size_t> free_bytes) {
+  if (!free_bytes || *free_bytes >= (std::size_t{64} << 20)) return {};
+  return {{fmt::format("/dev/shm has {} free", core::to_text(core::Bytes{*free_bytes})),
+           "shared windows and MPI's shared memory live there",
+           "start the container with --shm-size=1g, or use --transport mpi"}};
 }
 
 std::vector<CheckupProblem> steadiness_findings(const Steadiness& s) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds what is wrong or slow with this machine, from measurements and settings.
 #pragma once
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -44,6 +46,14 @@ Checkup check_up(Session&);
 
 /// Reports workers that slow each other down although there is a core for each of them; empty if there are none.
 std::vector<CheckupProblem> crowding_findings(const std::vector<Crowding>&, int cores);
+/// The share of a core's rate that each of `ranks` ranks gets, from the widest measurement: with all cores busy, more
+/// workers only divide the same rate.
+double share_of_a_rank(const std::vector<Crowding>&, int ranks);
+/// True if more ranks of a node have this rank's binding than the binding has processing units. bindings: those of all
+/// ranks of the node.
+bool is_bound_too_narrowly(std::span<const std::string> bindings, const std::string& own, std::size_t own_units);
+/// Reports that /dev/shm has too little room; empty if it has enough, or if there is none (no free bytes are known).
+std::vector<CheckupProblem> shm_findings(std::optional<std::size_t> free_bytes);
 /// Reports that the same work takes changing times; empty if the machine is steady.
 std::vector<CheckupProblem> steadiness_findings(const Steadiness&);
 
