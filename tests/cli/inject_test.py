@@ -83,7 +83,7 @@ def servers_have_no_barrier(test):
     test.run("scale", "--model", "mlp:784-128-10", "--batch", "256", "--ranks", "2", "--threads", "1", "--time-budget", "3s", "--strategy", "ps-async",
              "--inject", "slow:rank=1,factor=8", "--out", file, ranks=2)
     gaps = [row["metrics"].get("clock_gap") or 0 for row in points(test, file)]
-    test.check(len(gaps) == 1 and gaps[0] > 3, f"the fast worker runs ahead of one that is eight times as slow: {gaps}")
+    test.check(len(gaps) == 1 and gaps[0] > 1, f"the fast worker runs ahead of one that is eight times as slow: {gaps}")
 
 
 def slow_rank(test):
