@@ -68,6 +68,12 @@ PARTS = ("contention_s", "straggle_s", "interference_s", "wait_s", "wire_s", "ot
 OTHER_WORK = ("es", "population")  # their step is not the baseline's
 
 
+def replica_ranks(mesh):
+    """How many ranks hold one replica of the model together and share its batch: 4 for data=2,tensor=2,pipeline=2."""
+    sizes = dict(axis.split("=") for axis in (mesh or "").split(",") if "=" in axis)
+    return int(sizes.get("tensor", 1)) * int(sizes.get("pipeline", 1))
+
+
 def check_definitions(point):
     """Parts add up to what was lost, verdicts are likely, no time is below its limit, no rank is faster than one alone."""
     f, m = point["factors"], point["metrics"]
@@ -75,7 +81,7 @@ def check_definitions(point):
         return
     step, base = m["time_s"], m.get("baseline_time_s")
     if f.get("scaling") is not None and f["ranks"] > 1 and base and m.get("other_s") is not None:
-        lost = step["median"] - base / (f["ranks"] if f["scaling"] == "strong" else 1)
+        lost = step["median"] - base / (f["ranks"] if f["scaling"] == "strong" else replica_ranks(f.get("mesh")))
         parts = sum(m.get(name) or 0 for name in PARTS)
         if not math.isclose(parts, lost, rel_tol=1e-6, abs_tol=1e-9):
             raise ValueError(f"the parts add up to {parts} s where {lost} s were lost")
@@ -87,7 +93,7 @@ def check_definitions(point):
     if step.get("ci95_high") is not None and (m.get("limit_s") or 0) > step["ci95_high"]:
         raise ValueError(f"a time of {step['median']} s is below its limit of {m['limit_s']} s, and is not mistrusted")
     weak = f.get("scaling") == "weak" and f["strategy"].split(":")[0] not in OTHER_WORK
-    if weak and (m.get("efficiency_ci95_low") or 0) > 1:
+    if weak and replica_ranks(f.get("mesh")) == 1 and (m.get("efficiency_ci95_low") or 0) > 1:
         raise ValueError(f"an efficiency of {m['efficiency']} is beyond 1 and its interval, and is not mistrusted")
 
 
