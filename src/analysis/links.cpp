@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -37,7 +38,7 @@ constexpr double least_deviation = 0.01;  // share of the usual time; no machine
 struct DirectedLink {
   int from, to;
   std::string from_host, to_host;
-  double seconds, low, high;  ///< median and its interval [s]
+  double seconds, low, high;  ///< median and its interval [s], which is infinite where it is not known
   double bytes_per_s;
 };
 
@@ -54,14 +55,15 @@ std::optional<DirectedLink> directed_link(const Point& p, Metric metric) {
   const auto* from = p.factors[Factor::from_rank].as<std::int64_t>();
   const auto* to = p.factors[Factor::to_rank].as<std::int64_t>();
   if (!s || !from || !to || !(s->median > 0)) return {};
-  const bool has_interval = std::isfinite(s->ci95_low);
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  const bool has_interval = std::isfinite(s->ci95_low) && std::isfinite(s->ci95_high);
   return DirectedLink{.from = static_cast<int>(*from),
                       .to = static_cast<int>(*to),
                       .from_host = text_of(p.metrics[Metric::from_host]),
                       .to_host = text_of(p.metrics[Metric::to_host]),
                       .seconds = s->median,
-                      .low = has_interval ? s->ci95_low : s->median,
-                      .high = has_interval ? s->ci95_high : s->median,
+                      .low = has_interval ? s->ci95_low : -infinity,
+                      .high = has_interval ? s->ci95_high : infinity,
                       .bytes_per_s = p.metrics.number(Metric::link_bytes_per_s)};
 }
 
@@ -136,9 +138,12 @@ class LinkClassifier {
     usual_ = core::median(times);
     for (auto& [name, end] : ends_) {
       if (!judges_ends()) break;
-      end.sends = core::median(end.sent);
-      end.receives = core::median(end.received);
-      medians.insert(medians.end(), {end.sends, end.receives});
+      // An end has no links one way if all of their rows failed.
+      for (const auto& [links, to] : {std::pair{&end.sent, &end.sends}, {&end.received, &end.receives}}) {
+        if (links->empty()) continue;
+        *to = core::median(*links);
+        medians.push_back(*to);
+      }
     }
     if (judges_ends()) usual_ = core::median(medians);
     std::vector<double> differences;

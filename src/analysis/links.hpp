@@ -43,12 +43,13 @@ struct LinkFinding {
 /// link is the longest of the usual time and the medians of those of its hosts that were found slow; for latencies it
 /// is the usual time plus what each slow host takes beyond it. So the links of a slow host are not slow for that reason
 /// alone. A time is slow if it is 5 robust deviations and 10 % (latencies: 25 %) longer than expected; for a link, the
-/// 95 % interval must lie above the expected time too. The findings are sorted by `unexplained`, from the largest, so
-/// that a single broken link stands before the slower host that it belongs to. Cost: O(links log links).
+/// 95 % interval must lie above the expected time too, so that a link without an interval is not judged. A host all of
+/// whose links failed one way is judged by the other way. The findings are sorted by `unexplained`, from the largest,
+/// so that a single broken link stands before the slower host that it belongs to. Cost: O(links log links).
 std::vector<LinkFinding> link_findings(std::span<const core::Point>);
 
 /// Links whose bandwidth is below `share` times the usual bandwidth of their kind, or whose latency is above the usual
-/// latency divided by `share`. The whole 95 % interval must lie beyond this bound.
+/// latency divided by `share`. The whole 95 % interval must lie beyond this bound; a link without one is not named.
 std::vector<std::string> links_below(std::span<const core::Point>, double share);
 
 /// A period of a soak in which a rank's windows took longer than usual.

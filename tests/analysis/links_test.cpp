@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <random>
 
@@ -161,6 +162,35 @@ TEST(LinkFindings, ALinkWhoseIntervalReachesTheUsualTimeIsNotNamed) {
   unsure.ci95_high = unsure.median *= 2;
   all[3].metrics[Metric::time_s] = unsure;
   EXPECT_THAT(texts(link_findings(all)), testing::IsEmpty());
+}
+
+// All rows from one host failed: "no samples to summarise" ended the run.
+TEST(LinkFindings, AHostWithoutRowsOneWayIsJudgedByTheOther) {
+  const auto without = [](Factor end) {
+    auto all = rows(5, [](int from, int to) {
+      return Measured{.bytes_per_s = from == 3 || to == 3 ? usual_rate / 2 : usual_rate};
+    });
+    std::erase_if(all, [end](const core::Point& p) { return p.factors[end].get<std::int64_t>() == 3; });
+    return all;
+  };
+  const auto receives = link_findings(without(Factor::from_rank)), sends = link_findings(without(Factor::to_rank));
+  ASSERT_EQ(receives.size(), 1U) << testing::PrintToString(texts(receives));
+  EXPECT_THAT(receives[0].text, HasSubstr("host3: receives at"));
+  ASSERT_EQ(sends.size(), 1U) << testing::PrintToString(texts(sends));
+  EXPECT_THAT(sends[0].text, HasSubstr("host3: sends at"));
+  EXPECT_EQ(links_below(without(Factor::from_rank), 0.8).size(), 4U);
+}
+
+TEST(LinkFindings, ALinkWithoutAnIntervalIsNotNamed) {
+  auto all = rows(
+      8, [](int from, int to) { return Measured{.bytes_per_s = from == 2 && to == 5 ? usual_rate / 2 : usual_rate}; });
+  for (auto& p : all) {
+    auto time = p.metrics[Metric::time_s].get<core::Summary>();
+    time.ci95_low = time.ci95_high = std::nan("");
+    p.metrics[Metric::time_s] = time;
+  }
+  EXPECT_THAT(texts(link_findings(all)), testing::IsEmpty());
+  EXPECT_THAT(links_below(all, 0.8), testing::IsEmpty());
 }
 
 TEST(LinksBelow, NamesTheLinksUnderTheShareAndNoOthers) {
