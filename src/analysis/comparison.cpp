@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <set>
@@ -35,6 +36,11 @@ LogMoments log_moments(std::span<const double> values) {
   }
   m.mean /= static_cast<double>(m.n);
   if (m.n < 2) return m;
+  if (std::ranges::adjacent_find(values, std::not_equal_to()) == values.end()) {
+    m.mean = std::log(values.front());  // the sum above is rounded, which would look like a spread
+    m.variance = 0;
+    return m;
+  }
   double squares = 0;
   for (const double v : values) squares += (std::log(v) - m.mean) * (std::log(v) - m.mean);
   m.variance = squares / static_cast<double>(m.n - 1);
@@ -65,9 +71,10 @@ RatioEstimate estimate_ratio(std::span<const double> a, std::span<const double> 
   RatioEstimate out{.ratio = {.value = std::exp(difference)}};
   if (log_a.n < 2 || log_b.n < 2) return out;
   const double error = std::sqrt(log_a.variance_of_mean() + log_b.variance_of_mean());
-  if (error == 0) {  // a clock too coarse to show any spread
+  if (error == 0) {  // a clock or a log too coarse to show any spread
+    if (difference != 0) return out;
     out.ratio.low = out.ratio.high = out.ratio.value;
-    out.p_value = difference == 0 ? 1 : 0;
+    out.p_value = 1;
     return out;
   }
   const double degrees = degrees_of_freedom(log_a, log_b);
@@ -78,7 +85,10 @@ RatioEstimate estimate_ratio(std::span<const double> a, std::span<const double> 
   return out;
 }
 
-double geometric_mean(std::span<const double> values) { return std::exp(log_moments(values).mean); }
+double geometric_mean(std::span<const double> values) {
+  const LogMoments m = log_moments(values);
+  return m.variance > 0 ? std::exp(m.mean) : values.front();
+}
 
 Estimate launch_interval(std::span<const double> values) {
   const LogMoments m = log_moments(values);
@@ -124,20 +134,36 @@ ComparedPoint join(const std::string& key, const LaunchedPoint* a, const Launche
   out.sample = b ? b->sample : a->sample;
   if (a) out.a = a->values;
   if (b) out.b = b->values;
-  if (b && b->values.size() < b->launches)
-    out.left_out = fmt::format("{} of {} launches {}", b->launches - b->values.size(), b->launches, b->reason);
+  for (const LaunchedPoint* side : {a, b}) {
+    if (!side) continue;
+    out.oversubscribed = out.oversubscribed || side->oversubscribed;
+    out.disturbed = out.disturbed || side->disturbed;
+    if (side->values.size() == side->launches) continue;
+    (side == a ? out.left_out_of_first : out.left_out_of_second) =
+        fmt::format("{} of {} launches {}", side->launches - side->values.size(), side->launches, side->reason);
+  }
   if (out.a.empty() || out.b.empty()) {
     const LaunchedPoint* lacking = out.a.empty() ? a : b;
     out.reason = fmt::format("{} side: {}", out.a.empty() ? "first" : "second",
                              lacking ? lacking->reason : std::string("no such point"));
+    out.left_out_of_first = out.left_out_of_second = "";  // the reason says it
     return out;
   }
   for (const auto* side : {a, b}) {
-    if (side->origins.size() > 1)
-      out.reason = fmt::format("the launches of a side are of {} machines or builds", side->origins.size());
+    if (side->not_positive == 0) continue;
+    out.reason = fmt::format("{} of {} launches of the {} side are not positive, and have no ratio", side->not_positive,
+                             side->launches, side == a ? "first" : "second");
+    out.left_out_of_first = out.left_out_of_second = "";
+    return out;
   }
   const auto [ratio, p_value] =
       direction > 0 ? estimate_ratio(out.a, out.b) : estimate_ratio(out.b, out.a);  // the ratio is always one of rates
+  for (const auto* side : {a, b}) {
+    if (side->origins.size() < 2) continue;
+    out.reason = fmt::format("the launches of a side are of {} machines or builds", side->origins.size());
+    out.ratio.value = ratio.value;
+    return out;
+  }
   out.ratio = ratio;
   out.p_value = p_value;
   return out;
@@ -151,7 +177,9 @@ void judge(ComparedPoint& p, double tolerance) {
   p.verdict = Verdict::undecided;
   if (!p.reason.empty()) return;
   if (std::isnan(p.p_value)) {
-    p.reason = "one launch: the spread between launches is not known";
+    p.reason = std::min(p.a.size(), p.b.size()) < 2
+                   ? "one launch: the spread between launches is not known"
+                   : "the launches of a side agree in all digits: the spread between launches is not known";
     return;
   }
   if (p.q_value <= significance && (p.ratio.low > 1 || p.ratio.high < 1)) {
@@ -240,8 +268,8 @@ Comparison compare(const Side& a, const Side& b, const Selection& selection, dou
 
 std::optional<std::string> why_below(const ComparedPoint& p, double bar) {
   if (p.verdict == Verdict::missing) return fmt::format("missing, {}", p.reason);
-  if (!p.left_out.empty()) return p.left_out;
-  if (std::isnan(p.ratio.low)) return fmt::format("undecided, {}", p.reason);
+  if (!p.left_out_of_second.empty()) return p.left_out_of_second;
+  if (!p.reason.empty()) return fmt::format("undecided, {}", p.reason);
   if (p.ratio.low >= bar) return std::nullopt;
   return fmt::format("{}, the ratio is {:.3f} ({:.3f} to {:.3f})", p.ratio.high < bar ? "below" : "undecided",
                      p.ratio.value, p.ratio.low, p.ratio.high);

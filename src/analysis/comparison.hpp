@@ -17,7 +17,9 @@ namespace gradmeter::analysis {
 
 /// The ratio of the sides' geometric means, exp(mean log b − mean log a), with its 95 % interval, and the p-value of
 /// the hypothesis that it is 1. The method is Welch's (Biometrika 34, 1947), which does not assume equal spreads. With
-/// fewer than two launches on a side only the ratio is known, and the rest is NaN. All values must be positive.
+/// fewer than two launches on a side only the ratio is known, and the rest is NaN; so it is if the launches of each
+/// side agree in all digits, but the sides do not, since the spread between launches is then not known. All values must
+/// be positive.
 struct RatioEstimate {
   Estimate ratio;
   double p_value = std::numeric_limits<double>::quiet_NaN();
@@ -25,7 +27,7 @@ struct RatioEstimate {
 /// Errors: UsageError for an empty side and for a value that is not positive and finite.
 RatioEstimate estimate_ratio(std::span<const double> a, std::span<const double> b);
 
-/// exp(mean log). Errors: those of `estimate_ratio`.
+/// exp(mean log); equal values are returned as they are. Errors: those of `estimate_ratio`.
 double geometric_mean(std::span<const double> values);
 
 /// The geometric mean of a side's launches with its 95 % interval: Student's t of the logarithms. Errors: those of
@@ -50,13 +52,16 @@ struct ComparedPoint {
   std::string key;
   core::Point sample;        ///< the second side's point in its last launch; if it has none, the first side's
   std::vector<double> a, b;  ///< the metric's median in each launch, of the first side and of the second
-  Estimate ratio;            ///< ratio of rates: above 1 the second side is better
+  /// Ratio of rates: above 1 the second side is better. The interval is NaN if the point is undecided for a `reason`.
+  Estimate ratio;
   double p_value = std::numeric_limits<double>::quiet_NaN();  ///< p-value of the hypothesis that the ratio is 1
   double q_value = 0;                                         ///< the p-value adjusted for the number of points
   Verdict verdict = Verdict::missing;
   std::int64_t launches_needed = 0;  ///< launches of each side; 0: not known, or over `most_launches`
   std::string reason;                ///< why the point is missing or undecided; else empty
-  std::string left_out;              ///< launches of the second side whose values are not used, and why
+  /// launches of the first and of the second side whose values are not used, and why
+  std::string left_out_of_first, left_out_of_second;
+  bool oversubscribed = false, disturbed = false;  ///< true if they are true of a launch of either side
 };
 
 struct Comparison {
@@ -69,13 +74,14 @@ struct Comparison {
 /// faster, slower: the 95 % interval excludes 1, and the test, adjusted for all points, rejects that the ratio is 1
 /// (q ≤ 0.05). same: the interval lies within 1/(1+tolerance) to 1+tolerance. missing: a side has no number. All other
 /// points are undecided; so is a point whose launches on one side come from several machines or builds, since these
-/// differ by more than launches do. Errors: UsageError if no point is on both sides (it names the factors in which the
-/// sides differ), and for predicted points.
+/// differ by more than launches do, and a point that is zero or less in some launch, since the others alone would be a
+/// choice. Errors: UsageError if no point is on both sides (it names the factors in which the sides differ), and for
+/// predicted points.
 Comparison compare(const Side& a, const Side& b, const Selection&, double tolerance);
 
 /// The reason why a point's ratio is not shown to be at least `bar`: the 95 % interval lies below the bar, contains it
-/// or is unknown, the point is missing, or the second side has a launch that failed or is not trusted. Empty: none of
-/// these; the whole interval is at or above the bar.
+/// or is unknown, the point is missing or undecided for a reason, or the second side has a launch that failed or is not
+/// trusted. Empty: none of these; the whole interval is at or above the bar.
 std::optional<std::string> why_below(const ComparedPoint&, double bar);
 
 }  // namespace gradmeter::analysis

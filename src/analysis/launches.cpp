@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <set>
@@ -36,17 +38,34 @@ core::Point without(core::Point point, std::span<const core::Factor> ignored) {
   return point;
 }
 
-/// The selected points of a run; of points with the same key only the last.
+/// Refuses points of one launch that would become one because a factor is ignored.
+void require_equal(const core::Run& run, const core::Point& a, const core::Point& b,
+                   std::span<const core::Factor> ignored) {
+  for (const core::Factor f : ignored) {
+    const std::set<std::string> values{core::to_text(a.factors[f]), core::to_text(b.factors[f])};
+    if (values.size() < 2) continue;
+    throw core::UsageError(fmt::format(
+        "launch {} has points of {} that differ only in {} ({}), and --ignore {} would drop all but one; choose by "
+        "--where {}={}",
+        run.info.run_id, a.experiment, core::name(f), fmt::join(values, " and "), core::name(f), core::name(f),
+        *values.begin()));
+  }
+}
+
+/// The selected points of a run; of points with the same factors only the last.
 std::vector<core::Point> points_of(const core::Run& run, const Selection& selection) {
   std::map<std::string, std::size_t> places;
   std::vector<core::Point> out;
+  std::vector<const core::Point*> originals;
   for (const core::Point& point : run.points) {
     if (!chosen(point, selection)) continue;
     core::Point kept = without(point, selection.ignored);
     const auto [place, is_new] = places.emplace(key_of(kept), out.size());
     if (is_new) {
       out.push_back(std::move(kept));
+      originals.push_back(&point);
     } else {
+      require_equal(run, *originals[place->second], point, selection.ignored);
       out[place->second] = std::move(kept);
     }
   }
@@ -59,12 +78,18 @@ void add_launch(LaunchedPoint& to, core::Point point, core::Metric metric) {
   std::string why;
   if (point.status != core::Status::ok) {
     why = fmt::format("{}: {}", core::name(point.status), point.reason);
-  } else if (!(value > 0) || !std::isfinite(value)) {
+  } else if (!std::isfinite(value)) {
+    why = fmt::format("no {}", core::name(metric));
+  } else if (value <= 0) {
+    ++to.not_positive;
     why = fmt::format("no positive {}", core::name(metric));
   } else {
     to.values.push_back(value);
   }
   if (to.reason.empty()) to.reason = std::move(why);
+  const bool* oversubscribed = point.metrics[core::Metric::oversubscribed].as<bool>();
+  to.oversubscribed = to.oversubscribed || (oversubscribed && *oversubscribed);
+  to.disturbed = to.disturbed || core::is_disturbed(point.metrics);
   to.sample = std::move(point);
 }
 
@@ -150,7 +175,10 @@ void refuse_predicted(const Side& side) {
 
 int better_direction(core::Metric metric) {
   const core::KeyInfo& row = core::metric_table()[static_cast<std::size_t>(metric)];
-  if (row.unit == "s") return -1;
+  static const std::set<core::Metric> times_without{core::Metric::overlap_s, core::Metric::elapsed_s,
+                                                    core::Metric::learn_time_s, core::Metric::timeline_step_s,
+                                                    core::Metric::published_time_s};
+  if (row.unit == "s" && !times_without.contains(metric)) return -1;
   if (row.unit.ends_with("/s")) return 1;
   static const std::set<core::Metric> shares{core::Metric::efficiency,   core::Metric::efficiency_node,
                                              core::Metric::self_speedup, core::Metric::speedup,
@@ -265,18 +293,38 @@ std::string identity(const std::string& origin, const Point& p) {
                      core::to_text(p.metrics[Metric::step]), core::to_text(p.metrics[Metric::epoch]));
 }
 
-/// The median of a number over the launches that have it.
+/// A number in each of the launches that have it.
 template <class Value>
-double median_of(const Launches& launches, const Value& value) {
+std::vector<double> numbers_of(const Launches& launches, const Value& value) {
   std::vector<double> values;
   for (const Point* p : launches)
     if (const double v = value(*p); std::isfinite(v)) values.push_back(v);
-  return values.empty() ? not_measured : core::median(values);
+  return values;
 }
 
-Estimate interval_of(const Launches& launches, Metric metric) {
+double median_of(const std::vector<double>& values) { return values.empty() ? not_measured : core::median(values); }
+
+/// The number of which `launch_interval` is the interval; the median if a value is not positive.
+double centre_of(const std::vector<double>& values) {
+  const bool positive = !values.empty() && std::ranges::all_of(values, [](double v) { return v > 0; });
+  return positive ? geometric_mean(values) : median_of(values);
+}
+
+/// True for a number that may be below zero, and so has no logarithm.
+bool may_be_negative(Metric metric) { return metric == Metric::exposed_s || metric == Metric::accuracy_lost; }
+
+/// The interval of a number over launches. `low`, `high`: the ends of a launch's own interval.
+template <class Low, class High>
+Estimate interval_of(const Launches& launches, Metric metric, const Low& low, const High& high) {
   std::vector<double> values;
   for (const Point* p : launches) values.push_back(p->metrics.number(metric));
+  // The spread of numbers that agree in all digits is not known: they were rounded, or one launch decided them.
+  const bool agree = std::ranges::adjacent_find(values, std::not_equal_to()) == values.end();
+  if (agree || may_be_negative(metric)) {
+    const std::vector<double> lows = numbers_of(launches, low), highs = numbers_of(launches, high);
+    if (lows.size() < launches.size() || highs.size() < launches.size()) return {};
+    return {.low = std::ranges::min(lows), .high = std::ranges::max(highs)};
+  }
   const bool positive = std::ranges::all_of(values, [](double v) { return v > 0 && std::isfinite(v); });
   return positive ? launch_interval(values) : Estimate{};
 }
@@ -285,36 +333,53 @@ core::Summary merge_summaries(const Launches& launches, Metric metric) {
   const auto summary_of = [metric](const Point& p) { return p.metrics[metric].as<core::Summary>(); };
   core::Summary out;
   for (const auto& [key, statistic] : core::statistics) {
-    out.*statistic =
-        median_of(launches, [&](const Point& p) { return summary_of(p) ? summary_of(p)->*statistic : not_measured; });
+    out.*statistic = centre_of(
+        numbers_of(launches, [&](const Point& p) { return summary_of(p) ? summary_of(p)->*statistic : not_measured; }));
   }
   for (const Point* p : launches) out.n += summary_of(*p) ? summary_of(*p)->n : 0;
-  const auto interval = interval_of(launches, metric);
+  const auto end_of = [&](double core::Summary::*end) {
+    return [&summary_of, end](const Point& p) { return summary_of(p) ? summary_of(p)->*end : not_measured; };
+  };
+  const auto interval =
+      interval_of(launches, metric, end_of(&core::Summary::ci95_low), end_of(&core::Summary::ci95_high));
   out.ci95_low = interval.low;
   out.ci95_high = interval.high;
   return out;
 }
 
-/// The metrics that are an end of the interval of another metric, such as efficiency_ci95_low: by metric, that other
-/// metric, and which end. The other metric's name stands before the ending, with or without its unit ("_s").
-using IntervalEnds = std::map<Metric, std::pair<Metric, double Estimate::*>>;
+/// Metrics that are the interval of another metric, such as efficiency_ci95_low and efficiency_ci95_high.
+struct IntervalMetrics {
+  Metric of, low, high;
+};
+/// By either end. The name of the metric that has the interval stands before the ending, with or without its unit
+/// ("_s").
+using IntervalEnds = std::map<Metric, IntervalMetrics>;
 const IntervalEnds& interval_ends() {
   static const IntervalEnds ends = [] {
     std::map<std::string, Metric, std::less<>> metrics;
     for (std::size_t i = 0; i < core::metric_count; ++i)
       metrics.emplace(core::name(static_cast<Metric>(i)), static_cast<Metric>(i));
     IntervalEnds out;
-    for (const auto& [name, metric] : metrics) {
-      for (const auto& [ending, end] : {std::pair{"_ci95_low", &Estimate::low}, {"_ci95_high", &Estimate::high}}) {
-        if (!name.ends_with(ending)) continue;
-        const std::string base = name.substr(0, name.size() - std::string_view(ending).size());
-        for (const std::string& of : {base + "_s", base})
-          if (const auto found = metrics.find(of); found != metrics.end()) out[metric] = {found->second, end};
-      }
+    constexpr std::string_view ending = "_ci95_low";
+    for (const auto& [name, low] : metrics) {
+      if (!name.ends_with(ending)) continue;
+      const std::string base = name.substr(0, name.size() - ending.size());
+      const Metric high = metrics.at(base + "_ci95_high");
+      for (const std::string& of : {base + "_s", base})
+        if (const auto found = metrics.find(of); found != metrics.end())
+          out[low] = out[high] = {.of = found->second, .low = low, .high = high};
     }
     return out;
   }();
   return ends;
+}
+
+/// True for times, rates and ratios of times: their geometric means agree with each other.
+bool has_geometric_mean(Metric metric) {
+  static const std::set<Metric> ratios{Metric::efficiency, Metric::efficiency_node, Metric::self_speedup,
+                                       Metric::speedup, Metric::roofline};
+  const std::string_view unit = core::metric_table()[static_cast<std::size_t>(metric)].unit;
+  return !may_be_negative(metric) && (unit == "s" || unit.ends_with("/s") || ratios.contains(metric));
 }
 
 core::Value merge_metric(const Launches& launches, Metric metric) {
@@ -329,10 +394,23 @@ core::Value merge_metric(const Launches& launches, Metric metric) {
   // A timeline covers one step: it is that of the last launch.
   if (!last.as<double>() || metric == Metric::timeline_step_s) return last;
   if (const auto found = interval_ends().find(metric); found != interval_ends().end()) {
-    const auto& [of, end] = found->second;
-    return interval_of(launches, of).*end;
+    const IntervalMetrics& ends = found->second;
+    const auto end_of = [](Metric end) { return [end](const Point& p) { return p.metrics.number(end); }; };
+    const Estimate interval = interval_of(launches, ends.of, end_of(ends.low), end_of(ends.high));
+    return metric == ends.low ? interval.low : interval.high;
   }
-  return median_of(launches, [metric](const Point& p) { return p.metrics.number(metric); });
+  const auto values = numbers_of(launches, [metric](const Point& p) { return p.metrics.number(metric); });
+  return has_geometric_mean(metric) ? centre_of(values) : median_of(values);
+}
+
+/// The launches that learned from as many samples as the last, by the same rule: the accuracies of others are of
+/// another training.
+Launches learned_alike(const Launches& launches) {
+  Launches out;
+  const auto same = [&](const Point* p, Metric m) { return p->metrics[m] == launches.back()->metrics[m]; };
+  std::ranges::copy_if(launches, std::back_inserter(out),
+                       [&](const Point* p) { return same(p, Metric::learn_samples) && same(p, Metric::learn_rule); });
+  return out;
 }
 
 /// The share of each cause in a text such as "wire 93 %, straggle 7 %"; empty if the text is of another form.
@@ -394,7 +472,10 @@ Point merge(const Launches& launches) {
   Point out = *launches.back();
   out.raw_times_s.clear();
   if (launches.size() == 1) return out;
-  launches.back()->metrics.each([&](Metric m, const core::Value&) { out.metrics[m] = merge_metric(launches, m); });
+  static const std::set<Metric> learned{Metric::accuracy_at_samples, Metric::accuracy_at_time, Metric::learn_time_s};
+  const Launches alike = learned_alike(launches);
+  launches.back()->metrics.each(
+      [&](Metric m, const core::Value&) { out.metrics[m] = merge_metric(learned.contains(m) ? alike : launches, m); });
   if (!core::is_null(out.metrics[Metric::bound_by])) merge_verdicts(launches, out);
   merge_slowest(launches, out);
   return out;
@@ -438,13 +519,23 @@ void check(const std::error_code& error, const char* call, const fs::path& path)
   if (error) throw core::BackendError("file system", call, fmt::format("'{}': {}", path.string(), error.message()));
 }
 
-/// The name of an archived file. Times and ids of gradmeter have no other characters than these; those of a foreign
-/// file must not lead out of the directory.
-std::string file_name(const core::RunInfo& run) {
+/// The name of an archived file. `number` tells files apart that begin with the same run. Times and ids of gradmeter
+/// have no other characters than these; those of a foreign file must not lead out of the directory.
+std::string file_name(const core::RunInfo& run, int number) {
   std::string name = fmt::format("{}-{}", run.time, run.run_id);
   std::ranges::replace_if(
       name, [](unsigned char c) { return !std::isalnum(c) && c != '-' && c != '.'; }, '_');
-  return name + ".jsonl";
+  return number > 1 ? fmt::format("{}-{}.jsonl", name, number) : name + ".jsonl";
+}
+
+/// True if each of the runs is among the others, with all of its points.
+bool are_among(std::span<const core::Run> runs, std::span<const core::Run> others) {
+  std::map<std::string, std::size_t> points;
+  for (const core::Run& run : others) points[run.info.run_id] = run.points.size();
+  return std::ranges::all_of(runs, [&](const core::Run& run) {
+    const auto found = points.find(run.info.run_id);
+    return found != points.end() && run.points.size() <= found->second;
+  });
 }
 
 }  // namespace
@@ -460,26 +551,44 @@ std::vector<fs::path> result_files(const fs::path& directory) {
   return out;
 }
 
-Side earlier_runs(const Side& now, const fs::path& directory, std::size_t most, core::Reading reading) {
-  std::set<std::string> own;
-  for (const auto& run : now.runs) own.insert(run.info.run_id);
-  const std::string machine = machine_of(now.runs.front().info);
-  Side past{.name = "history", .runs = {}};
+History history_of(const Side& result, const fs::path& directory, std::size_t most, core::Reading reading) {
+  const std::string machine = machine_of(result.runs.front().info);
+  History out{.past = {.name = "history", .runs = {}}, .now = {.name = result.name, .runs = {}}};
+  std::set<std::string> kept;
+  std::vector<core::Run>& past = out.past.runs;
   for (const auto& path : result_files(directory)) {
     for (auto& run : core::read_results(path, reading, core::Samples::left_out).runs)
-      if (machine_of(run.info) == machine && own.insert(run.info.run_id).second) past.runs.push_back(std::move(run));
+      if (machine_of(run.info) == machine && kept.insert(run.info.run_id).second) past.push_back(std::move(run));
   }
-  std::ranges::stable_sort(past.runs, [](const auto& x, const auto& y) { return x.info.time < y.info.time; });
-  if (past.runs.size() > most) past.runs.erase(past.runs.begin(), past.runs.end() - static_cast<std::ptrdiff_t>(most));
-  return past;
+  std::ranges::copy_if(result.runs, std::back_inserter(out.now.runs),
+                       [&](const core::Run& run) { return !kept.contains(run.info.run_id); });
+  out.kept = result.runs.size() - out.now.runs.size();
+  if (out.now.runs.empty()) {
+    out.now = result;
+    std::set<std::string> own;
+    for (const auto& run : result.runs) own.insert(run.info.run_id);
+    std::erase_if(past, [&](const core::Run& run) { return own.contains(run.info.run_id); });
+  }
+  if (past.empty()) return out;
+  std::ranges::stable_sort(past, [](const auto& x, const auto& y) { return x.info.time < y.info.time; });
+  const std::string newest = origin_of(past.back().info);
+  out.other_builds = std::erase_if(past, [&](const core::Run& run) { return origin_of(run.info) != newest; });
+  if (past.size() > most) past.erase(past.begin(), past.end() - static_cast<std::ptrdiff_t>(most));
+  return out;
 }
 
-fs::path archive(const fs::path& file, const core::RunInfo& first, const fs::path& directory) {
+fs::path archive(const fs::path& file, std::span<const core::Run> runs, const fs::path& directory) {
   std::error_code error;
   fs::create_directories(directory, error);
   check(error, "mkdir", directory);
-  fs::path kept = directory / file_name(first);
-  if (fs::exists(kept, error)) return kept;
+  fs::path kept;
+  for (int number = 1;; ++number) {
+    kept = directory / file_name(runs.front().info, number);
+    if (!fs::exists(kept, error)) break;
+    const auto there = core::read_results(kept, core::Reading::lenient, core::Samples::left_out).runs;
+    if (are_among(runs, there)) return kept;
+    if (are_among(there, runs)) break;
+  }
   const fs::path partial = directory / fmt::format(".{}.{}", kept.filename().string(), ::getpid());
   fs::copy_file(file, partial, error);
   check(error, "copy", partial);

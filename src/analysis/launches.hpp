@@ -40,10 +40,12 @@ struct Selection {
 
 /// A point over all launches of a side.
 struct LaunchedPoint {
-  core::Point sample;          ///< the last launch's point, without ignored factors
-  std::vector<double> values;  ///< the metric's median in each launch that measured it
-  std::size_t launches = 0;    ///< number of launches that have the point, with or without a number
-  std::string reason;          ///< reason of the first launch that has the point but no number for it
+  core::Point sample;            ///< the last launch's point, without ignored factors
+  std::vector<double> values;    ///< the metric's median in each launch that measured it
+  std::size_t launches = 0;      ///< number of launches that have the point, with or without a number
+  std::size_t not_positive = 0;  ///< number of launches whose number is zero or less, which has no ratio
+  std::string reason;            ///< reason of the first launch that has the point but no number for it
+  bool oversubscribed = false, disturbed = false;  ///< true if they are true of any launch
   /// machines and builds of the launches; with several, the launches are no replicates
   std::set<std::string> origins = {};
 };
@@ -51,7 +53,8 @@ struct LaunchedPoint {
 /// The points of some runs by experiment and factors, in order of first appearance.
 class LaunchedPoints {
  public:
-  /// A key that a run has several times (training has a point for each epoch) counts once, with its last value.
+  /// A key that a run has several times (training has a point for each epoch) counts once, with its last value. Errors:
+  /// UsageError if such points differ in an ignored factor: all but one would be dropped.
   LaunchedPoints(std::span<const core::Run>, const Selection&);
   const std::vector<std::string>& keys() const { return keys_; }
   /// The point; null if no launch has it.
@@ -73,7 +76,7 @@ void require_each_launch_once(std::span<const Side>);
 void refuse_predicted(const Side&);
 
 /// +1: larger is better (a rate, a share). −1: smaller is better (a time). Errors: UsageError for a metric without a
-/// better direction.
+/// better direction, as some times are: more overlap may also mean that there is more to hide.
 int better_direction(core::Metric);
 
 /// Finds a metric or a factor by its name. Errors: UsageError with the nearest known name.
@@ -120,13 +123,17 @@ struct MergedPoint {
 };
 
 /// Merges points of equal experiment, status, factors, step and epoch that one build (`origin_of`) measured on machines
-/// of one fingerprint, in order of first appearance. Each number and statistic becomes its median over launches, except
-/// for a count of samples, which becomes the sum. A 95 % interval becomes the interval over launches, or is left out if
-/// the value of a launch is missing or not positive; the same holds where the ends of an interval are metrics
-/// themselves (efficiency_ci95_low). A boolean metric is true if it is true in any launch. What bounds a step
-/// (`bound_by`) is decided anew, by the mean shares of its candidates. The slowest rank is kept if two thirds of the
-/// launches name it. Other whole numbers, texts and the timeline are those of the last launch. A point of one launch
-/// stays as it is, without its samples. Cost: O(n log n).
+/// of one fingerprint, in order of first appearance. Each statistic, time, rate and ratio of times becomes its
+/// geometric mean over launches if all are positive; other numbers become their median, and a count of samples the sum.
+/// A 95 % interval becomes the interval of the geometric mean, or is left out if the value of a launch is missing or
+/// not positive; the same holds where the ends of an interval are metrics themselves (efficiency_ci95_low). For a
+/// number that may be below zero (exposed_s, accuracy_lost), and for one that agrees in all launches, so that its
+/// spread is not known, it reaches from the lowest to the highest end of the launches' own intervals, and is left out
+/// if one of these is missing. Accuracies are of the launches that learned from as many samples by the same rule as the
+/// last. A boolean metric is true if it is true in any launch. What bounds a step (`bound_by`) is decided anew, by the
+/// mean shares of its candidates. The slowest rank is kept if two thirds of the launches name it. Other whole numbers,
+/// texts and the timeline are those of the last launch. A point of one launch stays as it is, without its samples.
+/// Cost: O(n log n).
 std::vector<MergedPoint> merge_launches(std::span<const core::Run* const>);
 std::vector<MergedPoint> merge_launches(std::span<const core::Run>);
 
@@ -135,13 +142,25 @@ std::vector<MergedPoint> merge_launches(std::span<const core::Run>);
 /// The result files in a directory, sorted by name. Errors: UsageError if the directory cannot be read.
 std::vector<std::filesystem::path> result_files(const std::filesystem::path& directory);
 
-/// The newest `most` launches in the directory from the machine of `now` (hosts, processor, GPUs), except those of
-/// `now` itself. If there are no such launches, the side has no runs.
-Side earlier_runs(const Side& now, const std::filesystem::path& directory, std::size_t most, core::Reading);
+/// What is compared where a directory has past results.
+struct History {
+  Side past;             ///< launches in the directory; without runs if it has none of the machine but those in `now`
+  Side now;              ///< launches of the result that the directory does not have yet; all of them if it has all
+  std::size_t kept = 0;  ///< number of the result's launches that the directory has already
+  std::size_t other_builds = 0;  ///< number of past launches that are left out, since a newer one is of another build
+};
 
-/// Copies a result file into the directory, named by its first run's time and id, whole or not at all (a temporary file
-/// is renamed). Returns the path. A file that is there already is not written again. Errors: BackendError.
-std::filesystem::path archive(const std::filesystem::path& file, const core::RunInfo& first,
+/// Splits the launches of a result and of a directory into past ones and new ones. So a file to which launches are
+/// appended is compared with its own past. The past are the newest `most` launches from the machine of the result
+/// (hosts, processor, GPUs) which are of the same build (`origin_of`) as the newest: others are no replicates.
+History history_of(const Side& result, const std::filesystem::path& directory, std::size_t most, core::Reading);
+
+/// Copies a result file with these runs into the directory, whole or not at all (a temporary file is renamed), and
+/// returns the path. The copy is named by the first run's time and id. If the directory has a file of this name, it
+/// stays if it has all of the runs; it is replaced if the result has all of its runs, as a file has to which launches
+/// were appended; else the copy gets a number. Errors: BackendError, and UsageError for a file in the directory that
+/// cannot be read.
+std::filesystem::path archive(const std::filesystem::path& file, std::span<const core::Run> runs,
                               const std::filesystem::path& directory);
 
 }  // namespace gradmeter::analysis

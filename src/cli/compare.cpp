@@ -61,6 +61,7 @@ struct CompareOptions {
   std::size_t last = 10;      ///< the most past launches that --history compares with
   core::Reading reading = core::Reading::strict;
   bool all = false;
+  std::string repeated;  ///< the flags that choose what is compared, as they were given: " --by codec --where ranks=4"
   /// True if CSV or JSON goes to standard output, which then has no tables and no sentences.
   bool is_for_programs() const { return csv == "-" || findings == "-"; }
 };
@@ -115,6 +116,9 @@ CompareOptions read_compare_options(const Flags& f) {
   o.last = parse_count("--last", f.text("last"), 1, 10000);
   if (f.on("lenient")) o.reading = core::Reading::lenient;
   o.all = f.on("all");
+  for (const char* name : {"by", "baseline", "metric", "where", "ignore", "tolerance", "history", "last"})
+    if (f.given(name)) o.repeated += fmt::format(" --{} {}", name, core::shell_word(f.text(name)));
+  if (f.on("lenient")) o.repeated += " --lenient";
   return o;
 }
 
@@ -137,8 +141,13 @@ std::vector<analysis::Side> read_sides(const CompareOptions& o) {
   return sides;
 }
 
-void print_conditions(const analysis::Side& a, const analysis::Side& b) {
-  core::print("first:  {} ({} launches)\nsecond: {} ({} launches)\n", a.name, a.runs.size(), b.name, b.runs.size());
+/// Prints which sides are compared, and how they differ beside the factors.
+void print_conditions(const CompareOptions& o, const analysis::Side& a, const analysis::Side& b) {
+  if (o.by) {
+    core::print("{}: {} against {}\n", core::name(*o.by), b.name, a.name);
+  } else {
+    core::print("first:  {} ({} launches)\nsecond: {} ({} launches)\n", a.name, a.runs.size(), b.name, b.runs.size());
+  }
   for (const auto& line : analysis::differing_conditions(a, b)) core::print("differs: {}\n", line);
   if (analysis::launched_in_two_blocks(a, b)) {
     core::print(
@@ -203,8 +212,7 @@ std::string next_command(const CompareOptions& o, const analysis::Side& last_sid
   if (differs) return fmt::format("gradmeter report{} -o report.html", files);
   std::string again = analysis::repeat_command(last_side.runs.front().info, needed);
   if (needed > 0 && !again.empty()) return again;
-  return fmt::format("gradmeter compare{}{} --all", files,
-                     o.by ? fmt::format(" --by {}", core::name(*o.by)) : std::string());
+  return fmt::format("gradmeter compare{}{} --all", files, o.repeated);
 }
 
 int compare_sides(const CompareOptions& o, const std::vector<analysis::Side>& sides, std::size_t width) {
@@ -212,8 +220,7 @@ int compare_sides(const CompareOptions& o, const std::vector<analysis::Side>& si
   for (std::size_t i = 1; i < sides.size(); ++i) {
     comparisons.push_back(analysis::compare(sides.front(), sides[i], o.selection, o.tolerance));
     if (o.is_for_programs()) continue;
-    if (!o.by) print_conditions(sides.front(), sides[i]);
-    if (o.by) core::print("{}: {} against {}\n", core::name(*o.by), sides[i].name, sides.front().name);
+    print_conditions(o, sides.front(), sides[i]);
     print_comparison(o, comparisons.back(), width);
   }
   if (!o.is_for_programs()) {
@@ -228,27 +235,52 @@ void keep_files(const CompareOptions& o) {
   for (const auto& word : o.words) {
     for (const auto& path : files_of(word)) {
       const auto runs = core::read_results(path, o.reading).runs;
-      core::print(stderr, "kept: {}\n",
-                  core::printable(analysis::archive(path, runs.front().info, o.history).string()));
+      core::print(stderr, "kept: {}\n", core::printable(analysis::archive(path, runs, o.history).string()));
     }
   }
+}
+
+/// Says that a directory has no launches but those of the result. They meet no bar, since they were not compared.
+int refuse_own_past(const CompareOptions& o) {
+  const std::string text = fmt::format(
+      "{} has no launch of this machine but those of this result, so that nothing is compared; name files with newer "
+      "launches",
+      core::printable(o.history));
+  if (!o.bar) {
+    core::print("{}\n", text);
+    return static_cast<int>(core::ExitCode::done);
+  }
+  core::print(stderr, "gradmeter: {}\n", text);
+  return static_cast<int>(core::ExitCode::below_bar);
+}
+
+void print_history(const CompareOptions& o, const analysis::Side& result, const analysis::History& h) {
+  if (h.now.runs.size() < result.runs.size())
+    core::print("{} of {} launches are in {} already, and count as past\n", h.kept, result.runs.size(),
+                core::printable(o.history));
+  if (h.other_builds > 0)
+    core::print("{} launches of other builds in {} are left out: the newest build is compared with\n", h.other_builds,
+                core::printable(o.history));
 }
 
 /// Compares with past launches, and then adds the result to them unless it falls below the bar. A first result has no
 /// past to be compared with, and is only added.
 int compare_with_history(const CompareOptions& o, std::size_t width) {
-  const analysis::Side now{.name = core::printable(fmt::format("{}", fmt::join(o.words, ","))), .runs = all_runs(o)};
-  analysis::require_each_launch_once({&now, 1});
-  analysis::refuse_predicted(now);
+  const analysis::Side result{.name = core::printable(fmt::format("{}", fmt::join(o.words, ","))), .runs = all_runs(o)};
+  analysis::require_each_launch_once({&result, 1});
+  analysis::refuse_predicted(result);
   std::error_code error;
-  analysis::Side past;
-  if (fs::exists(o.history, error)) past = analysis::earlier_runs(now, o.history, o.last, o.reading);
+  analysis::History history;
+  if (fs::exists(o.history, error)) history = analysis::history_of(result, o.history, o.last, o.reading);
   int code = static_cast<int>(core::ExitCode::done);
-  if (past.runs.empty()) {
-    core::print("{} has no launch of this machine yet: this result is its first\n", core::printable(o.history));
+  if (!history.past.runs.empty()) {
+    if (!o.is_for_programs()) print_history(o, result, history);
+    history.past.name = core::printable(o.history);
+    code = compare_sides(o, {history.past, history.now}, width);
+  } else if (history.kept > 0) {
+    code = refuse_own_past(o);
   } else {
-    past.name = core::printable(o.history);
-    code = compare_sides(o, {past, now}, width);
+    core::print("{} has no launch of this machine yet: this result is its first\n", core::printable(o.history));
   }
   if (code == static_cast<int>(core::ExitCode::done)) keep_files(o);
   return code;

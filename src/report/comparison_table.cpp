@@ -46,19 +46,30 @@ struct Scale {
   double factor;
   std::string unit;
 };
-Scale scale_of(const Comparison& c) {
-  const std::string unit(core::metric_table()[static_cast<std::size_t>(c.selection.metric)].unit);
+std::string_view unit_of(const Comparison& c) {
+  return core::metric_table()[static_cast<std::size_t>(c.selection.metric)].unit;
+}
+Scale scale_of(const Comparison& c, std::span<const ComparedPoint> points) {
+  const std::string unit(unit_of(c));
   if (unit == "B/s" || unit == "FLOP/s") return {1e-9, fmt::format("G{}", unit)};
   if (unit != "s") return {1, unit == "1" ? "" : unit};
   std::vector<double> times;
-  for (const auto& p : c.points) times.insert(times.end(), p.a.begin(), p.a.end());
+  for (const auto& p : points) times.insert(times.end(), p.a.begin(), p.a.end());
   const double typical = times.empty() ? NAN : core::median(times);
   if (typical < 1e-3) return {1e6, "µs"};
   return typical < 1 ? Scale{1e3, "ms"} : Scale{1, "s"};
 }
 
+/// A number with three digits, also below 1: 20.0, 0.00100.
+std::string three_digits(double x) { return std::fabs(x) < 1 && x != 0 ? fmt::format("{:#.3g}", x) : digits(x); }
+
+/// A ratio with two decimals, or with two digits below 0.1.
+std::string ratio_text(double x) { return x < 0.1 ? fmt::format("{:#.2g}", x) : digits(x); }
+
 std::string remark(const ComparedPoint& p) {
-  std::string text = p.left_out.empty() ? p.reason : fmt::format("second side: {}", p.left_out);
+  std::string text = p.reason;
+  for (const auto& [side, left_out] : {std::pair{"first", &p.left_out_of_first}, {"second", &p.left_out_of_second}})
+    if (!left_out->empty()) text += fmt::format("{}{} side: {}", text.empty() ? "" : "; ", side, *left_out);
   if (p.verdict == analysis::Verdict::undecided && text.empty()) {
     text = p.launches_needed > 0 ? fmt::format("about {} launches of each would decide", p.launches_needed)
                                  : fmt::format("over {} launches of each would decide", analysis::most_launches);
@@ -88,7 +99,8 @@ std::string comparison_summary(const Comparison& c) {
 
 analysis::Finding comparison_verdict(const Comparison& c) {
   using enum analysis::Verdict;
-  const Scale scale = scale_of(c);
+  // What is inverted, so that above 1 is better, or is a share, has no rate.
+  const bool has_rate = unit_of(c) == "s" || unit_of(c).ends_with("/s");
   const auto varying = varying_factors(c);
   const std::string& experiment = c.points.front().sample.experiment;
   const bool is_one_experiment =
@@ -105,11 +117,13 @@ analysis::Finding comparison_verdict(const Comparison& c) {
     out.severity = std::max(out.severity, std::abs(1 - most->ratio.value));
     const std::string where =
         out.factors.key() == most->sample.factors.key() ? "" : fmt::format(", most at {}", comparison_label(c, *most));
-    phrases.push_back(fmt::format("{} at {} of {}{}: {} instead of {}{}, × {:.2f} ({:.2f}–{:.2f}) of the rate",
-                                  analysis::name(v), c.count(v), plural(c.points.size(), "point"), where,
-                                  digits(mean_of(most->b) * scale.factor), digits(mean_of(most->a) * scale.factor),
-                                  scale.unit.empty() ? "" : " " + scale.unit, most->ratio.value, most->ratio.low,
-                                  most->ratio.high));
+    const Scale scale = scale_of(c, {&*most, 1});
+    phrases.push_back(
+        fmt::format("{} at {} of {}{}: {} instead of {}{}, × {} ({}–{}){}", analysis::name(v), c.count(v),
+                    plural(c.points.size(), "point"), where, three_digits(mean_of(most->b) * scale.factor),
+                    three_digits(mean_of(most->a) * scale.factor), scale.unit.empty() ? "" : " " + scale.unit,
+                    ratio_text(most->ratio.value), ratio_text(most->ratio.low), ratio_text(most->ratio.high),
+                    has_rate ? " of the rate" : ""));
   }
   for (const auto v : {slower, faster, same, undecided, missing})
     out.figures[std::string(analysis::name(v))] = {.value = static_cast<double>(c.count(v))};
@@ -128,7 +142,7 @@ analysis::Finding comparison_verdict(const Comparison& c) {
 
 std::string comparison_table(const Comparison& c, std::size_t most, std::size_t width) {
   const auto varying = varying_factors(c);
-  const Scale scale = scale_of(c);
+  const Scale scale = scale_of(c, c.points);
   Columns<ComparedPoint> columns;
   std::set<std::string> experiments;
   for (const auto& p : c.points) experiments.insert(p.sample.experiment);
@@ -136,19 +150,20 @@ std::string comparison_table(const Comparison& c, std::size_t most, std::size_t 
   for (const Factor f : varying)
     columns.add(text_column(std::string(core::name(f))), [f](const auto& p) { return text(p.sample.factors[f]); });
   const std::string unit = fmt::format("geom. mean{}", scale.unit.empty() ? "" : ", " + scale.unit);
-  columns.add(column("first", unit), [scale](const auto& p) { return digits(mean_of(p.a) * scale.factor); });
-  columns.add(column("second", unit), [scale](const auto& p) { return digits(mean_of(p.b) * scale.factor); });
-  columns.add(column("ratio"), [](const auto& p) { return digits(p.ratio.value); });
+  columns.add(column("first", unit), [scale](const auto& p) { return three_digits(mean_of(p.a) * scale.factor); });
+  columns.add(column("second", unit), [scale](const auto& p) { return three_digits(mean_of(p.b) * scale.factor); });
+  columns.add(column("ratio"), [](const auto& p) { return ratio_text(p.ratio.value); });
   columns.add(column("95 % interval"), [](const auto& p) {
-    return std::isnan(p.ratio.low) ? "-" : fmt::format("{:.3f}–{:.3f}", p.ratio.low, p.ratio.high);
+    if (std::isnan(p.ratio.low)) return std::string("-");
+    return p.ratio.low < 0.1 ? fmt::format("{:#.3g}–{:#.3g}", p.ratio.low, p.ratio.high)
+                             : fmt::format("{:.3f}–{:.3f}", p.ratio.low, p.ratio.high);
   });
   columns.add(column("q", {}, core::Align::right, 1),
               [](const auto& p) { return std::isnan(p.q_value) ? "-" : fmt::format("{:.2g}", p.q_value); });
   columns.add(column("launches", {}, core::Align::right, 2),
               [](const auto& p) { return fmt::format("{}+{}", p.a.size(), p.b.size()); });
   columns.add(text_column("verdict"), [](const auto& p) {
-    return fmt::format("{}{}{}", analysis::name(p.verdict), oversubscribed(p.sample) ? "*" : "",
-                       core::is_disturbed(p.sample.metrics) ? "~" : "");
+    return fmt::format("{}{}{}", analysis::name(p.verdict), p.oversubscribed ? "*" : "", p.disturbed ? "~" : "");
   });
   core::Table table = columns.table();
   const std::size_t shown = std::min(most, c.points.size());

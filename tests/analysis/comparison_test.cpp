@@ -2,6 +2,7 @@
 #include "analysis/comparison.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -68,6 +69,8 @@ TEST(Comparison, LaunchesOfTwoBuildsAreNoReplicates) {
   const auto c = compare(timed_side("a", three_points), mixed, {}, 0.05);
   EXPECT_EQ(of_size(c, 1).verdict, Verdict::undecided);
   EXPECT_THAT(of_size(c, 1).reason, HasSubstr("of 2 machines or builds"));
+  EXPECT_TRUE(std::isnan(of_size(c, 1).ratio.low)) << "an interval over these launches means nothing";
+  EXPECT_THAT(why_below(of_size(c, 1), 0.5).value_or("passes"), HasSubstr("undecided, the launches of a side"));
   for (auto& run : mixed.runs) run.info.commit = "another";  // the sides' may differ
   EXPECT_EQ(of_size(compare(timed_side("a", three_points), mixed, {}, 0.05), 1).verdict, Verdict::slower);
 }
@@ -88,6 +91,37 @@ TEST(Comparison, LeavesOutWhatWasNotMeasuredAndSaysWhy) {
   const auto c = compare(a, b, {}, 0.05);
   EXPECT_EQ(of_size(c, 1).reason, "second side: mistrusted: faster than the link");
   EXPECT_EQ(of_size(c, 2).b.size(), 2u);
+}
+
+/// Sides whose launches have these values of `exposed_s`.
+Comparison of_exposed(const std::vector<double>& a, const std::vector<double>& b) {
+  const auto side = [](const std::string& name, const std::vector<double>& exposed) {
+    Side out = timed_side(name, std::vector<std::vector<double>>(exposed.size(), {1.0}));
+    for (std::size_t i = 0; i < exposed.size(); ++i)
+      out.runs[i].points[0].metrics[core::Metric::exposed_s] = exposed[i];
+    return out;
+  };
+  return compare(side("a", a), side("b", b), {.metric = core::Metric::exposed_s, .only = {}, .ignored = {}}, 0.05);
+}
+
+// The launches below zero were dropped, and the others decided alone.
+TEST(Comparison, IsUndecidedWhereALaunchIsNotPositive) {
+  const auto first = of_exposed({1e-4, 1.1e-4, -1e-4, -2e-4, -3e-4}, {5e-5, 5.01e-5, 5.02e-5});
+  EXPECT_EQ(first.points.front().verdict, Verdict::undecided);
+  EXPECT_THAT(first.points.front().reason, HasSubstr("3 of 5 launches of the first side are not positive"));
+  EXPECT_TRUE(std::isnan(first.points.front().ratio.value));
+  const auto second = of_exposed({1e-4, 1.1e-4, 1.05e-4}, {5e-5, 5.01e-5, 0});
+  EXPECT_THAT(second.points.front().reason, HasSubstr("1 of 3 launches of the second side are not positive"));
+  EXPECT_TRUE(why_below(second.points.front(), 0.5));
+}
+
+// Two launches that agree in all their digits came from a log that rounds: "slower, q 0".
+TEST(Comparison, WithoutAnySpreadIsUndecidedUnlessEqual) {
+  const auto c = compared({{1.01, 2.0}, {1.01, 2.0}}, {{1.02, 2.0}, {1.02, 2.0}});
+  EXPECT_EQ(of_size(c, 1).verdict, Verdict::undecided);
+  EXPECT_THAT(of_size(c, 1).reason, HasSubstr("spread between launches is not known"));
+  EXPECT_TRUE(why_below(of_size(c, 1), 0.5));
+  EXPECT_EQ(of_size(c, 2).verdict, Verdict::same);
 }
 
 TEST(Comparison, OfARateHasTheOtherDirection) {
@@ -148,7 +182,29 @@ TEST(Launches, TakeTheLastPointOfAKey) {
   EXPECT_EQ(points.find(points.keys()[0])->values, (std::vector{5.0, 5.0}));
 }
 
+// All but the last point were dropped, and their differences with them.
+TEST(Launches, WhosePointsDifferInAnIgnoredFactorAreRefused) {
+  Side a = timed_side("a", {{1.0}, {1.0}});
+  for (auto& run : a.runs) {
+    run.points.push_back(timed_point(1, 5.0));
+    run.points[0].factors[core::Factor::transport] = std::string("shm");
+    run.points[1].factors[core::Factor::transport] = std::string("mpi");
+  }
+  Selection ignoring{.metric = core::Metric::time_s, .only = {}, .ignored = {core::Factor::transport}};
+  try {
+    const LaunchedPoints points(a.runs, ignoring);
+    ADD_FAILURE() << "one of two points was dropped";
+  } catch (const core::UsageError& e) {
+    EXPECT_THAT(e.what(), ::testing::AllOf(HasSubstr("transport (mpi and shm)"), HasSubstr("--where transport=mpi")));
+  }
+  ignoring.only = {{core::Factor::transport, "mpi"}};
+  const LaunchedPoints points(a.runs, ignoring);
+  EXPECT_EQ(points.find(points.keys().at(0))->values, (std::vector{5.0, 5.0}));
+}
+
 TEST(Metrics, WithoutADirectionAreRefused) {
+  EXPECT_THROW(better_direction(core::Metric::overlap_s), core::UsageError);  // more may also mean more to hide
+  EXPECT_THROW(better_direction(core::Metric::elapsed_s), core::UsageError);
   EXPECT_EQ(better_direction(core::Metric::time_s), -1);
   EXPECT_EQ(better_direction(core::Metric::efficiency), 1);
   EXPECT_THROW(better_direction(core::Metric::blocks), core::UsageError);

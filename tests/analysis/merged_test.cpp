@@ -17,18 +17,81 @@ namespace {
 
 using core::Metric;
 
-TEST(MergedLaunches, HaveTheMedianAndTheIntervalOverLaunches) {
+TEST(MergedLaunches, HaveTheGeometricMeanAndItsIntervalOverLaunches) {
   const auto merged = merge_launches(timed_side("a", {{1.0, 5.0}, {1.2, 5.5}, {1.1, 6.0}}).runs);
   ASSERT_EQ(merged.size(), 2u);
   EXPECT_EQ(merged[0].launches, 3u);
   const auto& time = merged[0].point.metrics[Metric::time_s].get<core::Summary>();
   const std::vector values{1.0, 1.2, 1.1};
-  EXPECT_EQ(time.median, 1.1);
+  EXPECT_EQ(time.median, geometric_mean(values));
   EXPECT_EQ(time.ci95_low, launch_interval(values).low);
   EXPECT_EQ(time.ci95_high, launch_interval(values).high);
 }
 
-// The ends of an interval are metrics of their own: those of one launch would contradict the median of all.
+// Six launches had 80 % and four had 40 %, and the row said 80 % (47-78 %).
+TEST(MergedLaunches, LieWithinTheirIntervals) {
+  Side side = timed_side("a", std::vector<std::vector<double>>(10, {1.0}));
+  std::vector<double> values;
+  for (std::size_t i = 0; i < 10; ++i) {
+    values.push_back(i < 6 ? 0.8 : 0.4);
+    auto& m = side.runs[i].points[0].metrics;
+    m[Metric::efficiency] = values.back();
+    m[Metric::efficiency_ci95_low] = 0.1;
+    core::Summary time;
+    time.median = 1e-3 / values.back();
+    time.q1 = 0.9 * time.median;
+    time.q3 = 1.1 * time.median;
+    m[Metric::time_s] = time;
+    m[Metric::busbw_bytes_per_s] = 8 / time.median;
+  }
+  const core::Metrics m = merge_launches(side.runs).front().point.metrics;
+  EXPECT_EQ(m.number(Metric::efficiency), geometric_mean(values));
+  EXPECT_EQ(m.number(Metric::efficiency_ci95_low), launch_interval(values).low);
+  const auto& time = m[Metric::time_s].get<core::Summary>();
+  EXPECT_LT(time.ci95_low, time.median);
+  EXPECT_LT(time.median, time.ci95_high);
+  EXPECT_LT(time.q1, time.median);
+  EXPECT_LT(time.median, time.q3);
+  EXPECT_NEAR(m.number(Metric::busbw_bytes_per_s) * time.median, 8, 1e-9) << "a rate is still that of its time";
+}
+
+TEST(MergedLaunches, ThatAgreeInAllDigitsHaveNoIntervalButTheirOwn) {
+  Side side = timed_side("a", {{1.01}, {1.01}, {1.01}});
+  const auto merged = [&side] {
+    return merge_launches(side.runs).front().point.metrics[Metric::time_s].get<core::Summary>();
+  };
+  for (auto& run : side.runs) {
+    auto time = run.points[0].metrics[Metric::time_s].get<core::Summary>();
+    time.ci95_low = time.ci95_high = std::nan("");
+    run.points[0].metrics[Metric::time_s] = time;
+  }
+  EXPECT_EQ(merged().median, 1.01);
+  EXPECT_TRUE(std::isnan(merged().ci95_low) && std::isnan(merged().ci95_high));
+  for (auto& run : side.runs) {
+    auto time = run.points[0].metrics[Metric::time_s].get<core::Summary>();
+    time.ci95_low = 1.0;
+    time.ci95_high = 1.02;
+    run.points[0].metrics[Metric::time_s] = time;
+  }
+  EXPECT_EQ(merged().ci95_low, 1.0);
+  EXPECT_EQ(merged().ci95_high, 1.02);
+}
+
+TEST(MergedLaunches, MixNoAccuraciesAfterUnlikeNumbersOfSamples) {
+  Side side = timed_side("a", {{1.0}, {1.0}, {1.0}});
+  for (std::size_t i = 0; i < 3; ++i) {
+    auto& m = side.runs[i].points[0].metrics;
+    m[Metric::learn_samples] = std::vector<std::int64_t>{20000, 2000, 20000}[i];
+    m[Metric::accuracy_at_samples] = std::vector{0.96, 0.2, 0.98}[i];
+    m[Metric::accuracy_at_time] = std::vector{0.9, 0.1, 0.9}[i];
+  }
+  const core::Metrics m = merge_launches(side.runs).front().point.metrics;
+  EXPECT_EQ(m.number(Metric::learn_samples), 20000);
+  EXPECT_NEAR(m.number(Metric::accuracy_at_samples), 0.97, 1e-12);
+  EXPECT_NEAR(m.number(Metric::accuracy_at_time), 0.9, 1e-12);
+}
+
+// The ends of an interval are metrics of their own: those of one launch would contradict the value of all.
 TEST(MergedLaunches, HaveTheEndsOfTheirOwnInterval) {
   Side side = timed_side("a", {{1.0}, {1.0}});
   const std::vector efficiencies{0.8, 0.9}, exposed{0.1, -0.1};
@@ -38,14 +101,20 @@ TEST(MergedLaunches, HaveTheEndsOfTheirOwnInterval) {
     m[Metric::efficiency_ci95_low] = 0.0;
     m[Metric::efficiency_ci95_high] = 0.0;
     m[Metric::exposed_s] = exposed[i];
-    m[Metric::exposed_ci95_low] = 7.0;
+    m[Metric::exposed_ci95_low] = exposed[i] - 0.05;
+    m[Metric::exposed_ci95_high] = exposed[i] + 0.05;
+    m[Metric::accuracy_lost] = 0.001;
+    m[Metric::accuracy_lost_ci95_low] = i == 0 ? -0.002 : std::nan("");
   }
   const auto merged = merge_launches(side.runs);
   const core::Metrics& m = merged.front().point.metrics;
-  EXPECT_NEAR(m.number(Metric::efficiency), 0.85, 1e-12);
+  EXPECT_EQ(m.number(Metric::efficiency), geometric_mean(efficiencies));
   EXPECT_EQ(m.number(Metric::efficiency_ci95_low), launch_interval(efficiencies).low);
   EXPECT_EQ(m.number(Metric::efficiency_ci95_high), launch_interval(efficiencies).high);
-  EXPECT_TRUE(std::isnan(m.number(Metric::exposed_ci95_low)));  // no logarithm of what is below 0
+  // What may be below 0 has no logarithm: its interval holds those of all launches.
+  EXPECT_NEAR(m.number(Metric::exposed_ci95_low), -0.15, 1e-12);
+  EXPECT_NEAR(m.number(Metric::exposed_ci95_high), 0.15, 1e-12);
+  EXPECT_TRUE(std::isnan(m.number(Metric::accuracy_lost_ci95_low))) << "that of a launch is not known";
 }
 
 // The last launch's word stood beside the median of probabilities of others.

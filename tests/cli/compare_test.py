@@ -6,6 +6,7 @@ import io
 import json
 import math
 import random
+import shlex
 import xml.etree.ElementTree
 
 import support
@@ -39,6 +40,10 @@ def launches(path, times, first_second=0, step=2, algorithm="ring", **changed):
 def relaunched(text):
     """The same lines as other launches: one that is on both sides is refused."""
     return text.replace('"run_id": "', '"run_id": "again-')
+
+
+def next_words(done):
+    return shlex.split(next(line for line in done.out.splitlines() if line.startswith("next: ")).removeprefix("next: "))
 
 
 def drawn(seed, factors, spread=0.01, count=5):
@@ -146,6 +151,13 @@ def sides_by_factor(test):
     test.equal(verdicts(done), {1024: "slower", 65536: "same", 1048576: "faster"}, "--by algorithm holds direct against ring")
     done = test.run("compare", path, "--by", "algorithm", "--baseline", "direct", "--csv", "-")
     test.equal(verdicts(done)[1024], "faster", "--baseline direct the other way round")
+    launches(test.path("newer.jsonl"), drawn(3, (1, 1, 1)), 40, algorithm="tree", mpi="a newer MPI")
+    done = test.run("compare", path, test.path("newer.jsonl"), "--by", "algorithm", "--where", "size_bytes=65536")
+    test.check("differs: MPI: an MPI to a newer MPI" in done.out and "drift" in done.out,
+               "what else differs between the sides is said with --by, too", done)
+    again = next_words(done)
+    test.check(again[-1] == "--all" and test.run(*again[1:]).out.count("size_bytes=65536") == done.out.count("size_bytes=65536"),
+               "the next command compares the same points in the same way", again)
 
 
 def history(test):
@@ -166,6 +178,53 @@ def history(test):
     other = launches(test.path("other.jsonl"), drawn(4, (9, 9, 9)), 50, hosts=["n2"])
     done = test.run("compare", other, *gate)
     test.check(done.code == 0 and "first" in done.out, "another machine has a past of its own", done)
+    done = test.run("compare", good, *gate)
+    again = test.run(*next_words(done)[1:])
+    test.check(again.code == 0 and "drift" in again.out, "the next command compares with the history again", again)
+
+
+def grown_file(test):
+    """A nightly job appends its launches to one file; the history kept the first ones."""
+    past, nightly = test.path("nights"), test.path("nightly.jsonl")
+    gate = ("--history", past, "--fail-below", 0.9)
+    kept = lambda: sum(line.startswith('{"kind": "run"') for f in past.iterdir() for line in f.read_text().splitlines())
+    launches(nightly, drawn(1, (1, 1, 1)), 0)
+    done = test.run("compare", nightly, *gate)
+    test.check(done.code == 0 and kept() == 5, "the first night begins the history", done)
+    done = test.run("compare", nightly, *gate)
+    test.check(done.code == 1 and len(done.own_lines) == 1 and "nothing is compared" in done.err,
+               "the same launches again have nothing to be compared with, and pass no bar", done)
+    done = test.run("compare", nightly, "--history", past)
+    test.check(done.code == 0 and "nothing is compared" in done.out, "without a bar that is said", done)
+    before = nightly.read_text()
+    launches(nightly, drawn(2, (1.5, 1, 1)), 20, algorithm="ring")
+    nightly.write_text(before + nightly.read_text()[len(before):].replace("nightly-ring", "night-2"))
+    done = test.run("compare", nightly, *gate)
+    test.check(done.code == 1 and "below" in done.err and "(5 launches)" in done.out and kept() == 5,
+               "appended launches are compared with those that were kept: a slower point is found", done)
+    nightly.write_text(before)
+    launches(nightly, drawn(3, (1, 1, 1)), 40)
+    nightly.write_text(before + nightly.read_text()[len(before):].replace("nightly-ring", "night-3"))
+    done = test.run("compare", nightly, *gate)
+    test.check(done.code == 0 and len(list(past.iterdir())) == 1 and kept() == 10, "and others as fast pass, and are kept too", done)
+    nightly.write_text("".join(line + "\n" for line in nightly.read_text().splitlines() if '"night-3' in line))
+    launches(nightly, drawn(4, (1, 1, 1)), 50)
+    nightly.write_text(nightly.read_text().replace('"nightly-ring', '"night-4'))
+    done = test.run("compare", nightly, *gate)
+    test.check(done.code == 0 and kept() == 20, "a file of old and new launches under another name loses none", (done, kept()))
+
+
+def history_of_builds(test):
+    """Launches of two builds are no replicates: the baseline is the newest build."""
+    past = test.path("builds")
+    past.mkdir()
+    launches(past / "old.jsonl", drawn(1, (2, 2, 2)), 0, commit="c1")
+    launches(past / "newer.jsonl", drawn(2, (1, 1, 1)), 20, commit="c2")
+    now = launches(test.path("now.jsonl"), drawn(3, (1.5, 1, 1)), 40, commit="c3")
+    done = test.run("compare", now, "--history", past, "--fail-below", 0.9)
+    test.check(done.code == 1 and len(done.own_lines) == 1 and "below 0.9" in done.err and "commit" not in done.err,
+               "a result is compared with the newest build that was kept", done)
+    test.check("5 launches of other builds" in done.out, "and how many launches are left out is said", done)
 
 
 def refusals(test, a):
@@ -201,6 +260,8 @@ def body(test):
     attacks(test, a)
     sides_by_factor(test)
     history(test)
+    grown_file(test)
+    history_of_builds(test)
     refusals(test, a)
 
 

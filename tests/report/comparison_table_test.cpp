@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "analysis/comparison.hpp"
@@ -89,6 +90,45 @@ TEST(ComparisonVerdict, SaysWhatIsSlowerWhereAndByHowMuch) {
   EXPECT_LT(most.low, most.value);
   EXPECT_GT(most.high, most.value);
   EXPECT_FALSE(found.figures.contains("most_faster"));
+}
+
+// "0.00 instead of 0.00", and µs shown in the unit of the ms beside them.
+TEST(ComparisonVerdict, HasFiguresThatTellItsPointApart) {
+  const auto tiny = [](const std::string& name, double seconds, double error) {
+    analysis::Side out = side(name, {seconds, 1.01 * seconds, 0.99 * seconds});
+    for (auto& run : out.runs)
+      for (auto& p : run.points) p.metrics[Metric::error] = error * p.metrics.number(Metric::time_s);
+    return out;
+  };
+  const auto a = tiny("a", 1e-6, 1), b = tiny("b", 2e-6, 1);
+  const Comparison times = analysis::compare(a, b, {}, 0.05);
+  EXPECT_THAT(comparison_verdict(times).sentence, HasSubstr("2.00 instead of 1.00 µs, × 0.50 ("));
+  EXPECT_THAT(comparison_verdict(times).sentence, HasSubstr(") of the rate"));
+  EXPECT_THAT(comparison_table(times, 9), HasSubstr("0.00100  ")) << comparison_table(times, 9);
+  const Comparison errors = analysis::compare(a, b, {.metric = Metric::error, .only = {}, .ignored = {}}, 0.05);
+  EXPECT_THAT(comparison_verdict(errors).sentence, HasSubstr("2.00e-06 instead of 1.00e-06, × 0.50 ("));
+  EXPECT_THAT(comparison_verdict(errors).sentence, Not(HasSubstr("of the rate")));
+}
+
+TEST(ComparisonTable, MarksAPointThatAnyLaunchOfEitherSideSpoils) {
+  const std::vector<double> times{0.0100, 0.0101, 0.0099};
+  analysis::Side a = side("a", times), b = side("b", times);
+  a.runs[0].points[0].metrics[Metric::oversubscribed] = true;
+  b.runs[0].points[1].metrics[Metric::noise_run_delay] = 0.6;
+  const std::string table = comparison_table(analysis::compare(a, b, {}, 0.05), 9);
+  EXPECT_THAT(table, HasSubstr("same*")) << table;
+  EXPECT_THAT(table, HasSubstr("same~")) << table;
+}
+
+TEST(ComparisonTable, SaysWhichLaunchesOfTheFirstSideAreLeftOut) {
+  const std::vector<double> times{0.0100, 0.0101, 0.0099};
+  analysis::Side a = side("a", times);
+  a.runs[0].points[0].status = core::Status::failed;
+  a.runs[0].points[0].reason = "killed";
+  const Comparison c = analysis::compare(a, side("b", times), {}, 0.05);
+  EXPECT_THAT(comparison_csv(c), HasSubstr("first side: 1 of 3 launches failed: killed"));
+  EXPECT_EQ(std::ranges::count_if(c.points, [](const auto& p) { return analysis::why_below(p, 0.9).has_value(); }), 0)
+      << "a first side is held against by its other launches";
 }
 
 TEST(ComparisonVerdict, SaysThatNoDifferenceIsShown) {
