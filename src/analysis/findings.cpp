@@ -67,7 +67,8 @@ bool is_before(const Finding& a, const Finding& b) {
   return key(a) < key(b);
 }
 
-/// Adds a finding for each experiment that has no finding of a higher weight than `fine`.
+/// Adds a finding for each experiment that has no finding of a higher weight than `fine`. Rows of `scale` count if
+/// their efficiency can be judged; that they lose nothing is said only if their intervals show it.
 void find_nothing_wrong(const detail::MergedRows& rows, std::vector<Finding>& out) {
   static const std::set<std::string_view> looked_at{"scale", "allreduce", "links", "soak", "kernels", "infer"};
   for (const auto& experiment : rows.experiments()) {
@@ -75,22 +76,29 @@ void find_nothing_wrong(const detail::MergedRows& rows, std::vector<Finding>& ou
     const bool has_something = std::ranges::any_of(
         out, [&](const Finding& f) { return f.experiment == experiment && weight_of(f) < Weight::fine; });
     Finding f{.kind = FindingKind::nothing_wrong, .experiment = experiment};
+    const bool are_steps = experiment == "scale";
     const detail::MergedRow* least = nullptr;
-    std::size_t used = 0;
+    std::size_t used = 0, all = 0;
+    bool nothing_lost = true;
     for (const auto& row : rows.all()) {
-      const bool is_step = experiment == "scale";
-      if (row.point.experiment != experiment || !row.is_ok() || (is_step && is_implausible(row))) continue;
+      if (row.point.experiment != experiment || !row.is_ok() || (are_steps && row.whole(Factor::ranks) < 2)) continue;
+      ++all;
+      if (are_steps && !has_efficiency(row)) continue;
       ++used;
       f.rows.insert(f.rows.end(), row.sources.begin(), row.sources.end());
-      if (is_step && row.whole(Factor::ranks) > 1 && has_efficiency(row) &&
-          (!least || row.number(Metric::efficiency) < least->number(Metric::efficiency)))
-        least = &row;
+      if (!are_steps) continue;
+      nothing_lost = nothing_lost && detail::efficiency_of(row).low >= detail::lossless_efficiency;
+      if (!least || row.number(Metric::efficiency) < least->number(Metric::efficiency)) least = &row;
     }
-    if (has_something || used == 0 || (experiment == "scale" && !least)) continue;
+    if (has_something || used == 0) continue;
     f.figures["rows"].value = static_cast<double>(used);
-    f.sentence = fmt::format("{} no loss, no slow part, no shared core and no outlying launch",
-                             used == 1 ? fmt::format("The row of {} shows", experiment)
-                                       : fmt::format("The {} rows of {} show", used, experiment));
+    const std::string_view shows = used == 1 ? "shows" : "show";
+    f.sentence =
+        fmt::format("{} {}no slow part, no shared core and no outlying launch{}",
+                    used < all  ? fmt::format("Of {} rows of {} {} can be judged and {}", all, experiment, used, shows)
+                    : used == 1 ? fmt::format("The row of {} {}", experiment, shows)
+                                : fmt::format("The {} rows of {} {}", used, experiment, shows),
+                    nothing_lost ? "no loss, " : "", nothing_lost ? "" : "; whether speed is lost is not shown");
     if (least) {
       const Estimate e = detail::efficiency_of(*least);
       f.figures["least_efficiency"] = e;

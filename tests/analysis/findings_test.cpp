@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
+#include <tuple>
 
 #include "analysis/launches.hpp"
 
@@ -72,7 +74,7 @@ TEST(Findings, TakeAMissingIntervalForNothing) {
   const auto all = found({small, large});
   EXPECT_EQ(sentence(all, FindingKind::efficiency), "");
   EXPECT_EQ(sentence(all, FindingKind::not_trusted),
-            "Of 2 points of scale nothing is concluded from these: 2 efficiency without an interval.");
+            "Of 2 points of scale nothing is concluded from the efficiency of these: 2 without an interval.");
 }
 
 TEST(Findings, LookAtAllBatchesOfACurve) {
@@ -103,6 +105,59 @@ TEST(Findings, CallAccuracyLostOnlyAboveTheNoise) {
   };
   EXPECT_THAT(said(-0.0002, -0.001), HasSubstr(", and no loss of accuracy is shown (-0.02 points)"));
   EXPECT_THAT(said(0.01, 0.005), HasSubstr(", and 1.00 points of accuracy are lost"));
+  const std::string unknown = said(0.01, std::nan(""));
+  EXPECT_THAT(unknown, AllOf(HasSubstr("1.00 points of accuracy lost (no interval)"), Not(HasSubstr("is shown"))));
+}
+
+// Three launches, none of which shows a loss, became "0.10 points of accuracy are lost".
+TEST(Findings, ShowNoLossOfAccuracyThatNoLaunchShows) {
+  std::vector<core::Run> runs;
+  for (int launch = 0; launch < 3; ++launch) {
+    core::Run run{.info = {}, .points = {}};
+    run.info.run_id = std::to_string(launch);
+    for (const char* precision : {"fp32", "int8"}) {
+      Point p;
+      p.experiment = "infer";
+      p.factors[Factor::ranks] = std::int64_t{1};
+      p.factors[Factor::precision] = std::string(precision);
+      p.metrics[Metric::time_s] = timed(std::string(precision) == "fp32" ? 2 + 0.01 * launch : 1 + 0.01 * launch);
+      if (std::string(precision) == "int8") {
+        p.metrics[Metric::accuracy_lost] = 0.001 + 1e-5 * launch;
+        p.metrics[Metric::accuracy_lost_ci95_low] = -0.002;
+        p.metrics[Metric::accuracy_lost_ci95_high] = 0.004;
+      }
+      run.points.push_back(std::move(p));
+    }
+    runs.push_back(std::move(run));
+  }
+  EXPECT_THAT(sentence(findings(runs), FindingKind::change), HasSubstr("no loss of accuracy is shown (0.10 points)"));
+}
+
+TEST(Findings, CompareAccuraciesOnlyAfterAsManySamples) {
+  const auto said = [](std::int64_t before, std::int64_t after) {
+    Point dense = step(4, 0.10), coded = step(4, 0.25);
+    coded.factors[Factor::codec] = std::string("qsgd4");
+    for (auto [p, samples, accuracy] : {std::tuple{&dense, before, 0.6}, {&coded, after, 0.97}}) {
+      if (samples > 0) p->metrics[Metric::learn_samples] = samples;
+      p->metrics[Metric::accuracy_at_samples] = accuracy;
+    }
+    return sentence(found({dense, coded}), FindingKind::change);
+  };
+  EXPECT_THAT(said(2000, 2000), HasSubstr("accuracy 60.0 → 97.0 % after as many samples"));
+  EXPECT_THAT(said(2000, 20000), AllOf(HasSubstr("accuracy 60.0 % after 2000 samples and 97.0 % after 20000"),
+                                       Not(HasSubstr("as many samples"))));
+  EXPECT_THAT(said(0, 0), Not(HasSubstr("97.0 %"))) << "an unknown number of samples equals no other";
+}
+
+TEST(Findings, NameTheTableThatAlgorithmsAreChosenBy) {
+  Point plain = step(4, 0.5), tuned = step(4, 0.8);
+  for (Point* p : {&plain, &tuned}) {
+    p->factors[Factor::algorithm] = std::string("auto");
+    p->factors[Factor::transport] = std::string("shm");
+  }
+  tuned.factors[Factor::tuned_table] = std::string("ab12");
+  EXPECT_THAT(sentence(found({plain, tuned}), FindingKind::change),
+              HasSubstr("auto/shm tuned ab12 instead of auto/shm on"));
 }
 
 TEST(Findings, NameTheCauseWithItsProbability) {
@@ -275,6 +330,25 @@ TEST(Findings, SayThatNothingIsWrong) {
   const auto all = found({step(16, 0.97, 0.02), step(64, 0.98, 0.02)});
   EXPECT_EQ(all.front().kind, FindingKind::nothing_wrong);
   EXPECT_THAT(all.front().sentence, HasSubstr("the lowest efficiency is 97 % (95–99 %)"));
+  EXPECT_THAT(all.front().sentence, AllOf(HasSubstr("whether speed is lost is not shown"), Not(HasSubstr("no loss"))))
+      << "the interval reaches below what counts as a loss";
+  EXPECT_THAT(found({step(16, 0.985), step(64, 0.99)}).front().sentence,
+              HasSubstr("The 2 rows of scale show no loss, no slow part"));
+}
+
+// "The 4 rows show no loss; the lowest efficiency is 50 % (10-98 %)", of which three had no interval.
+TEST(Findings, CountOnlyRowsThatCanBeJudgedAsHavingNothingWrong) {
+  std::vector<Point> points{step(64, 0.99)};
+  for (const std::int64_t batch : {1, 2, 4}) {
+    points.push_back(step(batch, 0.3));
+    points.back().metrics[Metric::efficiency_ci95_low] = {};
+    points.back().metrics[Metric::efficiency_ci95_high] = {};
+  }
+  const auto all = found(points);
+  const auto fine = std::ranges::find(all, FindingKind::nothing_wrong, &Finding::kind);
+  ASSERT_NE(fine, all.end());
+  EXPECT_THAT(fine->sentence, HasSubstr("Of 4 rows of scale 1 can be judged and shows no loss"));
+  EXPECT_EQ(fine->figures.at("rows").value, 1);
 }
 
 TEST(Findings, LeaveOutWhatHasNoFigure) {

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <functional>
 #include <random>
 
@@ -107,6 +108,23 @@ TEST(Soak, ItsDisturbanceIsAFindingOfTheFile) {
   EXPECT_EQ(disturbed.front().figures.at("disturbances").value, 1);
   EXPECT_THAT(disturbed.front().sentence, testing::HasSubstr("host4"));
   EXPECT_EQ(found(even).front().kind, FindingKind::nothing_wrong);
+}
+
+// The intervals of several soaks were merged by their numbers, and what disturbed one of them was gone.
+TEST(Soak, ItsDisturbanceIsFoundAmongQuietSoaks) {
+  std::vector<core::Run> runs;
+  for (int launch = 0; launch < 3; ++launch) {
+    runs.push_back({.info = {}, .points = soak([launch](int rank, int i) {
+                                  return launch == 1 && rank == 3 && i >= 60 && i < 65 ? 2.0 : 1.0;
+                                })});
+    runs.back().info.run_id = fmt::format("r{}", launch);
+  }
+  const auto all = findings(runs);
+  ASSERT_EQ(all.front().kind, FindingKind::disturbance);
+  EXPECT_THAT(all.front().sentence, testing::AllOf(testing::HasSubstr("host4"), testing::HasSubstr("launch 2 of 3")));
+  ASSERT_EQ(all.front().rows.size(), std::size_t{soak_ranks * soak_intervals});
+  EXPECT_EQ(all.front().rows.front().run, 1u);
+  EXPECT_EQ(std::ranges::count(all, FindingKind::disturbance, &Finding::kind), 1);
 }
 
 }  // namespace

@@ -26,12 +26,6 @@ bool is_vendor(const MergedRow& row) {
   return std::ranges::find(vendors, core::name_of(algorithm).base) != vendors.end();
 }
 
-std::string algorithm_of(const MergedRows& rows, const MergedRow& row) {
-  const std::string transport = row.text(Factor::transport), tuned = row.text(Factor::tuned_table);
-  return rows.words(row, Factor::algorithm) + (transport.empty() ? "" : "/" + transport) +
-         (tuned.empty() ? "" : " tuned " + tuned);
-}
-
 bool has_less_time(const MergedRow* a, const MergedRow* b) { return time_of(*a).value < time_of(*b).value; }
 
 /// ", 1.20 times the limit": the time, divided by the least time that the link allows; empty if that is not known.
@@ -50,7 +44,7 @@ std::string against_vendors(const MergedRows& rows, const Group& group, const Me
     f.figures["speed_against_" + row->text(Factor::algorithm)] = faster;
     if (compare(time_of(best), time_of(*row)) == Relation::less)
       f.severity = std::max(f.severity, 1 - time_of(best).value / time_of(*row).value);
-    out += fmt::format("; {} takes {}: {}", algorithm_of(rows, *row), seconds(time_of(*row)), times(faster));
+    out += fmt::format("; {} takes {}: {}", rows.algorithm(*row), seconds(time_of(*row)), times(faster));
   }
   return out;
 }
@@ -66,23 +60,23 @@ Finding fastest_of(const MergedRows& rows, const Group& group) {
     if (second == 0 || slower < second) second = slower;
     const Relation r = compare(time_of(best), time_of(*row));
     is_known = is_known && r != Relation::unknown;
-    if (r != Relation::less) close.push_back(algorithm_of(rows, *row));
+    if (r != Relation::less) close.push_back(rows.algorithm(*row));
   }
   const auto described = rows.describe(group, algorithm_axes);
   Finding scratch;
   std::string sentence;
   if (group.size() == 1) {
-    const std::string algorithm = algorithm_of(rows, best);
+    const std::string algorithm = rows.algorithm(best);
     sentence = fmt::format("a call{} takes {}", algorithm.empty() ? "" : " by " + algorithm, seconds(time_of(best)));
   } else if (close.empty()) {
-    sentence = fmt::format("{} is the fastest with {}", algorithm_of(rows, best), seconds(time_of(best)));
+    sentence = fmt::format("{} is the fastest with {}", rows.algorithm(best), seconds(time_of(best)));
   } else {
     constexpr std::size_t most = 3;
     const std::size_t more = close.size() > most ? close.size() - most : 0;
     close.resize(close.size() - more);
     sentence =
-        fmt::format("{} takes {}, and {}{} {} not shown to be slower{}", algorithm_of(rows, best),
-                    seconds(time_of(best)), fmt::join(close, ", "), more ? fmt::format(" and {} more", more) : "",
+        fmt::format("{} takes {}, and {}{} {} not shown to be slower{}", rows.algorithm(best), seconds(time_of(best)),
+                    fmt::join(close, ", "), more ? fmt::format(" and {} more", more) : "",
                     close.size() + more == 1 ? "is" : "are", is_known ? "" : " (without intervals nothing is)");
   }
   sentence += to_limit(best) + against_vendors(rows, group, best, scratch);

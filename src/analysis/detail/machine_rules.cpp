@@ -194,6 +194,33 @@ void add_slow_ranks(const MergedRows& rows, const Group& group, std::vector<Find
   }
 }
 
+// --- soaks
+
+/// Adds what disturbed one soak, which has the rows `sources` of the group. `launch`: names it among several.
+void add_disturbances(const MergedRows& rows, const Group& group, const std::vector<SourceRow>& sources,
+                      const std::string& launch, std::vector<Finding>& out) {
+  const Axes over{Factor::from_rank, Factor::interval};
+  std::vector<core::Point> points;
+  for (const SourceRow& source : sources) points.push_back(rows.runs()[source.run].points[source.point]);
+  const auto found = soak_findings(points);
+  if (found.disturbances.empty() && found.drifts.empty() && found.outliers.empty()) return;
+  const auto texts = soak_sentences(found);
+  constexpr std::size_t most = 3;
+  const std::vector<std::string> shown(texts.begin(),
+                                       texts.begin() + static_cast<std::ptrdiff_t>(std::min(most, texts.size())));
+  std::string text = fmt::format("{}", fmt::join(shown, "; "));
+  if (texts.size() > most) text += fmt::format("; and {} more", texts.size() - most);
+  Finding f = rows.finding(
+      FindingKind::disturbance, group, over,
+      fmt::format("in {}a soak of {:.0f} s{}: {}", launch, found.seconds, rows.describe(group, over).rest, text));
+  f.rows = sources;
+  f.figures["disturbances"].value = static_cast<double>(found.disturbances.size());
+  f.figures["drifts"].value = static_cast<double>(found.drifts.size());
+  f.figures["outliers"].value = static_cast<double>(found.outliers.size());
+  for (const auto& d : found.disturbances) f.severity = std::max(f.severity, 1 - 1 / d.ratio);
+  out.push_back(std::move(f));
+}
+
 // --- links
 
 void add_links(const MergedRows& rows, const Group& group, const Axes& over, std::vector<Finding>& out) {
@@ -309,24 +336,17 @@ void find_slow_links(const MergedRows& rows, std::vector<Finding>& out) {
 void find_disturbances(const MergedRows& rows, std::vector<Finding>& out) {
   const Axes over{Factor::from_rank, Factor::interval};
   for (const Group& group : rows.groups("soak", over, [](const MergedRow&) { return true; })) {
-    std::vector<core::Point> points;
-    for (const MergedRow* row : group) points.push_back(row->point);
-    const auto found = soak_findings(points);
-    const auto texts = soak_sentences(found);
-    const bool is_quiet = found.disturbances.empty() && found.drifts.empty() && found.outliers.empty();
-    constexpr std::size_t most = 3;
-    const std::vector<std::string> shown(texts.begin(),
-                                         texts.begin() + static_cast<std::ptrdiff_t>(std::min(most, texts.size())));
-    std::string text = fmt::format("{}", fmt::join(shown, "; "));
-    if (texts.size() > most) text += fmt::format("; and {} more", texts.size() - most);
-    Finding f =
-        rows.finding(FindingKind::disturbance, group, over,
-                     fmt::format("in a soak of {:.0f} s{}: {}", found.seconds, rows.describe(group, over).rest, text));
-    f.figures["disturbances"].value = static_cast<double>(found.disturbances.size());
-    f.figures["drifts"].value = static_cast<double>(found.drifts.size());
-    f.figures["outliers"].value = static_cast<double>(found.outliers.size());
-    for (const auto& d : found.disturbances) f.severity = std::max(f.severity, 1 - 1 / d.ratio);
-    if (!is_quiet) out.push_back(std::move(f));
+    // Each launch is judged by itself: what disturbs one of them happens in no other at the same time.
+    std::map<std::size_t, std::vector<SourceRow>> soaks;  // by run
+    for (const MergedRow* row : group)
+      for (const SourceRow& source : row->sources) soaks[source.run].push_back(source);
+    std::size_t number = 0;
+    for (auto& [run, sources] : soaks) {
+      ++number;
+      std::ranges::sort(sources);
+      const std::string launch = soaks.size() == 1 ? "" : fmt::format("launch {} of {} of ", number, soaks.size());
+      add_disturbances(rows, group, sources, launch, out);
+    }
   }
 }
 
@@ -334,6 +354,7 @@ void find_gaps(const MergedRows& rows, std::vector<Finding>& out) {
   for (const auto& experiment : rows.experiments()) {
     std::size_t points = 0;
     Finding doubtful{.kind = FindingKind::not_trusted, .experiment = experiment},
+        unjudged{.kind = FindingKind::not_trusted, .experiment = experiment},
         gaps{.kind = FindingKind::no_figure, .experiment = experiment};
     for (const MergedRow& row : rows.all()) {
       if (row.point.experiment != experiment) continue;
@@ -350,7 +371,7 @@ void find_gaps(const MergedRows& rows, std::vector<Finding>& out) {
         add(doubtful, "efficiency above 100 % beyond its interval");
       } else if (row.whole(Factor::ranks) > 1 && std::isfinite(row.number(Metric::efficiency)) &&
                  !has_efficiency(row)) {
-        add(doubtful, "efficiency without an interval");
+        add(unjudged, "without an interval");  // its time and the rest of the row can be trusted
       }
     }
     const auto tell = [&](Finding& f, std::string_view words) {
@@ -362,6 +383,7 @@ void find_gaps(const MergedRows& rows, std::vector<Finding>& out) {
       out.push_back(std::move(f));
     };
     tell(doubtful, "nothing is concluded from these");
+    tell(unjudged, "nothing is concluded from the efficiency of these");
     tell(gaps, "these have no figure");
   }
 }

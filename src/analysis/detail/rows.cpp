@@ -259,6 +259,12 @@ std::string MergedRows::words(const MergedRow& row, Factor f) const {
   return in_words(f, row.point.factors[f], values_.at({row.point.experiment, f}));
 }
 
+std::string MergedRows::algorithm(const MergedRow& row) const {
+  const std::string transport = row.text(Factor::transport), tuned = row.text(Factor::tuned_table);
+  return words(row, Factor::algorithm) + (transport.empty() ? "" : "/" + transport) +
+         (tuned.empty() ? "" : " tuned " + tuned);
+}
+
 MergedRows::Description MergedRows::describe(const Group& group, const Axes& over) const {
   const MergedRow& row = *group.front();
   const Axes& distinguishing = distinguishing_factors(row.point.experiment);

@@ -52,9 +52,11 @@ Estimate ratio(const Estimate& a, const Estimate& b);
 /// True if the efficiency is too high to be true: its 95 % interval lies above 105 %, or, if it has no interval, it is
 /// above 110 %.
 bool is_implausible(const MergedRow&);
-/// True if the row has an efficiency that has a 95 % interval and is not implausible. Only from such rows of `scale` is
-/// anything concluded.
+/// True if the row has an efficiency that has a 95 % interval and is not implausible. Only of such rows of `scale` is
+/// the efficiency judged.
 bool has_efficiency(const MergedRow&);
+/// Speed is lost if the whole interval of efficiency lies below this, and none if it lies above.
+inline constexpr double lossless_efficiency = 0.97;
 
 class MergedRows {
  public:
@@ -82,6 +84,8 @@ class MergedRows {
   Description describe(const Group&, const Axes& over) const;
   /// A factor's value in words, with parameters if several values of the experiment have the same words.
   std::string words(const MergedRow&, core::Factor) const;
+  /// The algorithm with its transport and its table, as far as it has them: "ring/shm", "auto/shm tuned 1a2b".
+  std::string algorithm(const MergedRow&) const;
 
   /// A finding from the group's rows, with the factors that they share. Its sentence also gets the rows' caveats, a
   /// capital letter and a full stop.

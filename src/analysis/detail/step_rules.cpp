@@ -166,7 +166,6 @@ std::string flags_against(std::string_view cause) {
 }
 
 void add_lost(const MergedRows& rows, const MergedRow& row, std::vector<Finding>& out) {
-  constexpr double lossless_efficiency = 0.97;
   const std::string bound = row.text(Metric::bound_by);
   const Estimate e = efficiency_of(row);
   if (bound == "compute" || !(e.high < lossless_efficiency)) return;
@@ -208,11 +207,7 @@ Axes axes_of(Factor f) {
 }
 
 std::string named(const MergedRows& rows, const MergedRow& row, Factor f) {
-  if (f == Factor::algorithm) {
-    const std::string transport = row.text(Factor::transport);
-    return rows.words(row, f) + (transport.empty() ? "" : "/" + transport);
-  }
-  return rows.words(row, f);
+  return f == Factor::algorithm ? rows.algorithm(row) : rows.words(row, f);
 }
 
 /// ", because the exchange (67 ms) now is over half of the step", if its share grew and is above 10 %; else empty.
@@ -230,6 +225,7 @@ std::string accuracy_change(const MergedRow& a, const MergedRow& b, Factor f,
   if (std::isfinite(lost)) {
     const Estimate e{lost, b.number(Metric::accuracy_lost_ci95_low), b.number(Metric::accuracy_lost_ci95_high)};
     figures["accuracy_lost"] = e;
+    if (!e.has_interval()) return fmt::format(", {:.2f} points of accuracy lost (no interval)", 100 * lost);
     return e.low > 0 ? fmt::format(", and {:.2f} points of accuracy are lost", 100 * lost)
                      : fmt::format(", and no loss of accuracy is shown ({:.2f} points)", 100 * lost);
   }
@@ -237,6 +233,13 @@ std::string accuracy_change(const MergedRow& a, const MergedRow& b, Factor f,
   const double before = a.number(Metric::accuracy_at_samples), after = b.number(Metric::accuracy_at_samples);
   if (b.point.experiment != "scale") return "";
   if (!std::isfinite(before) || !std::isfinite(after)) return ", accuracy not measured here (`--learn`)";
+  const double samples_before = a.number(Metric::learn_samples), samples = b.number(Metric::learn_samples);
+  if (!std::isfinite(samples_before) || !std::isfinite(samples))
+    return ", accuracies not compared, since it is not known after how many samples they were taken";
+  if (samples_before != samples) {
+    return fmt::format(", accuracy {:.1f} % after {:.0f} samples and {:.1f} % after {:.0f}, which do not compare",
+                       100 * before, samples_before, 100 * after, samples);
+  }
   figures["accuracy_before"].value = before;
   figures["accuracy"].value = after;
   return fmt::format(", accuracy {:.1f} → {:.1f} % after as many samples", 100 * before, 100 * after);
