@@ -67,8 +67,19 @@ bool is_before(const Finding& a, const Finding& b) {
   return key(a) < key(b);
 }
 
-/// Adds a finding for each experiment that has no finding of a higher weight than `fine`. Rows of `scale` count if
-/// their efficiency can be judged; that they lose nothing is said only if their intervals show it.
+/// True if the rules can find something wrong in a row. Without an interval they find no difference, except in a soak,
+/// whose intervals of time are held against each other.
+bool can_be_judged(const detail::MergedRow& row) {
+  if (row.point.experiment == "scale") return has_efficiency(row);
+  if (row.point.experiment == "soak" || !row.text(Metric::slow_ranks).empty()) return true;
+  return std::ranges::any_of(std::array{Metric::time_s, Metric::latency_s}, [&](Metric m) {
+    const auto* s = row.point.metrics[m].as<core::Summary>();
+    return s && std::isfinite(s->ci95_low) && std::isfinite(s->ci95_high);
+  });
+}
+
+/// Adds a finding for each experiment that has no finding of a higher weight than `fine`. Only rows that can be judged
+/// count. That steps lose no speed is said only if their intervals show it.
 void find_nothing_wrong(const detail::MergedRows& rows, std::vector<Finding>& out) {
   static const std::set<std::string_view> looked_at{"scale", "allreduce", "links", "soak", "kernels", "infer"};
   for (const auto& experiment : rows.experiments()) {
@@ -83,7 +94,7 @@ void find_nothing_wrong(const detail::MergedRows& rows, std::vector<Finding>& ou
     for (const auto& row : rows.all()) {
       if (row.point.experiment != experiment || !row.is_ok() || (are_steps && row.whole(Factor::ranks) < 2)) continue;
       ++all;
-      if (are_steps && !has_efficiency(row)) continue;
+      if (!can_be_judged(row)) continue;
       ++used;
       f.rows.insert(f.rows.end(), row.sources.begin(), row.sources.end());
       if (!are_steps) continue;

@@ -349,6 +349,9 @@ TEST(Findings, CountOnlyRowsThatCanBeJudgedAsHavingNothingWrong) {
   ASSERT_NE(fine, all.end());
   EXPECT_THAT(fine->sentence, HasSubstr("Of 4 rows of scale 1 can be judged and shows no loss"));
   EXPECT_EQ(fine->figures.at("rows").value, 1);
+  Point unsure = call("ring", 2e-3);
+  unsure.metrics[Metric::time_s] = 2e-3;
+  EXPECT_EQ(sentence(found({unsure}), FindingKind::nothing_wrong), "") << "a time without an interval shows nothing";
 }
 
 TEST(Findings, LeaveOutWhatHasNoFigure) {
