@@ -18,6 +18,12 @@ namespace {
 
 using Rows = std::vector<const PageRow*>;
 
+/// A headline, and the row that its figures are of; null: no row has figures.
+struct FoundHeadline {
+  const PageRow* row = nullptr;
+  Headline headline = {};
+};
+
 /// Shows a rate as the terminal does: with three digits and a letter for thousands.
 std::string short_rate(double per_second) {
   if (!std::isfinite(per_second)) return "-";
@@ -62,6 +68,22 @@ void keep_first_panel(Rows& rows) {
   std::erase_if(rows, [&](const PageRow* row) { return row->text("panel") != panel; });
 }
 
+/// Keeps the rows of the first row's model: samples of another model are other work.
+void keep_first_model(Rows& rows) {
+  if (rows.empty()) return;
+  const std::string model = rows.front()->text("model");
+  std::erase_if(rows, [&](const PageRow* row) { return row->text("model") != model; });
+}
+
+/// Keeps the rows that have the largest number in the column, so that other rows are not held against them.
+void keep_largest(Rows& rows, std::string_view column) {
+  double largest = -std::numeric_limits<double>::infinity();
+  for (const PageRow* row : rows)
+    if (const double number = row->number(column); number > largest) largest = number;
+  if (!std::isfinite(largest)) return;
+  std::erase_if(rows, [&](const PageRow* row) { return row->number(column) != largest; });
+}
+
 /// The point of a row in words: "resnet50, 8 ranks, batch 16, ring, 1gbe".
 std::string described(const PageRow& row) {
   std::string out;
@@ -102,44 +124,36 @@ HeadlineFigure largest_loss(const PageRow& row) {
           .interval = fmt::format("{} of {} ms", ms_text(largest), ms_text(lost))};
 }
 
-Headline of_scale(const Rows& all) {
-  const auto ranks_of = [](const PageRow& row) { return row.whole("ranks"); };
-  const std::string model = all.front()->text("model");
-  Rows rows;
-  std::int64_t most = 0;
-  for (const PageRow* row : all) {
-    if (row->text("model") != model || row->text("strategy") == "independent") continue;
-    if (!row->has("efficiency")) continue;
-    most = std::max(most, ranks_of(*row));
-    rows.push_back(row);
-  }
-  std::erase_if(rows, [&](const PageRow* row) { return ranks_of(*row) != most; });
+FoundHeadline of_scale(Rows rows) {
+  keep_first_model(rows);
+  std::erase_if(rows, [](const PageRow* row) {
+    return row->text("strategy") == "independent" || !row->has("efficiency") || !row->has("ranks");
+  });
+  keep_largest(rows, "ranks");
   keep_first_panel(rows);
   const PageRow* row = best(rows, [](const PageRow& r) { return r.number("samples_per_s"); });
   if (!row) row = best(rows, [](const PageRow& r) { return r.number("efficiency"); });
   if (!row) return {};
+  const std::int64_t ranks = row->whole("ranks");
   Headline out{.figures = {}, .of = described(*row)};
   if (rows.size() > 1)
-    out.of += fmt::format("; of {} points at {} ranks the one with most samples/s", rows.size(), most);
-  const std::string doubt = row->text("doubt");
-  out.figures.push_back(
-      {.value = whole_percent(row->number("efficiency")) + " %" + (doubt.empty() ? "" : " ?"),
-       .what = fmt::format("efficiency on {} rank{}{}{}", most, most == 1 ? "" : "s", doubt.empty() ? "" : ": ", doubt),
-       .interval =
-           interval_text(row->number("efficiency_ci95_low"), row->number("efficiency_ci95_high"), whole_percent)});
+    out.of += fmt::format("; of {} points at {} ranks the one with most samples/s", rows.size(), ranks);
+  out.figures.push_back({.value = whole_percent(row->number("efficiency")) + " %",
+                         .what = fmt::format("efficiency on {} rank{}", ranks, ranks == 1 ? "" : "s"),
+                         .interval = interval_text(row->number("efficiency_ci95_low"),
+                                                   row->number("efficiency_ci95_high"), whole_percent)});
   if (HeadlineFigure loss = largest_loss(*row); !loss.value.empty()) out.figures.push_back(std::move(loss));
   if (const double per_s = row->number("samples_per_s"); std::isfinite(per_s))
     out.figures.push_back({.value = short_rate(per_s), .what = "of all ranks together", .interval = "samples/s"});
   else
     out.figures.push_back(time_figure(*row, "a step"));
-  return out;
+  return {row, std::move(out)};
 }
 
-Headline of_allreduce(const Rows& all) {
-  double largest = 0;
-  for (const PageRow* row : all) largest = std::max(largest, row->number("size_bytes"));
-  Rows rows = all;
-  std::erase_if(rows, [&](const PageRow* row) { return row->number("size_bytes") != largest; });
+FoundHeadline of_allreduce(Rows rows) {
+  // A larger buffer of fewer ranks would say less of the machine than the largest one of most ranks.
+  keep_largest(rows, "ranks");
+  keep_largest(rows, "size_bytes");
   keep_first_panel(rows);
   const PageRow* row = best(rows, [](const PageRow& r) { return -r.number("time_s"); });
   if (!row) return {};
@@ -149,10 +163,10 @@ Headline of_allreduce(const Rows& all) {
     out.figures.push_back(rate_figure(bus, "bus bandwidth"));
   if (const double share = row->number("limit_s") / row->number("time_s"); std::isfinite(share))
     out.figures.push_back({.value = whole_percent(share) + " %", .what = "of the limit by the link"});
-  return out;
+  return {row, std::move(out)};
 }
 
-Headline of_kernels(const Rows& rows) {
+FoundHeadline of_kernels(Rows rows) {
   const PageRow* row = best(rows, [](const PageRow& r) { return r.number("flops_per_s"); });
   if (!row) return {};
   Headline out{
@@ -161,10 +175,17 @@ Headline of_kernels(const Rows& rows) {
   if (const double share = row->number("roofline"); std::isfinite(share))
     out.figures.push_back({.value = whole_percent(share) + " %", .what = "of its roofline"});
   out.figures.push_back(time_figure(*row, "a call"));
-  return out;
+  return {row, std::move(out)};
 }
 
-Headline of_links(const Rows& rows) {
+FoundHeadline of_links(Rows rows) {
+  // Rows of other patterns have the rate of several links together, or of both directions.
+  std::erase_if(rows, [](const PageRow* row) {
+    return row->text("pattern") != "one-way" || !row->has("from_rank") || !row->has("to_rank");
+  });
+  // A small message is slow on any link.
+  keep_largest(rows, "size_bytes");
+  keep_first_panel(rows);
   const PageRow* row = best(rows, [](const PageRow& r) { return -r.number("link_bytes_per_s"); });
   if (!row) return {};
   Headline out{
@@ -172,32 +193,48 @@ Headline of_links(const Rows& rows) {
       .of = fmt::format("rank {} to rank {}, {}", row->whole("from_rank"), row->whole("to_rank"), described(*row))};
   if (const double seconds = row->number("latency_s"); std::isfinite(seconds))
     out.figures.push_back({.value = digits(1e6 * seconds) + " µs", .what = "its latency"});
-  return out;
+  return {row, std::move(out)};
 }
 
-Headline of_infer(const Rows& rows) {
-  const PageRow* row = best(rows, [](const PageRow& r) { return r.number("samples_per_s"); });
-  if (!row) row = best(rows, [](const PageRow& r) { return r.number("batch_per_rank") / r.number("time_s"); });
+/// The samples of all ranks together in a second; rows of one rank need not have the metric.
+double inferred_per_s(const PageRow& row) {
+  if (row.has("samples_per_s")) return row.number("samples_per_s");
+  return row.number("batch_per_rank") * row.number("ranks") / row.number("time_s");
+}
+
+FoundHeadline of_infer(Rows rows) {
+  keep_first_model(rows);
+  const PageRow* row = best(rows, inferred_per_s);
   if (!row) return {};
   Headline out{.figures = {time_figure(*row, "a forward pass")}, .of = described(*row)};
-  out.figures.push_back({.value = short_rate(row->number("batch_per_rank") / row->number("time_s")),
-                         .what = "the most of all points",
-                         .interval = "samples/s"});
+  if (rows.size() > 1) out.of += fmt::format("; of {} points the one with most samples/s", rows.size());
+  out.figures.push_back(
+      {.value = short_rate(inferred_per_s(*row)), .what = "of all ranks together", .interval = "samples/s"});
   if (const double speedup = row->number("speedup"); std::isfinite(speedup))
     out.figures.push_back({.value = digits(speedup) + " ×", .what = "the speed of fp32"});
-  return out;
+  return {row, std::move(out)};
 }
 
-Headline of_train(const Rows& rows) {
+FoundHeadline of_train(Rows rows) {
+  keep_first_model(rows);
   const PageRow* row = best(rows, [](const PageRow& r) { return r.number("accuracy"); });
   if (!row) return {};
   Headline out{.figures = {{.value = digits(100 * row->number("accuracy")) + " %", .what = "accuracy, the highest"}},
                .of = described(*row)};
-  const double seconds = row->number("step") * row->number("time_s");
+  // Steps and samples/s count from the run's begin; `time_s` is of the last epoch alone.
+  const double seconds = row->number("step") * row->number("batch_global") / row->number("samples_per_s");
   if (std::isfinite(seconds))
     out.figures.push_back({.value = digits(seconds) + " s", .what = "of training until then"});
   if (std::isfinite(row->number("time_s"))) out.figures.push_back(time_figure(*row, "a step"));
-  return out;
+  return {row, std::move(out)};
+}
+
+/// Marks all figures of a row in doubt, and says why at the first.
+void mark_doubt(FoundHeadline& found) {
+  const std::string doubt = found.row->text("doubt");
+  if (doubt.empty()) return;
+  for (HeadlineFigure& figure : found.headline.figures) figure.value += " ?";
+  found.headline.figures.front().what += fmt::format(": {}", doubt);
 }
 
 }  // namespace
@@ -213,7 +250,10 @@ Headline headline(const PageTable& table) {
     for (const PageRow& row : table.rows)
       if (row.point.experiment == experiment && row.point.status == core::Status::ok) rows.push_back(&row);
     if (rows.empty()) continue;
-    if (Headline out = make(rows); !out.figures.empty()) return out;
+    FoundHeadline found = make(std::move(rows));
+    if (found.headline.figures.empty()) continue;
+    mark_doubt(found);
+    return std::move(found.headline);
   }
   return {};
 }

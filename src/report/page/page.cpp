@@ -275,19 +275,43 @@ std::string markdown_cell(const std::string& text) {
   return out;
 }
 
+/// True if the row's figures say something: the time of a wrong result means nothing.
+bool has_figures(const PageRow& row) {
+  return row.point.status == core::Status::ok || row.point.status == core::Status::mistrusted;
+}
+
+/// "wrong: 3 elements out of bounds". The column `doubt` has the reason of a mistrusted row.
+std::string status_cell(const core::Point& point) {
+  const bool needs_reason = point.status != core::Status::ok && point.status != core::Status::mistrusted;
+  return fmt::format("{}{}{}", core::name(point.status), needs_reason && !point.reason.empty() ? ": " : "",
+                     needs_reason ? point.reason : "");
+}
+
 std::string markdown_table(const std::string& experiment, const PageTable& all) {
   std::vector<const PageRow*> rows;
   for (const PageRow& row : all.rows)
     if (row.point.experiment == experiment) rows.push_back(&row);
   std::vector<std::string_view> columns;
+  std::set<std::string_view> figure_columns;
+  const auto value_at = [&](const PageRow& row, std::string_view column) {
+    if (column == "status") return core::Value(status_cell(row.point));
+    return figure_columns.contains(column) && !has_figures(row) ? core::Value() : row.at(column);
+  };
   const auto add_if = [&](std::string_view key, std::size_t least) {
     std::set<std::string> values;
     for (const PageRow* row : rows)
-      if (const core::Value value = row->at(key); !value.is_null()) values.insert(core::to_text(value));
+      if (const core::Value value = value_at(*row, key); !value.is_null()) values.insert(core::to_text(value));
     if (values.size() >= least) columns.push_back(key);
   };
+  for (const char* origin : {"side", "machine", "build"}) add_if(origin, 1);
   for (const core::Factor factor : all.varying) add_if(core::name(factor), 2);
-  for (const char* metric : main_metrics) add_if(metric, 1);
+  for (const char* metric : main_metrics) {
+    figure_columns.insert(metric);
+    add_if(metric, 1);
+  }
+  if (std::ranges::any_of(rows, [](const PageRow* row) { return row->point.status != core::Status::ok; }))
+    columns.emplace_back("status");
+  add_if("doubt", 1);
   std::vector<std::string> heads;
   for (const auto& column : columns) heads.push_back(column_words(column));
   std::string out = fmt::format("### {}\n\n| {} |\n|", experiment, fmt::join(heads, " | "));
@@ -296,7 +320,7 @@ std::string markdown_table(const std::string& experiment, const PageTable& all) 
   for (std::size_t r = 0; r < std::min(most_rows, rows.size()); ++r) {
     out += '|';
     for (const auto& column : columns) {
-      const core::Value value = rows[r]->at(column);
+      const core::Value value = value_at(*rows[r], column);
       const auto* text = value.as<std::string>();
       out += fmt::format(" {} |", value.is_null() ? "" : markdown_cell(text ? *text : core::json_text(to_json(value))));
     }

@@ -39,8 +39,10 @@ struct Headline {
 /// most ranks. If one of them is not in doubt, only candidates in the panel (PageRow) of the first such point remain,
 /// else those in the panel of the first candidate. Of these, the point with the most samples/s is chosen, a point in
 /// doubt only if all are in doubt. For other experiments, it is the point that answers their question: the fastest
-/// exchange of the largest buffer, the kernel with the most arithmetic a second, the slowest link, the fastest forward
-/// pass, the highest accuracy. Empty if no point has figures.
+/// exchange of the largest buffer at the most ranks, the kernel with the most arithmetic a second, the slowest link of
+/// the largest message in one direction, the forward pass of the first model with the most samples/s, the first model's
+/// highest accuracy. The figures of a point in doubt end with " ?", and the name of the first one says why. Empty if no
+/// point has figures.
 Headline headline(const PageTable&);
 
 /// Writes a page with findings, charts, a table to sort and filter, skipped points with their reasons, and the
