@@ -29,6 +29,8 @@ FlagList describe_import() {
   add_text(flags, "ranks", "", "number of ranks, if the log does not have it");
   add_text(flags, "collective", "", "the collective, if the log does not have it: allreduce, all_gather, ...");
   add_text(flags, "interconnect", "", "your label for the network between the ranks, stored with every point");
+  add_text(flags, "machine", "",
+           "your label for the machine: logs with the same label count as launches on one machine");
   add_switch(flags, "strict", "make it an error, not a note, if --ranks applies to no point of a log");
   add_result_file_flags(flags);
   return flags;
@@ -49,6 +51,7 @@ importers::Hints read_hints(const Flags& f) {
   if (f.has("ranks")) hints.ranks = static_cast<std::int64_t>(parse_count("--ranks", f.text("ranks"), 1, 1u << 24));
   if (f.has("collective")) hints.collective = read_label(f, "collective");
   if (f.has("interconnect")) hints.interconnect = read_label(f, "interconnect");
+  if (f.has("machine")) hints.machine = read_label(f, "machine");
   return hints;
 }
 

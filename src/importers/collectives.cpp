@@ -118,6 +118,12 @@ std::string nccl_type(std::string_view name, std::size_t line) {
   }
 }
 
+std::string nccl_version(std::int64_t code) {
+  constexpr std::int64_t first_long = 10000;  // NCCL_VERSION in nccl.h: from 2.9 on, minor versions have two digits
+  return code < first_long ? fmt::format("{}.{}.{}", code / 1000, code / 100 % 10, code % 100)
+                           : fmt::format("{}.{}.{}", code / 10000, code / 100 % 100, code % 100);
+}
+
 std::int64_t checked_ranks(std::int64_t in_log, const Hints& hints, std::size_t line) {
   if (in_log == 0 || hints.ranks == 0 || in_log == hints.ranks) return in_log > 0 ? in_log : hints.ranks;
   refuse_line(line, fmt::format("it says {} rank{}, but --ranks {}, and rates depend on it; leave --ranks out", in_log,

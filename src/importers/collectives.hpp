@@ -38,6 +38,12 @@ std::optional<std::string> collective_of(std::string_view name);
 std::string nccl_kind(std::string_view program);
 std::string nccl_type(std::string_view name, std::size_t line);
 
+/// The version of NCCL that has this code: "2.28.9" for 22809, "2.7.8" for 2708.
+std::string nccl_version(std::int64_t code);
+
+/// What nccl-tests does not say of rows that it wrote with -C, for `Imported::not_stated`.
+inline constexpr const char* rates_of_cpu_times = "; the rates of the CPU's times (-C: those in the log are left out)";
+
 /// MPI_CHAR, MPI_FLOAT and ncclFloat as our element types; other types keep their names.
 std::string mpi_element(std::string_view name);
 

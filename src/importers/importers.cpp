@@ -12,6 +12,7 @@
 #include "importers/collectives.hpp"
 #include "importers/lines.hpp"
 #include "importers/text.hpp"
+#include "runtime/host/host.hpp"
 
 namespace gradmeter::importers {
 namespace {
@@ -74,6 +75,28 @@ std::vector<core::Run> without_repeats(std::vector<core::Run> runs) {
   return out;
 }
 
+/// See `import_log`. `log_id`: equal for all runs of one log, and for no run of another.
+std::string fingerprint_of(const core::RunInfo& info, const Hints& hints, const std::string& log_id) {
+  if (!hints.machine.empty()) return runtime::fingerprint_of(fmt::format("label\n{}", hints.machine));
+  std::set<std::string> facts;  // without the numbers of nodes and GPUs, so that curves over ranks are of one machine
+  for (const std::string& host : info.hosts)
+    if (const std::string stem = runtime::host_stem(host); !stem.empty()) facts.insert(fmt::format("host {}", stem));
+  for (const std::string& gpu : info.gpus) facts.insert(fmt::format("GPU {}", gpu));
+  return runtime::fingerprint_of(facts.empty() ? log_id : fmt::format("{}", fmt::join(facts, "\n")));
+}
+
+/// Sets the ranks and nodes of a run that its points tell.
+void fill_ranks(core::Run& run) {
+  core::RunInfo& info = run.info;
+  for (const core::Point& p : run.points) {
+    if (const auto* ranks = p.factors[core::Factor::ranks].as<std::int64_t>())
+      info.ranks = std::max(info.ranks, *ranks);
+    if (const auto* nodes = p.factors[core::Factor::nodes].as<std::int64_t>())
+      info.nodes = std::max(info.nodes, *nodes);
+  }
+  if (info.ranks == 1) info.nodes = 1;
+}
+
 }  // namespace
 
 std::span<const Format* const> formats() { return table; }
@@ -99,9 +122,8 @@ Imported import_log(std::string_view bytes, const std::string& label, const std:
       info.run_id = i == 0 ? id : fmt::format("{}#{}", id, i + 1);
       info.command = fmt::format("imported from {}", label);
       if (info.version.empty()) info.version = std::string(f.name);
-      for (const auto& p : out.runs[i].points)
-        if (const auto* ranks = p.factors[core::Factor::ranks].as<std::int64_t>())
-          info.ranks = std::max(info.ranks, *ranks);
+      fill_ranks(out.runs[i]);
+      info.fingerprint = fingerprint_of(info, hints, id);
     }
     return out;
   } catch (const UsageError& e) {

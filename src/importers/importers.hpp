@@ -17,11 +17,21 @@ struct Hints {
   std::int64_t ranks = 0;  ///< 0: unknown
   std::string collective;  ///< empty: unknown
   std::string interconnect;
+  std::string machine =
+      {};  ///< a label; logs of equal labels are of one machine, whatever hosts they name. empty: none
 };
+
+/// The record of a run of which nothing is known; its ranks and nodes are 0.
+inline core::RunInfo unknown_run() {
+  core::RunInfo info;
+  info.ranks = info.nodes = 0;
+  return info;
+}
 
 /// What was read from a log.
 struct Imported {
-  std::vector<core::Run> runs = std::vector<core::Run>(1);  ///< one for each launch, in the order of the log
+  /// One for each launch, in the order of the log. A format sets `nodes` if the log names all hosts.
+  std::vector<core::Run> runs{core::Run{.info = unknown_run(), .points = {}}};
   std::string not_stated;  ///< what the log does not say: "the spread of times; the number of ranks"
   /// "left out: 2 rows whose time or rate is 0 or less"; empty: all rows were read and are trusted
   std::string faults;
@@ -31,7 +41,7 @@ struct Imported {
   /// Must be called at the head of each further program run that the log contains (several programs, or one in a loop).
   void begin_run() {
     if (!run().points.empty()) runs.emplace_back();
-    run() = {};
+    run() = {.info = unknown_run(), .points = {}};
   }
 };
 
@@ -48,7 +58,9 @@ std::span<const Format* const> formats();
 
 /// Reads a log in the named format; "auto" takes the first that recognises it. `label`: the file's name, for errors and
 /// for the ids of the runs. If a row has the same factors as an earlier row of its run, it begins the next run, so that
-/// no row replaces another. Errors: UsageError "FILE: line N: …", also for a log of no known format.
+/// no row replaces another. The fingerprint of a run is that of its label (Hints), or else of the stems of its hosts'
+/// names (runtime::host_stem) and the kinds of its GPUs, or else of the log itself, since nothing says that two logs
+/// without hosts are of one machine. Errors: UsageError "FILE: line N: …", also for a log of no known format.
 Imported import_log(std::string_view log, const std::string& label, const std::string& format, const Hints&);
 
 // Each format is defined in the source that has its name.

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <tuple>
+#include <set>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/format.hpp"
@@ -35,36 +36,43 @@ std::int64_t inspected_count(const Json& record, const char* part, const char* k
   return value.get<std::int64_t>();
 }
 
-/// A call: its communicator, its number, and how often the recording rank had recorded this number before, as in the
-/// log of a restarted job.
-using InspectedCall = std::tuple<std::string, std::int64_t, std::size_t>;
-/// Calls of one kind, size, group size and clock; each has the time of its slowest rank in the log.
+/// A call: its number, and how often the recording rank had recorded this number before, as in the log of a restarted
+/// job.
+using InspectedCall = std::pair<std::int64_t, std::size_t>;
+/// Calls of one kind, size, communicator and clock; each has the time of its slowest rank in the log.
 struct InspectedCalls {
   std::size_t first_line = 0;
   std::map<InspectedCall, double> slowest;  ///< times [s]
-  /// by communicator, number and rank: how many records there are
-  std::map<std::tuple<std::string, std::int64_t, std::int64_t>, std::size_t> seen;
-  std::int64_t nodes = 0;
+  std::map<std::pair<std::int64_t, std::int64_t>, std::size_t>
+      seen;  ///< by number and rank: how many records there are
+  std::string communicator_name;
   bool of_several_ranks = false;
   std::string contradiction;  ///< contradiction of a call's time with its rates; empty: none
 };
-/// Collective, bytes as NCCL counts them, ranks, and the clock: "kernel_gpu", or another one.
-using InspectedKey = std::tuple<std::string, std::int64_t, std::int64_t, std::string>;
+/// The calls that one row may have: those of any communicator with as many ranks on as many nodes.
+struct InspectedKind {
+  std::string collective;
+  std::int64_t bytes = 0;  ///< as NCCL counts them
+  std::int64_t ranks = 0, nodes = 0;
+  std::string clock;  ///< "kernel_gpu", or another one
+  auto operator<=>(const InspectedKind&) const = default;
+};
+/// Calls by the id of their communicator. Two communicators of equal size may use different links.
+using ByCommunicator = std::map<std::string, InspectedCalls>;
 constexpr const char* known_version = "v4.0";
 
 struct InspectorLog {
-  std::map<InspectedKey, InspectedCalls> calls;
+  std::map<InspectedKind, ByCommunicator> calls;
   std::size_t left_out = 0;   ///< number of sends and receives
   std::string other_version;  ///< a version whose meaning is not known
-  core::RunInfo info;
+  core::RunInfo info = unknown_run();
 };
 
 /// The point with the whole buffer's size.
-core::Point sized_point(const InspectedKey& key, std::size_t line, const Hints& hints) {
-  const auto& [collective, bytes, ranks, clock] = key;
-  core::Point p = collective_point(collective, ranks, bytes, hints);
-  if (clock != "kernel_gpu") add_problem(p, fmt::format("time={}", clock));
-  set_whole_size(p, line, collective == "reduce_scatter");  // NCCL counts it by the bytes that a rank receives
+core::Point sized_point(const InspectedKind& kind, std::size_t line, const Hints& hints) {
+  core::Point p = collective_point(kind.collective, kind.ranks, kind.bytes, hints);
+  if (kind.clock != "kernel_gpu") add_problem(p, fmt::format("time={}", kind.clock));
+  set_whole_size(p, line, kind.collective == "reduce_scatter");  // NCCL counts it by the bytes that a rank receives
   return p;
 }
 
@@ -82,38 +90,39 @@ void read_record(const Json& record, std::size_t line, InspectorLog& log, Faults
   if (record.contains("p2p_perf")) return void(++log.left_out);
   const auto name = inspected<std::string>(record, "coll_perf", "coll", line);
   const std::string clock = text_of(record.at("coll_perf"), "coll_timing_source");
-  const InspectedKey key{collective_of(name).value_or(name),
-                         inspected_count(record, "coll_perf", "coll_msg_size_bytes", line),
-                         inspected_count(record, "header", "n_ranks", line), clock.empty() ? "kernel_gpu" : clock};
+  const InspectedKind kind{.collective = collective_of(name).value_or(name),
+                           .bytes = inspected_count(record, "coll_perf", "coll_msg_size_bytes", line),
+                           .ranks = inspected_count(record, "header", "n_ranks", line),
+                           .nodes = inspected_count(record, "header", "nnodes", line),
+                           .clock = clock.empty() ? "kernel_gpu" : clock};
   const double seconds = inspected<double>(record, "coll_perf", "coll_exec_time_us", line) * 1e-6;
   if (!(seconds < 1e9)) refuse_line(line, "'coll_perf.coll_exec_time_us' is no time");
   // Times are whole microseconds, so a short call's may be 0.
   if (!(seconds > 0)) return void(++faults.without_time);
-  if (std::get<1>(key) == 0) return void(++faults.without_bytes);
+  if (kind.bytes == 0) return void(++faults.without_bytes);
   // A line may be torn, so all of it is read before any is kept.
   const auto communicator = inspected<std::string>(record, "header", "id", line);
   const std::int64_t call = inspected_count(record, "coll_perf", "coll_sn", line);
   const std::int64_t rank = record.at("header").contains("rank") ? inspected_count(record, "header", "rank", line) : 0;
-  const std::int64_t nodes = inspected_count(record, "header", "nnodes", line);
   const auto host = inspected<std::string>(record, "metadata", "hostname", line);
   const auto version = inspected<std::string>(record, "metadata", "inspector_output_format_version", line);
-  std::string contradiction = contradiction_of(record.at("coll_perf"), sized_point(key, line, {}), seconds, faults);
-  InspectedCalls& calls = log.calls[key];
+  std::string contradiction = contradiction_of(record.at("coll_perf"), sized_point(kind, line, {}), seconds, faults);
+  InspectedCalls& calls = log.calls[kind][communicator];
   if (calls.first_line == 0) calls.first_line = line;
-  const std::size_t before = calls.seen[{communicator, call, rank}]++;
-  const auto [at, added] = calls.slowest.try_emplace(InspectedCall{communicator, call, before}, seconds);
+  const std::size_t before = calls.seen[{call, rank}]++;
+  const auto [at, added] = calls.slowest.try_emplace(InspectedCall{call, before}, seconds);
   at->second = std::max(at->second, seconds);
   calls.of_several_ranks |= !added;
   if (!contradiction.empty()) calls.contradiction = std::move(contradiction);
-  calls.nodes = nodes;
+  calls.communicator_name = text_of(record.at("header"), "comm_name");
   if (std::ranges::find(log.info.hosts, host) == log.info.hosts.end()) log.info.hosts.push_back(host);
   log.info.version = fmt::format("NCCL Inspector {}", version);
   if (version != known_version) log.other_version = version;
 }
 
-core::Point inspected_point(const InspectedKey& key, const InspectedCalls& calls, const Hints& hints) {
-  core::Point p = sized_point(key, calls.first_line, hints);
-  if (calls.nodes > 0) p.factors[core::Factor::nodes] = calls.nodes;
+core::Point inspected_point(const InspectedKind& kind, const InspectedCalls& calls, const Hints& hints) {
+  core::Point p = sized_point(kind, calls.first_line, hints);
+  if (kind.nodes > 0) p.factors[core::Factor::nodes] = kind.nodes;
   p.factors[core::Factor::algorithm] = "nccl";
   p.factors[core::Factor::device] = "cuda";
   if (calls.of_several_ranks) p.factors[core::Factor::reduction] = "max";
@@ -126,6 +135,22 @@ core::Point inspected_point(const InspectedKey& key, const InspectedCalls& calls
     p.reason = calls.contradiction;
   }
   return p;
+}
+
+/// A row for each communicator. Where there are several, the problem says whose a row is: by the communicators' names,
+/// which are the same in the next job, or else by their ids.
+void add_points(const InspectedKind& kind, const ByCommunicator& communicators, const Hints& hints,
+                std::vector<core::Point>& out) {
+  std::set<std::string> names;
+  for (const auto& [id, calls] : communicators) names.insert(calls.communicator_name);
+  const bool by_name = names.size() == communicators.size() && !names.contains("");
+  for (const auto& [id, calls] : communicators) {
+    out.push_back(inspected_point(kind, calls, hints));
+    if (communicators.size() < 2) continue;
+    std::string group = by_name ? calls.communicator_name : id;
+    std::ranges::replace(group, ',', '+');  // commas separate the properties in a problem
+    add_problem(out.back(), fmt::format("group={}", group));
+  }
 }
 
 bool is_inspector(std::string_view log) {
@@ -146,12 +171,17 @@ Imported read_inspector(std::string_view text, const Hints& hints) {
   Imported out;
   reader.finish(out);
   if (hints.ranks > 0 && !log.calls.empty() &&
-      std::ranges::none_of(log.calls, [&](const auto& c) { return std::get<2>(c.first) == hints.ranks; }))
-    checked_ranks(std::get<2>(log.calls.begin()->first), hints, log.calls.begin()->second.first_line);
+      std::ranges::none_of(log.calls, [&](const auto& c) { return c.first.ranks == hints.ranks; })) {
+    const auto& [kind, communicators] = *log.calls.begin();
+    checked_ranks(kind.ranks, hints, communicators.begin()->second.first_line);
+  }
   out.run().info = std::move(log.info);
-  for (const auto& [key, calls] : log.calls) out.run().points.push_back(inspected_point(key, calls, hints));
+  bool one_rank = true;
+  for (const auto& [kind, communicators] : log.calls) {
+    add_points(kind, communicators, hints, out.run().points);
+    for (const auto& [id, calls] : communicators) one_rank = one_rank && !calls.of_several_ranks;
+  }
   out.not_stated = "the element type, whether results were right, how long of a call a rank waited for others";
-  const bool one_rank = std::ranges::none_of(log.calls, [](const auto& c) { return c.second.of_several_ranks; });
   if (one_rank) out.not_stated += ", what other ranks took (their logs are other files)";
   if (!log.other_version.empty())
     out.not_stated += fmt::format("; its format version is {}, of which {} is known: the times may mean something else",

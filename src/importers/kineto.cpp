@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/format.hpp"
@@ -135,7 +136,10 @@ std::map<ProcessGroup, std::string> group_labels(const std::set<ProcessGroup>& g
 }
 
 struct KinetoEvents {
-  std::vector<Interval> cpu_steps, gpu_steps, operators, kernels;
+  std::vector<Interval> cpu_steps, operators, kernels;
+  /// By name. The trace has one for each stream of each device on which a step ran, from that stream's first kernel to
+  /// its last; together they are the step.
+  std::map<std::string, Interval> gpu_steps;
   std::vector<TracedCall> noted, launched;  ///< noted by threads of a CPU; launched as NCCL's kernels
   std::vector<ProcessGroup> groups;         ///< groups of the calls in `launched`
 
@@ -154,7 +158,11 @@ void KinetoEvents::add(const Json& event, std::int64_t ranks) {
   const bool is_annotation = category == "user_annotation", is_kernel = category == "kernel";
   if (name.starts_with("ProfilerStep#")) {
     if (is_annotation) cpu_steps.push_back(when(event));
-    if (category == "gpu_user_annotation") gpu_steps.push_back(when(event));
+    if (category == "gpu_user_annotation") {
+      const Interval on_stream = when(event);
+      Interval& step = gpu_steps.try_emplace(name, on_stream).first->second;
+      step = {std::min(step.begin, on_stream.begin), std::max(step.end, on_stream.end)};
+    }
   } else if (is_kernel && name.starts_with("nccl")) {
     TracedCall call{.collective = {}, .when = when(event)};
     const auto args = event.find("args");
@@ -254,8 +262,12 @@ ReadTrace read_kineto_trace(std::string_view text) {
   auto& calls = on_gpu ? trace_events.launched : trace_events.noted;
   std::ranges::stable_sort(calls, {}, [](const TracedCall& c) { return c.when.begin; });
   const auto compute = dataparallel::unite(on_gpu ? trace_events.kernels : trace_events.operators);
-  const auto windows =
-      step_windows(on_gpu && !trace_events.gpu_steps.empty() ? trace_events.gpu_steps : trace_events.cpu_steps);
+  std::vector<Interval> steps = trace_events.cpu_steps;
+  if (on_gpu && !trace_events.gpu_steps.empty()) {
+    steps.clear();
+    for (const auto& [name, step] : trace_events.gpu_steps) steps.push_back(step);
+  }
+  const auto windows = step_windows(std::move(steps));
   if (windows.empty())
     throw UsageError("it has no ProfilerStep#: the program must call step() of a profiler with a schedule");
   for (const Interval& w : windows) {

@@ -61,11 +61,13 @@ struct Row {
 
 /// The output of one program.
 struct Run {
-  core::RunInfo info;
+  core::RunInfo info = unknown_run();
   std::int64_t ranks_of_process = 0;                 ///< threads times GPUs; 0: not given
   std::int64_t graph = 0, calls = 1, unaligned = 0;  ///< the settings graph, agg iters and unalign
-  std::string blocking;                              ///< the wait or barrier after each call; empty: none
-  std::string collective;                            ///< empty: old versions do not name it
+  /// The wait or barrier after each call, or the barrier after each of its repetitions, which is not in the time;
+  /// empty: none.
+  std::string blocking;
+  std::string collective;  ///< empty: old versions do not name it
   std::size_t ranks_line = 0;
   std::map<std::int64_t, std::int64_t> ranks;  ///< the group of each rank
   bool list_is_cut = false;                    ///< a process prints at most 2048 bytes of its list
@@ -109,7 +111,8 @@ void read_rank(const std::vector<std::string>& words, std::string_view line, std
   if (const auto on = std::ranges::find(words, "on"); words.end() - on > 1)
     if (const std::string& host = *(on + 1); std::ranges::find(run.info.hosts, host) == run.info.hosts.end())
       run.info.hosts.push_back(host);
-  if (const auto place = line.find("] "); place != std::string_view::npos)
+  // A name that is cut would look like another kind of GPU.
+  if (const auto place = line.find("] "); place != std::string_view::npos && !line.ends_with("..."))
     run.info.gpus.emplace_back(line.substr(place + 2));
 }
 
@@ -151,13 +154,18 @@ void read_settings(const std::vector<std::string>& words, std::size_t number, Ru
   run.blocking = {};
 }
 
+/// "wait and barrier after each inner iteration (-m)", "wait after each inner iteration (-m), no barrier", "wait and
+/// barrier after each outer iteration (-n); time excludes barrier".
+std::string blocking_of(std::string_view line) {
+  const auto says = [&](std::string_view words) { return line.find(words) != std::string_view::npos; };
+  if (!says("barrier") || says("no barrier")) return "wait";
+  return says("outer") ? "outer-barrier" : "barrier";
+}
+
 void read_head(std::string_view line, std::size_t number, Run& run) {
   const auto words = words_of(line);
   if (line.starts_with("# nThread")) read_settings(words, number, run);
-  if (line.starts_with("# Blocking Enabled"))
-    run.blocking = line.find("barrier") == std::string_view::npos || line.find("no barrier") != std::string_view::npos
-                       ? "wait"
-                       : "barrier";
+  if (line.starts_with("# Blocking Enabled")) run.blocking = blocking_of(line);
   // "..." before the columns ends a list of ranks that is cut.
   if (line.ends_with("...") && run.columns.names.empty() && !run.ranks.empty()) run.list_is_cut = true;
   read_halves(line, run.columns);
@@ -170,8 +178,13 @@ void read_head(std::string_view line, std::size_t number, Run& run) {
     if (!run.collective.empty() && !run.columns.has("root"))
       refuse_worlds(number, "a program that says its name has columns of older ones, which do not");
   }
-  if (line.starts_with("# nccl-tests version") && words.size() > 3)
+  if (line.starts_with("# nccl-tests version") && words.size() > 3) {
     run.info.version = fmt::format("nccl-tests {}", words[3]);
+    constexpr std::string_view library = "nccl-library=";
+    for (const std::string& word : words)
+      if (word.starts_with(library))
+        run.info.libraries["NCCL"] = nccl_version(count_of(word.substr(library.size()), number));
+  }
   if (line.starts_with("# Avg bus bandwidth") && std::exchange(run.ended, true))
     refuse_worlds(number, "a second run ends here, but only one began");
 }
@@ -290,8 +303,6 @@ core::Point point_of(const Row& row, const Measured& m, core::Point p, Faults& f
   if (row.of_cpu_time) add_problem(p, "time=cpu");
   p.factors[core::Factor::in_place] = m.half.in_place;
   p.metrics[core::Metric::time_s] = mean_time(m.seconds);
-  p.metrics[core::Metric::algbw_bytes_per_s] = m.algbw;
-  p.metrics[core::Metric::busbw_bytes_per_s] = m.busbw;
   if (!m.errors.empty() && m.errors != "N/A") {
     const double errors = number_of(m.errors, row.line);
     if (row.errors_are_counts) {
@@ -306,6 +317,10 @@ core::Point point_of(const Row& row, const Measured& m, core::Point p, Faults& f
   constexpr double digit = 0.01;
   // If separate worlds printed into one log, the ranks may be those of another head.
   check_bus_factor(p, m.algbw, m.busbw, digit * m.half.algbw, faults);
+  // With -C the rates are still those of the whole call, not of the time in the row.
+  if (row.of_cpu_time) return p;
+  p.metrics[core::Metric::algbw_bytes_per_s] = m.algbw;
+  p.metrics[core::Metric::busbw_bytes_per_s] = m.busbw;
   check_rates(p, m.algbw, m.busbw, digit * std::max(m.half.algbw, m.half.busbw), faults);
   return p;
 }
@@ -343,7 +358,8 @@ std::int64_t ranks_of_group(const Run& run) {
 /// Facts of a log that are known only after all its runs.
 struct WholeLog {
   bool has_unchecked = false, lacks_ranks = false;  ///< some row was not checked; some run has no number of ranks
-  std::string inferred;                             ///< a collective that no program named
+  bool has_cpu_times = false;
+  std::string inferred;  ///< a collective that no program named
   /// --collective was needed: nothing else tells the collective of a run
   bool is_helped = false;
   std::string contradiction;  ///< "line 12: ..."; a run's collective differs from --collective
@@ -382,6 +398,7 @@ void add_settings(const Run& run, core::Point& p) {
 
 void add_run(const Run& run, const Hints& hints, core::Run& out, Faults& faults, WholeLog& whole) {
   out.info = run.info;
+  if (!run.list_is_cut && !has_gap(run)) out.info.nodes = static_cast<std::int64_t>(run.info.hosts.size());
   if (run.rows.empty()) return;
   const std::int64_t listed = ranks_of_group(run), stated = has_gap(run) && hints.ranks > listed ? 0 : listed,
                      ranks = checked_ranks(stated, hints, run.ranks_line);
@@ -412,6 +429,7 @@ void add_run(const Run& run, const Hints& hints, core::Run& out, Faults& faults,
     }
     for (const Measured& m : row.halves) {
       whole.has_unchecked = whole.has_unchecked || m.errors == "N/A";
+      whole.has_cpu_times = whole.has_cpu_times || row.of_cpu_time;
       if (m.seconds > 0) {
         out.points.push_back(point_of(row, m, common, faults));
         if (has_gap(run) && hints.ranks == 0)
@@ -466,6 +484,7 @@ Imported read_nccl_tests(std::string_view log, const Hints& hints) {
   if (!whole.is_helped && !whole.contradiction.empty()) throw UsageError(whole.contradiction);
   reader.finish(out);
   out.not_stated = "the spread of times (each is a mean over iterations)";
+  if (whole.has_cpu_times) out.not_stated += rates_of_cpu_times;
   if (whole.has_unchecked) out.not_stated += "; whether results were right (run with -c 0)";
   if (whole.lacks_ranks) out.not_stated += "; the number of ranks (--ranks says it)";
   if (!whole.inferred.empty())

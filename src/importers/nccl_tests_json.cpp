@@ -44,12 +44,12 @@ std::string collective_from(const Json& log, const Hints& hints, bool& is_hint) 
       fmt::format("'args' does not name a collective's program ('{}'); give --collective allreduce", program));
 }
 
-std::int64_t count_at(const Json& config, const char* key, std::int64_t fallback) {
+std::int64_t count_at(const Json& object, const char* key, std::int64_t fallback, const std::string& where = "config") {
   constexpr std::int64_t most = 1 << 24;
-  if (!config.contains(key)) return fallback;
-  const auto value = at<std::int64_t>(config, key, "config");
-  if (!config[key].is_number_integer() || value < 0 || value > most)
-    throw UsageError(fmt::format("config: '{}' is {}, which is no count", key, core::json_text(config[key])));
+  if (!object.contains(key)) return fallback;
+  const auto value = at<std::int64_t>(object, key, where);
+  if (!object[key].is_number_integer() || value < 0 || value > most)
+    throw UsageError(fmt::format("{}: '{}' is {}, which is no count", where, key, core::json_text(object[key])));
   return value;
 }
 
@@ -100,6 +100,21 @@ core::Point common_point(const Json& log, const std::string& collective, const H
   return p;
 }
 
+/// Sets hosts, GPUs and nodes from the list of devices, which has each process's first. `common_point` has checked that
+/// it is a list of all processes.
+void fill_machine(const Json& log, core::RunInfo& info) {
+  bool names_all_hosts = true;
+  std::set<std::string> hosts;
+  for (const Json& device : log.value("config", Json::object()).value("devices", Json::array())) {
+    const std::string host = text_of(device, "hostname"), gpu = text_of(device, "device_info");
+    names_all_hosts = names_all_hosts && !host.empty();
+    if (!host.empty()) hosts.insert(host);
+    if (!gpu.empty()) info.gpus.push_back(gpu);
+  }
+  info.hosts.assign(hosts.begin(), hosts.end());
+  if (names_all_hosts) info.nodes = static_cast<std::int64_t>(hosts.size());
+}
+
 /// The root of a row, a text such as "    -1"; -1: none.
 std::int64_t root_of(const Json& row, const std::string& where) {
   if (!row.contains("root")) return -1;
@@ -146,24 +161,34 @@ std::optional<core::Point> half(const Json& row, const Json& times, const std::s
     return std::nullopt;
   }
   p.metrics[core::Metric::time_s] = mean_time(seconds);
-  p.metrics[core::Metric::algbw_bytes_per_s] = algbw;
-  p.metrics[core::Metric::busbw_bytes_per_s] = busbw;
   if (times.contains("nwrong") && times["nwrong"].is_number()) set_wrong(p, times["nwrong"].get<double>());
   constexpr double digit = 1e3;  // six digits of GB/s
   check_bus_factor(p, algbw, busbw, digit, faults);
+  // With -C the rates are still those of the whole call, not of the time in the row.
+  if (of_cpu_time) return p;
+  p.metrics[core::Metric::algbw_bytes_per_s] = algbw;
+  p.metrics[core::Metric::busbw_bytes_per_s] = busbw;
   check_rates(p, algbw, busbw, digit, faults);
   return p;
 }
 
-/// Replaces the mean time by the times of iterations if they were recorded, so that median and tail are known.
-void add_iterations(core::Point& p, const Json& row, const char* key) {
+/// Replaces the mean time by the times of iterations if they were recorded (-I), so that median and tail are known.
+/// They are another quantity than the mean: events of the GPU, of each iteration the slowest process, without the
+/// iterations that -K leaves out. So the rates become those of their median.
+void add_iterations(core::Point& p, const Json& row, const char* key, const std::string& where) {
   const auto found = row.find(key);
   if (found == row.end() || !found->contains("times_us") || !(*found)["times_us"].is_array()) return;
+  const Json& times = (*found)["times_us"];
+  const std::int64_t skipped = count_at(*found, "skipped_iterations", 0, where);
   std::vector<double> seconds;
-  for (const Json& t : (*found)["times_us"])
-    if (t.is_number() && t.get<double>() > 0) seconds.push_back(t.get<double>() * 1e-6);
+  for (std::size_t i = static_cast<std::size_t>(skipped); i < times.size(); ++i)
+    if (times[i].is_number() && times[i].get<double>() > 0) seconds.push_back(times[i].get<double>() * 1e-6);
   if (seconds.empty()) return;
-  p.metrics[core::Metric::time_s] = core::summarise(seconds);
+  const core::Summary summary = core::summarise(seconds);
+  for (const auto rate : {core::Metric::algbw_bytes_per_s, core::Metric::busbw_bytes_per_s}) p.metrics[rate] = {};
+  set_time_and_rates(p, summary.median);
+  p.metrics[core::Metric::time_s] = summary;
+  p.factors[core::Factor::reduction] = "max";
   p.raw_times_s = std::move(seconds);
 }
 
@@ -177,12 +202,17 @@ Imported read_nccl_tests_json(std::string_view log, const Hints& hints) {
   if (!json.is_object() || !json.contains("results") || !json["results"].is_array())
     throw UsageError("it has no 'results'");
   Imported out;
-  if (json.contains("nccl_version"))
-    out.run().info.version = fmt::format("nccl-tests, NCCL {}", at<std::int64_t>(json, "nccl_version", "the log"));
+  if (json.contains("nccl_version")) {
+    const auto code = at<std::int64_t>(json, "nccl_version", "the log");
+    out.run().info.version = fmt::format("nccl-tests, NCCL {}", code);
+    if (code > 0) out.run().info.libraries["NCCL"] = nccl_version(code);
+  }
   bool is_hint = false;
   const std::string collective = collective_from(json, hints, is_hint);
   const core::Point common = common_point(json, collective, hints);
+  fill_machine(json, out.run().info);
   std::size_t number = 0;
+  bool has_cpu_times = false;
   Faults faults;
   for (const Json& row : json["results"]) {
     const std::string where = fmt::format("result {}", ++number);
@@ -200,12 +230,16 @@ Imported read_nccl_tests_json(std::string_view log, const Hints& hints) {
         throw UsageError(fmt::format("{}: {}, but --collective {}; leave --collective out", where, why, collective));
       auto p = half(row, row[key], where, common.factors, in_place, faults);
       if (!p) continue;
-      add_iterations(*p, row, in_place ? "in_place_per_iter" : "out_of_place_per_iter");
+      // The time of a row of -C is the CPU's, which iterations do not have.
+      has_cpu_times = has_cpu_times || row[key].contains("cpu_time");
+      if (!row[key].contains("cpu_time"))
+        add_iterations(*p, row, in_place ? "in_place_per_iter" : "out_of_place_per_iter", where);
       out.run().points.push_back(std::move(*p));
     }
   }
   out.faults = faults.text();
   out.not_stated = "the spread of times, unless iterations were recorded one by one";
+  if (has_cpu_times) out.not_stated += rates_of_cpu_times;
   return out;
 }
 

@@ -51,8 +51,10 @@ std::vector<std::string> lines_of(const std::string& text) {
 std::string machine_text(const core::RunInfo& info) {
   std::string hosts = info.hosts.empty() ? "" : info.hosts.front();
   if (info.hosts.size() > 1) hosts += fmt::format(" … {}", info.hosts.back());
-  std::string text = fmt::format("{} rank{} on {} node{} ({}), {} cores a node", info.ranks, info.ranks == 1 ? "" : "s",
-                                 info.nodes, info.nodes == 1 ? "" : "s", hosts, info.cores_per_node);
+  std::string text = info.ranks > 0 ? counted(info.ranks, "rank") : "unknown ranks";
+  if (info.nodes > 0) text += fmt::format(" on {}", counted(info.nodes, "node"));
+  if (!hosts.empty()) text += fmt::format(" ({})", hosts);
+  if (info.cores_per_node > 0) text += fmt::format(", {} cores a node", info.cores_per_node);
   for (const std::string& more : {info.cpu, info.gpus.empty() ? "" : info.gpus.front(), info.mpi})
     if (!more.empty()) text += fmt::format("; {}", more);
   return text;

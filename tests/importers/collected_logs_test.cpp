@@ -60,6 +60,7 @@ kineto_list.json: 1 runs 2 rows, collective null+allreduce, ranks null+2, dtype 
 kineto_mixed.json: 1 runs 4 rows, collective null+all_gather+allreduce+send, ranks 8+2, dtype null+bf16+fp32, op null+sum, problem trace:steps=3,calls=9,bytes=3201024+null, device cuda, ok; null B 10000 us nan GB/s; 2048 B 100 us 0.02048 GB/s
 kineto_nan.json: 1 runs 2 rows, collective null+allreduce, ranks 2, dtype null+fp32, op null+sum, problem trace:steps=3,calls=3,bytes=3145728+null, device cuda, ok; null B 10000 us nan GB/s; 1048576 B 3000 us 0.3495 GB/s
 kineto_ok.json: 1 runs 2 rows, collective null+allreduce, ranks 2, dtype null+fp32, op null+sum, problem trace:steps=3,calls=3,bytes=3145728+null, device cuda, ok; null B 10000 us nan GB/s; 1048576 B 3000 us 0.3495 GB/s
+kineto_streams.json: 1 runs 2 rows, collective null+allreduce, ranks 2, dtype null+fp32, op null+sum, problem trace:steps=3,calls=3,bytes=3145728+null, device cuda, ok; null B 10000 us nan GB/s; 1048576 B 3000 us 0.3495 GB/s
 mscclpp.log --ranks 8: 1 runs 6 rows, collective allreduce, ranks 8, device cuda, in_place true+false, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
 nccl_1gpu.log: 1 runs 6 rows, collective allreduce, ranks 1, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 0 GB/s; 4194304 B 80.9 us 0 GB/s
 nccl_all_types.log: 1 runs 144 rows, collective allreduce, ranks 8, dtype int8+uint8+int32+uint32+int64+uint64+fp16+fp32+fp64+bf16+fp8-e4m3+fp8-e5m2, op sum+prod+max+min+avg+mulsum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 1048576 B 39.8 us 46.11 GB/s
@@ -70,7 +71,7 @@ nccl_big_wrong.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op
 nccl_blank_op.log --collective sendrecv: 1 runs 4 rows, collective sendrecv, ranks 8, dtype fp32, device cuda, in_place false+true, ok; 1048576 B 40.5 us 25.89 GB/s; 2097152 B 39.8 us 52.69 GB/s
 nccl_concat.log: 3 runs 18 rows, collective allreduce+all_gather+reduce_scatter, ranks 8, dtype fp32, op sum+null, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 45.36 GB/s
 nccl_concat_same.log: 2 runs 8 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 8388608 B 119 us 123.4 GB/s
-nccl_cputime.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, problem time=cpu, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
+nccl_cputime.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, problem time=cpu, device cuda, in_place false+true, ok; 1048576 B 40.5 us nan GB/s; 4194304 B 80.9 us nan GB/s
 nccl_crlf.log: 1 runs 6 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 4194304 B 80.9 us 90.73 GB/s
 nccl_cut.log: 1 runs 2 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40.5 us 45.31 GB/s; 1048576 B 39.8 us 46.11 GB/s; left out: line 19, the last row, which is cut
 nccl_cycles.log: 2 runs 4 rows, collective allreduce, ranks 8, dtype fp32, op sum, device cuda, in_place false+true, ok; 1048576 B 40 us 45.88 GB/s; 1048576 B 49 us 37.45 GB/s

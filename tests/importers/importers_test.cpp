@@ -3,6 +3,7 @@
 // published.
 #include <gmock/gmock.h>
 
+#include "core/format.hpp"
 #include "importers/support.hpp"
 
 namespace gradmeter::importers {
@@ -87,6 +88,40 @@ TEST(NcclTests, BothHalvesOfEachRowAreRead) {
   EXPECT_EQ(log.run.info.gpus.size(), 2u);
   EXPECT_THAT(log.run.info.hosts, ::testing::ElementsAre("node01"));
   EXPECT_THAT(log.not_stated, HasSubstr("the spread of times"));
+}
+
+/// The head's columns are those of -C.
+std::string of_cpu_time(std::string_view log) {
+  return replaced(replaced(log, "root     time ", "root  cputime "), "#wrong     time ", "#wrong  cputime ");
+}
+
+// With -C the rates are those of the whole call, of which the CPU's time is a part.
+TEST(NcclTests, ATimeOfTheCpuHasNoRates) {
+  const auto log = read(replaced(of_cpu_time(nccl_log), "31.25", " 8.00"));
+  ASSERT_EQ(log.run.points.size(), 4u);
+  EXPECT_EQ(log.faults, "");
+  const auto& p = log.run.points[2];
+  EXPECT_EQ(p.status, core::Status::ok);
+  EXPECT_EQ(text(p, Factor::problem), "time=cpu");
+  EXPECT_NEAR(number(p, Metric::time_s), 8e-6, 1e-12);
+  EXPECT_TRUE(core::is_null(p.metrics[Metric::algbw_bytes_per_s]));
+  EXPECT_TRUE(core::is_null(p.metrics[Metric::busbw_bytes_per_s]));
+  EXPECT_THAT(log.not_stated, HasSubstr("rates of the CPU's times"));
+  // The rates still tell the number of ranks.
+  EXPECT_EQ(read(replaced(of_cpu_time(nccl_log), "33.55   33.55", "33.55   99.55")).run.points[2].status,
+            core::Status::mistrusted);
+}
+
+TEST(NcclTests, ABarrierAfterOuterIterationsIsAnotherProblem) {
+  const auto problem = [](const char* line) {
+    return text(
+        read(replaced(nccl_log, "#\n# Using", fmt::format("# Blocking Enabled: {}\n#\n# Using", line))).run.points[0],
+        Factor::problem);
+  };
+  EXPECT_EQ(problem("wait and barrier after each inner iteration (-m) "), "blocking=barrier");
+  EXPECT_EQ(problem("wait after each inner iteration (-m), no barrier "), "blocking=wait");
+  EXPECT_EQ(problem("wait and barrier after each outer iteration (-n); time excludes barrier "),
+            "blocking=outer-barrier");
 }
 
 TEST(NcclTests, OldLogsNeedTheCollectivesName) {
@@ -214,6 +249,29 @@ TEST(NcclTestsJson, IsRead) {
   EXPECT_TRUE(core::is_null(log.run.points[1].metrics[Metric::wrong]));
 }
 
+// -I writes events of the GPU, the slowest process of each iteration; the row's time and rates are the CPU's mean.
+TEST(NcclTestsJson, IterationsHaveTheirOwnRatesAndLackThoseThatWereSkipped) {
+  const std::string iterations =
+      R"("out_of_place_per_iter":{"skipped_iterations":2,"times_us":[900,800,16,16,18]},"in_place":)";
+  const auto log = read(replaced(nccl_json, "\"in_place\":", iterations));
+  ASSERT_EQ(log.run.points.size(), 2u);
+  const auto& p = log.run.points[0];
+  EXPECT_EQ(p.raw_times_s.size(), 3u);
+  EXPECT_EQ(text(p, Factor::reduction), "max");
+  EXPECT_NEAR(number(p, Metric::time_s), 16e-6, 1e-12);
+  EXPECT_NEAR(number(p, Metric::algbw_bytes_per_s), 4096 / 16e-6, 1);
+  EXPECT_NEAR(number(p, Metric::busbw_bytes_per_s), 4096 / 16e-6 * 2 / 3, 1);
+  EXPECT_EQ(text(log.run.points[1], Factor::reduction), "null");
+  const auto of_cpu =
+      read(replaced(replaced(nccl_json, "\"in_place\":", iterations), "\"time\":20.0", "\"cpu_time\":2.0"));
+  EXPECT_EQ(of_cpu.run.points[0].status, core::Status::ok);
+  EXPECT_NEAR(number(of_cpu.run.points[0], Metric::time_s), 2e-6, 1e-12);
+  EXPECT_TRUE(of_cpu.run.points[0].raw_times_s.empty());
+  EXPECT_TRUE(core::is_null(of_cpu.run.points[0].metrics[Metric::busbw_bytes_per_s]));
+  EXPECT_THAT(refusal(replaced(nccl_json, "\"in_place\":", replaced(iterations, ":2,", ":-2,"))),
+              HasSubstr("result 1: 'skipped_iterations' is -2, which is no count"));
+}
+
 TEST(NcclTestsJson, WhatBrokeOffIsRefused) {
   EXPECT_THAT(refusal(nccl_json.substr(0, 400)), HasSubstr("no whole JSON"));
   std::string odd(nccl_json);
@@ -279,6 +337,63 @@ TEST(Imb, UnitsAndRowsThatCannotBe) {
   EXPECT_THAT(read(replaced(imb_log, "616.87", "  0.62")).faults, HasSubstr("mistrusted: 1 row"));
   EXPECT_THAT(read(replaced(imb_log, "0.97         6.40", "0.97         1.40")).faults, HasSubstr("mistrusted: 1 row"));
   EXPECT_THAT(read(replaced(imb_log, "1.66 ", "0.00 ")).faults, HasSubstr("1 row whose time or rate is 0 or less"));
+}
+
+std::string fingerprint(std::string_view log, const char* label = "x.log", const Hints& hints = {}) {
+  return import_log(log, label, "auto", hints).runs.front().info.fingerprint;
+}
+
+TEST(Logs, OfOtherMachinesAreNoLaunchesOfOneMachine) {
+  const std::string own = fingerprint(nccl_log);
+  EXPECT_FALSE(own.empty());
+  std::string other(nccl_log);
+  while (other.find("H100 80GB HBM3") != std::string::npos) other = replaced(other, "H100 80GB HBM3", "A100-SXM4-40GB");
+  EXPECT_NE(fingerprint(other), own);
+  EXPECT_NE(fingerprint(replaced(replaced(nccl_log, "node01", "old-1"), "node01", "old-1")), own);
+  // Another launch, on other nodes of the cluster or on fewer GPUs of a node, is of the same machine.
+  EXPECT_EQ(fingerprint(replaced(replaced(nccl_log, "31.25", "31.26"), "node01", "node02"), "y.log"), own);
+  EXPECT_EQ(fingerprint(replaced(nccl_log,
+                                 "#  Rank  1 Group  0 Pid   4711 on     node01 device  1 [0000:43:00] "
+                                 "NVIDIA H100 80GB HBM3\n",
+                                 ""),
+                        "y.log", {.ranks = 2, .collective = "", .interconnect = ""}),
+            own);
+  const std::string json = replaced(
+      replaced(nccl_json, "{\"rank\":0}", R"({"rank":0,"hostname":"node03","device_info":"NVIDIA H100 80GB HBM3"})"),
+      "{\"rank\":1}", R"({"rank":1,"hostname":"node01","device_info":"NVIDIA H100 80GB HBM3"})");
+  EXPECT_EQ(fingerprint(json), own);
+}
+
+TEST(Logs, WithoutHostsAreEachOfAMachineOfTheirOwnUnlessALabelSaysMore) {
+  const std::string again = replaced(osu_log, "500.00", "501.00");
+  EXPECT_NE(fingerprint(osu_log, "a.log"), fingerprint(again, "b.log"));
+  EXPECT_EQ(fingerprint(osu_log, "a.log"), fingerprint(osu_log, "a.log"));
+  const Hints labelled{.ranks = 0, .collective = "", .interconnect = "", .machine = "old cluster"};
+  EXPECT_EQ(fingerprint(osu_log, "a.log", labelled), fingerprint(again, "b.log", labelled));
+  EXPECT_EQ(fingerprint(nccl_log, "n.log", labelled), fingerprint(again, "b.log", labelled));
+  const auto launches = read(std::string(osu_log) + std::string(osu_log));
+  ASSERT_EQ(launches.runs.size(), 2u);
+  EXPECT_EQ(launches.runs[0].info.fingerprint, launches.runs[1].info.fingerprint);
+}
+
+TEST(Logs, SayRanksAndNodesOnlyWhereTheyAreKnown) {
+  const auto info = [](std::string_view log, const Hints& hints = {}) { return read(log, hints).run.info; };
+  EXPECT_EQ(info(nccl_log).ranks, 2);
+  EXPECT_EQ(info(nccl_log).nodes, 1);
+  EXPECT_EQ(info(replaced(nccl_log, "node01", "node02")).nodes, 2);
+  EXPECT_EQ(info(replaced(nccl_log, "0000:43:00] NVIDIA H100 80GB HBM3", "0000:4...")).nodes, 0);
+  EXPECT_EQ(info(nccl_json).ranks, 3);
+  EXPECT_EQ(info(nccl_json).nodes, 0);
+  EXPECT_EQ(info(osu_log).ranks, 0);
+  EXPECT_EQ(info(osu_log).nodes, 0);
+  EXPECT_EQ(info(osu_log, {.ranks = 8, .collective = "", .interconnect = ""}).ranks, 8);
+  EXPECT_EQ(info(osu_log, {.ranks = 8, .collective = "", .interconnect = ""}).nodes, 0);
+}
+
+TEST(Logs, SayTheVersionOfNccl) {
+  EXPECT_EQ(read(nccl_log).run.info.libraries.at("NCCL"), "2.28.9");
+  EXPECT_EQ(read(nccl_json).run.info.libraries.at("NCCL"), "2.28.9");
+  EXPECT_EQ(read(replaced(nccl_log, "library=22809", "library=2708")).run.info.libraries.at("NCCL"), "2.7.8");
 }
 
 TEST(Logs, OfNoKnownFormatAndWithoutRowsAreRefused) {

@@ -2,6 +2,8 @@
 // A log by the calls of NVIDIA/nccl's plugins/profiler/inspector/inspector_json.cc.
 #include <gmock/gmock.h>
 
+#include <sstream>
+
 #include "importers/support.hpp"
 
 namespace gradmeter::importers {
@@ -43,6 +45,48 @@ TEST(Inspector, SizesOfPartsBecomeTheWholeBuffer) {
   EXPECT_EQ(text(log.run.points[2], Factor::collective), "reduce_scatter");
   EXPECT_EQ(text(log.run.points[2], Factor::size_bytes), "4194304");
   EXPECT_NEAR(number(log.run.points[2], Metric::busbw_bytes_per_s), 31.45728e9, 1e4);
+}
+
+/// The log's calls, and once more by a communicator with another id, name and number of nodes; its calls take twice as
+/// long.
+std::string with_second_communicator(const std::string& log, std::string_view name, std::string_view nodes) {
+  std::string out = log, line;
+  std::istringstream lines(log);
+  while (std::getline(lines, line)) {
+    const bool is_timed =
+        line.find("\"coll_perf\"") != std::string::npos && line.find("time_us\":0") == std::string::npos;
+    if (!is_timed) continue;
+    const std::string with_id = replaced(replaced(line, "0x7f8c496ae9f661", "0x2"), "\"unknown\"", name);
+    out += replaced(replaced(with_id, "\"nnodes\":1", nodes), "exec_time_us\":", "exec_time_us\":2") + "\n";
+  }
+  return out;
+}
+
+TEST(Inspector, CommunicatorsOfEqualSizeAreRowsOfTheirOwn) {
+  const std::string log = log_file("nccl_inspector.jsonl");
+  const auto alone = read(log);
+  const auto problems = [](const Reading& reading) {
+    std::vector<std::string> out;
+    for (const auto& p : reading.run.points) out.push_back(text(p, Factor::problem));
+    return out;
+  };
+  EXPECT_THAT(problems(alone), ElementsAre("null", "null", "null"));
+  const auto named = read(with_second_communicator(log, "\"tensor\"", "\"nnodes\":1"));
+  EXPECT_THAT(problems(named), ElementsAre("group=tensor", "group=unknown", "group=tensor", "group=unknown",
+                                           "group=tensor", "group=unknown"));
+  const auto nameless = read(with_second_communicator(log, "\"unknown\"", "\"nnodes\":1"));
+  ASSERT_EQ(nameless.run.points.size(), 6u);
+  EXPECT_EQ(text(nameless.run.points[0], Factor::problem), "group=0x2");
+  EXPECT_EQ(text(nameless.run.points[1], Factor::problem), "group=0x7f8c496ae9f661");
+  for (std::size_t i = 0; i < 3; ++i)
+    EXPECT_EQ(nameless.run.points[2 * i + 1].raw_times_s, alone.run.points[i].raw_times_s);
+  // Their number of nodes tells them apart already.
+  const auto wide = read(with_second_communicator(log, "\"unknown\"", "\"nnodes\":2"));
+  ASSERT_EQ(wide.run.points.size(), 6u);
+  for (const auto& p : wide.run.points) EXPECT_EQ(text(p, Factor::problem), "null");
+  EXPECT_EQ(text(wide.run.points[0], Factor::nodes), "1");
+  EXPECT_EQ(text(wide.run.points[1], Factor::nodes), "2");
+  EXPECT_EQ(wide.run.info.nodes, 2);
 }
 
 TEST(Inspector, ALineThatWasCutIsLeftOutAndSaid) {

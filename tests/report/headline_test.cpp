@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <array>
+#include <sstream>
 
 #include "report/page/charts.hpp"
 
@@ -191,6 +193,30 @@ TEST(Charts, AccuracyOverTimeIsByTheSamplesInASecondOfAllEpochs) {
   for (PageRow& row : table.rows) row.point.metrics[Metric::samples_per_s] = 100.0;
   EXPECT_THAT(over_time(), HasSubstr("/ datum.samples_per_s"));
   EXPECT_THAT(over_time(), Not(HasSubstr("datum.time_s")));
+}
+
+TEST(Page, PrintsNoRanksNodesAndHostsThatAreUnknown) {
+  core::Run run;
+  run.info.version = "nccl-tests 2.17.1";
+  run.info.ranks = 8;
+  run.info.nodes = 0;
+  const auto page = [&] {
+    const std::array sides{analysis::Side{.name = "a", .runs = {run}}};
+    std::ostringstream out;
+    write_html_page({}, {}, sides, out);
+    return out.str();
+  };
+  EXPECT_THAT(page(), HasSubstr("<dt>ranks</dt><dd>8</dd>"));
+  EXPECT_THAT(page(), HasSubstr("<dd>nccl-tests 2.17.1</dd>"));
+  EXPECT_THAT(page(), HasSubstr("0 points of 1 run<"));
+  run.info.ranks = 0;
+  EXPECT_THAT(page(), Not(HasSubstr("<dt>ranks</dt>")));
+  run.info.ranks = 8;
+  run.info.nodes = 2;
+  run.info.mapping = "block";
+  run.info.hosts = {"n1", "n2"};
+  EXPECT_THAT(page(), HasSubstr("<dt>ranks</dt><dd>8 on 2 nodes, block</dd>"));
+  EXPECT_THAT(page(), HasSubstr("0 points of 1 run on 2 hosts"));
 }
 
 TEST(Markdown, SaysWhichRowsAreWrongMistrustedOrInDoubt) {

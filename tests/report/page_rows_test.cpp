@@ -108,6 +108,25 @@ TEST(PageRows, LaunchesOfTwoMachinesOrBuildsAreNotMerged) {
   EXPECT_EQ(rows[1].text("panel"), "other");
 }
 
+// Logs of other tools name no processor.
+TEST(PageRows, MachinesWithoutAProcessorAreNamedByWhatTheirLogsSay) {
+  core::Run run;
+  run.points = {trained(2, "lenet5", "none", 100)};
+  run.info.fingerprint = "f";
+  run.info.command = "imported from a.log";
+  std::array sides{analysis::Side{.name = "a", .runs = {run, run, run}}};
+  auto& runs = sides[0].runs;
+  runs[1].info.fingerprint = "g";
+  runs[1].info.hosts = {"node01", "node02"};
+  runs[2].info.fingerprint = "h";
+  runs[2].info.gpus = {"H100", "H100"};
+  const auto rows = make_rows(sides).rows;
+  ASSERT_EQ(rows.size(), 3U);
+  EXPECT_EQ(rows[0].text("panel"), "imported from a.log");
+  EXPECT_EQ(rows[1].text("panel"), "node01");
+  EXPECT_EQ(rows[2].text("panel"), "H100");
+}
+
 TEST(PageRows, DoubtIsNamed) {
   core::Run run;
   run.points = {trained(2, "lenet5", "none", 100), trained(2, "lenet5", "none", 100),

@@ -132,6 +132,20 @@ TEST(WatchScreen, ShowsUnitsReasonsAndFits) {
   EXPECT_THAT(lines, Not(Contains(HasSubstr("model")))) << "all points have the same";
 }
 
+// Imported runs may lack them.
+TEST(WatchScreen, LeavesOutRanksNodesAndCoresThatAreUnknown) {
+  auto file = file_of({point(16, 1)}, {});
+  const auto line = [&] { return texts(watch_screen(file, at(70, 60), 80, 24)).at(1); };
+  EXPECT_EQ(line(), "on 2 ranks on 1 node (node1)");
+  file.runs[0].info.nodes = 0;
+  EXPECT_EQ(line(), "on 2 ranks (node1)");
+  file.runs[0].info.ranks = 0;
+  file.runs[0].info.hosts = {};
+  EXPECT_EQ(line(), "on unknown ranks");
+  file.runs[0].info.cores_per_node = 4;
+  EXPECT_EQ(line(), "on unknown ranks, 4 cores a node");
+}
+
 TEST(RecentTable, TakesTheUnitThatTheTimesAskFor) {
   const auto with = [](double time) { return recent_table(file_of({point(1, time)}, {}).runs[0], 5, core::any_width); };
   EXPECT_THAT(with(2.5), HasSubstr("2.50"));

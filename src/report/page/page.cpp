@@ -115,6 +115,14 @@ std::string skipped(const PageTable& table) {
   return out + "</tbody></table></div>\n</section>";
 }
 
+/// "8 on 2 nodes, block"; imported runs may lack each of these.
+std::string ranks_text(const core::RunInfo& info) {
+  std::string out = info.ranks > 0 ? fmt::format("{}", info.ranks) : "";
+  if (info.nodes > 0) out += fmt::format("{}on {}", out.empty() ? "" : " ", counted(info.nodes, "node"));
+  if (!info.mapping.empty()) out += fmt::format("{}{}", out.empty() ? "" : ", ", info.mapping);
+  return out;
+}
+
 std::string described(const std::string& source, const core::RunInfo& i) {
   std::string libraries;
   for (const auto& [name, version] : i.libraries)
@@ -123,9 +131,8 @@ std::string described(const std::string& source, const core::RunInfo& i) {
   const std::pair<const char*, std::string> facts[] = {
       {"when", i.time},
       {"command", i.command},
-      {"gradmeter", fmt::format("{} ({})", i.version, i.commit)},
-      {"ranks", fmt::format("{} on {} node{}{}{}", i.ranks, i.nodes, i.nodes == 1 ? "" : "s",
-                            i.mapping.empty() ? "" : ", ", i.mapping)},
+      {"program", i.commit.empty() ? i.version : fmt::format("{} ({})", i.version, i.commit)},
+      {"ranks", ranks_text(i)},
       {"hosts", fmt::format("{}", fmt::join(i.hosts, ", "))},
       {"processor", i.cpu},
       {"GPUs", fmt::format("{}", fmt::join(i.gpus, ", "))},
@@ -167,11 +174,13 @@ std::string summary_of(std::span<const analysis::Side> sides, std::size_t points
     runs += side.runs.size();
     for (const auto& run : side.runs) {
       hosts.insert(run.info.hosts.begin(), run.info.hosts.end());
-      processors.insert(run.info.cpu);
+      if (!run.info.cpu.empty()) processors.insert(run.info.cpu);
     }
   }
-  return fmt::format("{} point{} of {} run{} on {} host{}: {}", points, points == 1 ? "" : "s", runs,
-                     runs == 1 ? "" : "s", hosts.size(), hosts.size() == 1 ? "" : "s", fmt::join(processors, ", "));
+  std::string out = fmt::format("{} of {}", counted(points, "point"), counted(runs, "run"));
+  if (!hosts.empty()) out += fmt::format(" on {}", counted(hosts.size(), "host"));
+  if (!processors.empty()) out += fmt::format(": {}", fmt::join(processors, ", "));
+  return out;
 }
 
 }  // namespace

@@ -356,12 +356,19 @@ void add_codec_gains(std::span<PageRow> rows) {
     put_interval(*row_of_point[pair.coded], "codec_gain", "codec_gain_ci95_low", "codec_gain_ci95_high", pair.gain());
 }
 
+/// The machine in words: its processor, or else what the log of another tool says of it.
+std::string machine_words(const core::RunInfo& info) {
+  if (!info.cpu.empty()) return info.cpu;
+  if (!info.gpus.empty()) return info.gpus.front();
+  return info.hosts.empty() ? info.command : info.hosts.front();
+}
+
 std::vector<RunGroup> groups_of(const std::vector<core::Run>& runs) {
   std::vector<RunGroup> out;
-  std::set<std::string> fingerprints, processors, commits;
+  std::set<std::string> fingerprints, machines, commits;
   for (const auto& run : runs) {
     fingerprints.insert(run.info.fingerprint);
-    processors.insert(run.info.cpu);
+    machines.insert(machine_words(run.info));
     commits.insert(run.info.commit);
     const auto group = std::ranges::find(out, analysis::origin_of(run.info),
                                          [](const RunGroup& g) { return analysis::origin_of(g.runs.front()->info); });
@@ -373,10 +380,11 @@ std::vector<RunGroup> groups_of(const std::vector<core::Run>& runs) {
   }
   for (RunGroup& group : out) {
     const core::RunInfo& info = group.runs.front()->info;
-    // A machine is named by its processor; by its fingerprint too if several machines have the same processor.
-    const bool by_processor = processors.size() == fingerprints.size();
+    // A machine is named by its words; by its fingerprint too if several machines have the same words.
+    const bool by_words = machines.size() == fingerprints.size();
     if (fingerprints.size() > 1)
-      group.machine = by_processor ? info.cpu : fmt::format("machine {:.6} ({})", info.fingerprint, info.cpu);
+      group.machine =
+          by_words ? machine_words(info) : fmt::format("machine {:.6} ({})", info.fingerprint, machine_words(info));
     if (commits.size() > 1) group.build = fmt::format("commit {:.8}", info.commit);
     // Builds of one commit differ in their version or libraries.
     if (out.size() > std::max(fingerprints.size(), commits.size()))

@@ -271,7 +271,9 @@ std::string machine_fingerprint(const HostFacts& host, std::string_view mpi_vers
       "{}\n{} {} {} {}\n{} {}\n{}\n{}\n{}\n{}\n{}", host.cpu_model, host.packages, host.cores, host.processing_units,
       host.numa_nodes, host.l2_bytes, host.l3_bytes, (host.memory_bytes + gib / 2) / gib, host.virtualisation,
       mpi_version.substr(0, mpi_version.find_first_of(",\n")), accelerators, host_stem(host.hostname));
-  return fmt::format("{:016x}", fnv1a(text));
+  return fingerprint_of(text);
 }
+
+std::string fingerprint_of(std::string_view facts) { return fmt::format("{:016x}", fnv1a(facts)); }
 
 }  // namespace gradmeter::runtime

@@ -60,6 +60,9 @@ std::string host_name();
 std::string machine_fingerprint(const HostFacts& host, std::string_view mpi_version,
                                 std::string_view accelerators = {});
 
+/// 16 hexadecimal digits that are equal for equal facts.
+std::string fingerprint_of(std::string_view facts);
+
 /// The part of a host name that nodes of one kind share: the name without the numbers at the end of its first label
 /// ("node017.hpc.org" gives "node.hpc.org", "gpu-a100-12" gives "gpu-a100", "ip-10-0-3-17" gives "ip"). A first label
 /// that looks random, as containers have it, is removed as a whole.
