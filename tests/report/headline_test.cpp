@@ -235,6 +235,16 @@ TEST(Markdown, SaysWhichRowsAreWrongMistrustedOrInDoubt) {
   EXPECT_THAT(text, HasSubstr("| 32 | 0.5 | mistrusted | mistrusted: faster than can be |\n"));
 }
 
+TEST(Markdown, TellsRowsWithAFactorFromRowsWithout) {
+  PageTable table;
+  table.rows = {call(2, 8, 0.125), call(2, 8, 0.25)};
+  table.rows[1].point.factors[Factor::problem] = std::string("time=cpu");
+  table.varying = {Factor::problem};
+  const std::string text = markdown(table, {});
+  EXPECT_THAT(text, HasSubstr("|  | 0.125 |\n"));
+  EXPECT_THAT(text, HasSubstr("| time=cpu | 0.25 |\n"));
+}
+
 TEST(Markdown, TellsSidesMachinesAndBuildsApart) {
   PageTable table;
   table.rows = {call(2, 8, 0.125), call(2, 8, 0.25)};

@@ -306,21 +306,24 @@ std::string markdown_table(const std::string& experiment, const PageTable& all) 
     if (column == "status") return core::Value(status_cell(row.point));
     return figure_columns.contains(column) && !has_figures(row) ? core::Value() : row.at(column);
   };
-  const auto add_if = [&](std::string_view key, std::size_t least) {
-    std::set<std::string> values;
-    for (const PageRow* row : rows)
-      if (const core::Value value = value_at(*row, key); !value.is_null()) values.insert(core::to_text(value));
-    if (values.size() >= least) columns.push_back(key);
+  const auto add_where_known = [&](std::string_view key) {
+    if (std::ranges::any_of(rows, [&](const PageRow* row) { return !value_at(*row, key).is_null(); }))
+      columns.push_back(key);
   };
-  for (const char* origin : {"side", "machine", "build"}) add_if(origin, 1);
-  for (const core::Factor factor : all.varying) add_if(core::name(factor), 2);
+  for (const char* origin : {"side", "machine", "build"}) add_where_known(origin);
+  for (const core::Factor factor : all.varying) {
+    // A row without the factor differs from a row with it.
+    std::set<std::string> values;
+    for (const PageRow* row : rows) values.insert(core::to_text(row->point.factors[factor]));
+    if (values.size() > 1) columns.push_back(core::name(factor));
+  }
   for (const char* metric : main_metrics) {
     figure_columns.insert(metric);
-    add_if(metric, 1);
+    add_where_known(metric);
   }
   if (std::ranges::any_of(rows, [](const PageRow* row) { return row->point.status != core::Status::ok; }))
     columns.emplace_back("status");
-  add_if("doubt", 1);
+  add_where_known("doubt");
   std::vector<std::string> heads;
   for (const auto& column : columns) heads.push_back(column_words(column));
   std::string out = fmt::format("### {}\n\n| {} |\n|", experiment, fmt::join(heads, " | "));
