@@ -32,6 +32,16 @@ def body(test):
     if test.check(done.code == 0 and "10 points in 5 runs" in done.out, "a pipe is read, and each program in it is a launch", done):
         test.valid(pipe)
         test.equal({p["factors"]["ranks"] for p in support.points(pipe)}, {8}, "five runs of 8 ranks are of 8 ranks")
+    launches, more = [logs / "osu_latency.log", test.path("again.log")], test.path("launches.jsonl")
+    more_text = launches[0].read_text(encoding="utf-8")
+    launches[1].write_text(more_text + "\n")
+    for label, rows in ((["--machine", "old cluster"], 1), ([], 2)):
+        done = test.run("import", *launches, *label, "--out", more, "--force")
+        test.valid(more)
+        size = support.points(more)[0]["factors"]["size_bytes"]
+        done = test.run("report", more, "--markdown", "-")
+        found = [line for line in done.out.splitlines() if f"| {size} |" in line]
+        test.equal(len(found), rows, f"two logs without hosts are launches of one point if a label says so: {label}")
     sizes = test.path("sizes.jsonl")
     done = test.run("import", logs / "imb_oom.log", logs / "imb_one.log", "--out", sizes)
     if test.check(done.code == 0, "sizes that could not be measured are rows", done):

@@ -219,6 +219,15 @@ TEST(Page, PrintsNoRanksNodesAndHostsThatAreUnknown) {
   EXPECT_THAT(page(), HasSubstr("0 points of 1 run on 2 hosts"));
 }
 
+TEST(Charts, OfTimesAndRatesSayWhyAPointIsInDoubt) {
+  for (const std::string name : {"accuracy_time", "bandwidth", "crossover", "efficiency", "latency", "link_bandwidth",
+                                 "link_latency", "roofline", "speedup", "throughput"}) {
+    const auto found = std::ranges::find_if(chart_files(), [&](const auto& file) { return file.name == name; });
+    ASSERT_NE(found, chart_files().end()) << name;
+    EXPECT_THAT(std::string(found->text), HasSubstr("{\"field\": \"doubt\"}")) << name;
+  }
+}
+
 TEST(Markdown, SaysWhichRowsAreWrongMistrustedOrInDoubt) {
   PageTable table;
   table.rows = {call(2, 8, 0.125), call(2, 16, 0.25), call(2, 32, 0.5)};
