@@ -351,7 +351,8 @@ core::Summary merge_summaries(const Launches& launches, Metric metric) {
 struct IntervalMetrics {
   Metric of, low, high;
 };
-/// By either end. The name of the metric that has the interval stands before the ending, with or without its unit
+/// The metrics of intervals, found by either end. The name of the metric that has the interval stands before the
+/// ending, with or without its unit
 /// ("_s").
 using IntervalEnds = std::map<Metric, IntervalMetrics>;
 const IntervalEnds& interval_ends() {

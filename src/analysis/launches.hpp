@@ -142,7 +142,7 @@ std::vector<MergedPoint> merge_launches(std::span<const core::Run>);
 /// The result files in a directory, sorted by name. Errors: UsageError if the directory cannot be read.
 std::vector<std::filesystem::path> result_files(const std::filesystem::path& directory);
 
-/// What is compared where a directory has past results.
+/// The two sides of a comparison with the past results of a directory.
 struct History {
   Side past;             ///< launches in the directory; without runs if it has none of the machine but those in `now`
   Side now;              ///< launches of the result that the directory does not have yet; all of them if it has all

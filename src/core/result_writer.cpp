@@ -202,7 +202,7 @@ std::string read_all(const std::filesystem::path& path) {
   return text;
 }
 
-/// What becomes of a last line that is whole but for its end of line.
+/// The treatment of a last line that is whole but for its end of line.
 enum class Unended : std::uint8_t {
   keep,  ///< the line is kept, and ended
   cut    ///< the line is cut off, since it is written once more

@@ -41,7 +41,7 @@ std::string nccl_type(std::string_view name, std::size_t line);
 /// The version of NCCL that has this code: "2.28.9" for 22809, "2.7.8" for 2708.
 std::string nccl_version(std::int64_t code);
 
-/// What nccl-tests does not say of rows that it wrote with -C, for `Imported::not_stated`.
+/// A text for `Imported::not_stated`: rows that nccl-tests wrote with -C lack the rates of their times.
 inline constexpr const char* rates_of_cpu_times = "; the rates of the CPU's times (-C: those in the log are left out)";
 
 /// MPI_CHAR, MPI_FLOAT and ncclFloat as our element types; other types keep their names.

@@ -137,8 +137,8 @@ std::map<ProcessGroup, std::string> group_labels(const std::set<ProcessGroup>& g
 
 struct KinetoEvents {
   std::vector<Interval> cpu_steps, operators, kernels;
-  /// By name. The trace has one for each stream of each device on which a step ran, from that stream's first kernel to
-  /// its last; together they are the step.
+  /// The steps on the GPU, by their names. The trace has an annotation for each stream of each device on which a step
+  /// ran, from that stream's first kernel to its last; together they are the step.
   std::map<std::string, Interval> gpu_steps;
   std::vector<TracedCall> noted, launched;  ///< noted by threads of a CPU; launched as NCCL's kernels
   std::vector<ProcessGroup> groups;         ///< groups of the calls in `launched`

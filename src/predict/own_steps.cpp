@@ -62,7 +62,9 @@ allreduce::AlgorithmPtr schedule_for(const std::string& name) {
 /// One worker's steps in virtual time; returns the mean time of a step [s].
 double worker_steps(dataparallel::Fabric& fabric, const OwnStep& s, const compression::CodecChoicePtr& message_codec) {
   const auto strategy_choice = dataparallel::find_strategy(s.strategy);
-  const std::string optimizer(strategy_choice->info().optimizer.empty() ? "sgd" : strategy_choice->info().optimizer);
+  std::string optimizer = text_of(s.factors[Factor::optimizer]);
+  if (optimizer.empty())  // rows from before the factor existed do not tell it
+    optimizer = strategy_choice->info().optimizer.empty() ? "sgd" : strategy_choice->info().optimizer;
   const auto* bucket = s.factors[Factor::bucket_bytes].as<std::int64_t>();
   dataparallel::StrategyOptions options{
       .overlap = text_of(s.factors[Factor::overlap]) == "bucketed", .optimizer = optimizer, .codec = message_codec};

@@ -106,8 +106,8 @@ struct NamedPoints {
   std::vector<const core::Point*> points;
 };
 std::vector<NamedPoints> by_name(std::span<const core::Point>, const std::function<std::string(const core::Point&)>&);
-/// As `by_name`, for points that each have a cell of their own: points with equal factors, as several runs have them,
-/// are apart from each other. The second run's name ends in " · run 2", and so on.
+/// Groups points that each have a cell of their own by their names, as `by_name` does, but keeps points with equal
+/// factors, as several runs have them, apart from each other. The second run's name ends in " · run 2", and so on.
 std::vector<NamedPoints> separate_runs(std::span<const core::Point>,
                                        const std::function<std::string(const core::Point&)>&);
 

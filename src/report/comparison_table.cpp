@@ -99,7 +99,7 @@ std::string comparison_summary(const Comparison& c) {
 
 analysis::Finding comparison_verdict(const Comparison& c) {
   using enum analysis::Verdict;
-  // What is inverted, so that above 1 is better, or is a share, has no rate.
+  // A figure that is inverted, so that above 1 is better, or that is a share, has no rate.
   const bool has_rate = unit_of(c) == "s" || unit_of(c).ends_with("/s");
   const auto varying = varying_factors(c);
   const std::string& experiment = c.points.front().sample.experiment;

@@ -146,7 +146,7 @@ std::string_view cause_in_words(std::string_view cause) {
       {"cores", "ranks that share cores"},
       {"straggle", "a rank that computes longer than the others"},
       {"interference", "kernels that the exchange makes slower"},
-      {"wait", "waiting for ranks that come late"},
+      {"wait", "waiting for other ranks"},
       {"wire", "the transfer itself"},
       {"other", "work that a step without an exchange does not do"}};
   const auto found = words.find(cause);

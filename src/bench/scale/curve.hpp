@@ -20,7 +20,7 @@ namespace gradmeter::bench {
 struct RankGroup {
   runtime::Communicator active;                    ///< null on ranks that take no part
   std::optional<runtime::SharedClock> clock = {};  ///< one clock for the active ranks
-  /// By number of threads and precision, since each precision has a peak of its own.
+  /// The limits by number of threads and precision, since each precision has a peak of its own.
   std::map<std::pair<int, kernels::Precision>, StepLimits> limits;
   std::unique_ptr<Canary> canary = {};  ///< null until its first use
 };
