@@ -210,8 +210,8 @@ enum class Unended : std::uint8_t {
 
 /// Makes the file end with a whole line. Errors: UsageError if it is not a result file; it is then left as it is.
 void trim_torn_line(int file, const std::filesystem::path& path, Unended unended) {
-  const bool torn = !read_results(path).note.empty();
   const std::string text = read_all(path);
+  const bool torn = !parse_results(text, path.string()).note.empty();
   const bool ends = text.empty() || text.back() == '\n';
   if (torn || (!ends && unended == Unended::cut)) {
     const std::size_t last_line = text.rfind('\n') + 1;  // npos + 1 is 0
@@ -277,17 +277,16 @@ int reopen_and_write(int file, const std::filesystem::path& path, const std::str
   const int replaced = ::dup3(opened, file, O_CLOEXEC);
   ::close(opened);
   if (replaced < 0) return errno;
-  lock(file, path);
   bool has_run = run_id.empty();
   try {
+    lock(file, path);
     trim_torn_line(file, path, Unended::cut);
-    has_run =
-        has_run || std::ranges::any_of(read_results(path).runs, [&](const Run& r) { return r.info.run_id == run_id; });
+    has_run = has_run || std::ranges::any_of(parse_results(read_all(path), path.string()).runs,
+                                             [&](const Run& r) { return r.info.run_id == run_id; });
   } catch (const BackendError&) {
     return EIO;
-  } catch (const UsageError&) {
-    if (::access(path.c_str(), R_OK) == 0) throw;  // it can be read, and is no result file
-    return errno;
+  } catch (const UsageError& e) {
+    throw BackendError("file system", "write", e.what());  // the other ranks know nothing of it
   }
   if (!has_run) {
     throw BackendError("file system", "write",
