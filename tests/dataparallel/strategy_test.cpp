@@ -233,7 +233,7 @@ TEST(Sync, EveryoneKeepsTheStragglersPaceAndItAloneSeesNoSkew) {
   for (const Trace& t : sync) EXPECT_GE(t.steps[2].begin - t.steps[1].begin, 0.99 * slow);
   for (std::size_t r = 0; r < 4; ++r) {
     const StepTrace& s = sync[r].steps[1];
-    StepRecord record;
+    StepRecord record{.step = {s.begin, s.begin + s.parts.step}, .computations = {}, .calls = {}};
     std::vector<double> last_start(s.calls.size(), 0.0);
     for (std::size_t i = 0; i < s.calls.size(); ++i) {
       record.calls.push_back({"", s.calls[i]});
