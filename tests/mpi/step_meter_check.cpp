@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "runtime/process/signals.hpp"
@@ -12,9 +13,12 @@
 namespace gradmeter::bench {
 namespace {
 
-/// Rank r computes for 10 + r ms; its call begins 4 ms before the end of that and ends 6 + r ms after it.
+/// Rank r computes for 10 + r ms; its call begins 4 ms before the end of that and ends 6 + r ms after it. Steps follow
+/// one another, although they take no time to be made up.
 dataparallel::StepRecord made_up_step(int rank) {
-  const double begin = runtime::host_clock(), computed = begin + 1e-3 * (10 + rank);
+  static double last_end = 0;
+  const double begin = std::max(runtime::host_clock(), last_end), computed = begin + 1e-3 * (10 + rank);
+  last_end = computed + 20e-3;
   dataparallel::StepRecord r{.step = {begin, computed + 20e-3}, .computations = {}, .calls = {}};
   r.computations.push_back({.label = "forward", .when = {begin, computed}});
   dataparallel::CallRecord call{.label = "all_reduce", .completion = {}};
