@@ -55,7 +55,7 @@ std::optional<DirectedLink> directed_link(const Point& p, Metric metric) {
   const auto* from = p.factors[Factor::from_rank].as<std::int64_t>();
   const auto* to = p.factors[Factor::to_rank].as<std::int64_t>();
   if (!s || !from || !to || !(s->median > 0)) return {};
-  constexpr double infinity = std::numeric_limits<double>::infinity();
+  const double infinity = std::numeric_limits<double>::infinity();
   const bool has_interval = std::isfinite(s->ci95_low) && std::isfinite(s->ci95_high);
   return DirectedLink{.from = static_cast<int>(*from),
                       .to = static_cast<int>(*to),

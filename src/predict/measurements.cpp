@@ -80,7 +80,7 @@ int zero_of(Cells& cells) {
 
 /// The precision in lower case. A precision that is not known must not count as bf16, which an empty cell stands for.
 std::string precision_of(Cells& cells) {
-  const std::string text = cells.lower_case("precision");
+  std::string text = cells.lower_case("precision");
   constexpr std::array<std::string_view, 7> known{"fp32", "tf32", "fp16", "bf16", "amp", "fp8", "fp4"};
   const auto is_in_text = [&](std::string_view word) { return text.find(word) != std::string::npos; };
   if (!text.empty() && std::ranges::none_of(known, is_in_text))

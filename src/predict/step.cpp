@@ -164,7 +164,8 @@ TransformerStep::TransformerStep(const MeasuredStep& s, const core::Machine& m, 
       global_batch_(static_cast<double>(s.global_batch)),
       zero_(s.zero),
       exchange_(s.exchange) {
-  data_ = static_cast<double>(s.gpus / replica_gpus(s));
+  const std::size_t replicas = s.gpus / replica_gpus(s);
+  data_ = static_cast<double>(replicas);
   micro_batch_ = static_cast<double>(s.micro_batch > 0 ? s.micro_batch : 1);
   micro_batches_ = std::max(1.0, std::ceil(static_cast<double>(s.global_batch) / (data_ * micro_batch_)));
   const std::string about = s.strategy + " " + s.note;

@@ -124,7 +124,8 @@ HeadlineFigure largest_loss(const PageRow& row) {
           .interval = fmt::format("{} of {} ms", ms_text(largest), ms_text(lost))};
 }
 
-FoundHeadline of_scale(Rows rows) {
+FoundHeadline of_scale(const Rows& all) {
+  Rows rows = all;
   keep_first_model(rows);
   std::erase_if(rows, [](const PageRow* row) {
     return row->text("strategy") == "independent" || !row->has("efficiency") || !row->has("ranks");
@@ -150,7 +151,8 @@ FoundHeadline of_scale(Rows rows) {
   return {row, std::move(out)};
 }
 
-FoundHeadline of_allreduce(Rows rows) {
+FoundHeadline of_allreduce(const Rows& all) {
+  Rows rows = all;
   // A larger buffer of fewer ranks would say less of the machine than the largest one of most ranks.
   keep_largest(rows, "ranks");
   keep_largest(rows, "size_bytes");
@@ -166,7 +168,7 @@ FoundHeadline of_allreduce(Rows rows) {
   return {row, std::move(out)};
 }
 
-FoundHeadline of_kernels(Rows rows) {
+FoundHeadline of_kernels(const Rows& rows) {
   const PageRow* row = best(rows, [](const PageRow& r) { return r.number("flops_per_s"); });
   if (!row) return {};
   Headline out{
@@ -178,7 +180,8 @@ FoundHeadline of_kernels(Rows rows) {
   return {row, std::move(out)};
 }
 
-FoundHeadline of_links(Rows rows) {
+FoundHeadline of_links(const Rows& all) {
+  Rows rows = all;
   // Rows of other patterns have the rate of several links together, or of both directions.
   std::erase_if(rows, [](const PageRow* row) {
     return row->text("pattern") != "one-way" || !row->has("from_rank") || !row->has("to_rank");
@@ -202,7 +205,8 @@ double inferred_per_s(const PageRow& row) {
   return row.number("batch_per_rank") * row.number("ranks") / row.number("time_s");
 }
 
-FoundHeadline of_infer(Rows rows) {
+FoundHeadline of_infer(const Rows& all) {
+  Rows rows = all;
   keep_first_model(rows);
   const PageRow* row = best(rows, inferred_per_s);
   if (!row) return {};
@@ -215,7 +219,8 @@ FoundHeadline of_infer(Rows rows) {
   return {row, std::move(out)};
 }
 
-FoundHeadline of_train(Rows rows) {
+FoundHeadline of_train(const Rows& all) {
+  Rows rows = all;
   keep_first_model(rows);
   const PageRow* row = best(rows, [](const PageRow& r) { return r.number("accuracy"); });
   if (!row) return {};
@@ -250,7 +255,7 @@ Headline headline(const PageTable& table) {
     for (const PageRow& row : table.rows)
       if (row.point.experiment == experiment && row.point.status == core::Status::ok) rows.push_back(&row);
     if (rows.empty()) continue;
-    FoundHeadline found = make(std::move(rows));
+    FoundHeadline found = make(rows);
     if (found.headline.figures.empty()) continue;
     mark_doubt(found);
     return std::move(found.headline);
