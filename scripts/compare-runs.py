@@ -26,7 +26,7 @@ TIMED_STRATEGIES = ("ad-psgd", "dc-asgd", "ps-async", "ps-backup", "ps-softsync"
                     "population")
 TRAIN = ["--model", "mlp:784-24-16-10", "--batch", "12", "--threads", "1", "--steps", "8", "--log-every", "1",
          "--train-samples", "4800", "--validation-samples", "300", "--warmup", "0", "--seed", "3"]
-NEW_FACTORS = ("ranks_as",)  # keys that an older program does not write
+NEW_FACTORS = ("optimizer", "ranks_as",)  # keys that an older program does not write
 # What it sends in a step depends on how many steps the budget of a point had room for.
 PACED_STRATEGIES = ("adacomm",)
 IGNORED = set()  # --ignore
