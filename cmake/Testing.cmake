@@ -19,7 +19,7 @@ find_program(GRADMETER_PYTHON python3 HINTS /usr/bin VALIDATOR gradmeter_has_jso
 if(NOT GRADMETER_PYTHON)
   message(FATAL_ERROR "the tests need a python3 with the module jsonschema: scripts/test.sh installs it")
 endif()
-# ob1: else mpirun opens UCX first, which takes it 0.6 s where it then takes 0.3, and nearly every test here starts it.
+# ob1: else every mpirun opens UCX first, which takes longer than many a test does, and no test is about UCX.
 set(GRADMETER_MPIEXEC_ENV
     OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
     OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1

@@ -352,8 +352,7 @@ struct IntervalMetrics {
   Metric of, low, high;
 };
 /// The metrics of intervals, found by either end. The name of the metric that has the interval stands before the
-/// ending, with or without its unit
-/// ("_s").
+/// ending, with or without its unit ("_s").
 using IntervalEnds = std::map<Metric, IntervalMetrics>;
 const IntervalEnds& interval_ends() {
   static const IntervalEnds ends = [] {

@@ -278,15 +278,22 @@ std::vector<LinkFinding> link_findings(std::span<const Point> points) {
 
 std::vector<std::string> links_below(std::span<const Point> points, double share) {
   std::vector<std::string> out;
+  std::size_t undecided = 0;
   for (const LinkGroup& group : link_groups(points)) {
     const double usual = LinkClassifier(group).usual();
     for (const DirectedLink& link : group.links) {
+      if (!std::isfinite(link.low)) {
+        ++undecided;
+        continue;
+      }
       if (link.low * share <= usual) continue;
       out.push_back(fmt::format("{} (rank {}) > {} (rank {}): {} {:.2f} of the usual", link.from_host, link.from,
                                 link.to_host, link.to, group.latency ? "latency" : "bandwidth",
                                 group.latency ? link.seconds / usual : usual / link.seconds));
     }
   }
+  if (undecided > 0)
+    out.push_back(fmt::format("{} links have no interval, so that they are undecided; give more time", undecided));
   return out;
 }
 

@@ -49,7 +49,8 @@ struct LinkFinding {
 std::vector<LinkFinding> link_findings(std::span<const core::Point>);
 
 /// Links whose bandwidth is below `share` times the usual bandwidth of their kind, or whose latency is above the usual
-/// latency divided by `share`. The whole 95 % interval must lie beyond this bound; a link without one is not named.
+/// latency divided by `share`. The whole 95 % interval must lie beyond this bound; links without one are undecided,
+/// which one more line says of all of them.
 std::vector<std::string> links_below(std::span<const core::Point>, double share);
 
 /// A period of a soak in which a rank's windows took longer than usual.

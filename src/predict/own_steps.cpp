@@ -63,7 +63,9 @@ allreduce::AlgorithmPtr schedule_for(const std::string& name) {
 double worker_steps(dataparallel::Fabric& fabric, const OwnStep& s, const compression::CodecChoicePtr& message_codec) {
   const auto strategy_choice = dataparallel::find_strategy(s.strategy);
   std::string optimizer = text_of(s.factors[Factor::optimizer]);
-  if (optimizer.empty())  // rows from before the factor existed do not tell it
+  // Null stands for sgd, and for all optimizers in rows from before the factor existed: the strategy's usual one is
+  // likelier.
+  if (optimizer.empty())
     optimizer = strategy_choice->info().optimizer.empty() ? "sgd" : strategy_choice->info().optimizer;
   const auto* bucket = s.factors[Factor::bucket_bytes].as<std::int64_t>();
   dataparallel::StrategyOptions options{

@@ -111,7 +111,7 @@ TEST(MergedLaunches, HaveTheEndsOfTheirOwnInterval) {
   EXPECT_EQ(m.number(Metric::efficiency), geometric_mean(efficiencies));
   EXPECT_EQ(m.number(Metric::efficiency_ci95_low), launch_interval(efficiencies).low);
   EXPECT_EQ(m.number(Metric::efficiency_ci95_high), launch_interval(efficiencies).high);
-  // What may be below 0 has no logarithm: its interval holds those of all launches.
+  // A number that may be below 0 has no logarithm, so its interval holds those of all launches.
   EXPECT_NEAR(m.number(Metric::exposed_ci95_low), -0.15, 1e-12);
   EXPECT_NEAR(m.number(Metric::exposed_ci95_high), 0.15, 1e-12);
   EXPECT_TRUE(std::isnan(m.number(Metric::accuracy_lost_ci95_low))) << "that of a launch is not known";

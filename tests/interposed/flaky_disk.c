@@ -98,7 +98,7 @@ static int opened(const char* name, const char* path, int flags, mode_t mode) {
   return cannot_be_opened(path) ? -1 : real(path, flags, mode);
 }
 
-// By these the C++ library opens files, past `open`.
+// The C++ library opens files by these functions, which do not go through our `open`.
 static FILE* opened_stream(const char* name, const char* path, const char* mode) {
   FILE* (*real)(const char*, const char*) = (FILE * (*)(const char*, const char*)) dlsym(RTLD_NEXT, name);
   return cannot_be_opened(path) ? NULL : real(path, mode);

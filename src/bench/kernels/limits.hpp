@@ -129,7 +129,7 @@ struct ArrayNeeds {
 };
 /// The length of each of the rank's three arrays [bytes]. The arrays of all ranks must be four times as long as the
 /// caches that hold them, as STREAM asks; a machine may have such a cache for each socket, or for each group of cores.
-/// Where that would take more than half of the free memory, arrays are shorter, but never below 16 MiB or the usual
+/// They are shorter if they would take more than half of the free memory, but have at least 16 MiB and the usual
 /// length.
 std::size_t memory_array_bytes(const ArrayNeeds&);
 

@@ -163,11 +163,16 @@ class TrainRun {
     return session_.world().sum(loss);
   }
 
-  /// The times of the epoch's steps, or means over a period, each that of the rank that took longest. Collective.
+  /// The times of the epoch's steps, or means over a period: each that of the rank that took longest, or, where ranks
+  /// go at their own pace and have no step in common, all those of the rank with the longest median. Collective.
   std::vector<double> times_of_slowest() const {
     std::vector<double> times = period_means(epoch_samples_.times, training_.period());
+    if (training_.uses_ports()) {
+      const double median = times.empty() ? 0 : core::median(times);
+      if (median < session_.world().max(median)) times.clear();
+    }
     const double most = session_.world().max(static_cast<double>(times.size()));
-    times.resize(static_cast<std::size_t>(most));  // a rank that only serves has none
+    times.resize(static_cast<std::size_t>(most));  // a rank that only serves, or whose times do not count, has none
     session_.world().max(times);
     return times;
   }
