@@ -320,7 +320,7 @@ std::size_t KernelLimits::host_array_bytes() const {
   return memory_array_bytes({.cache = host.l3_bytes,
                              .reached_caches = host.reached_last_cache_bytes,
                              .all_caches = host.all_last_cache_bytes,
-                             .usual = kernels::memory_array_bytes(),
+                             .usual = kernels::memory_array_bytes(host.l3_bytes),
                              .free_memory = session_.free_memory_per_node(),
                              .ranks_per_node = ranks_per_node_,
                              .threads = threads_});

@@ -209,9 +209,8 @@ float read_once(std::span<const float> values) {
   return sum;
 }
 
-std::size_t memory_array_bytes() {
-  const long found = sysconf(_SC_LEVEL3_CACHE_SIZE);
-  const std::size_t cache = found > 0 ? static_cast<std::size_t>(found) : 0;
+std::size_t memory_array_bytes(std::size_t cache) {
+  if (cache == 0) cache = static_cast<std::size_t>(std::max(0L, sysconf(_SC_LEVEL3_CACHE_SIZE)));
   return std::clamp(4 * cache, std::size_t{64} << 20, std::size_t{512} << 20);
 }
 

@@ -48,8 +48,10 @@ MemoryRates measure_memory(core::Seconds budget, std::size_t array_bytes = 0);
 /// loaded.
 float read_once(std::span<const float> values);
 
-/// Four times the L3 cache that the system reports, as STREAM's rules ask; at least 64 and at most 512 MiB.
-std::size_t memory_array_bytes();
+/// Four times a cache of the last level, as STREAM's rules ask; at least 64 and at most 512 MiB. 0 stands for a cache
+/// whose size is not known: then the C library's figure serves, which may be larger than any cache of this machine (on
+/// many AMD processors it is the sum of all caches of a socket, whether or not a virtual machine has them).
+std::size_t memory_array_bytes(std::size_t cache = 0);
 
 // The rates that libraries reach, measured in the same run as the kernels that are compared with them. They are below
 // the limits above, which are the hardware's.
