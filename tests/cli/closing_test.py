@@ -63,7 +63,7 @@ def in_text(seconds):
 
 def which_all_reduce(test):
     out = test.path("all.jsonl")
-    done = test.run("allreduce", "-b", "4M", "-e", "4M", "--algorithm", "ring,swing,rabenseifner,gloo,mpi", "--time-budget", "2s",
+    done = test.run("allreduce", "-b", "1M", "-e", "1M", "--algorithm", "ring,swing,rabenseifner,gloo,mpi", "--time-budget", "2s",
                     "--out", out, ranks=2, timeout=120)
     text, following = says(test, done, "which all-reduce")
     rows = support.points(out)
@@ -78,7 +78,7 @@ def which_all_reduce(test):
                    f"the fastest {place} is the file's, {name} with {own}", sentence)
         for vendor in (r for r in timed if r["factors"]["algorithm"].startswith("gloo")):
             test.check(vendor is best or f"takes {in_text(median(vendor))}" in sentence, f"with the vendor's time {place}", sentence)
-        row = next((line.split() for line in done.out.splitlines() if line.split()[:2] == ["4194304", "in" if is_in else "out"]), [])
+        row = next((line.split() for line in done.out.splitlines() if line.split()[:2] == ["1048576", "in" if is_in else "out"]), [])
         test.check(row[2:3] and row[2].startswith(name) and abs(float(row[3]) / (1e6 * median(best)) - 1) < 0.01,
                    f"the table of winners has it {place}", (row, name))
     works(test, following, "which all-reduce")
@@ -94,7 +94,7 @@ def how_much_is_lost(test):
     test.equal({cause: cause in named and words in named[cause] for cause, words in CAUSES.items()}, dict.fromkeys(CAUSES, True),
                "each cause has the words that the test expects")
     out = test.path("lost.jsonl")
-    done = test.run("scale", "--batch", "32", "--ranks", "1,2", "--algorithm", "ring", "--time-budget", "6s", "--out", out, ranks=2,
+    done = test.run("scale", "--batch", "32", "--ranks", "1,2", "--algorithm", "ring", "--time-budget", "4s", "--out", out, ranks=2,
                     timeout=120)
     text, following = says(test, done, "how much is lost")
     rows = support.points(out)
@@ -140,13 +140,13 @@ def is_a_codec_worth_it(test):
 
 def is_a_node_slow(test):
     out = test.path("links.jsonl")
-    done = test.run("links", "--pattern", "one-way", "--time-budget", "3s", "--out", out, ranks=4, timeout=120)
+    done = test.run("links", "--pattern", "one-way", "--time-budget", "2s", "--out", out, ranks=4, timeout=120)
     text, following = says(test, done, "is a node slow")
     quiet = "no link and no host stands out" in done.out
     named = "usual" in text or "the other way" in text  # by itself, or beside its own other direction
     test.check(quiet != named, "a link is named only where one stands out in the matrix", done)
     works(test, following, "is a node slow")
-    done = test.run("links", "--pattern", "one-way", "--time-budget", "4s", "--inject", "slow:rank=2,factor=6", ranks=4, timeout=120)
+    done = test.run("links", "--pattern", "one-way", "--time-budget", "3s", "--inject", "slow:rank=2,factor=6", ranks=4, timeout=120)
     text, following = says(test, done, "a slowed rank")
     test.check("rank 2" in text.lower() and "usual" in text, "the slowed rank is named", done)
 

@@ -156,6 +156,7 @@ def lines_of_tables(text):
 def tables_fit(test):
     """In a pipe no line of a table is wider than 80 cells, and the words of its head are whole."""
     out, of_calls, quick = test.path("narrow.jsonl"), test.path("calls.jsonl"), ["--time-budget", "2s", "--precision-goal", "0.5"]
+    few = ["--train-samples", "640", "--validation-samples", "64"]  # each is drawn
     trace = test.source / "tests" / "data" / "logs" / "kineto.json.gz"
     commands = [
         ["allreduce", "--algorithm", "all", "--sizes", "4K", "-n", "3", "--thread-ranks", "2", "--out", of_calls],
@@ -164,11 +165,11 @@ def tables_fit(test):
         ["scale", "--batch", "4", "--strategy", "all", "--codec", "none,qsgd4", "--dry-run", "--ranks", "1,2"],
         ["scale", "--model", "mlp:784-16-10", "--batch", "4", "--strategy", "sync,ps-async:servers=1", "--codec", "none,qsgd4",
          "--learn", "100", "--per-rank", "--per-bucket", "--thread-ranks", "2", "--out", out, *quick],
-        ["train", "--model", "mlp:784-16-10", "--steps", "4", "--log-every", "2"],
+        ["train", "--model", "mlp:784-16-10", "--steps", "4", "--log-every", "2", *few],
         ["kernels", "--shape", "gemm:m=1760,n=16,k=1760,a=N,b=T", "--shape", "gemm:m=64,n=1,k=64,a=N,b=N", "--against", "knl7250-fp32", *quick],
         ["kernels", "--shape", "gemm:m=64,n=1,k=64,a=N,b=N", "--sweep", "batch", "--batch-max", "2", "--precision", "fp32,int8", *quick],
         ["kernels", "--op", "rnn", "--set", "server", "--dry-run"],
-        ["infer", "--model", "mlp:784-16-10", "--batch", "1,16", "--precision", "fp32,int8", *quick],
+        ["infer", "--model", "mlp:784-16-10", "--batch", "1,16", "--precision", "fp32,int8", *few, *quick],
         ["infer", "--model", "mlp", "--dry-run"],
         ["codecs", "--codec", "bf16,qsgd4:bucket=512,dgc", "--size", "64K", *quick],
         ["codecs", "--exchange", "ring", "--codec", "qsgd4:bucket=512", "--ranks", "2,4", "--size", "64K"],
@@ -195,7 +196,7 @@ def legends(test):
     brief, whole = bare(test, *links).out, bare(test, *links, "--legend").out
     test.check("--legend explains" in brief and "robust deviations" not in brief, "a legend is brief", brief)
     test.check("robust deviations" in whole and "--legend explains" not in whole, "--legend prints all of it", whole)
-    curve = ["scale", "--model", "mlp:784-16-10", "--batch", "4", "--time-budget", "2s"]
+    curve = ["scale", "--model", "mlp:784-16-10", "--batch", "4", "--time-budget", "1s"]
     explained = test.run(*curve, "--legend").out
     columns = "efficiency exchange scaling step exposed contend straggle interfere wait wire other limit rate".split()
     test.equal([c for c in columns if not re.search(rf"(?m)^{c} .{{20}}", explained)], [], "scale's legend explains each column")

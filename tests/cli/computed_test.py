@@ -14,7 +14,8 @@ CONVOLUTIONS = ["kernels", *QUICK, "--shape", "conv:w=14,h=14,c=16,n=2,k=16,fw=3
 TABLE = ["infer", "--model", "dlbench_ffn", "--batch", "4", "--precision", "fp32,int8", *QUICK]
 NETWORK = ["infer", "--model", "mlp:784-64-10", "--batch", "4", "--epochs", "1", "--train-samples", "1280", "--validation-samples", "640", *QUICK]
 STEPS = ["scale", "--model", "mlp:784-64-10", "--strategy", "independent", "--ranks", "1", "--thread-ranks", "1", "--time-budget", "1s"]
-TRAINING = ["train", "--model", "mlp:784-64-10", "--steps", "60", "--thread-ranks", "1"]
+TRAINING = ["train", "--model", "mlp:784-64-10", "--steps", "60", "--train-samples", "4000", "--validation-samples", "100",
+            "--thread-ranks", "1"]
 
 
 def rows(test, name, *arguments, how=None, start=12):

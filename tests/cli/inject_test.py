@@ -9,7 +9,7 @@ import time
 import support
 
 SMALL = ("--model", "mlp:784-8-10", "--batch", "4", "--ranks", "2", "--algorithm", "ring", "--threads", "1",
-         "--min-samples", "5", "--time-budget", "3s")
+         "--min-samples", "5", "--time-budget", "2s")
 STRATEGIES = ("sync", "model-averaging", "ps-sync")
 
 
@@ -91,8 +91,8 @@ def slow_rank(test):
     the others."""
     file = test.path("slow.jsonl")
     for slow in (1, 2):
-        done = test.run("scale", "--model", "mlp:784-64-10", "--batch", "256", "--ranks", "4", "--strategy", "sync", "--algorithm",
-                        "ring", "--overlap", "none", "--threads", "1", "--time-budget", "5s", "--inject",
+        done = test.run("scale", "--model", "mlp:784-64-10", "--batch", "64", "--ranks", "4", "--strategy", "sync", "--algorithm",
+                        "ring", "--overlap", "none", "--threads", "1", "--time-budget", "3s", "--inject",
                         f"slow:rank={slow},factor=16", "--out", file, "--force", ranks=4, threads=True)
         test.valid(file)
         with open(file, encoding="utf-8") as lines:

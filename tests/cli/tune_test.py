@@ -140,7 +140,7 @@ def trains(test):
                     "--validation-samples", "100", "--out", out, ranks=2, env=env)
     test.check(done.code == 0 and all(hashes(out)), "train takes a tuned table", done)
     out = test.path("scale.jsonl")
-    done = test.run("scale", "--algorithm", "auto", "--tune-auto", "1s", "--ranks", "2,3", "--batch", "8", "--time-budget", "3s",
+    done = test.run("scale", "--model", "mlp:784-16-10", "--algorithm", "auto", "--tune-auto", "1s", "--ranks", "2,3", "--batch", "8", "--time-budget", "3s",
                     "--out", out, ranks=3, env=env, threads=True, timeout=120)
     rows = [p["factors"] for p in support.points(out)]
     exchanging = [f for f in rows if f["algorithm"] == "auto"]

@@ -18,7 +18,7 @@ import support
 
 SEQUENCE = re.compile(r"\x1b\[([?\d;]*)([A-Za-z])")
 # Enough points, each short, for a look at the screen between two of them.
-SWEEP = ["codecs", "--codec", "qsgd8,qsgd4,bf16,fp16,onebit,terngrad", "--size", "64K,256K", "--precision-goal", "0.001"]
+SWEEP = ["codecs", "--codec", "qsgd8,qsgd4,bf16,fp16,onebit,terngrad", "--size", "4K,16K", "--precision-goal", "0.001"]
 POINTS = 12
 FIRST_LOOK = 1.0  # seconds after which a watch that was started has looked at its file, also where cores are busy
 
@@ -148,7 +148,7 @@ def follows_a_job(test):
     out = test.path("followed.jsonl")
     with Terminal(test, ["watch", "--wait", "--every", "0.2s", out]) as watch:
         test.check(watch.shows("waiting for .*followed.jsonl: No such file"), "it waits for the file", watch.text)
-        with test.started(*SWEEP, "--time-budget", "9s", "--out", out) as job:
+        with test.started(*SWEEP, "--time-budget", "6s", "--out", out) as job:
             seen = watch.shows(rf"[3-9] of {POINTS} points · 00:\d\d elapsed · 00:\d\d left")
             test.check(seen, "points done, time gone and time left", watch.text)
             test.check(watch.is_other, "on the terminal's other screen")
@@ -192,7 +192,7 @@ def notices_a_dead_writer(test):
     known = len(support.points(out))
     with test.started("watch", "--wait", out) as watch:
         time.sleep(FIRST_LOOK)
-        first, again = test.run(*SWEEP, "--time-budget", "4s", "--out", out, "--resume"), watch.wait(60)
+        first, again = test.run(*SWEEP, "--time-budget", "3s", "--out", out, "--resume"), watch.wait(60)
     plan = [line for line in support.read_lines(out) if line["kind"] == "plan"][-1]
     test.equal((first.code, plan["points"] + plan["kept"]), (0, POINTS), "--resume plans what is missing")
     test.check(1 <= plan["kept"] <= known, "and says what it keeps", plan)

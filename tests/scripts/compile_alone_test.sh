@@ -33,40 +33,35 @@ failed() { grep '^failed: ' <<<"$output"; }
 run "${good[@]}"
 expect_equal "what includes all that it needs compiles" "0 12 sources and 0 headers compiled alone, 0 failed" "$code $output"
 
+# A source that lacks a header of a library, and one that lacks a header of ours.
 printf '#include "core/good1.hpp"\n\nint count() { return std::map<int, int>().size(); }\n' >"$repo/src/core/lacks.cpp"
-run "${good[@]}" src/core/lacks.cpp
-expect_equal "a missing include of a library fails, and is named" "1 failed: src/core/lacks.cpp" "$code $(failed)"
-
-printf '#include "core/good1.hpp"\n\nint twice(std::span<const int> s) { return good1(s) + good2(s); }\n' >"$repo/src/core/lacks.cpp"
-run "${good[@]}" src/core/lacks.cpp
-expect_equal "so does one of a header of ours" "1 failed: src/core/lacks.cpp" "$code $(failed)"
-sed -i '1a #include "core/good2.hpp"' "$repo/src/core/lacks.cpp"
-run "${good[@]}" src/core/lacks.cpp
-expect_equal "with it the source compiles" 0 "$code"
-
-# The source has what its header lacks, but behind it: precompiled headers, which come first, must not hide that.
+printf '#include "core/good1.hpp"\n\nint twice(std::span<const int> s) { return good1(s) + good2(s); }\n' >"$repo/src/core/lacks_ours.cpp"
+# A source that has what its header lacks, but behind it: precompiled headers, which come first, must not hide that.
 printf '#pragma once\nstd::vector<int> order();\n' >"$repo/src/core/order.hpp"
 printf '#include "core/order.hpp"\n\n%s\n\nstd::vector<int> order() { return {1}; }\n' "$standard" >"$repo/src/core/order.cpp"
-run "${good[@]}" src/core/order.cpp
-expect_equal "a header that relies on what comes after it fails" "1 failed: src/core/order.cpp" "$code $(failed)"
-
-# No source includes this header first.
-printf '#include "core/good1.hpp"\n#include "core/order.hpp"\n\nstd::vector<int> order() { return {1}; }\n' >"$repo/src/core/order.cpp"
-run "${good[@]}" src/core/order.cpp
-expect_equal "a header that relies on what comes before it fails" "1 failed: src/core/order.hpp" "$code $(failed)"
-sed -i '1a #include <vector>' "$repo/src/core/order.hpp"
-run "${good[@]}" src/core/order.cpp
-expect_equal "mended, it compiles" "0 13 sources and 1 headers compiled alone, 0 failed" "$code $output"
+# A header that lacks what stands before it, which no source includes first.
+printf '#pragma once\nstd::vector<int> later();\n' >"$repo/src/core/later.hpp"
+printf '#include "core/good1.hpp"\n#include "core/later.hpp"\n\nstd::vector<int> later() { return {1}; }\n' >"$repo/src/core/later.cpp"
+faulty=(src/core/lacks.cpp src/core/lacks_ours.cpp src/core/order.cpp src/core/later.cpp)
+run "${good[@]}" "${faulty[@]}"
+expect_equal "each that lacks an include is named, with the header where that lacks it" \
+  "1 failed: src/core/lacks.cpp failed: src/core/lacks_ours.cpp failed: src/core/later.hpp failed: src/core/order.cpp" \
+  "$code $(failed | sort | paste -sd ' ')"
+sed -i '1a #include <map>' "$repo/src/core/lacks.cpp"
+sed -i '1a #include "core/good2.hpp"' "$repo/src/core/lacks_ours.cpp"
+sed -i '1a #include <vector>' "$repo/src/core/order.hpp" "$repo/src/core/later.hpp"
+run "${good[@]}" "${faulty[@]}"
+expect_equal "mended, they compile" "0 16 sources and 1 headers compiled alone, 0 failed" "$code $output"
 
 mkdir -p "$repo/tests/core"
 printf '#include "core/good1.hpp"\n\nint count() { return std::map<int, int>().size(); }\n' >"$repo/tests/core/lacks_test.cpp"
-run "${good[@]}" tests/core/lacks_test.cpp
-expect_equal "tests are left out" "0 12 sources and 0 headers compiled alone, 0 failed" "$code $output"
+run src/core/good1.cpp tests/core/lacks_test.cpp
+expect_equal "tests are left out" "0 1 sources and 0 headers compiled alone, 0 failed" "$code $output"
 more=--tests
-run "${good[@]}" tests/core/lacks_test.cpp
+run src/core/good1.cpp tests/core/lacks_test.cpp
 expect_equal "but where they are asked for" "1 failed: tests/core/lacks_test.cpp" "$code $(failed)"
 more=$repo/tests/core/lacks_test.cpp
-run "${good[@]}" tests/core/lacks_test.cpp
+run src/core/good1.cpp tests/core/lacks_test.cpp
 expect_equal "or named" "1 failed: tests/core/lacks_test.cpp" "$code $(failed)"
 
 finish

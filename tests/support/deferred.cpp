@@ -134,7 +134,10 @@ void DeferredQueue::submit(std::string_view, runtime::Cost, const runtime::Work&
 
 runtime::EventPtr DeferredQueue::record() {
   const std::lock_guard lock(mutex_);
-  if (order_.forgets_event()) return nullptr;
+  if (order_.forgets_event()) {
+    forgotten_ = submitted_;
+    return nullptr;
+  }
   return std::make_shared<Reached>(*this, submitted_, order_.timeout());
 }
 
@@ -160,9 +163,10 @@ void DeferredQueue::run() {
     if (stop_) return;
     const runtime::StoredWork work = std::move(waiting_.front());
     waiting_.pop_front();
+    const bool is_late = delay_.count() > 0 && (!order_.drops_an_event() || done_ < forgotten_);
     lock.unlock();
     std::exception_ptr error;
-    if (delay_.count() > 0) std::this_thread::sleep_for(delay_);
+    if (is_late) std::this_thread::sleep_for(delay_);
     try {
       work();
     } catch (...) {

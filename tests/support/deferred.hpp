@@ -48,7 +48,9 @@ class DeferredDevice final : public runtime::Device, public runtime::DeviceAcces
 struct DeferredPolicy {
   std::uint64_t seed = 0;
   std::optional<std::uint64_t> dropped_event = {};  ///< see QueueOrder
-  std::chrono::microseconds delay{0};  ///< before each piece of work, so that whoever does not wait is earlier
+  /// Passes before each piece of work, so that whoever does not wait is earlier. Where an event is dropped, only the
+  /// work before that event is late: of all other work, nobody's waiting is missing.
+  std::chrono::microseconds delay{0};
 };
 
 /// Seeds of a case: 5, or GRADMETER_SEEDS; 2 under a sanitizer, which needs a path but once. 0 runs all work as late as
@@ -87,6 +89,7 @@ class DeferredQueue final : public runtime::Queue {
   std::condition_variable demanded_changed_, done_changed_;
   std::deque<runtime::StoredWork> waiting_;
   std::uint64_t submitted_ = 0, demanded_ = 0, done_ = 0;
+  std::uint64_t forgotten_ = 0;  ///< pieces of work before the dropped event; 0: not recorded yet
   std::exception_ptr error_;
   bool stop_ = false;
   std::thread thread_;

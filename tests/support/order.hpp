@@ -49,6 +49,7 @@ class QueueOrder {
   std::size_t timeout() { return order_.choose(4); }
   /// Is the event that is being recorded forgotten?
   bool forgets_event() { return dropped_ == events_++; }
+  bool drops_an_event() const { return dropped_.has_value(); }
   std::uint64_t events() const { return events_; }  ///< recorded so far
 
  private:
