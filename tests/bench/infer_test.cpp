@@ -39,6 +39,14 @@ TEST(InferPlan, CrossesModelsBatchesAndPrecisionsInGroupsThatTakeTurns) {
   EXPECT_EQ(core::to_text(factors[core::Factor::precision]), "int4");
 }
 
+TEST(InferPlan, HasEachPointOnce) {
+  const InferFactors once{
+      .models = {"a", "b"}, .batches = {1, 16}, .precisions = {Precision::fp32, Precision::int4, Precision::int8}};
+  InferFactors twice = once;
+  twice.models = {"a", "a", "b"}, twice.batches = {1, 16, 1};
+  EXPECT_EQ(plan_infer(twice).size(), plan_infer(once).size());
+}
+
 TEST(PairedMean, IsAgrestiAndMinsIntervalOfDiscordantPairs) {
   const double n = 100, b = 7, c = 2;  // right in fp32 alone, right in the precision alone
   const PairedMean m = paired_mean(n, b - c, b + c);

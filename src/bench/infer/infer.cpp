@@ -8,7 +8,9 @@
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <span>
+#include <tuple>
 
 #include "bench/engine/sweep.hpp"
 #include "bench/infer/measure.hpp"
@@ -32,9 +34,10 @@ bool is_emulated(const InferFactors& f, kernels::Precision p) {
 std::vector<InferPoint> plan_infer(const InferFactors& f) {
   std::vector<InferPoint> out;
   std::size_t group = 0;
+  std::set<std::tuple<std::string, std::size_t, kernels::Precision>> seen;
   const auto add = [&](const std::string& model, std::size_t batch) {
     for (const auto p : f.precisions)
-      if (is_emulated(f, p) == (batch == 0))
+      if (is_emulated(f, p) == (batch == 0) && seen.emplace(model, batch, p).second)
         out.push_back({.model = model, .batch = batch, .precision = p, .group = group});
     ++group;
   };

@@ -36,8 +36,8 @@ struct InferPoint {
   bool is_timed() const { return batch > 0; }
 };
 
-/// The points by model, batch, precision, in the order given. Emulated precisions (operands are rounded by software)
-/// have no times, so they have one point for each model, without a batch.
+/// The points by model, batch, precision, in the order given, each once. Emulated precisions (operands are rounded by
+/// software) have no times, so they have one point for each model, without a batch.
 std::vector<InferPoint> plan_infer(const InferFactors&);
 core::Factors to_factors(const InferPoint&, const NodeMap&, int threads, const std::string& device);
 
