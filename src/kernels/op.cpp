@@ -2,6 +2,7 @@
 #include "kernels/op.hpp"
 
 #include <algorithm>
+#include <array>
 #include <stdexcept>
 
 #include "core/error.hpp"
@@ -255,9 +256,9 @@ std::string lns_shape_refusal(const Problem& p) {
 
 std::string conv_shape_refusal(const Problem& p) {
   const auto& s = std::get<ConvShape>(p.shape);
-  if (s.width * s.height * s.channels * s.batch * s.filters * s.filter_width * s.filter_height == 0)
-    return "conv needs extents of at least 1";
-  if (s.stride_width * s.stride_height == 0) return "conv needs strides of at least 1";
+  const std::array extents{s.width, s.height, s.channels, s.batch, s.filters, s.filter_width, s.filter_height};
+  if (std::ranges::find(extents, 0U) != extents.end()) return "conv needs extents of at least 1";
+  if (s.stride_width == 0 || s.stride_height == 0) return "conv needs strides of at least 1";
   if (s.width + 2 * s.pad_width < s.filter_width || s.height + 2 * s.pad_height < s.filter_height)
     return "conv needs a filter that fits into the padded input";
   return "";

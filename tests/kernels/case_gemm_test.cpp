@@ -65,6 +65,58 @@ TEST(GemmCase, ANumberThatIsNoneIsFoundAmongOthers) {
   EXPECT_FALSE(found.verdict().right());
 }
 
+/// A bound that grows faster than the sum itself would allow any result.
+TEST(GemmCase, AWrongSumOfMillionsOfTermsIsFound) {
+  set_compute_threads(1);
+  const auto c =
+      make_kernel_case({.shape = GemmShape{.m = 1, .n = 2, .k = 8'000'000, .transpose_b = Transpose::yes}}, {});
+  const KernelCaseCheck check = c->check(1e9, false);
+  EXPECT_TRUE(check.right()) << check.worst;
+  EXPECT_GT(c->check(1e9, true).worst, 100);
+}
+
+/// The order of additions that loses most: one after another.
+TEST(GemmCase, ASumThatIsRoundedAfterEachAdditionIsWithinItsBound) {
+  const core::Random random(5, 0);
+  double worst = 0;
+  for (std::uint64_t i = 0; i < 300; ++i) {
+    const std::size_t n = i % 10 == 0 ? 200'000 : 1 + random.below(i, 3000);
+    const core::Random draws(i, 1);
+    float found = 0;
+    ReferenceSum sum;
+    for (std::size_t l = 0; l < n; ++l) {
+      const auto a = static_cast<float>(draws.uniform(2 * l) - 0.5),
+                 b = static_cast<float>(draws.uniform(2 * l + 1) - 0.5);
+      found = std::fma(a, b, found);
+      sum.add(a, b);
+    }
+    const double allowed = allowed_distance_of_random_terms(sum, Precision::fp32);
+    EXPECT_LE(allowed, allowed_distance(sum, Precision::fp32));
+    worst = std::max(worst, std::fabs(found - sum.value) / allowed);
+  }
+  EXPECT_LT(worst, 0.7);
+  EXPECT_EQ(allowed_distance_of_random_terms({.value = 1, .size = 1, .squares = 1, .terms = 1}, Precision::int8), 0);
+}
+
+/// Extents whose product is more than 64 bits hold: they need more memory than there is, not little.
+TEST(KernelCaseBytes, DoNotWrap) {
+  constexpr std::size_t huge = std::size_t{1} << 32;
+  const auto bytes_of = [](const ProblemShape& s, Pass pass = Pass::forward) {
+    return kernel_case_bytes({.shape = s, .pass = pass});
+  };
+  constexpr std::size_t much = std::size_t{1} << 60;
+  EXPECT_GE(bytes_of(GemmShape{.m = huge, .n = huge, .k = huge}), much);
+  const RnnShape layer{.cell = Cell::lstm, .hidden = huge, .batch = huge, .steps = huge};
+  EXPECT_GE(bytes_of(layer), much);
+  EXPECT_GE(bytes_of(layer, Pass::backward_data), much);
+  EXPECT_GE(bytes_of(SparseShape{.m = huge, .n = huge, .k = std::size_t{1} << 30}), much);
+  EXPECT_GE(bytes_of(PointwiseShape{.elements = std::size_t{1} << 62}), much);
+  const ConvShape conv{
+      .width = huge, .height = huge, .channels = 1, .batch = 1, .filters = 1, .filter_width = 1, .filter_height = 1};
+  EXPECT_EQ(kernel_case_refusal({.shape = conv}), "") << "its extents are not 0, though their product wraps to it";
+  EXPECT_GE(bytes_of(conv), much);
+}
+
 TEST(GemmCase, WhatCannotBeHadIsRefusedWithTheReason) {
   const GemmShape s{.m = 1, .n = 1, .k = 1};
   EXPECT_EQ(kernel_case_refusal({.shape = s}), "");

@@ -64,6 +64,22 @@ TEST_P(RnnCases, ABiggerLayerIsRightWhereItIsLookedAt) {
   }
 }
 
+/// Runs add to the gradients of weights.
+TEST_P(RnnCases, IsRightAfterAsManyRunsAsTheCheckIsTold) {
+  const auto kernel_case = make_kernel_case(problem(ragged(GetParam().cell, 5)), {.sets = 2});
+  const auto check = [&](std::size_t runs, std::size_t told) {
+    const CheckedCall call{.set = 1, .runs = told, .flops_at_most = 1e9};
+    kernel_case->prepare_check(call);
+    for (std::size_t i = 0; i < runs; ++i) kernel_case->run(0), kernel_case->run(1);
+    return kernel_case->finish_check(call).right();
+  };
+  EXPECT_TRUE(check(1, 1)) << "runs of the other set do not count";
+  EXPECT_TRUE(check(3, 3));
+  if (GetParam().pass != Pass::forward) {
+    EXPECT_FALSE(check(3, 6));
+  }
+}
+
 TEST_P(RnnCases, ABiggerLayerWithANarrowInputIsRight) {
   const auto kernel_case =
       make_kernel_case(problem({.cell = GetParam().cell, .hidden = 96, .batch = 4, .steps = 7, .input = 40}), {});

@@ -6,10 +6,12 @@
 
 #include <cmath>
 #include <random>
+#include <set>
 
 #include "core/csv.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "core/random.hpp"
 
 namespace gradmeter::kernels {
 namespace {
@@ -173,9 +175,57 @@ TEST(ProblemText, CostsCountInputsAndProducts) {
   Problem backward = layer;
   backward.pass = Pass::backward_data;
   EXPECT_EQ(run_flops(backward), 2 * full_flops(layer));
+  EXPECT_EQ(bytes(backward), 2 * bytes(layer)) << "weights and layers, and their gradients";
   const Problem four{.shape = parse_shape("gemm:m=3,n=5,k=7,count=4")};
   EXPECT_EQ(flops(four), 4 * 2.0 * 3 * 5 * 7);
   EXPECT_EQ(bytes(four), 4 * 4.0 * (3 * 7 + 7 * 5 + 3 * 5));
+}
+
+/// The numbers of a sparse B and of an image that calls leave unread need not move, but need memory.
+TEST(ProblemBytes, CountRowsOfBThatMeetAnEntry) {
+  const auto b_bytes = [](const char* text, auto count) {
+    const Problem p{.shape = parse_shape(text)};
+    const auto& s = std::get<SparseShape>(p.shape);
+    const double index = s.format == SparseFormat::blocked ? 0.25 : 4;
+    const double rest =
+        static_cast<double>(s.m * s.k) * (1 - s.sparsity) * (4 + index) + 4.0 * static_cast<double>(s.m * s.n);
+    return count(p) - rest;
+  };
+  const char *one = "sparse:m=1,n=64,k=1000,sparsity=0.75", *two = "sparse:m=2,n=64,k=1000,sparsity=0.75",
+             *block = "sparse:m=32,n=64,k=1000,sparsity=0.75,format=blocked";
+  EXPECT_NEAR(b_bytes(one, bytes), 4.0 * 250 * 64, 1e-6);
+  EXPECT_NEAR(b_bytes(two, bytes), 4.0 * 437.5 * 64, 1e-6);
+  EXPECT_NEAR(b_bytes(block, bytes), 4.0 * 437.5 * 64, 1e-6) << "two blocks of 16 rows";
+  for (const char* text : {one, two, block}) EXPECT_NEAR(b_bytes(text, held_bytes), 4.0 * 1000 * 64, 1e-6);
+}
+
+TEST(ProblemBytes, CountPlacesOfImagesThatFiltersRead) {
+  const core::Random random(8, 0);
+  for (std::uint64_t i = 0; i < 300; ++i) {
+    const auto draw = [&](std::uint64_t d, std::size_t least, std::size_t most) {
+      return least + random.below(10 * i + d, most - least + 1);
+    };
+    ConvShape s{.width = draw(0, 1, 20), .height = draw(1, 1, 20), .channels = 1, .batch = 1, .filters = 1};
+    s.pad_width = draw(2, 0, 3), s.pad_height = draw(3, 0, 3);
+    s.filter_width = draw(4, 1, std::min<std::size_t>(6, s.width + 2 * s.pad_width));
+    s.filter_height = draw(5, 1, std::min<std::size_t>(6, s.height + 2 * s.pad_height));
+    s.stride_width = draw(6, 1, 8), s.stride_height = draw(7, 1, 8);
+    std::set<std::pair<std::size_t, std::size_t>> read;
+    for (std::size_t y = 0; y < s.out_height() * s.filter_height; ++y)
+      for (std::size_t x = 0; x < s.out_width() * s.filter_width; ++x) {
+        const std::size_t row = y / s.filter_height * s.stride_height + y % s.filter_height - s.pad_height;
+        const std::size_t column = x / s.filter_width * s.stride_width + x % s.filter_width - s.pad_width;
+        if (row < s.height && column < s.width) read.emplace(row, column);
+      }
+    const double filters = static_cast<double>(s.filter_width * s.filter_height),
+                 out = static_cast<double>(s.out_width() * s.out_height()),
+                 in = static_cast<double>(s.width * s.height), seen = static_cast<double>(read.size());
+    const auto bytes_of = [&](Pass pass) { return bytes({.shape = s, .pass = pass}); };
+    EXPECT_EQ(bytes_of(Pass::forward), 4 * (seen + filters + out)) << text(s);
+    EXPECT_EQ(bytes_of(Pass::backward_weights), 4 * (seen + filters + out)) << text(s);
+    EXPECT_EQ(bytes_of(Pass::backward_data), 4 * (in + filters + out)) << "zeros are written too: " << text(s);
+    EXPECT_EQ(held_bytes({.shape = s}), 4 * (in + filters + out)) << text(s);
+  }
 }
 
 TEST(ProblemText, SaysWhatAShapeIsWritten) {
@@ -232,6 +282,15 @@ TEST(Published, KeepsPassesApart) {
   const auto conv = deepbench(KernelKind::conv, "training").at(3).shape;
   EXPECT_NE(v100.find({.shape = conv, .pass = Pass::forward}, true).value,
             v100.find({.shape = conv, .pass = Pass::backward_weights}, true).value);
+}
+
+TEST(Published, AddsThePassesThatOurBackwardPassOfARecurrentLayerMakes) {
+  const auto layer = problem("rnn:cell=vanilla,hidden=1760,batch=16,steps=50", Pass::backward_data);
+  EXPECT_DOUBLE_EQ(PublishedTimes("v100-fp32").find(layer, true).value, 2.881e-3 + 0.588e-3);
+  EXPECT_EQ(PublishedTimes("mi25-fp32").find(layer, true).value, 0) << "its time of the weights is not known";
+  auto forward = layer;
+  forward.pass = Pass::forward;
+  EXPECT_DOUBLE_EQ(PublishedTimes("mi25-fp32").find(forward, true).value, 3.378e-3);
 }
 
 TEST(Published, CoversTheListsThatItWasMeasuredOn) {

@@ -108,7 +108,10 @@ std::vector<double> DeviceClock::time(runtime::Queue& queue, std::size_t samples
   // those.
   const auto captured = captures_ && !cold ? queue.capture(all_calls) : nullptr;
   captures_ &= cold || captured != nullptr;
-  const std::function<void()> sample = captured ? [&] { captured->submit(); } : all_calls;
+  const std::function<void()> sample = [&] {
+    calls_made_ += calls;
+    captured ? captured->submit() : all_calls();
+  };
   constexpr std::size_t marks = 2;
   const std::size_t submissions = marks + (captured ? 1 : calls) + (cold ? 1 : 0);
   std::vector<double> times(samples);

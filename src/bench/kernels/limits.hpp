@@ -106,6 +106,9 @@ class DeviceClock {
   std::vector<double> time(
       runtime::Queue&, std::size_t samples, std::size_t calls, bool cold, const std::function<void()>& call,
       const std::function<void()>& before = [] {});
+  /// The number of calls that the device has made in `time` so far, those that were not timed included. A graph of
+  /// calls counts as often as it was submitted.
+  std::size_t calls_made() const { return calls_made_; }
 
  private:
   /// Clears `beyond_caches_`, which displaces the operands from the caches.
@@ -116,6 +119,7 @@ class DeviceClock {
 
   runtime::OwnedBuffer beyond_caches_;  ///< larger than the device's caches
   bool captures_ = true;                ///< false: calls could not be captured
+  std::size_t calls_made_ = 0;
 };
 
 /// The machine, as far as it decides how long the arrays must be by which a rank measures the rate of memory.

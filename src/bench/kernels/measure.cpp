@@ -82,6 +82,7 @@ std::string KernelBenchmark::check(double flops_at_most, bool inject_error, Kern
 }
 
 void KernelBenchmark::call() {
+  checked_runs_ += next_set_ == checked_set_;
   kernel_case_->run(next_set_);
   if (++next_set_ == sets_) next_set_ = 0;
 }
@@ -122,15 +123,20 @@ double KernelBenchmark::checked_sample() {
   // With one operand set all calls have the same result, so a checked one gets new inputs. Untimed calls bring these
   // into the caches, unless a sample is so long that its start does not matter.
   if (sets_ == 1) {
-    kernel_case_->redraw(0, draws.bits(0));
+    constexpr std::uint64_t first_of_ranks = 3;  // the draws before are the same on all ranks
+    kernel_case_->redraw(0, draws.bits(first_of_ranks + static_cast<std::uint64_t>(c_.rank())));
     if (probe_s_ * static_cast<double>(calls_per_sample_) <= usual_block.value) samples(1);
   }
   kernels::CheckedCall checked{.flops_at_most = check_flops_, .seed = draws.bits(1)};
+  const std::size_t calls_before = clock_ ? clock_->calls_made() : 0;
   const auto took = samples(1, [&] {
     checked.set = (next_set_ + draws.below(2, std::min(calls_per_sample_, sets_))) % sets_;
     kernel_case_->prepare_check(checked);
+    checked_set_ = checked.set, checked_runs_ = 0;
     c_.barrier();  // ranks begin together again
   });
+  // With one set, a device may run it in a graph of captured calls, more often than `call` was called.
+  checked.runs = clock_ && sets_ == 1 ? clock_->calls_made() - calls_before : checked_runs_;
   timed_.add(kernel_case_->finish_check(checked));
   return took.front();
 }

@@ -76,6 +76,7 @@ class KernelBenchmark {
   const KernelPoint& point_;
   int threads_;
   std::size_t sets_, next_set_ = 0, calls_per_sample_ = 1;
+  std::size_t checked_set_ = 0, checked_runs_ = 0;  ///< the set under check, and how often `call` has run it since
   std::uint64_t seed_;
   Rebuilder rebuilder_;
   std::optional<Rounds> rounds_;  ///< empty: the probe is the only sample

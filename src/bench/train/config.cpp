@@ -352,7 +352,8 @@ std::size_t training_bytes(const TrainingConfig& c, const DataFacts& d, int rank
     const Layout l = layout_of(c, ranks, r);
     const auto m = sized_model(c, l, d);
     double operands = 0;  // bytes of the largest operation's operands, which the limits' measurement allocates
-    for (const auto& p : m->pass_problems(c.batch_per_rank)) operands = std::max(operands, kernels::bytes(p.problem));
+    for (const auto& p : m->pass_problems(c.batch_per_rank))
+      operands = std::max(operands, kernels::held_bytes(p.problem));
     std::size_t largest = 0;
     for (const model::Tensor& t : m->tensors()) largest = std::max(largest, t.count * sizeof(float));
     most = std::max(most, (c.codec && exchanges(c, l) ? arrays_of_coded_check * largest : 0) + state_bytes(c, l, d) +

@@ -83,10 +83,18 @@ std::size_t kernel_case_bytes(const Problem& p, const runtime::Device& device) {
   return found.row ? found.row->resident_bytes(p) : 0;
 }
 
-double allowed_distance(const ReferenceSum& sum, Precision p) {
+namespace {
+/// partial_sums: the magnitude of the partial sums, each of which is rounded.
+double rounding_errors(const ReferenceSum& sum, double partial_sums, Precision p) {
   if (info(p).exact) return 0;
   return info(p).roundoff * std::fabs(sum.value) +
-         4 * info(p).sum_roundoff * std::sqrt(static_cast<double>(sum.terms)) * sum.size;
+         4 * info(p).sum_roundoff * std::sqrt(static_cast<double>(sum.terms)) * partial_sums;
+}
+}  // namespace
+
+double allowed_distance(const ReferenceSum& sum, Precision p) { return rounding_errors(sum, sum.size, p); }
+double allowed_distance_of_random_terms(const ReferenceSum& sum, Precision p) {
+  return rounding_errors(sum, std::min(sum.size, 2 * std::sqrt(sum.squares)), p);
 }
 
 void ElementCheck::add(double result, double reference, double allowed, bool counts) {

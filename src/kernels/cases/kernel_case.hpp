@@ -39,6 +39,7 @@ struct KernelCaseCheck {
 /// One check of one call. Which elements are checked is drawn from `seed`, so that no call can prepare for it.
 struct CheckedCall {
   std::size_t set = 0;
+  std::size_t runs = 1;       ///< number of runs of the set between the two halves of the check
   double flops_at_most = 0;   ///< limit of the reference's FLOP; a large problem is checked in part
   std::uint64_t seed = 1;     ///< seed of the draw of checked elements
   bool inject_error = false;  ///< one checked element is first made wrong, by half of the usual magnitude (for tests)
@@ -55,10 +56,11 @@ class KernelCase {
   virtual runtime::Queue* queue() { return nullptr; }
   /// Gives a set other inputs, so that its results are no longer those of earlier calls.
   virtual void redraw(std::size_t set, std::uint64_t seed) = 0;
-  /// The two halves of a check, before and after one or more runs of the set. The first half overwrites some of the
-  /// outputs that will be checked with a value that no call writes, so that a call that leaves them out is noticed;
-  /// only a few, so that the call takes as long as others. The second half checks the result: all of it, or in large
-  /// problems as many elements, rows, planes or steps as the limit of FLOP allows.
+  /// The two halves of a check, before and after CheckedCall::runs runs of the set, which the second half is told: some
+  /// operations change their inputs or add to their results. Captured work runs without a call of `run`. The first half
+  /// overwrites some of the outputs that will be checked with a value that no call writes, so that a call that leaves
+  /// them out is noticed; only a few, so that the call takes as long as others. The second half checks the result: all
+  /// of it, or in large problems as many elements, rows, planes or steps as the limit of FLOP allows.
   virtual void prepare_check(const CheckedCall&) = 0;
   virtual KernelCaseCheck finish_check(const CheckedCall&) = 0;
   /// Makes one call on set 0 and checks it.
@@ -101,10 +103,12 @@ std::size_t kernel_case_bytes(const Problem&, const runtime::Device& = runtime::
 struct ReferenceSum {
   double value = 0;
   double size = 0;        ///< sum of |a·b|
+  double squares = 0;     ///< sum of (a·b)²
   std::size_t terms = 0;  ///< number of products; 0: the element is zero for any data
   void add(double a, double b) {
     value += a * b;
     size += std::fabs(a * b);
+    squares += a * b * a * b;
     ++terms;
   }
 };
@@ -123,9 +127,13 @@ ReferenceSum product_at(const GemmShape& s, const A& a, const B& b, std::size_t 
 }
 
 /// The possible error of a sum: u·|value| + 4·v·√terms·size, where u is the roundoff of the type that results are
-/// stored in, and v that of an addition (2^-24 for fp32). It covers sums in any order. 0 for precisions whose sums are
-/// exact.
+/// stored in, and v that of an addition (2^-24 for fp32). It covers sums in any order, of any terms, and additions that
+/// cut digits off. 0 for precisions whose sums are exact.
 double allowed_distance(const ReferenceSum&, Precision);
+/// The same for a sum of random terms of either sign with additions that round to nearest, as on a host:
+/// u·|value| + 4·v·√terms·min(size, 2·√squares). Partial sums of such terms grow as √terms, as the result does, so the
+/// bound stays a small share of a result of millions of terms; with `size` it would exceed the result.
+double allowed_distance_of_random_terms(const ReferenceSum&, Precision);
 
 class ElementCheck {
  public:
@@ -147,8 +155,8 @@ std::vector<std::size_t> sample_places(std::size_t n, std::size_t count, std::ui
 // The functions behind kernel_cases(), one group for each file of cases. Users call make_kernel_case, which names the
 // backend.
 
-std::size_t operand_bytes(const Problem&);         ///< bytes of all operands, each once, as bytes(Problem)
-std::size_t native_operand_bytes(const Problem&);  ///< the same, as native_bytes(Problem)
+std::size_t operand_bytes(const Problem&);         ///< bytes of all operands, each once, as held_bytes
+std::size_t native_operand_bytes(const Problem&);  ///< the same, as native_held_bytes
 std::unique_ptr<KernelCase> make_product_case(const Problem&, const KernelCaseOptions&);
 
 std::size_t lns_case_bytes(const Problem&);

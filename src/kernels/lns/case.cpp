@@ -95,8 +95,9 @@ class LnsCase final : public KernelCase {
     }
     // Neighbours are a factor of 2^(1/2^F) apart, so a stored number is off by up to half of their distance.
     const double storage_rounding = 0.5 * (std::exp2(1.0 / (1U << lns_.fraction_bits())) - 1);
-    element_check.add(result, exact.value,
-                      1.01 * storage_rounding * std::fabs(exact.value) + allowed_distance(exact, Precision::fp32));
+    element_check.add(
+        result, exact.value,
+        1.01 * storage_rounding * std::fabs(exact.value) + allowed_distance_of_random_terms(exact, Precision::fp32));
   }
 
   GemmShape shape_;
@@ -109,7 +110,7 @@ class LnsCase final : public KernelCase {
 }  // namespace
 
 /// Three times the bytes of the operands, for the operands and the packed copies that a call makes.
-std::size_t lns_case_bytes(const Problem& p) { return 3 * static_cast<std::size_t>(bytes(p)); }
+std::size_t lns_case_bytes(const Problem& p) { return whole_bytes(3 * held_bytes(p)); }
 
 std::unique_ptr<KernelCase> make_lns_case(const Problem& p, const KernelCaseOptions& o) {
   return std::make_unique<LnsCase>(p, o);

@@ -190,7 +190,6 @@ class PointwiseCase : public KernelCase {
   }
 
   void run(std::size_t set) override {
-    ++calls_;
     if constexpr (std::is_same_v<T, float>) {
       if (!shape_.fused) return unfused(shape_.kind, sets_[set], temporaries_[set]);
     }
@@ -207,7 +206,6 @@ class PointwiseCase : public KernelCase {
     places_ = places_to_check(call.flops_at_most);
     download(call.set);
     before_ = at(host_set(call.set), places_);
-    calls_ = 0;
   }
 
   KernelCaseCheck finish_check(const CheckedCall& call) override {
@@ -218,8 +216,8 @@ class PointwiseCase : public KernelCase {
       assign(element, value(element) + 0.5F);
     }
     ArraySet<float> expected = before_;
-    for (int i = 0; i < calls_; ++i) reference(shape_.kind, expected);
-    return compare(before_, expected, at(x, places_));
+    for (std::size_t i = 0; i < call.runs; ++i) reference(shape_.kind, expected);
+    return compare(expected, at(x, places_), static_cast<double>(call.runs));
   }
 
   std::string implementation() const override {
@@ -231,7 +229,6 @@ class PointwiseCase : public KernelCase {
   virtual ArraySet<T>& host_set(std::size_t set_index) { return sets_[set_index]; }
   virtual void upload(std::size_t set_index) { (void)set_index; }
   virtual void download(std::size_t set_index) { (void)set_index; }
-  void count_call() { ++calls_; }
 
   void fill(ArraySet<T>& to, std::uint64_t seed) const {
     std::vector<float> values(shape_.elements);
@@ -264,19 +261,18 @@ class PointwiseCase : public KernelCase {
     return out;
   }
 
-  KernelCaseCheck compare(const ArraySet<float>& before, const ArraySet<float>& expected,
-                          const ArraySet<float>& after) const {
+  KernelCaseCheck compare(const ArraySet<float>& expected, const ArraySet<float>& after, double runs) const {
     constexpr double storage_roundoff = std::is_same_v<T, float> ? 0x1p-24 : 0x1p-8;
-    // For each call, an element may be off by one rounding to storage, and by 16 roundings of its magnitude to fp32.
+    // For each run, an element may be off by one rounding to storage, and by 16 roundings of its magnitude to fp32.
     KernelCaseCheck check;
     double squared_error = 0, squared_norm = 0, zeros = 0;
-    for (std::size_t i = 0; i < before[0].size(); ++i) {
-      const auto magnitude = magnitudes(shape_.kind, before, i);
+    for (std::size_t i = 0; i < before_[0].size(); ++i) {
+      const auto magnitude = magnitudes(shape_.kind, before_, i);
       for (std::size_t array = 0; array < counts_.written; ++array) {
         const double expected_value = expected[array][i],
                      distance = std::fabs(double{after[array][i]} - expected_value);
         const double worst =
-            distance / (calls_ * (storage_roundoff * std::fabs(expected_value) + 16 * 0x1p-24 * magnitude[array]));
+            distance / (runs * (storage_roundoff * std::fabs(expected_value) + 16 * 0x1p-24 * magnitude[array]));
         squared_error += distance * distance, squared_norm += expected_value * expected_value,
             zeros += after[array][i] == 0;
         // A NaN stays, since no number compares greater than it.
@@ -284,7 +280,7 @@ class PointwiseCase : public KernelCase {
       }
     }
     check.error = squared_norm > 0 ? std::sqrt(squared_error / squared_norm) : std::sqrt(squared_error);
-    check.zero_share = zeros / static_cast<double>(counts_.written * before[0].size());
+    check.zero_share = zeros / static_cast<double>(counts_.written * before_[0].size());
     return check;
   }
 
@@ -292,7 +288,6 @@ class PointwiseCase : public KernelCase {
   ArrayCounts counts_;
   std::vector<ArraySet<T>> sets_;
   std::vector<ArraySet<float>> temporaries_;
-  double calls_ = 0;  ///< number of calls since the check was prepared
   std::vector<std::size_t> places_;
   ArraySet<float> before_;  ///< the numbers at places_ before the call
 };
@@ -319,7 +314,6 @@ class DevicePointwiseCase final : public PointwiseCase<T> {
   }
 
   void run(std::size_t set) override {
-    this->count_call();
     queue_->submit("kernel", {}, [this, set] { update_(kind_, sets_[set]); });
   }
   runtime::Queue* queue() override { return queue_.get(); }
@@ -363,7 +357,8 @@ std::string pointwise_case_refusal(const Problem& p) {
 std::size_t pointwise_case_bytes(const Problem& p) {
   const auto& s = std::get<PointwiseShape>(p.shape);
   const ArrayCounts counts = array_counts(s.kind);
-  return (counts.all + (s.fused ? 0 : counts.temporary)) * s.elements * storage_bytes(p.precision);
+  const std::size_t arrays = counts.all + (s.fused ? 0 : counts.temporary);
+  return whole_bytes(static_cast<double>(arrays * storage_bytes(p.precision)) * static_cast<double>(s.elements));
 }
 
 std::unique_ptr<KernelCase> make_pointwise_case(const Problem& p, const KernelCaseOptions& o) {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/problems/problem.hpp"
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "core/format.hpp"
 
@@ -29,6 +31,27 @@ std::string text_unless_usual(const char* key, std::size_t value, std::size_t us
 double index_bytes(SparseFormat f) {
   if (f == SparseFormat::two_of_four) return 0.25;
   return f == SparseFormat::blocked ? 4.0 / 16 : 4;
+}
+
+/// Which bytes of the operands count: those that a call must read or write, or all.
+enum class Count : std::uint8_t { moved, held };
+
+/// The number of places of an input's extent, without its padding, that a filter reads in `outputs` steps.
+double places_read(std::size_t extent, std::size_t pad, std::size_t filter, std::size_t stride, std::size_t outputs) {
+  // The places read among the first `end`, counted from the beginning of the padding.
+  const auto read_before = [&](std::size_t end) {
+    if (outputs == 0 || stride == 0) return std::size_t{0};
+    if (stride <= filter) return std::min(end, (outputs - 1) * stride + filter);
+    const std::size_t whole = std::min(end / stride, outputs);
+    return whole * filter + (whole < outputs ? std::min(end - whole * stride, filter) : 0);
+  };
+  return real(read_before(pad + extent) - read_before(pad));
+}
+
+/// The share of the rows of B that a sparse product is expected to read: those whose column of A has an entry.
+double share_of_rows_read(const SparseShape& s) {
+  const double units = s.format == SparseFormat::blocked ? std::ceil(real(s.m) / 16) : real(s.m);
+  return 1 - std::pow(s.sparsity, units);
 }
 
 struct PointwiseCost {
@@ -207,29 +230,38 @@ double run_flops(const Problem& p) {
 
 namespace {
 
-/// The bytes of `bytes(Problem)`. operand_size, result_size: bytes of an element of an operand and of a result.
-double moved_bytes(const Problem& p, double operand_size, double result_size) {
+/// operand_size, result_size: bytes of an element of an operand and of a result.
+double counted_bytes(const Problem& p, double operand_size, double result_size, Count count) {
+  const bool all = count == Count::held;
   return std::visit(
       Match{[&](const GemmShape& s) {
               return real(s.count) * (operand_size * (real(s.m) * real(s.k) + real(s.k) * real(s.n)) +
                                       result_size * real(s.m) * real(s.n));
             },
             [&](const ConvShape& s) {
-              const double in = real(s.batch) * real(s.channels) * real(s.width) * real(s.height);
+              const double images = real(s.batch) * real(s.channels), in = images * real(s.width) * real(s.height);
+              const double read =
+                  all ? in
+                      : images * places_read(s.width, s.pad_width, s.filter_width, s.stride_width, s.out_width()) *
+                            places_read(s.height, s.pad_height, s.filter_height, s.stride_height, s.out_height());
               const double filters = real(s.filters) * real(s.channels) * real(s.filter_width) * real(s.filter_height);
               const double out = real(s.batch) * real(s.filters) * real(s.out_width()) * real(s.out_height());
               if (p.pass == Pass::backward_data) return operand_size * (out + filters) + result_size * in;
-              if (p.pass == Pass::backward_weights) return operand_size * (out + in) + result_size * filters;
-              return operand_size * (in + filters) + result_size * out;
+              if (p.pass == Pass::backward_weights) return operand_size * (out + read) + result_size * filters;
+              return operand_size * (read + filters) + result_size * out;
             },
             [&](const RnnShape& s) {
               const double widths = real(s.input_width()) + real(s.hidden);
-              return operand_size * (gates(s.cell) * real(s.hidden) * widths + real(s.batch) * real(s.steps) * widths);
+              // A backward pass reads weights, layers and output gradients, and writes gradients of weights and inputs.
+              const double passes = p.pass == Pass::forward ? 1 : 2;
+              return passes * operand_size *
+                     (gates(s.cell) * real(s.hidden) * widths + real(s.batch) * real(s.steps) * widths);
             },
             [&](const SparseShape& s) {
               const double kept = real(s.m) * real(s.k) * (1 - s.sparsity);
               const double index = index_bytes(s.format);  // for each number that is kept
-              return kept * (operand_size + index) + operand_size * real(s.k) * real(s.n) +
+              const double rows = real(s.k) * (all ? 1 : share_of_rows_read(s));
+              return kept * (operand_size + index) + operand_size * rows * real(s.n) +
                      result_size * real(s.m) * real(s.n);
             },
             [&](const PointwiseShape& s) { return operand_size * cost_of(s).reads_and_writes * real(s.elements); }},
@@ -238,13 +270,25 @@ double moved_bytes(const Problem& p, double operand_size, double result_size) {
 
 }  // namespace
 
-double bytes(const Problem& p) {
-  return moved_bytes(p, real(storage_bytes(p.precision)), real(info(p.precision).result_bytes));
+namespace {
+double stored_bytes(const Problem& p, Count count) {
+  return counted_bytes(p, real(storage_bytes(p.precision)), real(info(p.precision).result_bytes), count);
 }
-
-double native_bytes(const Problem& p) {
+double native_stored_bytes(const Problem& p, Count count) {
   const PrecisionInfo& i = info(p.precision);
-  return i.native_bytes > 0 ? moved_bytes(p, real(i.native_bytes), real(i.native_result_bytes)) : bytes(p);
+  return i.native_bytes > 0 ? counted_bytes(p, real(i.native_bytes), real(i.native_result_bytes), count)
+                            : stored_bytes(p, count);
+}
+}  // namespace
+
+double bytes(const Problem& p) { return stored_bytes(p, Count::moved); }
+double native_bytes(const Problem& p) { return native_stored_bytes(p, Count::moved); }
+double held_bytes(const Problem& p) { return stored_bytes(p, Count::held); }
+double native_held_bytes(const Problem& p) { return native_stored_bytes(p, Count::held); }
+
+std::size_t whole_bytes(double bytes) {
+  constexpr double most = 0x1p62;
+  return static_cast<std::size_t>(std::min(bytes, most));
 }
 
 }  // namespace gradmeter::kernels

@@ -131,10 +131,17 @@ double full_flops(const Problem&);
 /// FLOP that one run of the operation computes: full_flops, but twice that for an rnn's backward pass, which makes the
 /// gradients of inputs and of weights.
 double run_flops(const Problem&);
-/// Bytes of memory that must move: each operand once, in its storage type.
+/// Bytes of memory that must move: each operand once, in its storage type, without what a call does not read: places
+/// of an image between the filters of a convolution with long strides, and rows of a sparse product's B that meet no
+/// entry (by their expected number).
 double bytes(const Problem&);
 /// As `bytes`, on hardware that has the precision: a GPU stores in 16 or 8 bits what the host emulates in fp32.
 double native_bytes(const Problem&);
+/// As `bytes` and `native_bytes`, with what a call does not read: the memory that the operands take.
+double held_bytes(const Problem&);
+double native_held_bytes(const Problem&);
+/// The whole number of bytes, at most 2^62, so that those of absurd shapes do not wrap to small numbers.
+std::size_t whole_bytes(double);
 
 /// How a GPU's library chooses among its algorithms: by its own estimate, or by timing all that it lists.
 enum class AlgorithmSearch : std::uint8_t { estimated, exhaustive };

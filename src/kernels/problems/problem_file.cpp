@@ -6,6 +6,7 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <sstream>
 #include <vector>
 
@@ -351,9 +352,17 @@ PublishedTimes::PublishedTimes(std::string_view name) : name_(name) {
 }
 
 core::Seconds PublishedTimes::find(const Problem& p, bool training) const {
-  const std::string wanted = key(p);
+  std::vector<std::string> wanted{key(p)};
+  if (p.operation() == KernelKind::rnn && p.pass == Pass::backward_data) {
+    Problem weights = p;
+    weights.pass = Pass::backward_weights;
+    wanted.push_back(key(weights));
+  }
   for (const auto* times : {training ? &training_ : &inference_, training ? &inference_ : &training_}) {
-    if (const auto it = times->find(wanted); it != times->end()) return {it->second};
+    const bool has_all = std::ranges::all_of(wanted, [&](const std::string& k) { return times->contains(k); });
+    if (!has_all) continue;
+    return {std::accumulate(wanted.begin(), wanted.end(), 0.0,
+                            [&](double sum, const std::string& k) { return sum + times->at(k); })};
   }
   return {0};
 }

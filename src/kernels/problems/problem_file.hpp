@@ -74,7 +74,9 @@ class PublishedTimes {
   explicit PublishedTimes(std::string_view name);
   const std::string& name() const { return name_; }
   /// The time of the same shape and pass, in whatever precision the set has. If both a training and an inference result
-  /// exist, `training` says which one is taken. By convention 0 s if none was published.
+  /// exist, `training` says which one is taken. Our backward pass of a recurrent layer makes all gradients, so it is
+  /// compared with the sum of the times of both passes. By convention 0 s if none, or only one of the two, was
+  /// published.
   core::Seconds find(const Problem&, bool training) const;
 
  private:

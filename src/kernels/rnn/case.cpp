@@ -33,10 +33,7 @@ class RnnCase final : public KernelCase {
     op_.bind();
   }
 
-  void run(std::size_t set) override {
-    op_.run(set);
-    ++calls_;
-  }
+  void run(std::size_t set) override { op_.run(set); }
   runtime::Queue* queue() override { return op_.queue(); }
 
   void redraw(std::size_t set, std::uint64_t seed) override {
@@ -52,11 +49,10 @@ class RnnCase final : public KernelCase {
         op_.poison(call.set, o.name, compared_places(o.elements / width / shape_.batch, width));
         op_.poison(call.set, o.name, written_places(o, call));
       }
-    calls_ = 0;
   }
 
   KernelCaseCheck finish_check(const CheckedCall& call) override {
-    auto compared = is_backward() ? compare_backward(call.set) : compare_forward(call.set);
+    auto compared = is_backward() ? compare_backward(call) : compare_forward(call.set);
     if (!all_gradients_.bytes.empty()) op_.store_input(call.set, "output gradient", all_gradients_.bytes);
     if (call.inject_error) corrupt_one(compared);
     KernelCaseCheck found = checked_elements(compared, problem_);
@@ -216,7 +212,10 @@ class RnnCase final : public KernelCase {
     op_.store_input(set, "output gradient", chosen_gradients);
   }
 
-  std::vector<ComparedTensor> compare_backward(std::size_t set) {
+  /// Each run of the set has added to the gradients of weights.
+  std::vector<ComparedTensor> compare_backward(const CheckedCall& call) {
+    const std::size_t set = call.set;
+    const auto runs = static_cast<double>(call.runs);
     const RnnInputs in = inputs(set, input(set, "output", steps_));
     const RnnTrace trace = rnn_forward_reference(in);
     const RnnGradients g = rnn_backward_reference(in, trace, input(set, "output gradient", steps_));
@@ -225,7 +224,7 @@ class RnnCase final : public KernelCase {
       const PlainNumbers numbers = op_.output(set, name);
       ComparedTensor& tensor = compared.emplace_back();
       for (const std::size_t at : sample_places(numbers.size(), elements_, 2))
-        tensor.result.push_back(numbers.at(at) / calls_), tensor.reference.push_back(reference_at(at));
+        tensor.result.push_back(numbers.at(at) / runs), tensor.reference.push_back(reference_at(at));
     };
     sampled("weights gradient", [&](std::size_t at) { return weights_gradient_at(in, g, at); });
     sampled("recurrent gradient", [&](std::size_t at) { return recurrent_gradient_at(in, trace, g, at); });
@@ -240,9 +239,7 @@ class RnnCase final : public KernelCase {
   std::string backend_;
   runtime::Device& device_;
   OpCase op_;
-  std::vector<std::uint64_t> seeds_;  // the seed of each set's inputs
-  // number of calls since the check was prepared; each adds to the gradients of weights
-  double calls_ = 0;
+  std::vector<std::uint64_t> seeds_;            // the seed of each set's inputs
   PlainNumbers all_gradients_ = {{}, nullptr};  // the output's gradients, while a check has set a part of them to zero
   std::vector<std::size_t> rows_ = {};          // the rows that the check compares
   std::size_t steps_ = 0;                       // the number of first steps that the check compares
@@ -253,12 +250,13 @@ class RnnCase final : public KernelCase {
 
 std::size_t rnn_case_bytes(const Problem& p) {
   const auto& s = std::get<RnnShape>(p.shape);
-  const std::size_t e = storage_bytes(p.precision), gates = gates_of(s.cell);
-  const std::size_t widths = s.input_width() + s.hidden, weights = gates * s.hidden * widths;
-  const std::size_t rows = s.steps * s.batch, layers = rows * widths;
-  if (p.pass == Pass::forward) return e * (weights + layers);
+  const auto real = [](std::size_t n) { return static_cast<double>(n); };
+  const double e = real(storage_bytes(p.precision)), gates = real(gates_of(s.cell)), hidden = real(s.hidden);
+  const double widths = real(s.input_width()) + hidden, weights = gates * hidden * widths;
+  const double rows = real(s.steps) * real(s.batch), layers = rows * widths;
+  if (p.pass == Pass::forward) return whole_bytes(e * (weights + layers));
   // Gradients are fp32; the workspace keeps the gates and the states of every step.
-  return e * (weights + layers + (gates + 2) * rows * s.hidden) + 4 * (weights + layers);
+  return whole_bytes(e * (weights + layers + (gates + 2) * rows * hidden) + 4 * (weights + layers));
 }
 
 std::unique_ptr<KernelCase> make_rnn_case(const Problem& p, const KernelCaseOptions& o) {

@@ -323,8 +323,10 @@ std::string cusparselt_case_refusal(const Problem& p) {
 std::size_t cusparselt_case_bytes(const Problem& p) {
   const auto& s = std::get<SparseShape>(p.shape);
   const SparseLtTypes t = sparselt_types(p.precision);
-  const std::size_t bytes = core::size_of(t.operand), kept = s.m * s.k / 2;
-  return kept * bytes + kept / 4 + s.k * s.n * bytes + s.m * s.n * core::size_of(t.result);
+  const auto real = [](std::size_t n) { return static_cast<double>(n); };
+  const double bytes = real(core::size_of(t.operand)), kept = real(s.m) * real(s.k) / 2;
+  return whole_bytes(kept * (bytes + 0.25) + real(s.k) * real(s.n) * bytes +
+                     real(s.m) * real(s.n) * real(core::size_of(t.result)));
 }
 
 std::unique_ptr<KernelCase> make_cusparselt_case(const Problem& p, const KernelCaseOptions& o) {

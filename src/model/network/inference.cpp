@@ -134,7 +134,7 @@ void ForwardOperations::run(Queue& queue) {
 
 std::size_t forward_operations_bytes(std::span<const RepeatedProblem> problems, std::size_t parameters) {
   double largest = 0;
-  for (const RepeatedProblem& r : problems) largest = std::max(largest, kernels::bytes(r.problem));
+  for (const RepeatedProblem& r : problems) largest = std::max(largest, kernels::held_bytes(r.problem));
   return static_cast<std::size_t>(largest) + parameters * sizeof(float);
 }
 
