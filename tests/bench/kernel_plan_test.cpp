@@ -8,6 +8,7 @@
 
 #include "bench/kernels/limits.hpp"
 #include "core/error.hpp"
+#include "kernels/cases/kernel_case.hpp"
 #include "kernels/problems/problem_file.hpp"
 
 namespace gradmeter::bench {
@@ -77,10 +78,21 @@ TEST(KernelPlan, SweepsOverTheBatch) {
   EXPECT_THROW(plan_kernels(f), core::UsageError);
 }
 
-TEST(KernelPlan, PacksTheWeightsOfProducts) {
+TEST(KernelPlan, PacksTheRightOperandOfProducts) {
   auto f = two_products();
   f.packed = true;
   EXPECT_EQ(texts(plan_kernels(f))[0], "gemm:m=16,n=160,k=8,a=N,b=N,packed=yes");
+}
+
+/// The columns of B are the mini-batch there, and packing is for weights.
+TEST(KernelPlan, PacksNoMiniBatch) {
+  auto f = two_products();
+  f.batches = {1, 2};
+  f.packed = true;
+  EXPECT_THROW(plan_kernels(f), core::UsageError);
+  f.packed = false;
+  f.problems = {chosen("gemm:m=16,k=8,packed=yes")};
+  EXPECT_THROW(plan_kernels(f), core::UsageError);
 }
 
 TEST(KernelFactors, TellPointsApart) {
@@ -125,6 +137,23 @@ TEST(OperandSets, ExceedTwiceTheLastCacheWhenCold) {
     EXPECT_GE(sets, 2u);
   }
   EXPECT_EQ(operand_sets(CacheState::cold, 1, cache), 1u << 14) << "bookkeeping must not outgrow the operands";
+}
+
+TEST(OperandSets, CountWhatCallsTouch) {
+  // Of each 10,000 rows of B, a call reads 500.
+  const KernelPoint sparse{.problem = {.shape = kernels::parse_shape("sparse:m=1,n=64,k=10000,sparsity=0.95")},
+                           .cache = CacheState::cold};
+  constexpr std::size_t cache = 32u << 20;
+  const std::size_t set = kernels::kernel_case_bytes(sparse.problem), touched = touched_bytes(sparse.problem);
+  EXPECT_LT(touched, set / 10);
+  const std::size_t sets = operand_sets(CacheState::cold, touched, cache);
+  EXPECT_GT(sets * touched, 2 * cache);
+  EXPECT_GT(kernel_memory(sparse, cache).host, sets * set) << "the sets need memory whole";
+}
+
+TEST(AllCaches, AreTheLastOnesAndTheThreadsOwn) {
+  EXPECT_EQ(all_cache_bytes(100, 10, 4), 140u);
+  EXPECT_EQ(all_cache_bytes(0, 10, 4), 0u) << "unknown is not small";
 }
 
 TEST(ShareOut, GivesEachItsLeastAndAnEqualPartOfTheRest) {

@@ -83,6 +83,27 @@ TEST(KernelRow, IsMistrustedWhereItIsFasterThanWhatBoundsIt) {
   EXPECT_EQ(status(), Status::ok);
 }
 
+TEST(KernelRow, IsMistrustedWithoutAnIntervalWhereEachSampleIsFaster) {
+  KernelResults f{.point = product};
+  f.bound = {.seconds = 1e-3, .name = "compute", .peak = {2e9}, .rate = {1e9}, .certain = true};
+  f.times.add(std::vector{0.2e-3, 0.8e-3});
+  ASSERT_TRUE(std::isnan(core::summarise(f.times).ci95_high));
+  EXPECT_TRUE(beats_bound(f));
+  f.times.add(std::vector{1.1e-3});
+  EXPECT_FALSE(beats_bound(f));
+}
+
+TEST(KernelRow, SaysWhereColdOperandsAreInTheCaches) {
+  auto f = two_ranks();
+  core::Point row;
+  fill_kernel_times(f, row);
+  EXPECT_EQ(row.reason, "");
+  f.sets = 16384, f.cached = 2u << 20;
+  fill_kernel_times(f, row);
+  EXPECT_EQ(row.status, Status::ok);
+  EXPECT_THAT(row.reason, HasSubstr("16384 sets of operands, 2 MiB together"));
+}
+
 TEST(KernelRow, NamesTheRankThatIsWrong) {
   auto f = two_ranks();
   f.checks = KernelChecks{.error = 0.5, .wrong_rank = 1, .worst = 3.25};
@@ -126,6 +147,15 @@ TEST(KernelRow, CountsARecurrentLayerTwice) {
   EXPECT_TRUE(core::is_null(row.metrics[Metric::roofline])) << "no peak is known";
 }
 
+/// The one backward pass makes the gradients of the inputs and of the weights.
+TEST(KernelRow, CountsBothProductsOfARecurrentLayersBackwardPass) {
+  const KernelPoint layer{.problem = {.shape = kernels::RnnShape{.hidden = 64, .batch = 4, .steps = 5},
+                                      .pass = kernels::Pass::backward_data}};
+  core::Point row;
+  fill_kernel_times(two_ranks(layer), row);
+  EXPECT_DOUBLE_EQ(row.metrics.number(Metric::full_flops_per_s), 4 * row.metrics.number(Metric::flops_per_s));
+}
+
 TEST(KernelRow, HoldsPublishedTimesOnlyWhereThereAreSome) {
   core::Point row;
   fill_published("v100-mixed", {0}, row);
@@ -142,6 +172,20 @@ TEST(KernelBound, IsTheLongerOfArithmeticAndMemory) {
   EXPECT_DOUBLE_EQ(kernel_bound(1e6, 1e9, {100e9}, memory).seconds, 0.1);
   EXPECT_EQ(kernel_bound(1e6, 1e9, {100e9}, cache).name, "cache");
   EXPECT_EQ(kernel_bound(1e6, 1e9, {0}, memory).seconds, 0) << "without a peak there is no roofline";
+}
+
+TEST(KernelBound, IsCertainWhereNothingCanBeFaster) {
+  const KernelBound compute{.seconds = 1, .name = "compute"}, memory{.seconds = 1, .name = "memory"},
+      cache{.seconds = 1, .name = "cache"};
+  EXPECT_TRUE(is_certain(compute, {}));
+  EXPECT_FALSE(is_certain(compute, {.on_host = false}));
+  EXPECT_FALSE(is_certain(compute, {.computes_all = false}));
+  EXPECT_FALSE(is_certain(compute, {.is_own_peak = false})) << "it is the library's best square product alone";
+  EXPECT_TRUE(is_certain(memory, {.is_own_peak = false, .in_turn = 200, .caches = 100}));
+  EXPECT_FALSE(is_certain(memory, {.in_turn = 198, .caches = 100})) << "the caches keep a part";
+  EXPECT_FALSE(is_certain(memory, {.in_turn = 200})) << "the caches are not known";
+  EXPECT_FALSE(is_certain(memory, {.on_host = false, .in_turn = 200, .caches = 100}));
+  EXPECT_FALSE(is_certain(cache, {.in_turn = 200, .caches = 100}));
 }
 
 core::Point batch_point(std::int64_t batch, const char* precision, double flops_per_s) {

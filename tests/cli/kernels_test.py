@@ -138,6 +138,21 @@ def several_shapes(test):
     test.check("one pass" in done.out, "with its reason", done)
 
 
+def cold_updates(test):
+    """A sample has many calls on many sets, of which the checked one runs once or a few times."""
+    out = test.path("u.jsonl")
+    done = test.run("kernels", "--shape", "pointwise:kind=sgd,elements=64", "--cache", "cold", "--out", out, *QUICK)
+    points = support.points(out)
+    test.check(done.code == 0 and [p["status"] for p in points] == ["ok"], "short updates of cold operands are right", done)
+    test.check("not cold" in points[0]["reason"], "sets that the caches hold are not cold, and the row says it", points)
+
+
+def absurd_shapes(test):
+    done = test.run("kernels", "--dry-run", "--shape", "gemm:m=4294967296,n=4294967296,k=4294967296")
+    cells = numbers_of(done.out, "gemm:m=4294967296")
+    test.check(done.code == 0 and len(cells) == 1 and cells[0].count("EiB") == 2, "memory that does not fit 64 bits is much", done)
+
+
 def too_little_time(test):
     done = test.run("kernels", "--op", "gemm", "--set", "device", "--time-budget", "1ms", "--json", "--threads", "1")
     test.check(done.code == 0 and done.out.count('"status":"skipped"') == 13 and "time budget" in done.out,
@@ -157,6 +172,8 @@ BAD = [
     (["--cache", "warm"], ["warm", "cold"]),
     (["--sweep", "m"], ["sweep", "batch"]),
     (["--shape", "pointwise:kind=sgd,elements=8", "--sweep", "batch"], ["batch", "pointwise"]),
+    (["--packed", "--op", "gemm"], ["--packed", "--shape"]),
+    ([*SMALL, "--packed", "--sweep", "batch"], ["--sweep batch", "mini-batch"]),
     (["--against", "v100"], ["v100", "v100-mixed"]),
     (["--threads", "0"], ["--threads", "0"]),
     (["--check", "2"], ["--check", "2"]),
@@ -187,6 +204,8 @@ def body(test):
     files(test)
     wrong(test)
     several_shapes(test)
+    cold_updates(test)
+    absurd_shapes(test)
     too_little_time(test)
     bad_input(test)
 

@@ -101,6 +101,12 @@ std::vector<ChosenProblem> read_lists(const Flags& f, const std::string& text, s
   return out;
 }
 
+bool has_deepbench_products(const Flags& f) {
+  if (f.has("shape") || read_sets(f).empty()) return false;
+  const auto operations = read_operations(f);
+  return std::ranges::find(operations, KernelKind::gemm) != operations.end();
+}
+
 std::vector<std::size_t> read_batches(const Flags& f) {
   const auto most = parse_count("--batch-max", f.text("batch-max"), 1, 1u << 20);
   if (!f.has("sweep")) return {};
@@ -130,6 +136,11 @@ KernelFactors read_factors(const Flags& f, const std::string& text, std::vector<
   if (f.has("filter")) out.filter = ProblemFilter(f.text("filter"));
   out.batches = read_batches(f);
   out.packed = f.on("packed");
+  if (out.packed && has_deepbench_products(f)) {
+    throw UsageError(
+        "--packed packs B, and the B of DeepBench's products has the mini-batch, not the weights that inference packs; "
+        "give --shape or --problems with the weights as B, or another --op");
+  }
   out.repeats = read_repeats(f);
   return out;
 }
@@ -155,14 +166,16 @@ FlagList describe_kernels() {
            "fp32 (the default), bf16, int8, lns16, lns16-linear …; on GPUs also fp16, tf32, fp8-e4m3 …; see list "
            "precisions");
   add_text(d, "pass", "", "forward, backward-data, backward-weights; default: the passes of the list");
-  add_text(d, "cache", "hot",
-           "hot (one set of operands), cold (many sets in turn, together twice the last-level cache)");
+  add_text(d, "cache", "hot", "hot (one set of operands), cold (many sets in turn, together twice the caches)");
   add_text(d, "search", "estimated",
            "how GPU libraries choose an algorithm: estimated, exhaustive (times all of them first)");
   add_text(d, "sweep", "", "batch: measure mini-batches 1, 2, 4 … instead of the problem's own");
   add_text(d, "batch-max", "256", "largest mini-batch of --sweep");
   add_repeats_flag(d);
-  add_switch(d, "packed", "store the weights of matrix products in the library's own layout, as for inference");
+  add_switch(
+      d, "packed",
+      "store B, the right operand of matrix products, in the library's own layout, as inference does weights; not with "
+      "--sweep batch or DeepBench's lists, where B has the mini-batch");
   add_text(d, "against", "", "published times to compare with: v100-mixed, p100-fp32 …; see gradmeter list published");
   add_text(d, "threads", "", "compute threads of a rank; default: cores of a node / ranks of a node");
   add_switch(d, "solo", "only rank 0 computes; the others sleep");
@@ -237,20 +250,20 @@ int print_kernels_plan(const Flags& f) {
                      {"memory", "/rank", right}});
   double work = 0;
   std::size_t most = 0, unsupported = 0;
+  const std::size_t caches = all_cache_bytes(host.reached_last_cache_bytes, host.l2_bytes, request.options.threads);
   for (const auto& p : plan_kernels(request.options.factors)) {
     const auto why = kernels::kernel_case_refusal(p.problem, device);
-    const auto needs =
-        kernel_memory(p, opened.device ? device.last_cache_bytes() : host.reached_last_cache_bytes, device);
+    const auto needs = kernel_memory(p, opened.device ? device.last_cache_bytes() : caches, device);
     const std::size_t memory = opened.device ? needs.device : needs.host;
     table.add_row({kernels::problem_text(p.problem.shape), std::string(name(p.problem.pass)),
                    std::string(name(p.problem.precision)), std::string(name(p.cache)),
                    fmt::format("{:.4g}", flops(p.problem) * 1e-6),
                    core::to_text(core::Bytes{
-                       static_cast<std::size_t>(opened.device ? native_bytes(p.problem) : bytes(p.problem))}),
+                       kernels::whole_bytes(opened.device ? native_held_bytes(p.problem) : held_bytes(p.problem))}),
                    why.empty() ? core::to_text(core::Bytes{memory}) : "-"},
                   why.empty() ? "" : fmt::format("unsupported: {}", why));
     unsupported += !why.empty();
-    if (why.empty()) work += full_flops(p.problem), most = std::max(most, memory);
+    if (why.empty()) work += run_flops(p.problem), most = std::max(most, memory);
   }
   core::print("{}\n{}, {} of them unsupported; one call of each is {:.4g} GFLOP; {} a rank at once ({} free here)\n",
               table.to_string(table_width(f)), report::counted(table.rows(), "point"), unsupported, work * 1e-9,

@@ -117,7 +117,7 @@ class KernelSweep final : public Experiment {
     rows.progress(fmt::format("{} {} {}", kernels::problem_text(e.point.problem.shape), name(e.point.problem.pass),
                               name(e.point.problem.precision)));
     const double begin = runtime::host_clock();
-    const std::size_t sets = operand_sets(e.point.cache, set_bytes(e.point), limits_->last_cache_bytes());
+    const std::size_t sets = sets_of(e.point);
     Running& r = running.emplace_back(e, KernelBenchmark(session_, c_, e.point, options_.threads, sets, options_.seed),
                                       KernelResults{.point = e.point, .ranks = c_.size(), .host_of = [this](int rank) {
                                                       return session_.host_of(rank);
@@ -135,6 +135,7 @@ class KernelSweep final : public Experiment {
     if (const auto why = r.benchmark.prepare(); !why.empty()) return refuse(e.row, Status::failed, why), false;
     r.found.bound = bound(e);
     r.found.on_host = on_host();
+    if (e.point.cache == CacheState::cold && !is_cold(e.point)) r.found.cached = in_turn(e.point);
     r.found.oversubscribed = on_host() && placement_.ranks_per_node * options_.threads > session_.cores_per_node();
     return !options_.check || check(r.benchmark, e, r.found);
   }
@@ -153,7 +154,19 @@ class KernelSweep final : public Experiment {
   }
 
   bool on_host() const { return session_.on_host(); }
-  std::size_t set_bytes(const KernelPoint& p) const { return kernels::kernel_case_bytes(p.problem, session_.device()); }
+  std::size_t sets_of(const KernelPoint& p) const {
+    return operand_sets(p.cache, touched_bytes(p.problem, session_.device()), limits_->cache_bytes());
+  }
+  /// The bytes that calls touch before they come back to the same operands.
+  std::size_t in_turn(const KernelPoint& p) const {
+    const double sets = static_cast<double>(sets_of(p));
+    return kernels::whole_bytes(sets * static_cast<double>(touched_bytes(p.problem, session_.device())));
+  }
+  /// False for cold operands so small that even the largest number of sets fits into the caches. A device's caches are
+  /// cleared before each cold call.
+  bool is_cold(const KernelPoint& p) const {
+    return p.cache == CacheState::cold && (!on_host() || in_turn(p) > limits_->cache_bytes());
+  }
 
   /// The refusal of each point, from the first rank that refuses it, since nodes may differ.
   std::vector<std::string> refusals_of(const std::vector<KernelPoint>& points) const {
@@ -197,8 +210,8 @@ class KernelSweep final : public Experiment {
 
   /// Predicts the point's memory and time; refuses the point if memory is short.
   void foresee(Entry& e) {
-    const KernelMemory memory = kernel_memory(e.point, limits_->last_cache_bytes(), session_.device());
-    const std::size_t needs = memory.host * static_cast<std::size_t>(placement_.ranks_per_node);
+    const KernelMemory memory = kernel_memory(e.point, limits_->cache_bytes(), session_.device());
+    const std::size_t needs = kernels::whole_bytes(static_cast<double>(memory.host) * placement_.ranks_per_node);
     if (const std::size_t free = session_.free_memory_per_node(); needs > free) {
       return refuse(e.row, Status::skipped, short_of_memory(needs, free));
     }
@@ -224,16 +237,17 @@ class KernelSweep final : public Experiment {
 
   KernelBound bound(const Entry& e) {
     const auto& p = e.point.problem;
-    const std::size_t resident = set_bytes(e.point);
-    const auto& level = limits_->level(e.point.cache == CacheState::cold, resident);
+    const auto& level = limits_->level(is_cold(e.point), in_turn(e.point));
     KernelBound b =
-        kernel_bound(full_flops(p), on_host() ? bytes(p) : native_bytes(p), limits_->peak(p.precision), level);
-    const std::size_t caches = limits_->last_cache_bytes();
-    const bool beyond_caches = caches > 0 && resident > caches;
+        kernel_bound(run_flops(p), on_host() ? bytes(p) : native_bytes(p), limits_->peak(p.precision), level);
     // DeepBench's count includes products with padding, which a library need not compute.
     const auto* conv = std::get_if<kernels::ConvShape>(&p.shape);
     const bool padded = conv && conv->pad_width + conv->pad_height > 0;
-    b.certain = limits_->are_certain() && ((b.name == "compute" && !padded) || (b.name == "memory" && beyond_caches));
+    b.certain = is_certain(b, {.on_host = on_host(),
+                               .computes_all = !padded,
+                               .is_own_peak = limits_->is_own_peak(p.precision),
+                               .in_turn = in_turn(e.point),
+                               .caches = limits_->cache_bytes()});
     return b;
   }
 

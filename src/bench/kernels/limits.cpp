@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "bench/engine/sweep.hpp"
+#include "bench/kernels/plan.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/statistics.hpp"
@@ -225,6 +226,12 @@ KernelBound kernel_bound(double flops, double bytes, core::FlopsPerSecond peak, 
   return b;
 }
 
+bool is_certain(const KernelBound& b, const BoundFacts& f) {
+  if (!f.on_host) return false;
+  if (b.name == "compute") return f.computes_all && f.is_own_peak;
+  return b.name == "memory" && f.caches > 0 && f.in_turn / 2 >= f.caches;
+}
+
 std::size_t memory_array_bytes(const ArrayNeeds& n) {
   constexpr std::size_t at_least = std::size_t{16} << 20, arrays = 3;
   const auto ranks = static_cast<std::size_t>(std::max(1, n.ranks_per_node));
@@ -246,12 +253,11 @@ KernelLimits::KernelLimits(Session& s, const runtime::Communicator& c, int threa
 
 /// Measures copies between two buffers that fit into L2 together, and between two that do not.
 void KernelLimits::measure_device() {
-  last_cache_ = static_cast<std::size_t>(least_of_ranks(static_cast<double>(session_.device().last_cache_bytes())));
+  caches_ = static_cast<std::size_t>(least_of_ranks(static_cast<double>(session_.device().last_cache_bytes())));
   const runtime::Computing note(session_.activity(), "copies");
   c_.barrier();
-  if (last_cache_ > 0)
-    levels_.push_back(
-        {"L2", last_cache_, {least_of_ranks(device_traffic(session_.device(), last_cache_ / 4, budget).value)}});
+  if (caches_ > 0)
+    levels_.push_back({"L2", caches_, {least_of_ranks(device_traffic(session_.device(), caches_ / 4, budget).value)}});
   c_.barrier();
   levels_.push_back({"memory", SIZE_MAX, {measure_memory()}});
 }
@@ -263,7 +269,7 @@ void KernelLimits::measure_host() {
     return static_cast<std::size_t>(least_of_ranks(static_cast<double>(bytes)));
   };
   const std::size_t l2 = least(host.l2_bytes);
-  last_cache_ = std::max(l2, least(host.reached_last_cache_bytes));
+  caches_ = all_cache_bytes(least(host.reached_last_cache_bytes), l2, threads);
   // The ranks of a node share it.
   const std::size_t l3 = std::max(l2, least(host.l3_bytes)) / static_cast<std::size_t>(std::max(1, ranks_per_node_));
   const runtime::Computing note(session_.activity(), "copies");
@@ -285,6 +291,11 @@ core::FlopsPerSecond KernelLimits::peak(Precision precision) {
   const auto peak = peaks_.find(precision);
   if (peak != peaks_.end()) return peak->second;
   return peaks_[precision] = {measure_peak(precision)};
+}
+
+bool KernelLimits::is_own_peak(Precision precision) const {
+  const bool in_fp32 = precision == Precision::bf16 && !kernels::has_bf16_kernels();
+  return on_host_ && (precision == Precision::fp32 || in_fp32);
 }
 
 std::string KernelLimits::fault(Precision precision) const {
@@ -313,8 +324,7 @@ double KernelLimits::measure_peak(Precision precision) {
   // The products are made by the library that is to be measured, so their rate is trusted only up to a multiple of the
   // rate of our own multiply-adds.
   double mine = std::min(products, kernels::product_rate_bound(precision) * fma_.value);
-  const bool in_fp32 = precision == Precision::bf16 && !kernels::has_bf16_kernels();
-  if (precision == Precision::fp32 || in_fp32) mine = std::max(mine, fma_.value);
+  if (is_own_peak(precision)) mine = std::max(mine, fma_.value);
   return least_of_ranks(mine);
 }
 
@@ -333,7 +343,7 @@ std::size_t KernelLimits::host_array_bytes() const {
 double KernelLimits::measure_memory() {
   if (!on_host_) {
     // STREAM asks for arrays of four times the last cache.
-    const std::size_t array = 4 * std::max(last_cache_, std::size_t{1} << 20);
+    const std::size_t array = 4 * std::max(caches_, std::size_t{1} << 20);
     return least_of_ranks(device_traffic(session_.device(), array, budget).value);
   }
   return least_of_ranks(kernels::measure_memory(budget, host_array_bytes()).best().value);

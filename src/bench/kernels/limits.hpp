@@ -23,9 +23,7 @@ struct KernelBound {
   std::string_view name = "";   ///< "compute", "memory", "cache"
   core::FlopsPerSecond peak{};  ///< peak of one rank in the point's precision; 0: unknown
   core::BytesPerSecond rate{};  ///< rate of one rank, at the operands' memory level
-  /// True: no call can be faster. False on a device, where caches may hold operands, and where the FLOP of a
-  /// convolution include products with padding, which need not be computed.
-  bool certain = false;
+  bool certain = false;         ///< true: no call can be faster (`is_certain`)
 };
 
 /// A level of memory, and the rate at which one rank reads and writes there while all ranks do the same.
@@ -39,6 +37,19 @@ struct MemoryLevel {
 /// this level. Leaves `certain` false.
 KernelBound kernel_bound(double flops, double bytes, core::FlopsPerSecond peak, const MemoryLevel&);
 
+/// The facts that decide whether a call may be faster than its bound.
+struct BoundFacts {
+  bool on_host = true;       ///< false: on a device, a call may be faster than those that the rates were measured with
+  bool computes_all = true;  ///< false: its FLOP include products with padding, which need not be computed
+  bool is_own_peak = true;   ///< KernelLimits::is_own_peak of its precision
+  /// The bytes that calls touch before they come back to the same operands, and all caches that may hold them; 0:
+  /// unknown.
+  std::size_t in_turn = 0, caches = 0;
+};
+/// True if no call can be faster than the bound. Memory bounds only calls whose operands are twice as large as the
+/// caches: of less, the caches keep a part from call to call.
+bool is_certain(const KernelBound&, const BoundFacts&);
+
 /// The limits of the session's device. The constructor, `peak` and `measure_again` are collective over `c`. Cost: about
 /// half a second, and another half for each precision whose peak is asked for.
 class KernelLimits {
@@ -49,6 +60,9 @@ class KernelLimits {
   /// On a host it is limited to kernels::product_rate_bound (1.25 or more) times the rate of bare fp32 multiply-adds.
   /// In fp32, and in bf16 where the host computes it in fp32, it is at least that bare rate.
   core::FlopsPerSecond peak(kernels::Precision);
+  /// True if the peak in this precision is at least the rate of our own multiply-adds, which no call exceeds. Otherwise
+  /// it is only that of the library's best square product, and a call of another shape may be faster.
+  bool is_own_peak(kernels::Precision) const;
   /// The fault of a product that this peak was measured with, if its result was wrong on some rank; empty if all
   /// results were right, or if the peak was not asked for. With a fault the peak is 0, and the rows of this precision
   /// are wrong even if their own calls are right.
@@ -59,12 +73,9 @@ class KernelLimits {
   const std::vector<MemoryLevel>& levels() const { return levels_; }
   /// The smallest level that holds `resident_bytes`; for cold operands always memory.
   const MemoryLevel& level(bool cold, std::size_t resident_bytes) const;
-  /// On a host all caches of the last level together that serve this rank's processing units, on the rank where they
-  /// are smallest; on a device its last cache; 0: unknown.
-  std::size_t last_cache_bytes() const { return last_cache_; }
-  /// True on a host: no call there can exceed the measured rates of multiply-adds and memory. On a device, a call may
-  /// be faster than the calls that the rates were measured with.
-  bool are_certain() const { return on_host_; }
+  /// On a host all caches together that serve this rank's processing units: those of the last level, and the L2 of each
+  /// thread, on the rank where they are smallest; on a device its last cache; 0: unknown.
+  std::size_t cache_bytes() const { return caches_; }
 
  private:
   /// The least of the ranks' values.
@@ -80,7 +91,7 @@ class KernelLimits {
   const runtime::Communicator& c_;
   int threads_, ranks_per_node_;
   const bool on_host_;
-  std::size_t last_cache_ = 0;
+  std::size_t caches_ = 0;
   std::vector<MemoryLevel> levels_;
   std::map<kernels::Precision, core::FlopsPerSecond> peaks_;
   std::map<kernels::Precision, std::string> faults_;

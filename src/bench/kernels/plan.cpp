@@ -30,6 +30,12 @@ std::vector<KernelPoint> points_of(const KernelFactors& f, const ChosenProblem& 
   KernelPoint p{.problem = chosen.problem, .training = chosen.training};
   if (auto* gemm = std::get_if<kernels::GemmShape>(&p.problem.shape)) gemm->packed |= f.packed;
   if (f.batches.empty()) return {p};
+  if (const auto* gemm = std::get_if<kernels::GemmShape>(&p.problem.shape); gemm && gemm->packed) {
+    throw core::UsageError(fmt::format(
+        "--sweep batch: {} packs B, whose columns are the mini-batch, and weights are what inference packs; "
+        "leave packed out, or give a --shape for each batch with the weights as B",
+        kernels::problem_text(p.problem.shape)));
+  }
   std::vector<KernelPoint> out;
   for (const std::size_t batch : f.batches) {
     const auto shape = kernels::with_batch(p.problem.shape, batch);
@@ -117,23 +123,32 @@ core::Factors to_factors(const KernelPoint& p, const KernelPlacement& at) {
   return f;
 }
 
-std::size_t operand_sets(CacheState cache, std::size_t set_bytes, std::size_t last_cache_bytes) {
-  if (cache == CacheState::hot) return 1;
-  constexpr std::size_t unknown_cache = std::size_t{64} << 20, most = 1u << 14;
-  const std::size_t all_bytes = 2 * (last_cache_bytes > 0 ? last_cache_bytes : unknown_cache);
-  return std::clamp<std::size_t>(all_bytes / std::max<std::size_t>(1, set_bytes) + 1, 2, most);
+std::size_t all_cache_bytes(std::size_t last_caches, std::size_t l2, int threads) {
+  return last_caches > 0 ? last_caches + l2 * static_cast<std::size_t>(threads) : 0;
 }
 
-KernelMemory kernel_memory(const KernelPoint& p, std::size_t last_cache_bytes, const runtime::Device& device) {
+std::size_t touched_bytes(const Problem& p, const runtime::Device& device) {
+  const double moved = &device == &runtime::host_device() ? bytes(p) : native_bytes(p);
+  return std::min(kernels::kernel_case_bytes(p, device), kernels::whole_bytes(moved));
+}
+
+std::size_t operand_sets(CacheState cache, std::size_t touched_bytes, std::size_t cache_bytes) {
+  if (cache == CacheState::hot) return 1;
+  constexpr std::size_t unknown_cache = std::size_t{64} << 20, most = 1u << 14;
+  const std::size_t all_bytes = 2 * (cache_bytes > 0 ? cache_bytes : unknown_cache);
+  return std::clamp<std::size_t>(all_bytes / std::max<std::size_t>(1, touched_bytes) + 1, 2, most);
+}
+
+KernelMemory kernel_memory(const KernelPoint& p, std::size_t cache_bytes, const runtime::Device& device) {
   const std::size_t set = kernels::kernel_case_bytes(p.problem, device);
   const std::size_t float64_sets =
       8 / storage_bytes(p.problem.precision);  // the check's copy in float64, counted in sets
   // The check of bf16 may also keep an fp32 copy, which is as large as two sets.
   const std::size_t fp32_sets = p.problem.precision == kernels::Precision::bf16 ? 2 : 0;
-  const std::size_t sets = operand_sets(p.cache, set, last_cache_bytes), check_sets = float64_sets + fp32_sets;
+  const std::size_t sets = operand_sets(p.cache, touched_bytes(p.problem, device), cache_bytes),
+                    check_sets = float64_sets + fp32_sets;
   const auto bytes_of = [set](std::size_t copies) {
-    constexpr double most = 0x1p62;  // absurd shapes must not wrap to small numbers
-    return static_cast<std::size_t>(std::min(static_cast<double>(set) * static_cast<double>(copies), most));
+    return kernels::whole_bytes(static_cast<double>(set) * static_cast<double>(copies));
   };
   if (&device == &runtime::host_device()) return {.host = bytes_of(sets + check_sets)};
   return {.host = bytes_of(1 + check_sets), .device = bytes_of(sets)};

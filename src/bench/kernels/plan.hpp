@@ -46,7 +46,7 @@ struct KernelFactors {
   std::vector<kernels::AlgorithmSearch> searches{kernels::AlgorithmSearch::estimated};
   std::vector<std::size_t> batches;  ///< mini-batches that replace the problems' own; empty: problems stay as they are
   std::size_t repeats = 1;           ///< measurements of the same work
-  bool packed = false;               ///< weights of products are in the backend's own layout
+  bool packed = false;               ///< B of products, the right operand, is in the backend's own layout
 };
 
 struct KernelPoint {
@@ -70,9 +70,14 @@ struct KernelPlacement {
 };
 core::Factors to_factors(const KernelPoint&, const KernelPlacement&);
 
+/// All caches that the cores of a rank use together: those of the last level, which `last_caches` counts, and the L2 of
+/// each thread. By convention 0, unknown, where last_caches is 0.
+std::size_t all_cache_bytes(std::size_t last_caches, std::size_t l2, int threads);
+/// The bytes of an operand set that a call reads or writes: less than the set has where a call leaves a part unread.
+std::size_t touched_bytes(const kernels::Problem&, const runtime::Device& = runtime::host_device());
 /// The number of operand sets that a point rotates through. hot: one. cold: at least 2 and at most 16,384, if possible
-/// so many that together they are larger than twice the last-level caches (of all that the rank's cores use).
-std::size_t operand_sets(CacheState, std::size_t set_bytes, std::size_t last_cache_bytes);
+/// so many that what calls touch of them is together larger than twice the caches (of all that the rank's cores use).
+std::size_t operand_sets(CacheState, std::size_t touched_bytes, std::size_t cache_bytes);
 /// The memory that a rank needs [bytes].
 struct KernelMemory {
   /// The operand sets (one set if the point runs on a device), and the check's copy of one set in float64; for bf16
@@ -80,8 +85,8 @@ struct KernelMemory {
   std::size_t host = 0;
   std::size_t device = 0;  ///< the operand sets of a point on a device
 };
-/// last_cache_bytes: the size of the device's last cache, or of all last-level caches that the rank's cores use.
-KernelMemory kernel_memory(const KernelPoint&, std::size_t last_cache_bytes,
+/// cache_bytes: the size of the device's last cache, or of all caches that the rank's cores use.
+KernelMemory kernel_memory(const KernelPoint&, std::size_t cache_bytes,
                            const runtime::Device& = runtime::host_device());
 
 // Divides a time budget among problems whose times differ by a factor of a million.

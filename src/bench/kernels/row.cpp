@@ -18,14 +18,23 @@ std::string at_rank(const KernelResults& f, int rank) {
   return f.ranks > 1 ? fmt::format(" on {} (rank {})", f.host_of(rank), rank) : "";
 }
 
-/// True if the whole 95 % interval of the time is below the bound.
+/// True if the whole 95 % interval of the time is below the bound; without an interval, if all samples are.
 bool is_under_bound(const KernelResults& f) {
-  return f.times.count() > 0 && core::summarise(f.times).ci95_high < f.bound.seconds;
+  if (f.times.count() == 0) return false;
+  const core::Summary time = core::summarise(f.times);
+  return (std::isnan(time.ci95_high) ? time.max : time.ci95_high) < f.bound.seconds;
+}
+
+/// The reason of a row whose operands are cold by name alone; empty: they are cold.
+std::string why_not_cold(const KernelResults& f) {
+  if (f.cached == 0) return {};
+  return fmt::format("the caches hold all {} sets of operands, {} together, so these are not cold; give a larger shape",
+                     f.sets, core::to_text(core::Bytes{f.cached}));
 }
 
 void fill_rates(const KernelResults& f, double seconds, Point& row) {
   auto& m = row.metrics;
-  const double work = full_flops(f.point.problem);
+  const double work = run_flops(f.point.problem);
   m[Metric::flops_per_s] = flops(f.point.problem) / seconds;
   m[Metric::full_flops_per_s] = work / seconds;
   m[Metric::bytes_per_s] = (f.on_host ? bytes(f.point.problem) : native_bytes(f.point.problem)) / seconds;
@@ -87,6 +96,8 @@ void fill_kernel_times(const KernelResults& f, Point& row) {
   // Pointwise operations are our own loops, not the library's; there bf16 is only a storage format.
   if (row.status == core::Status::ok && f.on_host && p.operation() != kernels::KernelKind::pointwise)
     row.reason = kernels::how_multiplied(p.precision);
+  if (const auto why = why_not_cold(f); row.status == core::Status::ok && !why.empty())
+    row.reason = row.reason.empty() ? why : fmt::format("{}; {}", why, row.reason);
   if (beats_bound(f)) {
     refuse(row, core::Status::mistrusted,
            fmt::format("faster than the {} of this run allows, measured twice: one of the two is wrong; measure again",

@@ -41,6 +41,9 @@ struct KernelResults {
   bool on_host = true;
   std::string implementation = {};
   KernelBound bound = {};
+  /// The bytes that calls on cold operands touch before they come back to the same set, where the caches hold them all;
+  /// 0: the caches do not.
+  std::size_t cached = 0;
 };
 
 /// A result with a larger share of zeros is mistrusted. The data are random, so products and sums of floats have no
@@ -49,7 +52,8 @@ inline constexpr double most_zeros = 0.6;
 
 /// Fills in the error and the check's status. A kernel whose status becomes wrong or mistrusted is not timed.
 void fill_kernel_check(const KernelResults&, core::Point& row);
-/// True if the 95 % interval of the time lies wholly below the bound, and the bound is certain.
+/// True if the 95 % interval of the time lies wholly below the bound, and the bound is certain. Without an interval,
+/// all samples must be below it.
 bool beats_bound(const KernelResults&);
 /// Sets the status to wrong if the result of a timed call is wrong. Returns true if none is.
 bool fill_timed_checks(const KernelResults&, core::Point& row);
