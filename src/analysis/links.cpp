@@ -342,6 +342,29 @@ std::map<int, Series> series_of(std::span<const core::Point> points) {
   return out;
 }
 
+/// The end of a soak's last interval [s], from the middles of its intervals. They adjoin, and the last one may be
+/// shorter than the others. An interval whose neighbour before it is not known is taken to be as long as the mean of
+/// those in between.
+double end_of(std::span<const core::Point> points) {
+  std::map<std::int64_t, double> middles;
+  for (const auto& p : points) {
+    const auto* interval = p.factors[Factor::interval].as<std::int64_t>();
+    const double middle = p.metrics.number(Metric::elapsed_s);
+    if (p.experiment == "soak" && interval && std::isfinite(middle)) middles[*interval] = middle;
+  }
+  double end = 0, middle_before = 0, number_before = -0.5;
+  bool adjoins = middles.contains(0);
+  for (const auto& [interval, middle] : middles) {
+    const auto number = static_cast<double>(interval);
+    adjoins = adjoins && (interval == 0 || middles.contains(interval - 1));
+    const double length = (middle - middle_before) / (number - number_before);
+    end = adjoins ? 2 * middle - end : middle + length / 2;
+    middle_before = middle;
+    number_before = number;
+  }
+  return end;
+}
+
 bool is_disturbed(const Series& s, std::size_t i) {
   return s.median_s[i] >= disturbed_ratio * s.usual_s &&
          s.median_s[i] - s.usual_s >= disturbed_deviations * s.deviation_s;
@@ -460,7 +483,7 @@ SoakFindings soak_findings(std::span<const core::Point> points) {
   if (ranks.empty()) return out;
   const Series& first = ranks.begin()->second;
   out.intervals = first.interval.size();
-  out.seconds = first.elapsed_s.back();
+  out.seconds = end_of(points);
   out.disturbances = disturbances_of(ranks);
   out.drifts = drifts_of(ranks);
   out.outliers = outliers_of(ranks);

@@ -76,7 +76,7 @@ struct SoakDrift {
 
 struct SoakFindings {
   std::size_t intervals = 0;
-  double seconds = 0;  ///< time of the last interval's middle, counted from the start of the soak
+  double seconds = 0;  ///< the end of the last interval, counted from the start of the soak
   /// In the order of time. Disturbed intervals of a rank that follow each other, or with one other between them, are
   /// one disturbance.
   std::vector<SoakDisturbance> disturbances;

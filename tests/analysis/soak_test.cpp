@@ -55,6 +55,19 @@ TEST(Soak, ASteadyOneHasNothingToSay) {
   EXPECT_THAT(soak_sentences(found), testing::ElementsAre("no disturbance, no drift, no outlier"));
 }
 
+TEST(Soak, LastsToTheEndOfItsLastInterval) {
+  auto points = soak(even);
+  EXPECT_DOUBLE_EQ(soak_findings(points).seconds, interval_s * soak_intervals);
+  const double last_begin = interval_s * (soak_intervals - 1);
+  for (auto& p : points) {
+    if (p.factors[Factor::interval] == core::Value{std::int64_t{soak_intervals - 1}})
+      p.metrics[Metric::elapsed_s] = last_begin + 0.25;
+  }
+  EXPECT_NEAR(soak_findings(points).seconds, last_begin + 0.5, 1e-9) << "the last interval is shorter";
+  std::erase_if(points, [](const auto& p) { return p.factors[Factor::interval] == core::Value{std::int64_t{7}}; });
+  EXPECT_NEAR(soak_findings(points).seconds, last_begin + 0.5, interval_s) << "an interval is not in the file";
+}
+
 TEST(Soak, ADisturbanceInTheMiddleIsShownWithTimeAndHost) {
   const auto found =
       soak_findings(soak([](int rank, int i) { return rank == 3 && i >= 60 && i < 65 && i != 62 ? 1.8 : 1.0; }));
