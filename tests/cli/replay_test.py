@@ -117,7 +117,7 @@ def long_steps(test, root):
     """A step of 58 days would hold the machine; a signal ends a long computation."""
     trace = json.loads((root / LOGS / "kineto_gloo.json").read_text())
     last = max((e for e in trace["traceEvents"] if e["name"].startswith("ProfilerStep#")), key=lambda e: e["ts"])
-    for dur, why in ((58 * 86400e6, "busy for 58 days, and --seconds 5 is the limit of all; record fewer or shorter steps"),
+    for dur, why in ((58 * 86400e6, "busy for 58 days, and --seconds 5 is for all samples; record fewer or shorter steps"),
                      (100e6, "give --seconds 10")):
         last["dur"] = dur
         path = test.path("long.json")

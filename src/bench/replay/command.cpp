@@ -23,7 +23,7 @@ namespace {
 
 using core::UsageError;
 
-constexpr double longest_s = 1e6;  ///< the longest time that measuring may take
+constexpr double longest_s = 1e6;  ///< the largest value of --seconds
 
 FlagList describe_replay() {
   FlagList d("Flags", 110);
@@ -35,7 +35,11 @@ FlagList describe_replay() {
   add_text(d, "computation", "spin",
            "what a rank does while the trace computes. spin: keep its core, as on the host; sleep: leave it free, as "
            "while a GPU computes; the row's device is none then");
-  add_text(d, "seconds", "5", "maximum time of the measurement in seconds; a trace whose steps take longer is refused");
+  add_text(
+      d, "seconds", "5",
+      "time after which no more samples are taken, in seconds. A sample is a pass over the trace. Even where they "
+      "take longer there are six, or three of over 5 s, and up to nine passes before and between them to warm up. A "
+      "trace of which one pass takes longer is refused");
   add_text(d, "interconnect", "", "your label for the network between the ranks, stored with every point");
   add_format_flags(d);
   add_rank_flags(d);
@@ -61,16 +65,16 @@ std::string length_text(double seconds) {
                          : fmt::format("{:.3g} days", seconds / day);
 }
 
-/// Refuses a trace whose steps together take longer than the limit, since one pass over them is the least that can be
-/// measured. Errors: UsageError "FILE: …".
+/// Refuses a trace whose steps together take longer than the time for samples, since a sample is a pass over all of
+/// them. Errors: UsageError "FILE: …".
 void check_length(const dataparallel::StepTrace& trace, double limit_s, const std::string& path) {
   const double busy = dataparallel::replay_busy_s(trace);
   if (busy <= limit_s) return;
   const std::size_t steps = trace.steps.size();
   const std::string flag = busy <= longest_s ? fmt::format("give --seconds {:.0f}, or ", std::ceil(busy)) : "";
   throw UsageError(
-      fmt::format("{}: its {} step{} {} busy for {}, and --seconds {:g} is the limit of all; {}record fewer or "
-                  "shorter steps",
+      fmt::format("{}: its {} step{} {} busy for {}, and --seconds {:g} is for all samples; {}record fewer or shorter "
+                  "steps",
                   path, steps, steps == 1 ? "" : "s", steps == 1 ? "is" : "are", length_text(busy), limit_s, flag));
 }
 
