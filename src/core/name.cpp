@@ -109,7 +109,17 @@ ParsedName parse_name(std::string_view text) {
   return name;
 }
 
+bool is_table(std::string_view text) {
+  text = trim(text);
+  const std::size_t digits = text.find_first_not_of("0123456789.");
+  if (digits == 0 || digits == std::string_view::npos) return false;
+  const std::size_t unit = text.find_first_not_of("KMGTkmgtiB ", digits);
+  return unit != std::string_view::npos && text[unit] == '-';
+}
+
 ParsedName name_of(std::string_view text) {
+  // A table with one range has the form of a name with a bare parameter.
+  if (is_table(text)) return {.base = std::string(text), .bare = {}, .parameters = {}};
   try {
     return parse_name(text);
   } catch (const UsageError&) {

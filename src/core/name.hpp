@@ -27,6 +27,8 @@ struct ParsedName {
 };
 /// Errors: UsageError on an empty name, an empty parameter, a parameter given twice.
 ParsedName parse_name(std::string_view text);
+/// True where the text begins with a range of sizes, as a table of algorithms by size does: "0-64K:ring,64K-:direct".
+bool is_table(std::string_view text);
 /// Parses a text from a result file. A text that is not a name, such as a table of algorithms by size, becomes the
 /// `base` as a whole, so there are no errors.
 ParsedName name_of(std::string_view text);

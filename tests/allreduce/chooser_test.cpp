@@ -197,6 +197,31 @@ TEST(TableFile, TakesTheFastestAtEachSizeWithBoundariesAtGeometricMeans) {
   EXPECT_THROW(fit_table(std::vector<MeasuredSize>{{64, "0-:ring", 1}}), core::UsageError);
 }
 
+TEST(TableFile, TakesTheMedianOfRepeatedMeasurements) {
+  const std::vector<MeasuredSize> points{{64, "mpi", 5},  {64, "ring", 1}, {64, "mpi", 5},
+                                         {64, "ring", 7}, {64, "mpi", 2},  {64, "ring", 7}};
+  EXPECT_EQ(fit_table(points), "0-:mpi") << "the single shortest time is that of ring";
+}
+
+TEST(TableFile, NamesTheSizesAtWhichTheFastestIsNotShownToBe) {
+  const std::vector<MeasuredSize> points{
+      {64, "mpi", 1, 0.9, 1.1},          // below both others
+      {64, "ring", 2, 1.8, 2.2},         //
+      {64, "direct", 2, 1.8, 2.2},       //
+      {1 << 10, "mpi", 1, 0.9, 1.1},     // overlaps one of two
+      {1 << 10, "ring", 2, 1.8, 2.2},    //
+      {1 << 10, "direct", 1.1, 1, 1.2},  //
+      {4 << 10, "ring", 1},              // without intervals
+      {4 << 10, "mpi", 9},               //
+      {8 << 10, "ring", 1, 0.9, 1.1},    // repeats, one of which overlaps
+      {8 << 10, "ring", 1, 0.9, 3.5},    //
+      {8 << 10, "mpi", 4, 3, 5},         //
+      {9 << 10, "ring", 1, 0.9, 1.1},    // no other
+      {9 << 10, "0-:ring", 1, 0.9, 1.1},
+  };
+  EXPECT_THAT(sizes_without_proof(points), ElementsAre(1 << 10, 4 << 10, 8 << 10));
+}
+
 class TableFileOnDisk : public ::testing::Test {
  protected:
   ~TableFileOnDisk() override { std::filesystem::remove(path_); }
@@ -221,8 +246,14 @@ TEST_F(TableFileOnDisk, WhatWasWrittenIsReadBack) {
   EXPECT_EQ(text,
             "# 2 ranks, shm\n# machine 0123abcd\n"
             "0-64K   recursive-doubling\n64K-1M  mpi\n1M-     ring\n");
-  write(text);
-  EXPECT_EQ(read_table_file(path_), table.name());
+  const std::vector<std::uint64_t> unproven{8, 1 << 10, 1 << 20};
+  EXPECT_EQ(table_file_text(table, {}, unproven),
+            "0-64K   recursive-doubling  # not shown to be faster than all others at 8, 1K\n"
+            "64K-1M  mpi\n1M-     ring  # not shown to be faster than all others at 1M\n");
+  for (const std::string& file : {text, table_file_text(table, comments, unproven)}) {
+    write(file);
+    EXPECT_EQ(read_table_file(path_), table.name());
+  }
   EXPECT_EQ(find_algorithm("auto:table=" + path_.string())->name, table.name());
 }
 

@@ -31,6 +31,7 @@ TEST(Words, HaveParametersOnlyWhereTheyTellValuesApart) {
 TEST(Words, ATableOfAlgorithmsIsNoNameAndStaysAsItIs) {
   const std::string table = "0-2896:shm-direct,2896-:ring";
   EXPECT_EQ(in_words(Factor::algorithm, table, std::vector<Value>{std::string("ring"), table}), table);
+  EXPECT_EQ(in_words(Factor::algorithm, std::string("0-:shm-direct")), "0-:shm-direct") << "with one range too";
 }
 
 TEST(Words, KeepTheNameOfAModel) {

@@ -7,9 +7,11 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "core/statistics.hpp"
 #include "core/units.hpp"
 
 namespace gradmeter::allreduce {
@@ -123,14 +125,6 @@ std::uint64_t SizeTable::longest(std::size_t candidate) const {
   return end == no_end ? no_end : end - 1;
 }
 
-bool is_table(std::string_view text) {
-  text = trim(text);
-  const std::size_t digits = text.find_first_not_of("0123456789.");
-  if (digits == 0 || digits == std::string_view::npos) return false;
-  const std::size_t unit = text.find_first_not_of("KMGTkmgtiB ", digits);
-  return unit != std::string_view::npos && text[unit] == '-';
-}
-
 std::vector<std::string> join_tables(std::vector<std::string> items) {
   std::vector<std::string> out;
   for (std::string& item : items) {
@@ -169,33 +163,74 @@ std::string_view without_comment(std::string_view line) {
 
 }  // namespace
 
-std::string fit_table(std::span<const MeasuredSize> points) {
-  std::map<std::uint64_t, const MeasuredSize*> fastest;
+namespace {
+
+/// By size: one measurement for each algorithm that is no selection. The fastest is the first.
+std::map<std::uint64_t, std::vector<MeasuredSize>> by_size(std::span<const MeasuredSize> points) {
+  std::map<std::pair<std::uint64_t, std::string>, std::vector<const MeasuredSize*>> repeats;
   for (const MeasuredSize& p : points) {
-    if (find_algorithm(p.algorithm)->info().backend == Backend::selection) continue;
-    const auto [at, is_new] = fastest.emplace(p.bytes, &p);
-    if (!is_new && p.median_s < at->second->median_s) at->second = &p;
+    if (find_algorithm(p.algorithm)->info().backend != Backend::selection)
+      repeats[{p.bytes, p.algorithm}].push_back(&p);
   }
-  if (fastest.empty()) throw UsageError("a table needs at least one size measured with an algorithm that is no table");
+  std::map<std::uint64_t, std::vector<MeasuredSize>> out;
+  for (const auto& [key, measured] : repeats) {
+    MeasuredSize joined = *measured.front();
+    std::vector<double> medians;
+    for (const MeasuredSize* p : measured) {
+      medians.push_back(p->median_s);
+      joined.low_s = std::min(joined.low_s, p->low_s);
+      joined.high_s = std::max(joined.high_s, p->high_s);
+    }
+    joined.median_s = core::median(medians);
+    out[joined.bytes].push_back(std::move(joined));
+  }
+  for (auto& [bytes, algorithms] : out) std::ranges::stable_sort(algorithms, {}, &MeasuredSize::median_s);
+  return out;
+}
+
+}  // namespace
+
+std::string fit_table(std::span<const MeasuredSize> points) {
+  const auto sizes = by_size(points);
+  if (sizes.empty()) throw UsageError("a table needs at least one size measured with an algorithm that is no table");
   std::string text = "0";
   const MeasuredSize* before = nullptr;
-  for (const auto& [bytes, p] : fastest) {
-    if (before && before->algorithm != p->algorithm) {
+  for (const auto& [bytes, algorithms] : sizes) {
+    const MeasuredSize& fastest = algorithms.front();
+    if (before && before->algorithm != fastest.algorithm) {
       const std::uint64_t at = boundary(before->bytes, bytes);
       text += fmt::format("-{}:{},{}", at, before->algorithm, at);
     }
-    before = p;
+    before = &fastest;
   }
   return SizeTable(fmt::format("{}-:{}", text, before->algorithm)).name();
 }
 
-std::string table_file_text(const SizeTable& table, std::span<const std::string> comments) {
+std::vector<std::uint64_t> sizes_without_proof(std::span<const MeasuredSize> points) {
+  std::vector<std::uint64_t> out;
+  for (const auto& [bytes, algorithms] : by_size(points)) {
+    const double high = algorithms.front().high_s;
+    const bool is_shown = std::all_of(algorithms.begin() + 1, algorithms.end(),
+                                      [high](const MeasuredSize& other) { return high < other.low_s; });
+    if (!is_shown) out.push_back(bytes);
+  }
+  return out;
+}
+
+std::string table_file_text(const SizeTable& table, std::span<const std::string> comments,
+                            std::span<const std::uint64_t> unproven) {
   std::string out;
   for (const auto& c : comments) out += fmt::format("# {}\n", c);
   std::size_t width = 0;
   for (const SizeRange& r : table.ranges()) width = std::max(width, range_text(r).size());
   for (const SizeRange& r : table.ranges()) {
-    out += fmt::format("{:<{}}  {}\n", range_text(r), width, r.algorithm->name);
+    std::vector<std::string> sizes;
+    for (const std::uint64_t bytes : unproven) {
+      if (bytes >= r.first && bytes < r.end) sizes.push_back(size_text(bytes));
+    }
+    out += fmt::format(
+        "{:<{}}  {}{}\n", range_text(r), width, r.algorithm->name,
+        sizes.empty() ? "" : fmt::format("  # not shown to be faster than all others at {}", fmt::join(sizes, ", ")));
   }
   return out;
 }

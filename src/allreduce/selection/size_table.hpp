@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "allreduce/registry.hpp"
+#include "core/name.hpp"
 
 namespace gradmeter::allreduce {
 
@@ -48,8 +50,7 @@ class SizeTable {
   std::string name_;
 };
 
-/// True where the text begins with a range of sizes ("0-64K:ring").
-bool is_table(std::string_view text);
+using core::is_table;
 /// Takes a list that was split at commas, and rejoins those items that are ranges of one table; a range from 0 begins a
 /// new table.
 /// "mpi", "0-64K:ring", "64K-:direct", "ring" becomes mpi, one table, ring.
@@ -57,22 +58,29 @@ std::vector<std::string> join_tables(std::vector<std::string> items);
 
 // The same tables as files that a person can read and edit, and a table from measured times.
 
-/// The median of one algorithm's times at one size.
+/// The median of one algorithm's times at one size, and its 95 % interval.
 struct MeasuredSize {
   std::uint64_t bytes = 0;
   std::string algorithm;  ///< canonical
   double median_s = 0;
+  double low_s = 0, high_s = std::numeric_limits<double>::infinity();  ///< as they are here: no interval is known
 };
 
-/// The text of the table that names the fastest algorithm at each size. Where the fastest changes between two measured
-/// sizes, the boundary is their geometric mean, rounded to whole K or M if it then still lies between them.
-/// Measurements of selections are ignored.
+// Both functions take the median of several measurements of one algorithm at one size, and ignore those of selections.
+
+/// The text of the table that names the algorithm with the least median time at each size. Where it changes between two
+/// measured sizes, the boundary is their geometric mean, rounded to whole K or M if it then still lies between them.
 /// Errors: UsageError when no measurement remains.
 std::string fit_table(std::span<const MeasuredSize>);
+/// The sizes [bytes], ascending, at which the algorithm with the least median time is not shown to be faster than all
+/// others: its interval is not below each of theirs. The interval of several measurements spans all of theirs.
+std::vector<std::uint64_t> sizes_without_proof(std::span<const MeasuredSize>);
 
 /// The text of a table file. It begins with a line "# COMMENT" for each comment (such as the ranks, the transport, the
-/// machine's fingerprint). A line "RANGE ALGORITHM" for each range follows.
-std::string table_file_text(const SizeTable&, std::span<const std::string> comments);
+/// machine's fingerprint). A line "RANGE ALGORITHM" for each range follows; behind it a comment names those of the
+/// sizes `unproven` that are in the range.
+std::string table_file_text(const SizeTable&, std::span<const std::string> comments,
+                            std::span<const std::uint64_t> unproven = {});
 
 /// Reads a table's text from a file in the form of `table_file_text`. Errors: UsageError naming the file and the line.
 std::string read_table_file(const std::filesystem::path&);
