@@ -111,6 +111,9 @@ class Collective {
   virtual const std::string& name() const = 0;
   /// The name of the algorithm that serves a call of `bytes` bytes; a selection gives the one that it chooses.
   virtual const std::string& algorithm_for(std::uint64_t bytes) const { return (void)bytes, name(); }
+  /// The collective that serves a call of `bytes` bytes; a selection gives the one that it chooses. `sent` and
+  /// `bytes_required` of that one are known also where another one, which counts no bytes, has served other calls.
+  virtual const Collective& serving(std::uint64_t bytes) const { return (void)bytes, *this; }
   /// True where a call's buffers are buffers of the queue's device. False: they are host addresses, either of host
   /// memory or of the host copies by which transports reach a device's buffers.
   virtual bool takes_device_memory() const { return false; }

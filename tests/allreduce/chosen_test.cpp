@@ -95,6 +95,8 @@ TEST(SelectedCollective, CountsNothingOnceAMemberServedThatCountsNothing) {
   c.start({first(10), first(10)});
   run_to_end(c);
   EXPECT_FALSE(c.sent() || c.bytes_required()) << "for good";
+  EXPECT_TRUE(c.serving(40).sent() && c.serving(40).bytes_required()) << "the one that serves these bytes has counted";
+  EXPECT_EQ(&c.serving(4000), &vendor);
 }
 
 }  // namespace

@@ -184,5 +184,22 @@ TEST(Embed, LeavesOutTheFinishOfAPartialSumAndKeepsWhatWasThere) {
   EXPECT_EQ(steps[2].kind, StepKind::recv_reduce);
 }
 
+TEST(EqualWork, IsThatOfAllRanksInEachRound) {
+  const auto is_equal = [](const char* algorithm, const std::vector<int>& node_of,
+                           CollectiveKind kind = CollectiveKind::all_reduce) {
+    const auto schedules = find_algorithm(algorithm)->make(shape_of(node_of), kind);
+    return std::ranges::all_of(schedules, [&](const auto& s) { return ranks_have_equal_work(*s, node_of); });
+  };
+  const std::vector<int> one_node{0, 0, 0, 0}, two_nodes{0, 0, 1, 1}, unlike_nodes{0, 0, 0, 1};
+  for (const char* algorithm : {"ring", "direct", "recursive-doubling", "rabenseifner"})
+    EXPECT_TRUE(is_equal(algorithm, one_node)) << algorithm;
+  EXPECT_FALSE(is_equal("binomial-tree", one_node));
+  EXPECT_FALSE(is_equal("double-tree", one_node));
+  EXPECT_FALSE(is_equal("binomial-tree", one_node, CollectiveKind::broadcast));
+  EXPECT_TRUE(is_equal("direct", two_nodes));
+  EXPECT_FALSE(is_equal("ring", two_nodes)) << "of two neighbours of a rank, one is on another node";
+  EXPECT_FALSE(is_equal("direct", unlike_nodes)) << "one rank sends everything to another node";
+}
+
 }  // namespace
 }  // namespace gradmeter::allreduce

@@ -94,5 +94,33 @@ TEST(WireLimit, JudgesOnlyTimesThatIncludeTheSlowestRank) {
   }
 }
 
+TEST(WireLimit, JudgesNoBroadcastSinceItsRateIsThatOfBothDirections) {
+  core::Machine machine;
+  machine.node_port.bytes_per_s = 1e9;
+  CollectivePoint p;
+  p.count = 250'000'000;
+  for (const auto& collective : collectives()) {
+    p.collective = &collective;
+    const auto limit = wire_limit(p, {.node_of = {0, 1}}, machine);
+    EXPECT_GT(limit.seconds, 0) << collective.name;
+    EXPECT_EQ(limit.low > 0, collective.collective_kind != CollectiveKind::broadcast) << collective.name;
+  }
+}
+
+TEST(LeastTraffic, ComparesRanksOnlyWhereItIsEqual) {
+  CollectivePoint p;
+  for (const auto& collective : collectives()) {
+    p.collective = &collective;
+    for (const bool in_place : {false, true}) {
+      p.in_place = in_place;
+      p.count = 12;
+      const bool is_rooted = collective.has_root && in_place;
+      EXPECT_EQ(have_equal_traffic(p, 4), !is_rooted) << collective.name << (in_place ? " in place" : "");
+      p.count = 0;
+      EXPECT_FALSE(have_equal_traffic(p, 4)) << collective.name << ": there is nothing to compare";
+    }
+  }
+}
+
 }  // namespace
 }  // namespace gradmeter::bench

@@ -68,6 +68,26 @@ TEST(BusBandwidth, HasTheFactorOfItsCollective) {
   EXPECT_DOUBLE_EQ(collective("sendrecv").busbw_factor(4), 1);
 }
 
+TEST(EqualWork, IsKnownOnlyOfCollectivesWithoutRootOrTree) {
+  CollectivePoint p;
+  p.collective = &collective("allreduce");
+  p.count = 1024;
+  const auto map = nodes({0, 0, 0, 0});
+  const auto is_equal = [&](const char* algorithm) {
+    return ranks_have_equal_work(p, *allreduce::find_algorithm(algorithm), map);
+  };
+  EXPECT_TRUE(is_equal("ring"));
+  EXPECT_TRUE(is_equal("direct"));
+  EXPECT_TRUE(is_equal("shm-direct"));
+  EXPECT_FALSE(is_equal("binomial-tree"));
+  EXPECT_FALSE(is_equal("mpi")) << "a library's algorithm is not known";
+  p.count = 3;
+  EXPECT_FALSE(is_equal("direct")) << "a rank has no element of its own";
+  p.count = 1024;
+  p.collective = &collective("broadcast");
+  EXPECT_FALSE(is_equal("direct"));
+}
+
 TEST(WireBound, IsWhatANodeMustSend) {
   core::Machine m;
   m.node_port.bytes_per_s = 1e9;

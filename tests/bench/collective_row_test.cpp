@@ -163,5 +163,22 @@ TEST(CodingTimes, LeaveOutBlocksOfDisturbedTurns) {
   EXPECT_NEAR(times.of_a_call(odd_turns)->encode_s, 1e-3, 1e-9);
 }
 
+TEST(PartBlocks, AreOfTheSameTurnsAsTheTimeOfBothAtOnce) {
+  PartBlocks parts;
+  EXPECT_FALSE(parts.medians({}));
+  MachineState odd_turns;
+  for (std::size_t turn = 0; turn < 15; ++turn) {
+    const double slower = turn % 2 == 0 ? 1 : 3;
+    if (slower > 1) odd_turns.disturbed.push_back(turn);
+    // A turn in which no iteration began in time has no times.
+    parts.add(turn == 4 ? PartTimes{} : PartTimes{{2e-3 * slower, 2e-3 * slower}, {1e-3 * slower, 1e-3 * slower}});
+  }
+  const auto found = parts.medians(odd_turns);
+  ASSERT_TRUE(found);
+  EXPECT_NEAR(found->exchange_s, 2e-3, 1e-9);
+  EXPECT_NEAR(found->compute_s, 1e-3, 1e-9);
+  EXPECT_NEAR(parts.medians({})->exchange_s, 4e-3, 2e-3) << "half of the blocks are slow";
+}
+
 }  // namespace
 }  // namespace gradmeter::bench

@@ -235,11 +235,61 @@ def slow_rank(test):
     test.valid(out)
 
 
+def unequal_work(test):
+    """A root sends while the others receive, so that calls of unlike length show no slow rank."""
+    out = test.path("roots.jsonl")
+    done = test.run("allreduce", "--collective", "broadcast", "--algorithm", "direct", "--sizes", "64K", "--in-place", "in",
+                    "--root", "0,1", "--time-budget", "4s", "--out", out, ranks=2, threads=True)
+    test.equal([p["metrics"].get("slowest_rank") for p in support.points(out)], [None, None], "a root is not called slow")
+    test.check(done.code == 0 and "slow: rank" not in done.out, "neither in the table", done)
+
+
+def one_way(test):
+    """The rate of a node's port is measured while it sends and receives, and a broadcast's port does one of them."""
+    out = test.path("one_way.jsonl")
+    done = test.run("allreduce", "--collective", "broadcast,sendrecv", "--algorithm", "mpi", "--sizes", "256K,1M", "--in-place",
+                    "in", "--fake-nodes", "0,1", "--transport", "mpi", "--time-budget", "4s", "--out", out, ranks=2)
+    found = [(*factors(p, "collective", "size_bytes"), p["status"], p["reason"]) for p in support.points(out)]
+    test.check(done.code == 0 and len(found) == 4 and all(f[2] == "ok" for f in found), "no row is faster than its wire", found)
+
+
+def own_limits(test):
+    out = test.path("wide.jsonl")
+    done = test.run("allreduce", "--collective", "reduce_scatter", "--datatype", "fp8_e4m3", "--accum-dtype", "same,fp32",
+                    "--sizes", "64K", "--algorithm", "direct", "--in-place", "out", *QUICK, "--out", out, ranks=2)
+    limits = [p["metrics"]["limit_s"] for p in support.points(out)]
+    test.check(done.code == 0 and len(set(limits)) == 2, "sums of another arithmetic have a limit of their own", limits)
+
+
+def told_apart(test):
+    done = test.run("allreduce", "--datatype", "fp16,fp32", "--buffers", "arena,malloc", "--algorithm", "ring", "--sizes", "4K",
+                    "--in-place", "in", "-n", "6", "-w", "2", "--transport", "mpi", "--per-rank", ranks=2)
+    lines = done.out[done.out.find("by rank"):].splitlines()
+    heads = [line for line in lines if "dtype=" in line and "buffers=" in line]
+    test.check(done.code == 0 and len(heads) == 8 and len(set(re.sub(r"\d+\.\d+", "", h) for h in heads)) == 8,
+               "rows of --per-rank name what tells their points apart", done)
+
+
+def served_by_mpi(test):
+    out = test.path("auto.jsonl")
+    done = test.run("allreduce", "--algorithm", "auto", "--transport", "mpi", "--sizes", "8,16K", "--in-place", "in", "-n", "6",
+                    "-w", "2", "--out", out, ranks=2)
+    short, long = support.points(out)
+    by_mpi = short["metrics"]["implementation"]
+    test.check(done.code == 0 and by_mpi.endswith(", by mpi") and not by_mpi.startswith("gradmeter"),
+               "a call that auto leaves to MPI is MPI's", by_mpi)
+    test.check("bytes_sent_total" not in short["metrics"] and long["metrics"].get("bytes_sent_total", 0) > 0 and
+               long["metrics"]["bytes_sent_total"] == long["metrics"]["bytes_predicted"],
+               "and later calls of gradmeter's own algorithms have their bytes", long)
+
+
 def measured_table(test):
     path = str(test.path("table.txt"))
     flags = ["--sizes", "8,1M", "--transport", "shm", "--in-place", "in"]
     done = test.run("allreduce", *flags, "--algorithm", "mpi,ring,shm-direct", "--write-table", path, ranks=2)
     test.check(done.code == 0 and path in done.err, "the fastest of each size go to a file", done)
+    text = test.path("table.txt").read_text()
+    test.check("the least median time of each size" in text, "and say what they are", text)
     done = test.run("allreduce", *flags, "--algorithm", f"auto:table={path}", "-n", "7", ranks=2)
     test.check(done.code == 0 and ("shm-direct" in done.out or "ring" in done.out), "which auto reads", done)
     done = test.run("allreduce", *flags, "--write-table", path, ranks=2)
@@ -317,6 +367,9 @@ def dry_run(test):
                     "mpi,ring,direct")
     test.check(done.code == 0 and "42 points on 4 ranks" in done.out and "258000000" in done.out,
                "--dry-run needs no ranks and shows DeepBench's sizes", done)
+    done = test.run("allreduce", "--dry-run", "--sizes", "8", "--algorithm", "ring", "-n", "1000000")
+    test.check(done.code == 0 and "at most 1.00 s" not in done.out and "how long is not known" in done.out,
+               "which claims no time for a number of iterations", done)
 
 
 def body(test):
@@ -327,6 +380,11 @@ def body(test):
     injected_errors(test)
     injected_later(test)
     test.attempt(slow_rank, "the other rank was held up as much by other programs")
+    unequal_work(test)
+    test.attempt(one_way, "beside other programs the wire may be slower each time that it is measured")
+    own_limits(test)
+    told_apart(test)
+    served_by_mpi(test)
     wrong_while_timing(test)
     test.attempt(timed_calls, "beside other programs blocks are short, and the call that is checked may be the first of one, which follows no other")
     other_memory(test)

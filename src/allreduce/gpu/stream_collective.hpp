@@ -90,6 +90,7 @@ class StagedCollective final : public Collective {
   ~StagedCollective() override;
   const std::string& name() const override { return inner_->name(); }
   const std::string& algorithm_for(std::uint64_t bytes) const override { return inner_->algorithm_for(bytes); }
+  const Collective& serving(std::uint64_t bytes) const override { return inner_->serving(bytes); }
   bool takes_device_memory() const override { return true; }
   bool works_on_device_memory() const override { return true; }
   void start(const Call&) override;

@@ -16,6 +16,27 @@ std::string_view name(CollectiveKind kind) {
   return names[static_cast<std::size_t>(kind)];
 }
 
+bool ranks_have_equal_work(const Schedule& s, std::span<const int> node_of) {
+  constexpr std::size_t kinds = 4;
+  using Work = std::array<std::uint64_t, 2 * kinds>;  // blocks by the kind of step, within a node and between nodes
+  Steps steps;
+  for (u32 round = 0; round < s.rounds(); ++round) {
+    Work first{};
+    for (u32 rank = 0; rank < s.ranks(); ++rank) {
+      steps.clear();
+      s.steps(round, rank, steps);
+      Work own{};
+      for (const Step& step : steps) {
+        const bool crosses = node_of[step.peer] != node_of[rank];
+        own.at(static_cast<std::size_t>(step.kind) + (crosses ? kinds : 0)) += step.blocks.count;
+      }
+      if (rank == 0) first = own;
+      if (own != first) return false;
+    }
+  }
+  return true;
+}
+
 SchedulePtr sequence(CollectiveKind collective_kind, std::vector<SchedulePtr> parts) {
   const u32 ranks = parts.front()->ranks(), blocks = parts.front()->blocks();
   u32 rounds = 0;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -108,6 +109,10 @@ inline bool sends_several_blocks(const Schedule& s, std::uint32_t rank) {
   for_each_send(s, rank, [&any](const Step& x) { any |= x.blocks.count > 1; });
   return any;
 }
+
+/// True where in each round all ranks send, receive, add up and finish equally many blocks, and send and receive
+/// equally many of them from and to other nodes. node_of: the node of each rank. Cost: O(steps of all ranks).
+bool ranks_have_equal_work(const Schedule&, std::span<const int> node_of);
 
 /// One schedule after another, over the same ranks and blocks. The sequence has a collective kind of its own.
 SchedulePtr sequence(CollectiveKind, std::vector<SchedulePtr>);

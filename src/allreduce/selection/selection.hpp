@@ -27,6 +27,9 @@ class SelectedCollective final : public Collective {
   const std::string& algorithm_for(std::uint64_t bytes) const override {
     return table_->candidates()[table_->choose(bytes)]->name;
   }
+  const Collective& serving(std::uint64_t bytes) const override {
+    return collectives_[table_->choose(bytes)]->serving(bytes);
+  }
   bool takes_device_memory() const override;
   void start(const Call&) override;
   bool advance() override;

@@ -142,13 +142,15 @@ class CallTask final : public CollectiveTask {
   TimeTable table_;
 };
 
-/// A matrix product that is repeated so often that it takes about a given time.
+/// A matrix product that is repeated so often that it takes about a given time on the slowest rank. All ranks repeat
+/// the same product equally often.
 class Work {
  public:
-  explicit Work(double seconds) {
+  /// Collective over `c`; `seconds` is the same on all ranks.
+  Work(const runtime::Communicator& c, double seconds) {
     constexpr std::array<std::size_t, 4> sides{32, 96, 256, 512};
     for (const std::size_t side : sides) {
-      const double kernel_s = prepare(side);
+      const double kernel_s = c.max(prepare(side));
       repeats_ = std::max<std::size_t>(1, static_cast<std::size_t>(std::lround(seconds / kernel_s)));
       if (repeats_ < 40) break;  // a product as long as a kernel of training, and short enough to match the time
     }
@@ -197,7 +199,7 @@ class OverlapTask final : public CollectiveTask {
                 s.session.activity()) {
     std::iota(world_ranks_.begin(), world_ranks_.end(), 0);
     kernels::set_compute_threads(s.threads);
-    work_ = std::make_unique<Work>(exchange_time(p.c));
+    work_ = std::make_unique<Work>(p.c, exchange_time(p.c));
   }
 
   std::vector<double> run(std::size_t iterations, bool keep, double window_s) override {
@@ -219,7 +221,7 @@ class OverlapTask final : public CollectiveTask {
     std::vector<double> times;
     for (const auto& t : table_.reduce()) {
       times.push_back(t[2]);
-      if (keep) exchange_times_.push_back(t[0]), compute_times_.push_back(t[1]);
+      if (keep) parts_.exchange_s.push_back(t[0]), parts_.compute_s.push_back(t[1]);
     }
     return times;
   }
@@ -230,10 +232,7 @@ class OverlapTask final : public CollectiveTask {
     wait(ticket);
   }
 
-  std::optional<OverlapTimes> overlap() const override {
-    if (exchange_times_.empty()) return std::nullopt;
-    return OverlapTimes{core::median(exchange_times_), core::median(compute_times_)};
-  }
+  PartTimes take_part_times() override { return std::exchange(parts_, {}); }
   std::string implementation() const override { return work_->implementation(); }
 
  private:
@@ -279,7 +278,7 @@ class OverlapTask final : public CollectiveTask {
   TimeTable table_;
   std::vector<int> world_ranks_;
   std::unique_ptr<Work> work_;
-  std::vector<double> exchange_times_, compute_times_;
+  PartTimes parts_;
   double last_s_ = 0;            ///< the time of the last part on this rank
   dataparallel::Engine engine_;  ///< declared last, so destroyed first: its thread uses the members above
 };

@@ -135,6 +135,11 @@ struct BetweenCalls {
   std::function<void()> after_last;
 };
 
+/// Times [s] of the exchange alone and of the matrix product alone, one for each iteration.
+struct PartTimes {
+  std::vector<double> exchange_s = {}, compute_s = {};
+};
+
 class CollectiveTask {
  public:
   virtual ~CollectiveTask() = default;
@@ -148,7 +153,9 @@ class CollectiveTask {
   std::vector<double> take_own_times() { return std::exchange(own_times_, {}); }
   /// Makes one call in the same way as the timed ones. Collective.
   virtual void call_once() = 0;
-  virtual std::optional<OverlapTimes> overlap() const { return std::nullopt; }
+  /// The times of an overlapped exchange's other parts, of the iterations kept since this was last called; empty: there
+  /// are no such parts.
+  virtual PartTimes take_part_times() { return {}; }
   virtual std::string implementation() const { return {}; }
 
  protected:

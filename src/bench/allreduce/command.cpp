@@ -34,7 +34,8 @@ namespace gradmeter::bench {
 /// buffers, placement, cadence, reduction, overlap and accumulation, and no codec), or when the file exists.
 void check_measured_table(const std::string& path, const CollectiveOptions&);
 
-/// The fastest algorithm of every size, with the machine and the conditions as comments.
+/// The algorithm with the least median time at every size. Comments say the machine and the conditions, and at which
+/// sizes it is not shown to be faster than all others.
 /// Errors: BackendError when the file cannot be written; UsageError when no point was measured.
 void write_measured_table(const std::string& path, std::span<const core::Point>, const core::RunInfo&);
 
@@ -99,6 +100,8 @@ int print_collectives_plan(const Flags& f) {
                      {"point", "", core::Align::left},
                      {"memory", "/rank", core::Align::right},
                      {"at most", "s", core::Align::right}});
+  // A number of iterations says nothing of their length.
+  const bool is_timed = options.exact_samples == 0;
   double seconds = 0;
   std::size_t most = 0;
   const auto plan = estimate_collectives(options, map);
@@ -116,16 +119,20 @@ int print_collectives_plan(const Flags& f) {
   for (std::size_t i = 0; i < plan.size(); ++i) {
     const auto& e = plan[i];
     const auto& p = e.point;
-    table.add_row({std::string(p.collective->name), fmt::format("{}", p.bytes()),
-                   names[i] + report::values_text(factors[i], extra_factors),
-                   core::to_text(core::Bytes{e.bytes_per_rank}), fmt::format("{:.1f}", e.seconds_at_most)},
-                  p.unsupported.empty() ? "" : fmt::format("unsupported: {}", p.unsupported));
+    table.add_row(
+        {std::string(p.collective->name), fmt::format("{}", p.bytes()),
+         names[i] + report::values_text(factors[i], extra_factors), core::to_text(core::Bytes{e.bytes_per_rank}),
+         is_timed ? fmt::format("{:.1f}", e.seconds_at_most) : "-"},
+        p.unsupported.empty() ? "" : fmt::format("unsupported: {}", p.unsupported));
     seconds += e.seconds_at_most;
     most = std::max(most, e.bytes_per_rank);
   }
-  core::print("{}\n{} on {}, at most {} in all, checks apart; {} a rank at once ({} free here)\n",
-              table.to_string(table_width(f)), report::counted(table.rows(), "point"),
-              report::counted(map.ranks(), "rank"), core::to_text(core::Seconds{seconds}),
+  const std::string duration =
+      is_timed ? fmt::format("at most {} in all, checks apart", core::to_text(core::Seconds{seconds}))
+               : fmt::format("each for {} (-n), so how long is not known",
+                             report::counted(options.exact_samples, "iteration"));
+  core::print("{}\n{} on {}, {}; {} a rank at once ({} free here)\n", table.to_string(table_width(f)),
+              report::counted(table.rows(), "point"), report::counted(map.ranks(), "rank"), duration,
               core::to_text(core::Bytes{most}), core::to_text(core::Bytes{host.available_memory_bytes}));
   return 0;
 }
@@ -137,32 +144,54 @@ void print_collectives_head(const Session& s, const core::Injection& injected) {
               injection_line(injected));
 }
 
-core::Table own_times_table() {
-  using enum core::Align;
-  return core::Table({{"collective", "", left},
-                      {"size", "B", right},
-                      {"algorithm", "", left},
-                      {"", "", left},
-                      {"rank", "", right},
-                      {"host", "", left},
-                      {"call", "us", right},
-                      {"95 %", "us", right, 1},
-                      {"alone", "us", right}});
+/// The times of one point by rank, for the table of --per-rank.
+struct TimesOfRanks {
+  core::Factors factors;
+  std::vector<OwnTime> calls, alone;
+};
+
+/// The point in the table's rows. Points that would have the same text are told apart by other factors.
+std::vector<std::string> names_of(std::span<const TimesOfRanks> points) {
+  using core::Factor;
+  std::vector<core::Factors> factors;
+  std::vector<std::string> names, rows;
+  for (const auto& p : points) {
+    const auto& f = factors.emplace_back(p.factors);
+    names.push_back(fmt::format("{} {}", report::text(f[Factor::algorithm]),
+                                report::is_true(f[Factor::in_place]) ? "in place" : "out of place"));
+    rows.push_back(fmt::format("{} {} {}", report::text(f[Factor::collective]), report::text(f[Factor::size_bytes]),
+                               names.back()));
+  }
+  const auto extra_factors = report::distinguishing_factors(factors, rows);
+  for (std::size_t i = 0; i < names.size(); ++i) names[i] += report::values_text(factors[i], extra_factors);
+  return names;
 }
 
-/// Adds a line for each rank.
-void add_ranks(core::Table& table, const core::Point& p, const PointRanks& ranks, const Session& session) {
+/// A table with a line for each rank of each point.
+core::Table own_times_table(std::span<const TimesOfRanks> points, const Session& session) {
   using core::Factor;
+  using enum core::Align;
+  core::Table table({{"collective", "", left},
+                     {"size", "B", right},
+                     {"point", "", left},
+                     {"rank", "", right},
+                     {"host", "", left},
+                     {"call", "us", right},
+                     {"95 %", "us", right, 1},
+                     {"alone", "us", right}});
   const auto microseconds = [](double t) { return report::digits(1e6 * t); };
-  for (std::size_t r = 0; r < ranks.calls.size(); ++r) {
-    const auto& t = ranks.calls[r];
-    table.add_row({report::text(p.factors[Factor::collective]), report::text(p.factors[Factor::size_bytes]),
-                   report::text(p.factors[Factor::algorithm]),
-                   report::is_true(p.factors[Factor::in_place]) ? "in place" : "out of place", fmt::format("{}", r),
-                   session.host_of(static_cast<int>(r)), microseconds(t.median),
-                   std::isfinite(t.high) ? fmt::format("{} to {}", microseconds(t.low), microseconds(t.high)) : "-",
-                   ranks.alone.empty() ? "-" : microseconds(ranks.alone[r].median)});
+  const auto names = names_of(points);
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    const auto& p = points[i];
+    for (std::size_t r = 0; r < p.calls.size(); ++r) {
+      const auto& t = p.calls[r];
+      table.add_row({report::text(p.factors[Factor::collective]), report::text(p.factors[Factor::size_bytes]), names[i],
+                     fmt::format("{}", r), session.host_of(static_cast<int>(r)), microseconds(t.median),
+                     std::isfinite(t.high) ? fmt::format("{} to {}", microseconds(t.low), microseconds(t.high)) : "-",
+                     p.alone.empty() ? "-" : microseconds(p.alone[r].median)});
+    }
   }
+  return table;
 }
 
 /// The text below the tables: the times of each rank (null: none), the fastest of each size, what codecs gain.
@@ -197,36 +226,41 @@ int measure_collectives(const Flags& f, const Invocation& invocation) {
   auto options = read_collective_options(f, world.size(), threads);
   const std::string table = f.has("write-table") ? f.text("write-table") : "";
   const bool per_rank = f.on("per-rank");
-  core::Table ranks = own_times_table();
-  return measure(measurer(session), f, invocation,
-                 {.experiment = "allreduce",
-                  .points = plan_collectives(options, map).size(),
-                  .printers = {collective_tables, collective_csv()},
-                  .check =
-                      [&] {
-                        if (!table.empty()) check_measured_table(table, options);
-                      },
-                  .head = [&] { print_collectives_head(session, options.injection); },
-                  .measure =
-                      [&](const auto& finished, const auto& rows) {
-                        CollectiveListener listener{.rows = rows};
-                        if (per_rank)
-                          listener.ranks = [&](auto& p, auto& times) { add_ranks(ranks, p, times, session); };
-                        const auto tables = tuned_tables(session, f, tables_of(plan_collectives(options, map), map));
-                        for (auto& a : options.algorithms) a = with_tables(a, tables);
-                        return run_collectives(session, map, options, finished, listener);
-                      },
-                  .legend =
-                      [&](auto points) {
-                        return below_tables(points, per_rank ? &ranks : nullptr, table_width(f), read_legend(f));
-                      },
-                  .end =
-                      [&](auto points) {
-                        if (table.empty()) return core::ExitCode::done;
-                        write_measured_table(table, points, session.run_info());
-                        core::print(stderr, "gradmeter: {} has the fastest of each size\n", table);
-                        return core::ExitCode::done;
-                      }});
+  std::vector<TimesOfRanks> ranks;
+  return measure(
+      measurer(session), f, invocation,
+      {.experiment = "allreduce",
+       .points = plan_collectives(options, map).size(),
+       .printers = {collective_tables, collective_csv()},
+       .check =
+           [&] {
+             if (!table.empty()) check_measured_table(table, options);
+           },
+       .head = [&] { print_collectives_head(session, options.injection); },
+       .measure =
+           [&](const auto& finished, const auto& rows) {
+             CollectiveListener listener{.rows = rows};
+             if (per_rank)
+               listener.ranks = [&](auto& p, auto& times) {
+                 ranks.push_back(
+                     {p.factors, {times.calls.begin(), times.calls.end()}, {times.alone.begin(), times.alone.end()}});
+               };
+             const auto tables = tuned_tables(session, f, tables_of(plan_collectives(options, map), map));
+             for (auto& a : options.algorithms) a = with_tables(a, tables);
+             return run_collectives(session, map, options, finished, listener);
+           },
+       .legend =
+           [&](auto points) {
+             const auto by_rank = own_times_table(ranks, session);
+             return below_tables(points, per_rank ? &by_rank : nullptr, table_width(f), read_legend(f));
+           },
+       .end =
+           [&](auto points) {
+             if (table.empty()) return core::ExitCode::done;
+             write_measured_table(table, points, session.run_info());
+             core::print(stderr, "gradmeter: {} has the algorithm with the least median time at each size\n", table);
+             return core::ExitCode::done;
+           }});
 }
 
 Usage allreduce_usage() {
@@ -300,20 +334,25 @@ void write_measured_table(const std::string& path, std::span<const core::Point> 
   std::vector<allreduce::MeasuredSize> sizes;
   for (const auto& p : points) {
     if (p.status != core::Status::ok) continue;
-    sizes.push_back({static_cast<std::uint64_t>(p.factors[Factor::size_bytes].get<std::int64_t>()),
-                     factor_text(p, Factor::algorithm), p.metrics.number(core::Metric::time_s)});
+    auto& size = sizes.emplace_back();
+    size.bytes = static_cast<std::uint64_t>(p.factors[Factor::size_bytes].get<std::int64_t>());
+    size.algorithm = factor_text(p, Factor::algorithm);
+    const auto& time = p.metrics[core::Metric::time_s].get<core::Summary>();
+    size.median_s = time.median;
+    if (std::isfinite(time.ci95_low) && std::isfinite(time.ci95_high))
+      size.low_s = time.ci95_low, size.high_s = time.ci95_high;
   }
   const allreduce::SizeTable table(allreduce::fit_table(sizes));
   const auto& first_point = points.front();
   const std::vector<std::string> comments{
-      fmt::format("the fastest of each size, for gradmeter --algorithm auto:table={}", path),
+      fmt::format("the least median time of each size, for gradmeter --algorithm auto:table={}", path),
       fmt::format("{} {} {} over {} on {}, buffers {}, in place {}", factor_text(first_point, Factor::collective),
                   factor_text(first_point, Factor::dtype), factor_text(first_point, Factor::op),
                   report::counted(run.ranks, "rank"), report::counted(run.nodes, "node"),
                   factor_text(first_point, Factor::buffers), factor_text(first_point, Factor::in_place)),
       fmt::format("{}, {}, {}, machine {}", run.time, run.cpu, run.mpi, run.fingerprint), run.command};
   std::ofstream file(path);
-  file << table_file_text(table, comments);
+  file << table_file_text(table, comments, allreduce::sizes_without_proof(sizes));
   file.flush();
   if (!file) throw core::BackendError("system", "write", fmt::format("{} could not be written", path));
 }

@@ -59,11 +59,19 @@ LeastTraffic least_traffic(CollectiveKind collective_kind, std::size_t count, st
   return in_place && is_root ? LeastTraffic{} : LeastTraffic{Traffic::write, count};
 }
 
+bool have_equal_traffic(const CollectivePoint& p, std::size_t ranks) {
+  const auto traffic = [&](bool is_root) {
+    return least_traffic(p.collective->collective_kind, p.count, ranks, p.in_place, is_root);
+  };
+  return traffic(false).kind != Traffic::none && traffic(true) == traffic(false);
+}
+
 CollectiveLimit wire_limit(const CollectivePoint& p, const NodeMap& map, const core::Machine& machine) {
   const double bound = wire_bound(p, map, machine);
   const bool has_slowest_rank = p.reduction == RankReduction::max || p.reduction == RankReduction::span;
+  const bool goes_one_way = p.collective->collective_kind == CollectiveKind::broadcast;
   return {.seconds = bound,
-          .low = has_slowest_rank ? bound * (1 - wire_doubt) : 0,
+          .low = has_slowest_rank && !goes_one_way ? bound * (1 - wire_doubt) : 0,
           .name = "wire",
           .link = {machine.node_port.bytes_per_s}};
 }

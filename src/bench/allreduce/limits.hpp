@@ -46,9 +46,13 @@ struct LeastTraffic {
 LeastTraffic least_traffic(allreduce::CollectiveKind, std::size_t count, std::size_t ranks, bool in_place,
                            bool is_root);
 
+/// True where every rank has the same least traffic, and has some.
+bool have_equal_traffic(const CollectivePoint&, std::size_t ranks);
+
 /// The limit "wire" of a point: its wire bound. Only the slowest rank's time, and the time from the first rank's begin
 /// to the last rank's end, must be as long as that: one rank may return while others still wait for their data. So the
-/// low end is 0 for the other ways to reduce the ranks' times.
+/// low end is 0 for the other ways to reduce the ranks' times. It is also 0 for a broadcast: the rate of a port is
+/// measured while it sends and receives, and a broadcast's port does one of them, which may be faster.
 CollectiveLimit wire_limit(const CollectivePoint&, const NodeMap&, const core::Machine&);
 
 /// Causes the least traffic, with the call's buffers, type and operation. `out` then holds no useful result, but its

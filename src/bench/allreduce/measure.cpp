@@ -35,6 +35,12 @@ std::uint64_t point_hash(const core::Point& row) {
   return allreduce::hash_of(std::as_bytes(std::span(key)));
 }
 
+/// The algorithm that serves the point's calls; with a codec, the one whose calls carry the encoded data.
+allreduce::AlgorithmPtr serving_algorithm(const CollectivePoint& p, const allreduce::Collective& bound) {
+  const std::string& serving = bound.algorithm_for(p.bytes());
+  return p.codec || serving == p.algorithm->name ? p.algorithm : allreduce::find_algorithm(serving);
+}
+
 }  // namespace
 
 void CodingTimes::add(const allreduce::CodingTime& before, const allreduce::CodingTime& after) {
@@ -60,6 +66,18 @@ std::optional<allreduce::CodingTime> CodingTimes::of_a_call(const MachineState& 
                                .decode_s = core::median(turns_.undisturbed(decode_s_, state).samples())};
 }
 
+void PartBlocks::add(const PartTimes& times) {
+  exchange_s_.add(times.exchange_s);
+  compute_s_.add(times.compute_s);
+  turns_.note(exchange_s_.count());
+}
+
+std::optional<OverlapTimes> PartBlocks::medians(const MachineState& state) const {
+  if (exchange_s_.count() == 0) return std::nullopt;
+  return OverlapTimes{.exchange_s = core::summarise(turns_.undisturbed(exchange_s_, state)).median,
+                      .compute_s = core::summarise(turns_.undisturbed(compute_s_, state)).median};
+}
+
 CollectiveBenchmark::CollectiveBenchmark(Session& s, CollectiveSetup& stage, const NodeMap& map,
                                          runtime::SharedClock& clock, CollectivePoint& p, const BenchmarkOptions& o)
     : session_(s),
@@ -69,6 +87,7 @@ CollectiveBenchmark::CollectiveBenchmark(Session& s, CollectiveSetup& stage, con
       options_(o),
       row_(p.row),
       bound_(stage.bound(p)),
+      serving_(serving_algorithm(p, *bound_.collective)),
       buffers_(stage.buffers(p)),
       call_(call_of(p, buffers_)),
       pace_{stage.world(), clock, p.cadence, p.reduction},
@@ -97,8 +116,8 @@ void CollectiveBenchmark::call_once() {
 bool CollectiveBenchmark::make_first_call() {
   fill();
   stage_.world().barrier();
-  const auto before = bound_.collective->sent();
-  const auto due_before = bound_.collective->bytes_required().value_or(0);
+  const auto before = serving_collective().sent();
+  const auto due_before = serving_collective().bytes_required().value_or(0);
   std::string mine;
   try {
     call_once();
@@ -184,7 +203,7 @@ void CollectiveBenchmark::check_noted_result(const allreduce::KnownCollective& k
   const runtime::Computing note(session_.activity(), "check");
   auto found = check_known(known, stage_.world(), buffers_.out);
   // A vendor's ranks may round differently.
-  found.same_bits |= point_.algorithm->is_vendor();
+  found.same_bits |= serving_->is_vendor();
   add(found);
 }
 
@@ -383,18 +402,19 @@ bool CollectiveBenchmark::round() {
   own_times_.add(task_->take_own_times());
   own_turns_.note(own_times_.count());
   coding_.end_block();
+  parts_.add(task_->take_part_times());
   done_ = !findings_.is_right();
   return done_ || stop != core::Stop::none;
 }
 
 /// Sets the bytes of one call over all ranks, from what `call_once` has sent since the counters were `before`.
 void CollectiveBenchmark::count_bytes(const std::optional<runtime::Traffic>& before, std::uint64_t due_before) {
-  const auto now = bound_.collective->sent();
+  const auto now = serving_collective().sent();
   if (!now || !before) return;
   const std::uint64_t calls = caller_.calls_of_one();
   const std::uint64_t sent = (now->bytes - before->bytes) / calls;
   const std::uint64_t between = (now->bytes_between_nodes - before->bytes_between_nodes) / calls;
-  const std::uint64_t due = (bound_.collective->bytes_required().value_or(0) - due_before) / calls;
+  const std::uint64_t due = (serving_collective().bytes_required().value_or(0) - due_before) / calls;
   const auto& c = stage_.world();
   // Exact up to 8 PiB over all ranks.
   std::array sums{static_cast<double>(sent), static_cast<double>(between), static_cast<double>(due)};
@@ -410,7 +430,8 @@ void CollectiveBenchmark::count_bytes(const std::optional<runtime::Traffic>& bef
 std::optional<SentBytes> CollectiveBenchmark::sent_bytes() const {
   if (!bytes_of_a_call_) return std::nullopt;
   SentBytes s = *bytes_of_a_call_;
-  s.right &= stage_.world().all(bound_.collective->sent()->bytes == bound_.collective->bytes_required());
+  const auto& counted = serving_collective();
+  s.right &= stage_.world().all(counted.sent()->bytes == counted.bytes_required());
   return s;
 }
 
@@ -437,14 +458,13 @@ std::string CollectiveBenchmark::path_through_the_host() const {
 
 /// The text of the metric `implementation`. To be called while the task exists.
 std::string CollectiveBenchmark::implementation(bool overlaps) const {
-  std::string out = allreduce::library_of(point_.algorithm->info());
+  std::string out = allreduce::library_of(serving_->info());
   if (out.empty()) {
-    out = point_.algorithm->is_vendor() ? session_.run_info().mpi
-                                        : fmt::format("gradmeter {}", session_.run_info().version);
+    out = serving_->is_vendor() ? session_.run_info().mpi : fmt::format("gradmeter {}", session_.run_info().version);
   }
-  const auto& serving = bound_.collective->algorithm_for(point_.bytes());
+  const auto& by = bound_.collective->algorithm_for(point_.bytes());
   if (stage_.is_on_device()) out += path_through_the_host();
-  if (serving != point_.algorithm->name) out += fmt::format(", by {}", serving);
+  if (by != point_.algorithm->name) out += fmt::format(", by {}", by);
   if (overlaps) out += fmt::format(", {}", task_->implementation());
   return out;
 }
@@ -452,7 +472,7 @@ std::string CollectiveBenchmark::implementation(bool overlaps) const {
 void CollectiveBenchmark::finish(const MachineState& state) {
   const bool timed = rounds_.has_value();
   const bool is_exact = options_.rounds.exact_samples > 0;
-  const auto overlap = timed ? task_->overlap() : std::nullopt;
+  const auto overlap = parts_.medians(is_exact ? MachineState{} : state);
   std::string by = implementation(overlap.has_value());
   task_.reset();  // a progress thread must be gone before this thread calls MPI again
   if (timed) by_rank_ = own_times_by_rank(stage_.world(), own_turns_.undisturbed(own_times_, state));

@@ -39,6 +39,20 @@ class CodingTimes {
   Turns turns_;                       ///< the turns of these blocks
 };
 
+/// The times of an overlapped exchange's other parts, as blocks. Since the time of both at once leaves out the blocks
+/// of disturbed turns, these do too: differences of these times are differences within the same blocks.
+class PartBlocks {
+ public:
+  /// Adds the times of a turn; there may be none.
+  void add(const PartTimes&);
+  /// The medians over the undisturbed turns; empty where no times were added.
+  std::optional<OverlapTimes> medians(const MachineState&) const;
+
+ private:
+  core::Blocks exchange_s_, compute_s_;
+  Turns turns_;  ///< the turns of these blocks
+};
+
 /// Measures a point and fills its row; the point must outlive this object. Collective over all ranks of the stage's
 /// world. Errors: Interrupted.
 class CollectiveBenchmark {
@@ -68,8 +82,11 @@ class CollectiveBenchmark {
   void finish(const MachineState&);
   /// The ranks' own times of calls; after `finish`, on rank 0. Empty where nothing was timed.
   std::span<const OwnTime> by_rank() const { return by_rank_; }
+  /// The algorithm that serves the calls: for `auto`, the one that it chooses.
+  const allreduce::AlgorithmChoice& serving() const { return *serving_; }
 
  private:
+  const allreduce::Collective& serving_collective() const { return bound_.collective->serving(point_.bytes()); }
   bool make_first_call();
   bool timed_data_are_known() const;
   allreduce::KnownCollective timed_data() const;
@@ -102,6 +119,7 @@ class CollectiveBenchmark {
   BenchmarkOptions options_;
   core::Point& row_;
   BoundCollective& bound_;
+  allreduce::AlgorithmPtr serving_;
   CollectiveBuffers buffers_;
   allreduce::Call call_;  ///< the call on `buffers_`
   Pace pace_;
@@ -130,6 +148,7 @@ class CollectiveBenchmark {
   /// The bytes that one call sends, counted in the point's first call; empty: not known, as for a vendor's algorithm.
   std::optional<SentBytes> bytes_of_a_call_;
   CodingTimes coding_;  ///< this rank's times of encoding and decoding
+  PartBlocks parts_;
   bool done_ = false;
 };
 

@@ -188,6 +188,22 @@ allreduce::ExchangeSpec exchange_of(const CollectivePoint& p, allreduce::RankSha
           .shape = shape};
 }
 
+bool ranks_have_equal_work(const CollectivePoint& p, const allreduce::AlgorithmChoice& serving, const NodeMap& map) {
+  if (p.collective->has_root || p.count < static_cast<std::size_t>(map.ranks())) return false;
+  const auto shape = allreduce::shape_of(map.node_of);
+  const auto is_equal = [&](const allreduce::AlgorithmChoice& a, CollectiveKind kind) {
+    const Backend backend = a.info().backend;
+    // Each rank has an equal share of the sums and copies.
+    if (backend == Backend::shared || backend == Backend::device) return true;
+    return backend == Backend::schedule && std::ranges::all_of(a.make(shape, kind), [&](const auto& schedule) {
+             return allreduce::ranks_have_equal_work(*schedule, map.node_of);
+           });
+  };
+  if (!p.codec) return is_equal(serving, p.collective->collective_kind);
+  return std::ranges::all_of(allreduce::coded_call_parts(exchange_of(p, shape, p.bytes()), p.count, {}),
+                             [&](const auto& part) { return is_equal(*part.algorithm, part.collective_kind); });
+}
+
 std::vector<CollectivePoint> plan_collectives(const CollectiveOptions& o, const NodeMap& map) {
   using Point = CollectivePoint;
   const auto same_for_all_points = [](const auto& values) { return [&values](const Point&) { return values; }; };

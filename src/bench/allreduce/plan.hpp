@@ -134,6 +134,11 @@ std::vector<std::size_t> deepbench_sizes();
 /// The exchange spec of the point, for calls of up to `max_bytes` bytes.
 allreduce::ExchangeSpec exchange_of(const CollectivePoint&, allreduce::RankShape, std::size_t max_bytes);
 
+/// True where all ranks are known to have equal work in a call that `serving` serves, so that a rank whose calls take
+/// longest is slow itself. It is not known of vendors' algorithms, and not the case in collectives with a root, in
+/// trees and for buffers with fewer elements than ranks.
+bool ranks_have_equal_work(const CollectivePoint&, const allreduce::AlgorithmChoice& serving, const NodeMap&);
+
 /// The tables by which points of plain `auto` choose, for --tune-auto.
 std::vector<WantedTable> tables_of(std::span<const CollectivePoint>, const NodeMap&);
 

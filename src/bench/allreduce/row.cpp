@@ -96,17 +96,21 @@ void fill_collective_row(const CollectiveMeasurement& f, int ranks, Point& row) 
   fill_noise(f.noise, row);
 }
 
+bool is_faster_than(const CollectiveLimit& limit, const Point& row) {
+  const auto* time = row.metrics[Metric::time_s].as<core::Summary>();
+  return row.status == core::Status::ok && time && time->ci95_high < limit.low;
+}
+
 void fill_collective_limit(const CollectiveLimit& limit, Point& row) {
   if (!(limit.seconds > 0)) return;
   row.metrics[Metric::limit_s] = limit.seconds;
   row.metrics[Metric::limit] = limit.name;
   if (limit.link.value > 0) row.metrics[Metric::link_bytes_per_s] = limit.link.value;
-  const auto* time = row.metrics[Metric::time_s].as<core::Summary>();
-  if (row.status != core::Status::ok || !time || !(time->ci95_high < limit.low)) return;
+  if (!is_faster_than(limit, row)) return;
   row.status = core::Status::mistrusted;
-  row.reason =
-      fmt::format("faster than can be: {} where its {} alone takes {}", core::to_text(core::Seconds{time->median}),
-                  limit.name, core::to_text(core::Seconds{limit.seconds}));
+  row.reason = fmt::format("faster than can be: {} where its {} alone takes {}",
+                           core::to_text(core::Seconds{row.metrics.number(Metric::time_s)}), limit.name,
+                           core::to_text(core::Seconds{limit.seconds}));
 }
 
 }  // namespace gradmeter::bench

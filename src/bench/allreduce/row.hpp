@@ -48,8 +48,9 @@ struct CollectiveMeasurement {
 
 /// Fills in the row. The status is `wrong` if elements, bits or numbers of bytes are not right.
 void fill_collective_row(const CollectiveMeasurement&, int ranks, core::Point&);
-/// Fills in the limit of the point, once it is known. A row is mistrusted if its whole 95 % interval is below
-/// CollectiveLimit::low.
+/// True where the row's whole 95 % interval is below CollectiveLimit::low.
+bool is_faster_than(const CollectiveLimit&, const core::Point&);
+/// Fills in the limit of the point, once it is known. A row that is faster than the limit is mistrusted.
 void fill_collective_limit(const CollectiveLimit&, core::Point&);
 
 }  // namespace gradmeter::bench

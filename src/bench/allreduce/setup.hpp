@@ -42,6 +42,7 @@ class InjectedCollective final : public allreduce::Collective {
                      runtime::Queue* = nullptr);
   const std::string& name() const override { return inner_->name(); }
   const std::string& algorithm_for(std::uint64_t bytes) const override { return inner_->algorithm_for(bytes); }
+  const Collective& serving(std::uint64_t bytes) const override { return inner_->serving(bytes); }
   bool takes_device_memory() const override { return inner_->takes_device_memory(); }
   bool works_on_device_memory() const override { return inner_->works_on_device_memory(); }
   void start(const allreduce::Call&) override;
