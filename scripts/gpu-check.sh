@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # The first half hour on a GPU, in commands of ten minutes: what the device does, the tests of CUDA code, the bars of our kernels,
 # rows of all that one GPU can show, PyTorch beside it. Works from a bundle that another machine has made, or builds gradmeter here
-# (with a CUDA toolkit and a compiler, without MPI and oneDNN). Started again, it goes on with what has not been run.
+# (with a CUDA toolkit and a compiler, without MPI and oneDNN). Started again, it goes on with what has not been run; with other
+# programs than before it begins anew.
 # Usage: scripts/gpu-check.sh [--build FOLDER] [--only GROUP,...] [--again] [--minutes N] [--out FOLDER]
 #        scripts/gpu-check.sh --bundle FILE [--build FOLDER]
 #        scripts/gpu-check.sh --plan | --fetch FOLDER
@@ -11,7 +12,7 @@
 #   --again         also the steps that have ended before
 #   --minutes N     of this command (default: 10); a step that may take longer than what is left is for the next one
 #   --limit N       at most so many seconds for a step, for rehearsals
-#   --out FOLDER    for report.md, rows.jsonl and logs.tar.gz, which are replaced (default: results/gpu-check)
+#   --out FOLDER    for report.md, rows.jsonl (packed where it is long) and logs.tar.gz, which are replaced (default: results/gpu-check)
 #   --bundle FILE   makes the bundle of at most 48 MiB (a .tar.xz), of a finished build or of one made for it
 #   --plan          prints the steps and how long each may take
 #   --debs FOLDER   packages to unpack beside the build, for a machine without network or root rights; a bundle takes them along
@@ -38,7 +39,7 @@ while [ $# -gt 0 ]; do
     --again) again=true ;;
     --plan) plan=true ;;
     -h | --help)
-      sed -n '3,23s/^# //p' "${BASH_SOURCE[0]}"
+      sed -n '3,24s/^# //p' "${BASH_SOURCE[0]}"
       exit 0
       ;;
     *) refuse 2 "unknown argument '$1'; scripts/gpu-check.sh --help lists them" ;;
@@ -296,7 +297,7 @@ in_which_test() {
 }
 
 # A command of gradmeter. What it refuses is reported and nothing more: an operation without a kernel, a library that is not
-# there. A wrong result is a failure.
+# there. A wrong result is a failure, and so is a point that failed, although gradmeter goes on with the others.
 measure() { # GROUP WHAT LIMIT ARGUMENTS...
   local group=$1 what=$2 most=$3 reason
   shift 3
@@ -305,16 +306,29 @@ measure() { # GROUP WHAT LIMIT ARGUMENTS...
   due "$group" "$what" "$most" || return 0
   rm -f "$(kept "$what" jsonl)"
   run_step "$what" "$most" "$gradmeter" "$@"
-  reason=$(grep -m1 '^gradmeter' "$log" || last_line)
+  reason=$(complaint)
   case $code in
     0) note_row "$what" passed "$took" "${arguments% --out *}" ;;
     1) note_row "$what" missed "$took" "$reason" ;;
-    2 | 3) note_row "$what" refused "$took" "$reason" ;;
+    2) note_row "$what" refused "$took" "$reason" ;;
+    3) if is_missing "$reason"; then note_row "$what" refused "$took" "$reason"; else note_row "$what" "failed (3)" "$took" "$reason"; fi ;;
     4) note_row "$what" WRONG "$took" "$reason" ;;
     5) note_row "$what" "GPU lost" "$took" "$reason" ;;
     124 | 137) note_row "$what" stopped "$took" "after $most s; rows measured until then are kept" ;;
     *) note_row "$what" "failed ($code)" "$took" "$reason" ;;
   esac
+}
+
+# The last line that gradmeter complained with; its first line of output is no complaint.
+complaint() {
+  local line
+  line=$(grep -E '^gradmeter( [a-z]+)?: ' "$log" | tail -n 1 | cut -c1-300)
+  if [ -n "$line" ]; then echo "$line"; else last_line; fi
+}
+
+# Exit code 3 is a refusal only where the message says that a part of the program or a library is not there.
+is_missing() { # MESSAGE
+  [[ $1 =~ (not built in|built without|is not installed) && ! $1 =~ points?\ failed ]]
 }
 
 # Commands that leave rows.
@@ -473,9 +487,35 @@ commit() {
     sed -n 's/^commit: //p' "$build/bundle.txt"
     return
   fi
+  if $finished; then  # it may be of another commit than the tree
+    id=$("$gradmeter" --version 2>/dev/null | sed -n '1s/^gradmeter .*(\(.*\))$/\1/p')
+    echo "${id:-unknown}"
+    return
+  fi
   id=$(git rev-parse --short HEAD 2>/dev/null) || id=unknown
   [ "$id" = unknown ] || git diff --quiet HEAD || id="$id, changed"
   echo "$id"
+}
+
+# A commit does not tell two changed trees apart, so the programs themselves are compared.
+identity() {
+  local -a places=("$build/bin")
+  $unpacked || places=("$gradmeter" "$build/tests")
+  commit
+  find "${places[@]}" -type f -perm -u+x -print0 2>/dev/null | sort -z | xargs -0r cksum | cksum
+}
+
+# Steps that other programs have ended say nothing of these. The steps of the build itself are of this command.
+keep_own_steps() {
+  local own name
+  local -a others
+  own=$(identity)
+  if [ ! -e "$state/identity" ] || [ "$own" != "$(<"$state/identity")" ]; then
+    mapfile -t others < <(find "$state/steps" -type f ! -name 'configure.*' ! -name 'build.*')
+    [ ${#others[@]} -eq 0 ] || echo "gpu-check: what was run before was of other programs, and is run again"
+    for name in "${others[@]}"; do rm -f "$name"; done
+    echo "$own" >"$state/identity"
+  fi
 }
 
 all_rows() {
@@ -487,6 +527,14 @@ count_rows() { # OUTCOMES, a pattern
 }
 output_of() { # WHAT OTHERWISE
   sed 1d "$(kept "$1" log)" 2>/dev/null || echo "$2"
+}
+
+rows_file() {
+  local name
+  for name in rows.jsonl rows.jsonl.gz; do
+    [ ! -e "$out/$name" ] || { echo "$name" && return; }
+  done
+  echo none
 }
 
 write_report() {
@@ -504,7 +552,7 @@ $nothing
 | --- | --- | ---: | --- |
 $(all_rows)
 
-Rows: rows.jsonl. All output: logs.tar.gz.
+Rows: $(rows_file). All output: logs.tar.gz.
 
 ## Bars
 Kernels beside the bare library and the device's own copy (tests/bench/device_speed.cpp):
@@ -532,7 +580,7 @@ REPORT
 # At most 8 files under 16 MiB: what is larger is packed, and of a log the beginning and the end stay.
 collect() {
   local name packed=$state/logs
-  rm -rf "$packed" "$out"/{report.md,rows.jsonl,rows.jsonl.xz,logs.tar.gz}
+  rm -rf "$packed" "$out"/{report.md,rows.jsonl,rows.jsonl.gz,logs.tar.gz}
   mkdir -p "$packed"
   for name in "${steps[@]}"; do
     [ ! -e "$(kept "$name" jsonl)" ] || cat "$(kept "$name" jsonl)" >>"$out/rows.jsonl"
@@ -541,8 +589,8 @@ collect() {
   done
   tar -C "$state" -czf "$out/logs.tar.gz" logs
   rm -rf "$packed"
+  if [ -e "$out/rows.jsonl" ] && [ "$(stat -c %s "$out/rows.jsonl")" -gt 15000000 ]; then gzip -9f "$out/rows.jsonl"; fi
   write_report
-  if [ -e "$out/rows.jsonl" ] && [ "$(stat -c %s "$out/rows.jsonl")" -gt 15000000 ]; then gzip -9 "$out/rows.jsonl"; fi
 }
 
 # --- What is asked for
@@ -595,7 +643,10 @@ elif ! $emulated; then
   find_gpu
 fi
 state_before=$(gpu_state | paste -sd';')
-if $finished || prepare; then measure_everything; fi
+if $finished || prepare; then
+  keep_own_steps
+  measure_everything
+fi
 collect
 echo "$summary"
 echo "report: $out/report.md"

@@ -80,7 +80,7 @@ std::string exit_codes() {
        {std::pair{ExitCode::done, "done"},
         {ExitCode::below_bar, "done, but below what was asked for: train --target, compare and links --fail-below"},
         {ExitCode::usage, "the input is wrong: nothing was measured"},
-        {ExitCode::backend, "a library, a system call or a rank failed"},
+        {ExitCode::backend, "a library, a system call, a rank or a point failed"},
         {ExitCode::wrong_result, "a wrong result"},
         {ExitCode::lost_gpu, "a GPU answered no call any more; the points before are in the file"}})
     out += fmt::format(".TP\n{}\n{}\n", static_cast<int>(code), roff(meaning));

@@ -22,7 +22,9 @@ END
 cat >"$work/program" <<'END'
 #!/usr/bin/env bash
 name=$(basename "$0")
+[ "$*" != --version ] || { echo "gradmeter 0.2.0 (${COMMIT:-unknown})"; exit; }
 echo "$name $*" >>"$CALLS"
+[ "$name" != gradmeter ] || echo "gradmeter 0.2.0 (0123abc)  ${1:-}  1 rank on 1 node"
 echo "${LD_LIBRARY_PATH:-}" >"$CALLS.path"
 [ "${HANGS:-}" != "$name" ] || exec sleep 60
 [ "${GPU_DIES_IN:-}" != "$name" ] || { touch "$CALLS.dead"; exit 139; }
@@ -36,9 +38,10 @@ case "$name $*" in
   test_*) echo "[  PASSED  ] 7 tests." ;;
 esac
 case "${GOES_WRONG:-}" in "$name:"*) echo "$name: a reason"; exit "${GOES_WRONG#*:}" ;; esac
-[ -z "${REFUSED:-}" ] || [ "$1" != "$REFUSED" ] || { echo "gradmeter: --device: 'cuda' is not known | there are: cpu" >&2; exit "${REFUSED_CODE:-2}"; }
+[ -z "${REFUSED:-}" ] || [ "$1" != "$REFUSED" ] || { echo "gradmeter: ${WHY:---device: 'cuda' is not known | there are: cpu}" >&2; exit "${REFUSED_CODE:-2}"; }
 while [ $# -gt 1 ]; do
   [ "$1" != --out ] || echo "{\"row of\":\"$name\"}" >"$2"
+  [ -z "${LONG:-}" ] || [ "$1" != --out ] || head -c 2M /dev/zero >>"$2"
   shift
 done
 END
@@ -133,12 +136,44 @@ run --minutes 1
 expect_contains "no time left for long steps" "| bars | not run | s | it may take 90 s, and no time was left: run this again |" "$(report)"
 expect_contains "short ones are run" "| products in fp32 | passed |" "$(report)"
 
+# --- started again after a build of other programs
+run
+echo '# another commit' >>"$work/program"
+again --only bars
+expect_contains "what other programs have shown is not theirs" "| codecs | not run | s | --only bars |" "$(report)"
+expect_contains "it says so" "what was run before was of other programs" "$output"
+expect_lacks "nor are their rows" "row of" "$(cat "$work/repo/results/gpu-check/"rows.jsonl* 2>&1)"
+expect_contains "the build itself is of this command" "| build | passed |" "$(report)"
+again
+expect_contains "and all is run again" "gradmeter codecs" "$(<"$CALLS")"
+COMMIT=fed987-dirty again --build "$work/repo/build/gpu-check-cuda" --only bars
+expect_contains "a finished build says itself of which commit it is" "commit fed987-dirty, " "$(report)"
+
+# --- rows of more than 15 MB are packed, and what an earlier command packed goes
+LONG=1 run --only rows
+expect_equal "packed" "logs.tar.gz report.md rows.jsonl.gz" "$(cd "$work/repo/results/gpu-check" && echo *)"
+expect_contains "the report has its name" "Rows: rows.jsonl.gz." "$(report)"
+LONG=1 again --only rows --again
+expect_contains "also where there is one of an earlier command" "Rows: rows.jsonl.gz." "$(report)"
+again --only rows --again
+expect_equal "and short ones replace it" "logs.tar.gz report.md rows.jsonl" "$(cd "$work/repo/results/gpu-check" && echo *)"
+
 # --- what goes wrong
 REFUSED=codecs run
 expect_equal "a refusal is no failure" 0 "$code"
 expect_contains "it is reported, with the reason" \
   "| codecs | refused | s | gradmeter: --device: 'cuda' is not known \\| there are: cpu |" "$(report)"
 expect_contains "the rest is measured" "| their all-reduce | passed |" "$(report)"
+REFUSED=codecs REFUSED_CODE=3 run --only rows
+expect_equal "a command that a library failed is one" 1 "$code"
+expect_contains "it is named, with the reason and not the first line of output" \
+  "| codecs | failed (3) | s | gradmeter: --device: 'cuda' is not known \\| there are: cpu |" "$(report)"
+expect_contains "the rest is measured" "| their all-reduce | passed |" "$(report)"
+REFUSED=codecs REFUSED_CODE=3 WHY="cuSPARSELt, which is not built in" run --only rows
+expect_equal "a library that is not built in is none" 0 "$code"
+expect_contains "it is reported" "| codecs | refused | s | gradmeter: cuSPARSELt, which is not built in |" "$(report)"
+REFUSED=codecs REFUSED_CODE=3 WHY="1 of 2 points failed and has no result, the first because: built without it" run --only rows
+expect_equal "a point that failed is a failure" 1 "$code"
 SLOW_SUMS=1 run --only bars
 expect_equal "a bar that is missed is no failure" 0 "$code"
 expect_contains "it is reported" "| bars | missed | s | 1 of 2; see below |" "$(report)"

@@ -21,14 +21,6 @@
 namespace gradmeter::bench {
 namespace {
 
-int code_of(const MeasuringCommand& m, std::span<const core::Point> points, std::size_t wrong) {
-  if (wrong > 0) {
-    core::print(stderr, "gradmeter: {} of {} points {}\n", wrong, points.size(), m.wrong_message);
-    return static_cast<int>(core::ExitCode::wrong_result);
-  }
-  return static_cast<int>(m.end ? m.end(points) : core::ExitCode::done);
-}
-
 /// Says which points an interrupted run has kept, and how it goes on. writer: null where the run has no file.
 std::string interrupted_line(std::size_t shown, const MeasuringCommand& m, const core::ResultWriter* writer) {
   const std::size_t counted = m.points > 0 ? m.points : shown;
@@ -65,6 +57,21 @@ MeasuringRanks measurer(const Session& s, const runtime::Communicator* ranks) {
   return {s.run_info(), ranks ? ranks : &s.world(), s.device(), s.device_note()};
 }
 
+int exit_code(const MeasuringCommand& m, std::span<const core::Point> points, std::size_t wrong) {
+  if (wrong > 0) {
+    core::print(stderr, "gradmeter: {} of {} points {}\n", wrong, points.size(), m.wrong_message);
+    return static_cast<int>(core::ExitCode::wrong_result);
+  }
+  const core::ExitCode end = m.end ? m.end(points) : core::ExitCode::done;
+  const auto has_failed = [](const core::Point& p) { return p.status == core::Status::failed; };
+  const auto failed = std::ranges::count_if(points, has_failed);
+  if (failed == 0) return static_cast<int>(end);
+  core::print(stderr, "gradmeter: {} of {} points failed and {} no result, the first because: {}\n", failed,
+              points.size(), failed == 1 ? "has" : "have",
+              core::printable(std::ranges::find_if(points, has_failed)->reason));
+  return static_cast<int>(core::ExitCode::backend);
+}
+
 int measure(const MeasuringRanks& measured_by, const Flags& f, const Invocation& invocation,
             const MeasuringCommand& m) {
   const bool root = measured_by.is_root();
@@ -99,7 +106,7 @@ int measure(const MeasuringRanks& measured_by, const Flags& f, const Invocation&
       out.finish();
       if (format == Format::table && m.legend) core::print("{}", m.legend(out.points()));
       out.close(invocation, m.answer ? m.answer(out.points()) : std::nullopt);
-      code = code_of(m, out.points(), wrong);
+      code = exit_code(m, out.points(), wrong);
     }
     return measured_by.ranks ? measured_by.ranks->broadcast_value(code) : code;
   } catch (const core::Interrupted&) {

@@ -150,6 +150,10 @@ struct MeasuringCommand {
   std::function<core::ExitCode(std::span<const core::Point>)> end = {};
 };
 
+/// Prints what is wrong with the rows of a finished run, and returns its exit code: of a wrong row, else of a failed
+/// one, else that of `end`. wrong: the number of wrong points. It is called on rank 0 only.
+int exit_code(const MeasuringCommand&, std::span<const core::Point>, std::size_t wrong);
+
 /// Runs a command that measures. Collective over the measurer's ranks. Returns the exit code, the same on all ranks.
 /// Errors: those of the functions in `MeasuringCommand`; core::Interrupted, after the rows so far were shown.
 int measure(const MeasuringRanks&, const Flags&, const Invocation&, const MeasuringCommand&);
