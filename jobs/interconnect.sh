@@ -14,6 +14,16 @@ if ! . jobs/common.sh; then echo "no jobs/common.sh in $PWD: submit in the repos
 BATCH=${BATCH:-16,64}                           # of a rank
 INTERCONNECTS=${INTERCONNECTS:-tcp shm fabric}  # fabric: what Open MPI takes when it is not told
 
+# Of the user's rank counts those that fit one node, separated by commas; nothing where the user gives none.
+ranks_of_one_node() {
+  local count fitting=()
+  for count in ${RANKS//,/ }; do
+    if [ "$count" -le "$RANKS_PER_NODE" ]; then fitting+=("$count"); fi
+  done
+  local IFS=,
+  echo "${fitting[*]-}"
+}
+
 over() { # INTERCONNECT
   local transport=mpi
   local -x OMPI_MCA_pml=ob1 OMPI_MCA_btl NCCL_IB_DISABLE=1 NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE
@@ -26,6 +36,13 @@ over() { # INTERCONNECT
         echo "shm is left out: RANKS_PER_NODE is 1, so that no two ranks share a node" >&2
         return
       fi
+      local of_one_node
+      of_one_node=$(ranks_of_one_node)
+      if [ -n "$RANKS" ] && [ -z "$of_one_node" ]; then
+        echo "shm is left out: no count of RANKS=$RANKS fits on one node of $RANKS_PER_NODE ranks" >&2
+        return
+      fi
+      local RANKS=$of_one_node
       ;;
     fabric) unset OMPI_MCA_pml OMPI_MCA_btl NCCL_IB_DISABLE NCCL_P2P_DISABLE NCCL_SHM_DISABLE ;;
     *)

@@ -14,6 +14,9 @@ if ! . jobs/common.sh; then echo "no jobs/common.sh in $PWD: submit in the repos
 BATCH=${BATCH:-16,64} # of a rank
 
 prepare rank-counts
+# The job that measures all counts has Slurm's nodes, whatever the settings say. A part of the array and the job that merges have
+# the settings of the command that submitted them, whose list of counts they need.
+if [ -n "${SLURM_JOB_ID:-}" ] && [ -z "${SLURM_ARRAY_TASK_ID:-}" ] && [ $# -eq 0 ]; then NODES=$SLURM_JOB_NUM_NODES; fi
 counts=${RANKS:-$(rank_list $((NODES * RANKS_PER_NODE)))}
 
 merge() {

@@ -64,6 +64,13 @@ done
 RANKS_PER_NODE=1 HOSTFILE=hosts NODES=2 try bash jobs/interconnect.sh
 expect_contains "no two ranks of a node: no shared memory" "shm is left out" "$output"
 expect_lacks "nor a file of it" "shm.jsonl" "$output"
+RANKS=1,2,4,8 RANKS_PER_NODE=2 HOSTFILE=hosts NODES=4 try bash jobs/interconnect.sh
+expect_equal "rank counts beyond one node" 0 "$code"
+expect_contains "all of them over TCP" "mpirun -np 8 --map-by ppr:2:node --hostfile hosts $GRADMETER scale --model mlp --threads 1 --ranks 1,2,4,8 " "$output"
+expect_contains "in shared memory those of one node" "mpirun -np 2 --map-by ppr:2:node --hostfile hosts $GRADMETER scale --model mlp --threads 1 --ranks 1,2 " "$output"
+expect_contains "and all of them over the fabric after it" "--ranks 1,2,4,8 --strategy independent,sync --algorithm mpi,ring,recursive-doubling --interconnect fabric" "$output"
+RANKS=4,8 RANKS_PER_NODE=2 HOSTFILE=hosts NODES=4 try bash jobs/interconnect.sh
+expect_contains "none of one node: no shared memory" "shm is left out: no count of RANKS=4,8 fits on one node" "$output"
 INTERCONNECTS=ib try bash jobs/interconnect.sh
 expect_equal "an unknown interconnect is refused" 2 "$code"
 RANKS_PER_NODE=3 try bash jobs/rank-counts.sh
@@ -116,6 +123,12 @@ expect_contains "of the job's name" "--out results/counts-3.jsonl" "$output"
 expect_lacks "which it does not merge" " report " "$output"
 SLURM_SUBMIT_DIR=$work try bash "$work/slurm_script"
 expect_equal "outside the repository: refused" 2 "$code"
+
+NODES=1 PMIX=pmix try bash jobs/rank-counts.sh
+for count in 1 2 4 6; do expect_contains "a plain sbatch measures all ranks of its nodes" "--ranks $count " "$output"; done
+for part in 1 2 4; do echo "of $part ranks" >"results/counts-$part.jsonl"; done
+NODES=2 RANKS_PER_NODE=2 SLURM_JOB_NUM_NODES=1 ENVIRONMENT=BATCH SLURM_JOB_NAME=counts try bash jobs/rank-counts.sh merge
+expect_contains "the job that merges, on one node, has the parts of all" "of 4 ranks" "$(cat results/counts.jsonl)"
 
 # --- a GPU for each rank
 unset SLURM_JOB_ID SLURM_SUBMIT_DIR
