@@ -6,7 +6,8 @@
 #   --out FILE  writes the table there too
 #   PRESET      of cuda-emulated, cuda-emulated-asan, cuda-emulated-tsan (default: all)
 # The thread sanitizer takes each kernel's thread for a thread: there tests of whole trainings in every strategy, model and
-# codec keep one case of each kind. Exit codes: 0 all pass; 1 a build or a program failed; 2 wrong arguments.
+# codec keep one case of each kind. Exit codes: 0 all pass; 1 a build or a program failed, or a program is not there; 2 wrong
+# arguments.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
@@ -24,7 +25,7 @@ while [ $# -gt 0 ]; do
       ;;
     cuda-emulated | cuda-emulated-asan | cuda-emulated-tsan) presets+=("$1") ;;
     -h | --help)
-      sed -n '3,10s/^# //p' "${BASH_SOURCE[0]}"
+      sed -n '3,11s/^# //p' "${BASH_SOURCE[0]}"
       exit 0
       ;;
     *) refuse "unknown argument '$1'; scripts/device-matrix.sh --help lists them" ;;
@@ -59,7 +60,8 @@ run_program() { # PRESET PROGRAM
   log=build/$1/$2.matrix.log
   path=$(echo build/"$1"/tests/*/"$2")
   [ -x "$path" ] || {
-    row "| $1 | $2 | not there: a library of it was not found | | |"
+    failed=true
+    row "| $1 | $2 | **not there**: configuring did not find a library that it needs | | |"
     return
   }
   GRADMETER_DEVICE_SEEDS=$count OMP_NUM_THREADS=1 ASAN_OPTIONS=detect_leaks=0 \

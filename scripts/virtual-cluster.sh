@@ -81,6 +81,13 @@ in_host() { # NUMBER COMMAND...
   nsenter --net="$host.net" --uts="$host.uts" -- "$@"
 }
 
+# The same in the background, by a process that is the command itself, so that a signal to $! reaches it.
+start_in_host() { # NUMBER COMMAND...
+  local host=$scratch/host$1
+  shift
+  exec nsenter --net="$host.net" --uts="$host.uts" -- "$@"
+}
+
 # Both ends of a link are shaped, since each end holds back only what leaves there. htb is accurate up to 10 Gbit/s where tbf
 # is not; 4 MB of queue hold what senders with large windows send ahead, so that nothing is lost.
 shape() { # RATE DEVICE [IN HOST...]

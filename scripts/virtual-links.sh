@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # How fast the links of scripts/virtual-cluster.sh are, which sources it. They take its hosts, rate, latency, trunk, links, profile
-# and joined (what delays packets: bridges, netem or switch), and in_host, rack_of, is_rate, delay_by_netem.
+# and joined (what delays packets: bridges, netem or switch), and in_host, start_in_host, rack_of, is_rate, delay_by_netem.
 # shellcheck disable=SC2154  # those
 port=4700 # where hosts answer while links are measured
 
@@ -104,7 +104,7 @@ measure_unusual() {
 calibrate() {
   local i answering=() trip=0 found verdict unusual
   for i in $(seq "$hosts"); do
-    in_host "$i" "$GRADMETER_VIRTUAL_NETWORK" answer "$port" &
+    start_in_host "$i" "$GRADMETER_VIRTUAL_NETWORK" answer "$port" &
     answering+=($!)
   done
   if [ -n "$latency" ]; then

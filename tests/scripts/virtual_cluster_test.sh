@@ -88,6 +88,10 @@ if measured --latency 2ms --trunk 10Mbit 3 20Mbit -- bash -c 'echo racks $GRADME
   expect_contains "a round trip is twice the latency" "us of 4000, by" "$output"
   expect_contains "the odd host is in the first rack" "racks 0,0,1" "$output"
 fi
+if measured --latency 20ms 2 5Mbit -- bash -c 'tr "\0" " " < <(cat /proc/[0-9]*/cmdline)'; then
+  expect_contains "the processes of a cluster" virtual-cluster.sh "$output"
+  expect_lacks "what answered while it was measured has ended" " answer " "$output"
+fi
 if measured --link 2-1:5Mbit --link 2-3:8ms 3 20Mbit -- echo COMMAND runs; then
   expect_equal "links of their own" 0 "$code"
   expect_contains "are measured: a rate" "link 2-1 4." "$output"
