@@ -56,7 +56,7 @@ def kernels(folder, _):
 
 def all_reduce(folder, o):
     lines = output([o.mpiexec, "-np", str(o.ranks), folder / "gradmeter", "allreduce", "--algorithm", ALGORITHMS,
-                    "--sizes", SIZES, "--time-budget", "10s", "--json"]).splitlines()
+                    "--sizes", SIZES, "--in-place", "in", "--time-budget", "10s", "--json"]).splitlines()
     points = [p for p in map(json.loads, lines) if p["kind"] == "point" and p["status"] == "ok"]
     time = {(p["factors"]["algorithm"], p["factors"]["size_bytes"]): p["metrics"]["time_s"]["median"] for p in points}
     return {f"{algorithm}/mpi, {size} B": seconds / time["mpi", size]

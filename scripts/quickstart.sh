@@ -20,9 +20,19 @@ say() { printf '\n==> %s\n' "$*"; }
 # Physical cores that this process may use: two ranks on the two threads of one core share its arithmetic units, and
 # the curve would show that instead of the exchange.
 physical_cores() {
-  local allowed cores
+  local allowed cores list
   allowed=$(nproc)
-  cores=$(lscpu --parse=CORE,SOCKET 2>/dev/null | grep -v '^#' | sort -u | wc -l) || cores=0
+  list=$(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' "${GRADMETER_STATUS:-/proc/self/status}" 2>/dev/null) || list=
+  cores=$(lscpu --parse=CPU,CORE,SOCKET 2>/dev/null | awk -F, -v list="$list" '
+    BEGIN {
+      parts = split(list, ranges, ",")
+      for (i = 1; i <= parts; i++) {
+        if (split(ranges[i], ends, "-") == 1) ends[2] = ends[1]
+        for (cpu = ends[1] + 0; cpu <= ends[2] + 0; cpu++) may[cpu] = 1
+      }
+    }
+    !/^#/ && (parts == 0 || $1 in may) && !seen[$2, $3]++ { cores++ }
+    END { print cores + 0 }') || cores=0
   if [ "$cores" -gt 0 ] && [ "$cores" -lt "$allowed" ]; then echo "$cores"; else echo "$allowed"; fi
 }
 

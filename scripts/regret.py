@@ -53,14 +53,23 @@ def key_of(row):
 
 
 def launch(options, collective, buffers, out, tune=None):
-    """tune: the time of --tune-auto"""
+    """tune: the time of --tune-auto. A launch that fails or is cut off leaves no file of the name `out`."""
+    part = out.with_suffix(".part.jsonl")
     command = [options.mpiexec, "-np", str(options.ranks), options.gradmeter, "allreduce", "--collective", collective,
                "--buffers", buffers, "--transport", "auto,mpi", "--algorithm", "all,auto", "--sizes", options.sizes,
-               "--in-place", "in", "--time-budget", f"{options.seconds}s", "--out", str(out), "--force"] + (["--tune-auto", tune] if tune else [])
+               "--in-place", "in", "--time-budget", f"{options.seconds}s", "--out", str(part), "--force"] + (["--tune-auto", tune] if tune else [])
     with tempfile.TemporaryDirectory() as cache:
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"XDG_CACHE_HOME": cache})
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    part.replace(out)
+
+
+def check_ranks(options, path):
+    """A file that was kept is of as many ranks as this call asks for, or it answers another question."""
+    others = {row["factors"].get("ranks") for row in rows_of(path)} - {options.ranks}
+    if others:
+        sys.exit(f"regret: {path} has rows of {', '.join(map(str, others))} ranks, not of {options.ranks}: give another --keep FOLDER or --ranks")
 
 
 def cells_of(launches):
@@ -190,6 +199,7 @@ def main():
                             print(f"launch {number + 1} of {options.launches}: {collective}, {buffers}{', tuned' if tune else ''}",
                                   file=sys.stderr, flush=True)
                             launch(options, collective, buffers, out, tune)
+                        check_ranks(options, out)
                         launches[kind][-1].append(out)
         cells = cells_of(launches[""])
         middle, above, missed = report(options, cells)

@@ -47,7 +47,7 @@ class Truth:
         # Of runs whose results count and not their times. The interval of a time may be wide then.
         self.brief = ("--time-budget", "1s", "--precision-goal", "0.5") if self.quick else ("--time-budget", "4s")
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="gradmeter-truth-"))
-        self.failed = self.spoilt = 0
+        self.failed = self.spoilt = self.rows_printed = 0
         self.seeds = options.seeds
 
     # --- running
@@ -68,6 +68,7 @@ class Truth:
 
     def row(self, experiment, done, found, right):
         self.failed += not right
+        self.rows_printed += 1
         print(f"| {experiment} | {done} | {found} | {'yes' if right else '**NO**'} |", flush=True)
 
     def preload(self, name):
@@ -114,15 +115,19 @@ class Truth:
         kinds = {"kernels": [(("--shape", f"gemm:m={n},n={n},k={n}", "--cache", "hot", "--threads", "1"), None) for n in (64, 160, 400)],
                  "allreduce": [(("--algorithm", "ring", "--sizes", "1K,32K,1M", "--in-place", "out"), 2)]}
         for command, launches in kinds.items():
-            disjoint, pairs, before = 0, 0, {}
+            disjoint, pairs, before, failed = 0, 0, {}, 0
             for _ in range(10):
-                points = [p for arguments, ranks in launches for p in self.run(command, *arguments, ranks=ranks)[2]]
+                done = [self.run(command, *arguments, ranks=ranks) for arguments, ranks in launches]
+                failed += sum(code != 0 for code, _, _ in done)
+                points = [p for _, _, found in done for p in found if p["status"] in ("ok", "mistrusted")]
                 now = {json.dumps(p["factors"], sort_keys=True): p["metrics"]["time_s"] for p in points}
                 for key in now.keys() & before.keys():
                     pairs += 1
                     disjoint += self.are_disjoint(now[key], before[key])
                 before = now
-            self.row("equal launches", f"{command}: {pairs} pairs of neighbours", f"{disjoint} disjoint", disjoint <= max(1, pairs // 20))
+            self.row("equal launches", f"{command}: {pairs} pairs of neighbours",
+                     f"{disjoint} disjoint{f', {failed} launches failed' if failed else ''}",
+                     pairs > 0 and failed == 0 and disjoint <= max(1, pairs // 20))
 
     # --- causes
 
@@ -133,12 +138,16 @@ class Truth:
                 (), {**self.preload("slow_rank"), "SLOW_RANK": "1", "SLOW_FACTOR": "2"})
         for way, (flags, env) in ways.items():
             budget = "4s" if self.quick else "40s"
-            _, _, points = self.run("scale", "--ranks", "1,2", "--strategy", "sync", "--algorithm", "mpi,ring",
-                                    "--overlap", "none", "--batch", "64", "--time-budget", budget, *flags, ranks=2,
-                                    env=env)
-            for p in points:
+            code, own, points = self.run("scale", "--ranks", "1,2", "--strategy", "sync", "--algorithm", "mpi,ring",
+                                         "--overlap", "none", "--batch", "64", "--time-budget", budget, *flags, ranks=2,
+                                         env=env)
+            exchanges = [p for p in points if p["factors"]["algorithm"] is not None and p["factors"]["ranks"] > 1]
+            if code != 0 or not exchanges:
+                self.row("a slow rank", way, f"exit {code}, {len(exchanges)} rows of exchanges{f': {own}' if own else ''}", False)
+            for p in exchanges:
                 f, m = p["factors"], p["metrics"]
-                if f["algorithm"] is None or f["ranks"] == 1:
+                if p["status"] not in ("ok", "mistrusted"):
+                    self.row("a slow rank", way, f"{f['algorithm']}: {p['status']}", False)
                     continue
                 sure = m.get("bound_by_probability", 0) >= 0.9
                 found = (f"{f['algorithm']}: {m.get('bound_by_candidates')}, slowest rank {m.get('slowest_rank')}, straggle "
@@ -463,6 +472,8 @@ def main():
     print("| experiment | done to it | found | as it must be |\n| --- | --- | --- | --- |", flush=True)
     for name in options.only.split(","):
         getattr(truth, name)()
+    if truth.rows_printed == 0:
+        sys.exit("truth: no row was printed, so nothing was shown: name an experiment that runs here, or leave --quick out")
     print(f"\n{truth.failed} rows are not as they must be" if truth.failed else "\nall rows are as they must be")
     return 1 if truth.failed else 0
 

@@ -15,9 +15,11 @@ stand_in mpirun <<END
 [ -d results ] && echo "mpirun \$*"
 exit \${MPIRUN_CODE:-0}
 END
-on() { # CORES THREADS: a machine of so many cores and hardware threads
+export GRADMETER_STATUS=$work/status
+on() { # CORES THREADS [ALLOWED]: a machine of so many cores and hardware threads, and which of these may be used
   stand_in nproc <<<"echo $2"
-  stand_in lscpu <<<"echo '# comment'; for ((t = 0; t < $2; t++)); do echo \$((t % $1)),0; done"
+  stand_in lscpu <<<"echo '# comment'; for ((t = 0; t < $2; t++)); do echo \$t,\$((t % $1)),0; done"
+  printf 'Cpus_allowed_list:\t%s\n' "${3:-0-$(($2 - 1))}" >"$work/status"
   try bash "$work/repo/scripts/quickstart.sh"
 }
 measured() { # the mpirun line as far as the rank list
@@ -27,6 +29,7 @@ measured() { # the mpirun line as far as the rank list
 on 1 1 && expect_equal "one core: two ranks all the same" "2: 1,2" "$(measured)"
 on 2 4 && expect_equal "hardware threads are not cores" "2: 1,2" "$(measured)"
 on 6 6 && expect_equal "six cores: powers of two" "4: 1,2,4" "$(measured)"
+on 8 16 0-3,8-11 && expect_equal "both threads of four allowed cores" "4: 1,2,4" "$(measured)"
 on 64 128 && expect_equal "many cores: at most eight" "8: 1,2,4,8" "$(measured)"
 stand_in lscpu <<<'exit 1'
 try bash "$work/repo/scripts/quickstart.sh"

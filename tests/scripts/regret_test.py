@@ -23,7 +23,7 @@ def file_of(path, times, took=None):
     """times: {(algorithm, transport): seconds}. took: what auto chose"""
     with open(path, "w", encoding="utf-8") as out:
         for (algorithm, transport), seconds in times.items():
-            factors = {"algorithm": algorithm, "buffers": "plain", "collective": "allreduce", "size_bytes": 4096}
+            factors = {"algorithm": algorithm, "buffers": "plain", "collective": "allreduce", "ranks": 2, "size_bytes": 4096}
             if transport:
                 factors["transport"] = transport
             row = {"kind": "point", "status": "ok", "factors": factors, "metrics": {"time_s": {"median": seconds}}}
@@ -87,6 +87,16 @@ done = judged([times()] * 5, "--tune", "5s", tuned=[times(shm_auto=1.3)] * 5)
 check(done.returncode == 0 and "lost by tuning: plain allreduce auto 4096: regret 0 % before, 30 % after" in done.stdout and
       "gained" not in done.stdout, "what tuning loses; the shipped tables decide the exit status", done)
 check("tuned" not in judged([times()] * 5).stdout, "nothing is said of tuning that was not asked for")
+
+done = judged([times()] * 5, "--ranks", "4")
+check(done.returncode == 1 and "has rows of 2 ranks, not of 4" in done.stderr, "kept files of another number of ranks are refused", done)
+with tempfile.TemporaryDirectory() as folder:
+    cut_off = pathlib.Path(folder, "gradmeter")
+    cut_off.write_text('#!/bin/sh\nwhile [ "$1" != --out ]; do shift; done\necho torn >"$2"\nexit 3\n', encoding="utf-8")
+    cut_off.chmod(0o755)
+    kept = pathlib.Path(folder, "kept")
+    done = subprocess.run([*SCRIPT[:2], str(cut_off), *SCRIPT[3:], "--keep", str(kept)], capture_output=True, text=True, check=False)
+    check(done.returncode == 1 and not (kept / "allreduce-arena-0.jsonl").exists(), "a launch that failed is measured again", done)
 
 short = ["--launches", "2", "--choose", "1", "--sizes", "8,64K", "--buffers", "plain", "--seconds", "4", "--report-only"]
 done = subprocess.run([*SCRIPT, *short], capture_output=True, text=True, check=False)
