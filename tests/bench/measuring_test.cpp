@@ -21,9 +21,14 @@ struct Ended {
 
 Ended end_of(const std::vector<Status>& rows, std::size_t wrong = 0, ExitCode end = ExitCode::done) {
   std::vector<core::Point> points;
-  for (const Status status : rows) points.push_back({.status = status, .reason = "a call failed"});
+  for (const Status status : rows) {
+    auto& point = points.emplace_back();
+    point.status = status;
+    point.reason = "a call failed";
+  }
   const report::CsvColumns csv;
-  const MeasuringCommand command{.printers = {.csv = csv}, .end = [end](auto) { return end; }};
+  MeasuringCommand command{.experiment = {}, .printers = {.tables = {}, .csv = csv}, .measure = {}};
+  command.end = [end](auto) { return end; };
   testing::internal::CaptureStderr();
   const int code = exit_code(command, points, wrong);
   return {code, testing::internal::GetCapturedStderr()};
