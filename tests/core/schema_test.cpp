@@ -41,7 +41,9 @@ TEST(Schema, NamesTheKeysOfTheProgram) {
   const Json schema = Json::parse(read_file(kSource / "data/schema/result.schema.json"));
   const Json& parts = schema.at("$defs");
   EXPECT_EQ(keys(parts.at("factors").at("properties")), names<Factor>(factor_count));
-  EXPECT_EQ(parts.at("factors").at("required").size(), factor_count);
+  // Lines of older programs lack cudagraph, optimizer, ranks_as, repeat and tuned_table.
+  constexpr std::size_t added_later = 5;
+  EXPECT_EQ(parts.at("factors").at("required").size(), factor_count - added_later);
   for (const KeyInfo& k : factor_table()) expect_described(parts.at("factors"), k);
   for (const KeyInfo& k : metric_table()) expect_described(parts.at("metrics"), k);
   EXPECT_EQ(keys(parts.at("metrics").at("properties")), names<Metric>(metric_count));
