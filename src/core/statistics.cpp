@@ -131,9 +131,14 @@ std::optional<std::pair<std::size_t, std::size_t>> median_interval_ranks(std::si
   return std::pair{k, n - 1 - k};
 }
 
+double block_median(std::span<const double> block) {
+  check_samples(block);
+  return median(block.first(block.size() - (block.size() % 2 == 0 ? 1 : 0)));
+}
+
 void Blocks::add(std::span<const double> block) {
   if (block.empty()) return;
-  medians_.push_back(core::median(block));
+  medians_.push_back(block_median(block));
   samples_.insert(samples_.end(), block.begin(), block.end());
   ends_.push_back(samples_.size());
 }
@@ -148,11 +153,7 @@ Summary summarise(const Blocks& blocks) {
   const auto samples = weighted(blocks);
   const Summary of_medians = summarise(blocks.medians());
   const double median = quantile(samples, 0.5);
-  // The addresses of code and data are random, and fixed for a launch, so blocks of one launch agree better than
-  // launches do (results/truth.md, "Over launches"). One launch cannot measure that difference, so the interval has a
-  // least width.
-  constexpr double least_share = 0.01;
-  const double least_half_width = least_share * std::fabs(median);
+  const double least_half_width = least_interval_share * std::fabs(median);
   return {.median = median,
           .q1 = quantile(samples, 0.25),
           .q3 = quantile(samples, 0.75),

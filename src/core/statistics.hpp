@@ -55,6 +55,13 @@ double quantile(std::span<const double> sorted, double q);
 /// when even the smallest and the largest sample give less confidence.
 std::optional<std::pair<std::size_t, std::size_t>> median_interval_ranks(std::size_t n);
 
+/// A median that lies above the median of the samples' distribution as often as below it, as `median_interval_ranks`
+/// requires of each number. Of an odd number of samples it is the one in the middle. Of an even number, the mean of the
+/// two in the middle would lie above more often, since times are skewed: of two samples it is their mean. So the last
+/// sample is left out.
+/// Errors: UsageError if there is no sample, or one is not finite. Cost: O(n log n).
+double block_median(std::span<const double> block);
+
 /// Samples grouped by the blocks in which they were taken. Samples of one block share the state of the machine. A 95 %
 /// interval that treats all samples as independent is far too narrow: when 20 points were measured twice, 8 had
 /// intervals that did not overlap. So the interval is computed from the medians of the blocks, which are spread over
@@ -66,14 +73,18 @@ class Blocks {
   std::size_t count() const { return medians_.size(); }
   std::span<const double> samples() const { return samples_; }
   std::span<const double> block(std::size_t) const;
-  std::span<const double> medians() const { return medians_; }
+  std::span<const double> medians() const { return medians_; }  ///< the `block_median` of each block
 
  private:
   std::vector<double> samples_, medians_;
   std::vector<std::size_t> ends_;  ///< end of each block in samples_
 };
+/// The 95 % interval of a time reaches at least this share of the median to each side. The addresses of code and data
+/// are random, and fixed for a launch, so blocks of one launch agree better than launches do (results/truth.md, "Over
+/// launches"), and one launch cannot measure that difference.
+inline constexpr double least_interval_share = 0.01;
 /// Summarises all samples, with the same weight for each block. The 95 % interval is that of the blocks' medians, but
-/// reaches at least 1 % of the median to each side.
+/// has at least the width of `least_interval_share`.
 Summary summarise(const Blocks&);
 
 /// The fewest blocks whose medians have a 95 % interval. With fewer blocks, a measured time has no interval.

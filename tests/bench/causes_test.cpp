@@ -166,6 +166,15 @@ TEST(Causes, StrongScalingDividesTheBase) {
   EXPECT_NEAR(sum(c), c.lost, 1e-15);
 }
 
+// Blocks of one launch may agree to the digit; what another launch would measure is not known as exactly.
+TEST(Causes, TheIntervalOfTheSpeedIsAsWideAsThatOfATime) {
+  const Three t{measured(one_rank(10e-3)), measured(lock_step(10e-3, {10e-3, 10e-3})),
+                measured(lock_step(9.95e-3, {9.95e-3, 9.95e-3}))};
+  const auto ci95 = t.causes().speed.ci95.value();
+  EXPECT_NEAR(ci95.low, 10 / 9.95 * 0.99, 1e-12);
+  EXPECT_NEAR(ci95.high, 10 / 9.95 * 1.01, 1e-12);
+}
+
 TEST(Causes, WithoutLockStepTheWorkersMeanStandsForTheSlowest) {
   StepBlock point{.step = 16e-3,
                   .parts = {.compute = 13e-3, .exposed = 9, .wait = 3e-3},

@@ -74,8 +74,23 @@ TEST(Rounds, ASmallBudgetMakesBlocksShort) {
     return fake.kept - first;
   };
   EXPECT_EQ(second_block(5), 100u);
-  EXPECT_EQ(second_block(0.48), 30u) << "half of it in eight blocks";
-  EXPECT_EQ(second_block(0), 2u) << "no less than 2 ms";
+  EXPECT_EQ(second_block(0.48), 31u) << "half of it in eight blocks";
+  EXPECT_EQ(second_block(0), 3u) << "no less than 2 ms";
+}
+
+TEST(Rounds, BlocksHaveAnOddNumberOfIterations) {
+  const auto second_block = [](double seconds, std::size_t exact_samples) {
+    Fake fake{.seconds = seconds};
+    Rounds rounds(alone_and_undelayed(), {.exact_samples = exact_samples, .block = core::Seconds{0.1}}, fake.run());
+    rounds.round();  // how long a call takes is not known yet
+    const std::size_t first = fake.kept;
+    rounds.round();
+    return fake.kept - first;
+  };
+  EXPECT_EQ(second_block(0.2, 0), 1u);
+  EXPECT_EQ(second_block(0.06, 0), 3u) << "two would be as one";
+  EXPECT_EQ(second_block(0.03, 0), 5u) << "not four";
+  EXPECT_EQ(second_block(0.03, 4), 3u) << "what is left of four";
 }
 
 TEST(Rounds, WhatIsBetweenShortCallsIsPartOfABlock) {

@@ -89,7 +89,8 @@ std::size_t Rounds::discarded() const {
 
 core::Seconds Rounds::least() const {
   const double iteration = iteration_s(),
-               block = std::max(iteration, options_.block.value) + static_cast<double>(discarded()) * iteration;
+               block = std::max(static_cast<double>(wanted_length()) * iteration, options_.block.value) +
+                       static_cast<double>(discarded()) * iteration;
   return core::Seconds{block * static_cast<double>(core::fewest_blocks_of(core::Seconds{iteration}))};
 }
 
@@ -100,10 +101,15 @@ core::Seconds Rounds::fitting_block(const RoundOptions& o) {
   return core::Seconds{std::min(o.block.value, std::max(least, share))};
 }
 
-std::size_t Rounds::block_length() const {
+std::size_t Rounds::wanted_length() const {
   const double wanted = last_median_ > 0 ? std::ceil(options_.block.value / iteration_s()) : 1;
-  const auto longest = static_cast<double>(options_.most_block_iterations);
-  auto length = static_cast<std::size_t>(std::clamp(wanted, 1.0, longest));
+  const std::size_t longest = options_.most_block_iterations;
+  const auto length = static_cast<std::size_t>(std::clamp(wanted, 1.0, static_cast<double>(longest)));
+  return std::min(length | 1U, longest);  // a block's median leaves a sample of an even number out
+}
+
+std::size_t Rounds::block_length() const {
+  std::size_t length = wanted_length();
   if (options_.exact_samples) length = std::min(length, options_.exact_samples - times().size());
   return peers_.agree(length);
 }

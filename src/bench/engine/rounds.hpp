@@ -32,8 +32,8 @@ struct RoundOptions {
   /// The discarded iterations of a block together take at least this long. So the blocks of short calls are spread over
   /// time, and the caches settle.
   core::Seconds settling{0};
-  /// The length of a block. Where half of the budget is too short for `rule.min_blocks` such blocks, blocks are
-  /// shorter, but not below 2 ms.
+  /// The least length of a block, which has an odd number of iterations where `most_block_iterations` allows. Where
+  /// half of the budget is too short for `rule.min_blocks` such blocks, blocks are shorter, but not below 2 ms.
   core::Seconds block{0.1};
   std::size_t most_block_iterations = 100;  ///< [iterations]
 };
@@ -92,6 +92,8 @@ class Rounds {
 
  private:
   static core::Seconds fitting_block(const RoundOptions&);
+  /// An odd number of iterations that take as long as a block should, or the most that a block may have.
+  std::size_t wanted_length() const;
   std::size_t block_length() const;  ///< [iterations] of the next block, the same on all peers
   /// The time of one iteration [s], including the time between samples, which can be long: where ranks have fewer free
   /// cores than they need, each barrier before a call of 1 us takes some milliseconds.

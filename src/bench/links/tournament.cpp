@@ -127,8 +127,9 @@ void LinkPasses::turn(int peer, bool keep) {
 LinkPasses::Counts LinkPasses::counts_for(int peer, bool keep) const {
   if (!keep) return {.latencies = 5, .windows = warmup_windows, .discarded = 0};
   const double window = last_window_[peer_index(peer)];
-  return {.latencies = calls_in(block_scale_ * latency_block_s, 2 * last_latency_[peer_index(peer)], 4, 100),
-          .windows = calls_in(block_scale_ * window_block_s, window, 1, 50),
+  // Odd numbers, since a block's median leaves a sample of an even number out.
+  return {.latencies = 1U | calls_in(block_scale_ * latency_block_s, 2 * last_latency_[peer_index(peer)], 4, 99),
+          .windows = 1U | calls_in(block_scale_ * window_block_s, window, 1, 49),
           .discarded = window > too_long_to_discard_s ? 0U : 1U};
 }
 

@@ -65,6 +65,14 @@ void include_value(Estimate& e) {
   if (e.ci95) e.ci95 = {std::min(e.ci95->low, e.value), std::max(e.ci95->high, e.value)};
 }
 
+/// Widens the interval of a ratio of two times to at least the share that the interval of a time has.
+void include_difference_of_launches(Estimate& e) {
+  constexpr double share = core::least_interval_share;
+  if (e.ci95) {
+    e.ci95 = {std::min(e.ci95->low, e.value * (1 - share)), std::max(e.ci95->high, e.value * (1 + share))};
+  }
+}
+
 /// Makes the parts add up to `sum`, by least squares with their variances: parts with narrow intervals hardly change.
 void make_add_up(std::span<Estimate* const> parts, double sum) {
   double rest = sum, widths = 0;
@@ -166,6 +174,7 @@ Causes find_causes(const ComparedBlocks& b, double step_s, double base_s, double
   // Ratios and differences of medians are not medians of ratios and differences, so the interval includes both.
   include_value(c.exposed);
   include_value(c.speed);
+  include_difference_of_launches(c.speed);
   c.straggler = straggler_of(b, c.straggle);
   return c;
 }

@@ -199,7 +199,7 @@ std::vector<double> StepMeter::run_block(std::size_t samples, bool keep) {
   if (times.empty()) return times;
   StepBlock block = source_.lock_step ? in_lock_step(own) : at_own_pace(own, times);
   if (source_.lock_step) c_.max(times);
-  block.step = core::median(times);
+  block.step = core::block_median(times);
   block.round = blocks_begun_ - 1;
   if (!keep) return times;
   block.kernels = kernels_of(taken.steps);
