@@ -160,7 +160,7 @@ ComparedPoint join(const std::string& key, const LaunchedPoint* a, const Launche
       direction > 0 ? estimate_ratio(out.a, out.b) : estimate_ratio(out.b, out.a);  // the ratio is always one of rates
   for (const auto* side : {a, b}) {
     if (side->origins.size() < 2) continue;
-    out.reason = fmt::format("the launches of a side are of {} machines or builds", side->origins.size());
+    out.reason = fmt::format("the launches of a side are of {} machines, builds or conditions", side->origins.size());
     out.ratio.value = ratio.value;
     return out;
   }

@@ -73,10 +73,10 @@ struct Comparison {
 
 /// faster, slower: the 95 % interval excludes 1, and the test, adjusted for all points, rejects that the ratio is 1
 /// (q ≤ 0.05). same: the interval lies within 1/(1+tolerance) to 1+tolerance. missing: a side has no number. All other
-/// points are undecided; so is a point whose launches on one side come from several machines or builds, since these
-/// differ by more than launches do, and a point that is zero or less in some launch, since the others alone would be a
-/// choice. Errors: UsageError if no point is on both sides (it names the factors in which the sides differ), and for
-/// predicted points.
+/// points are undecided; so is a point whose launches on one side come from several machines, builds or conditions,
+/// since these differ by more than launches do, and a point that is zero or less in some launch, since the others alone
+/// would be a choice. Errors: UsageError if no point is on both sides (it names the factors in which the sides differ),
+/// and for predicted points.
 Comparison compare(const Side& a, const Side& b, const Selection&, double tolerance);
 
 /// The reason why a point's ratio is not shown to be at least `bar`: the 95 % interval lies below the bar, contains it

@@ -21,7 +21,7 @@ namespace gradmeter::analysis {
 /// Kinds, from the most important to the least: what makes a comparison invalid, what is broken, which setting would be
 /// faster, what else was found, and which points have no figure.
 enum class FindingKind : std::uint8_t {
-  mixed_machines,    ///< points of several machines or builds in one side
+  mixed_machines,    ///< points of several machines, builds or conditions in one side
   outlier_launch,    ///< one of three or more launches differs from the others far beyond their spread
   shared_cores,      ///< more busy threads than cores, other processes, or ranks that slow each other down
   slow_rank,         ///< a rank that takes longer than the others to compute, or for its calls

@@ -107,13 +107,14 @@ Key find_key(std::string_view what, std::span<const core::KeyInfo> table, const 
 }  // namespace
 
 LaunchedPoints::LaunchedPoints(std::span<const core::Run> runs, const Selection& selection) {
-  for (const core::Run& run : runs) {
-    for (core::Point& point : points_of(run, selection)) {
+  const std::vector<std::size_t> origins = origins_of(runs);
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    for (core::Point& point : points_of(runs[r], selection)) {
       const std::string key = key_of(point);
       const auto [place, is_new] = points_.try_emplace(key);
       if (is_new) keys_.push_back(key);
       add_launch(place->second, std::move(point), selection.metric);
-      place->second.origins.insert(origin_of(run.info));
+      place->second.origins.insert(origins[r]);
     }
   }
 }
@@ -203,18 +204,26 @@ namespace {
 using Conditions = std::map<std::string, std::set<std::string>>;
 
 Conditions conditions_of(const Side& side) {
-  Conditions out;
+  std::vector<std::map<std::string, std::string>> launches;
   for (const auto& run : side.runs) {
     const core::RunInfo& info = run.info;
-    out["version"].insert(fmt::format("{} ({})", info.version, info.commit));
-    out["hosts"].insert(fmt::format("{}", fmt::join(info.hosts, ",")));
-    out["processor"].insert(info.cpu);
-    out["MPI"].insert(info.mpi);
-    out["binding"].insert(info.binding);
-    out["GPUs"].insert(fmt::format("{}", fmt::join(info.gpus, ", ")));
-    for (const auto& [name, version] : info.libraries) out["library " + name].insert(version);
-    for (const auto& [name, value] : info.environment) out["environment " + name].insert(value);
+    std::map<std::string, std::string> own{{"version", fmt::format("{} ({})", info.version, info.commit)},
+                                           {"hosts", fmt::format("{}", fmt::join(info.hosts, ","))},
+                                           {"processor", info.cpu},
+                                           {"MPI", info.mpi},
+                                           {"MPI's single copy", info.mpi_single_copy},
+                                           {"binding", info.binding},
+                                           {"GPUs", fmt::format("{}", fmt::join(info.gpus, ", "))}};
+    for (const auto& [name, version] : info.libraries) own["library " + name] = version;
+    for (const auto& [name, value] : info.environment) own["environment " + name] = value;
+    launches.push_back(std::move(own));
   }
+  Conditions out;
+  for (const auto& own : launches)
+    for (const auto& [name, value] : own) out[name].insert(value);
+  for (auto& [name, values] : out)
+    if (std::ranges::any_of(launches, [&name = name](const auto& own) { return !own.contains(name); }))
+      values.insert("none");
   return out;
 }
 
@@ -282,13 +291,61 @@ std::string origin_of(const core::RunInfo& info) {
 
 namespace {
 
+/// The names of the conditions in which runs of one build differ that have as many ranks on as many nodes. The number
+/// of ranks decides conditions too (where ranks are bound, SLURM_NTASKS), and it is a factor of every point.
+std::set<std::string> differing_names(std::span<const core::Run* const> runs,
+                                      std::span<const core::Conditions> conditions) {
+  std::map<std::string, std::size_t> firsts;  // by build and ranks: the first run of this kind
+  std::set<std::string> out;
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    const core::RunInfo& info = runs[r]->info;
+    const std::string alike = fmt::format("{}|{}|{}", origin_of(info), info.ranks, core::key_part(info.mapping));
+    const std::size_t first = firsts.try_emplace(alike, r).first->second;
+    for (const auto& [of, other] : {std::pair{r, first}, {first, r}}) {
+      for (const auto& [name, value] : conditions[of]) {
+        const auto found = conditions[other].find(name);
+        if (found == conditions[other].end() || found->second != value) out.insert(name);
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::size_t> origins_of(std::span<const core::Run* const> runs) {
+  std::vector<core::Conditions> conditions;
+  conditions.reserve(runs.size());
+  for (const core::Run* run : runs) conditions.push_back(core::conditions_of(run->info));
+  const std::set<std::string> names = differing_names(runs, conditions);
+  std::map<std::string, std::size_t> numbers;
+  std::vector<std::size_t> out;
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    std::string origin = origin_of(runs[r]->info);
+    for (const std::string& name : names) {
+      const auto found = conditions[r].find(name);
+      origin += found == conditions[r].end() ? "|" : fmt::format("|{}", core::key_part("=" + found->second));
+    }
+    out.push_back(numbers.try_emplace(origin, numbers.size()).first->second);
+  }
+  return out;
+}
+
+std::vector<std::size_t> origins_of(std::span<const core::Run> runs) {
+  std::vector<const core::Run*> pointers;
+  for (const core::Run& run : runs) pointers.push_back(&run);
+  return origins_of(pointers);
+}
+
+namespace {
+
 using core::Metric;
 using core::Point;
 using Launches = std::vector<const Point*>;
 
 constexpr double not_measured = std::numeric_limits<double>::quiet_NaN();
 
-std::string identity(const std::string& origin, const Point& p) {
+std::string identity(std::size_t origin, const Point& p) {
   return fmt::format("{}|{}|{}|{}|{}|{}", origin, core::key_part(p.experiment), core::name(p.status), p.factors.key(),
                      core::to_text(p.metrics[Metric::step]), core::to_text(p.metrics[Metric::epoch]));
 }
@@ -486,10 +543,10 @@ Point merge(const Launches& launches) {
 std::vector<MergedPoint> merge_launches(std::span<const core::Run* const> runs) {
   std::unordered_map<std::string, std::size_t> places;
   std::vector<std::vector<SourceRow>> sources;
+  const std::vector<std::size_t> origins = origins_of(runs);
   for (std::size_t r = 0; r < runs.size(); ++r) {
-    const std::string origin = origin_of(runs[r]->info);
     for (std::size_t p = 0; p < runs[r]->points.size(); ++p) {
-      const auto [place, is_new] = places.try_emplace(identity(origin, runs[r]->points[p]), sources.size());
+      const auto [place, is_new] = places.try_emplace(identity(origins[r], runs[r]->points[p]), sources.size());
       if (is_new) sources.emplace_back();
       sources[place->second].push_back({r, p});
     }
@@ -571,8 +628,12 @@ History history_of(const Side& result, const fs::path& directory, std::size_t mo
   }
   if (past.empty()) return out;
   std::ranges::stable_sort(past, [](const auto& x, const auto& y) { return x.info.time < y.info.time; });
-  const std::string newest = origin_of(past.back().info);
-  out.other_builds = std::erase_if(past, [&](const core::Run& run) { return origin_of(run.info) != newest; });
+  const std::vector<std::size_t> origins = origins_of(past);
+  std::vector<core::Run> replicates;
+  for (std::size_t r = 0; r < past.size(); ++r)
+    if (origins[r] == origins.back()) replicates.push_back(std::move(past[r]));
+  out.other_builds = past.size() - replicates.size();
+  past = std::move(replicates);
   if (past.size() > most) past.erase(past.begin(), past.end() - static_cast<std::ptrdiff_t>(most));
   return out;
 }

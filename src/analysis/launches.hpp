@@ -46,8 +46,8 @@ struct LaunchedPoint {
   std::size_t not_positive = 0;  ///< number of launches whose number is zero or less, which has no ratio
   std::string reason;            ///< reason of the first launch that has the point but no number for it
   bool oversubscribed = false, disturbed = false;  ///< true if they are true of any launch
-  /// machines and builds of the launches; with several, the launches are no replicates
-  std::set<std::string> origins = {};
+  /// origins of the launches (`origins_of`); with several, the launches are no replicates
+  std::set<std::size_t> origins = {};
 };
 
 /// The points of some runs by experiment and factors, in order of first appearance.
@@ -86,7 +86,8 @@ core::Factor find_factor(const std::string& name);
 // The conditions, beside the points' factors, in which two sides' launches differ, and whether the order of launches in
 // time may explain a difference.
 
-/// A line "commit: 1a2b to 3c4d" for each difference: program, hosts, processor, MPI, libraries, environment, GPUs.
+/// A line "commit: 1a2b to 3c4d" for each difference: program, hosts, processor, MPI, binding, libraries, environment,
+/// GPUs. Where only some launches of a side have a variable, its values include "none".
 std::vector<std::string> differing_conditions(const Side& a, const Side& b);
 
 /// True if every launch of one side began before every launch of the other. If so, a drift of the machine looks like a
@@ -96,8 +97,15 @@ bool launched_in_two_blocks(const Side& a, const Side& b);
 /// Hosts, processor and GPUs: the conditions that updates of drivers and libraries leave unchanged.
 std::string machine_of(const core::RunInfo&);
 
-/// Fingerprint, version, commit and libraries. Launches of different origins are not replicates of each other.
+/// Fingerprint, version, commit and libraries: the machine and the build.
 std::string origin_of(const core::RunInfo&);
+
+/// The number of each run's origin; numbers begin at 0, in order of first appearance. Launches of different origins are
+/// not replicates of each other. Origins differ in machine or build (`origin_of`), or in other conditions
+/// (`core::conditions_of`) if they differ among runs with as many ranks on as many nodes. Conditions that differ only
+/// with the number of ranks make no other origin. A condition that is unknown in one run is not that of another.
+std::vector<std::size_t> origins_of(std::span<const core::Run* const>);
+std::vector<std::size_t> origins_of(std::span<const core::Run>);
 
 /// The command of this program, changed to run on as many ranks as the run had: "mpirun -np 2 gradmeter ...", or with
 /// --thread-ranks if the run had that. `gradmeter compare`, which takes no ranks, and commands of other programs stay
@@ -122,8 +130,8 @@ struct MergedPoint {
   std::vector<SourceRow> sources = {};  ///< one for each launch
 };
 
-/// Merges points of equal experiment, status, factors, step and epoch that one build (`origin_of`) measured on machines
-/// of one fingerprint, in order of first appearance. Each statistic, time, rate and ratio of times becomes its
+/// Merges points of equal experiment, status, factors, step and epoch from launches of one origin (`origins_of`), in
+/// order of first appearance. Each statistic, time, rate and ratio of times becomes its
 /// geometric mean over launches if all are positive; other numbers become their median, and a count of samples the sum.
 /// A 95 % interval becomes the interval of the geometric mean, or is left out if the value of a launch is missing or
 /// not positive; the same holds where the ends of an interval are metrics themselves (efficiency_ci95_low). For a
@@ -147,12 +155,13 @@ struct History {
   Side past;             ///< launches in the directory; without runs if it has none of the machine but those in `now`
   Side now;              ///< launches of the result that the directory does not have yet; all of them if it has all
   std::size_t kept = 0;  ///< number of the result's launches that the directory has already
-  std::size_t other_builds = 0;  ///< number of past launches that are left out, since a newer one is of another build
+  /// number of past launches that are left out, since a newer one is of another build or ran under other conditions
+  std::size_t other_builds = 0;
 };
 
 /// Splits the launches of a result and of a directory into past ones and new ones. So a file to which launches are
 /// appended is compared with its own past. The past are the newest `most` launches from the machine of the result
-/// (hosts, processor, GPUs) which are of the same build (`origin_of`) as the newest: others are no replicates.
+/// (hosts, processor, GPUs) which are of the same origin (`origins_of`) as the newest: others are no replicates.
 History history_of(const Side& result, const std::filesystem::path& directory, std::size_t most, core::Reading);
 
 /// Copies a result file with these runs into the directory, whole or not at all (a temporary file is renamed), and

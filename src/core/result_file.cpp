@@ -14,6 +14,7 @@
 #include <cstring>
 #include <fstream>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -113,11 +114,6 @@ RunPlan make_plan(std::size_t points, std::size_t kept) {
   return {.points = static_cast<std::int64_t>(points), .kept = static_cast<std::int64_t>(kept)};
 }
 
-namespace {
-
-using Conditions = std::map<std::string, std::string>;
-
-/// The conditions of a run on which the numbers of its rows depend, beside their factors, by name.
 Conditions conditions_of(const RunInfo& info) {
   Conditions out{{"machine", info.fingerprint},
                  {"version", info.version},
@@ -133,8 +129,6 @@ Conditions conditions_of(const RunInfo& info) {
   }
   return out;
 }
-
-}  // namespace
 
 std::vector<std::string> differing_conditions(const RunInfo& then, const RunInfo& now) {
   const Conditions before = conditions_of(then), after = conditions_of(now);
@@ -153,6 +147,18 @@ std::vector<std::string> differing_conditions(const RunInfo& then, const RunInfo
   return out;
 }
 
+void leave_out_measured_later(std::vector<Run>& runs) {
+  const auto key_of = [](const Point& p) { return fmt::format("{} {}", p.experiment, p.factors.key()); };
+  std::set<std::string> resumed;  // the points of later runs that went on with the earlier ones
+  for (auto run = runs.rbegin(); run != runs.rend(); ++run) {
+    if (!resumed.empty())
+      std::erase_if(run->points,
+                    [&](const Point& p) { return p.status == Status::skipped && resumed.contains(key_of(p)); });
+    if (run->info.command.find(" --resume") == std::string::npos) continue;
+    for (const Point& p : run->points) resumed.insert(key_of(p));
+  }
+}
+
 FinishedPoints finished_points(const ResultFile& file, const RunInfo& now, const std::string& experiment, bool any) {
   FinishedPoints out;
   for (const Run& run : file.runs) {
@@ -164,9 +170,7 @@ FinishedPoints finished_points(const ResultFile& file, const RunInfo& now, const
         ++out.not_comparable[differing.empty() ? "machine" : differing.front()];
         continue;
       }
-      const bool done =
-          point.status == Status::ok || point.status == Status::unsupported || point.status == Status::skipped;
-      if (done) {
+      if (point.status == Status::ok || point.status == Status::unsupported) {
         out.points[point.factors.key()] = point;
       } else {
         out.points.erase(point.factors.key());

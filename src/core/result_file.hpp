@@ -121,14 +121,24 @@ class ResultWriter {
   std::string run_id_;
 };
 
+/// The conditions of a run on which the numbers of its rows depend, beside their factors, by name: machine
+/// (fingerprint), version, commit, MPI, MPI's single copy, libraries, binding, and the recorded environment variables
+/// except the numbers of batch jobs. A variable or library that the run does not have is not among them.
+using Conditions = std::map<std::string, std::string>;
+Conditions conditions_of(const RunInfo&);
+
 /// The conditions in which two runs differ, as text: "commit 1a2b (now 3c4d)", "environment OMPI_MCA_btl tcp (now not
-/// set)". Conditions are machine (fingerprint), version, commit, MPI, MPI's single copy, libraries, binding, and the
-/// recorded environment variables except the numbers of batch jobs. A condition that is unknown in one run counts as
+/// set)". A condition that is unknown in one run counts as
 /// equal. If the result is empty, points of both runs are comparable.
 std::vector<std::string> differing_conditions(const RunInfo& then, const RunInfo& now);
 
-/// The points of earlier runs that need not be measured again: for each key the last point, if its status is ok,
-/// unsupported or skipped. (Points that failed, or are wrong or mistrusted, are measured again.) Runs count only if
+/// Erases the skipped points that a later run of the same file has, if that run was to complete the earlier ones
+/// (--resume): both are one launch, and its point is the later one.
+void leave_out_measured_later(std::vector<Run>& runs_of_file);
+
+/// The points of earlier runs that need not be measured again: for each key the last point, if its status is ok or
+/// unsupported. (Points that failed, or are wrong or mistrusted, are measured again, and so are skipped ones: there may
+/// be more time or memory now.) Runs count only if
 /// they were made on the machine of `now` and, unless `any` is true, under conditions that do not differ
 /// (`differing_conditions`).
 struct FinishedPoints {

@@ -169,6 +169,12 @@ core::Point collective_point(const std::string& collective, std::int64_t ranks, 
   return p;
 }
 
+core::Summary summary_of_iterations(std::span<const double> seconds) {
+  core::Blocks blocks;
+  blocks.add(seconds);
+  return core::summarise(blocks);
+}
+
 core::Summary mean_time(double seconds) {
   core::Summary s;
   for (const auto& [key, value] : core::statistics) s.*value = std::numeric_limits<double>::quiet_NaN();

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -55,6 +56,9 @@ core::Point collective_point(const std::string& collective, std::int64_t ranks, 
 /// A summary whose median is the only time that the log gives for all iterations, their mean; `Imported::not_stated`
 /// says so.
 core::Summary mean_time(double seconds);
+/// A summary of the times of iterations one after another. These depend on each other, and the log does not say how, so
+/// they are one block and have no interval.
+core::Summary summary_of_iterations(std::span<const double> seconds);
 /// Sets the time, and the rates that follow from it and the point's size and ranks.
 void set_time_and_rates(core::Point&, double seconds);
 /// Marks a point that was ok so far as mistrusted, because its columns contradict each other: "400 floats are not 400

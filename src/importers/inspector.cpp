@@ -127,7 +127,7 @@ core::Point inspected_point(const InspectedKind& kind, const InspectedCalls& cal
   p.factors[core::Factor::device] = "cuda";
   if (calls.of_several_ranks) p.factors[core::Factor::reduction] = "max";
   for (const auto& [call, seconds] : calls.slowest) p.raw_times_s.push_back(seconds);
-  const core::Summary times = core::summarise(p.raw_times_s);
+  const core::Summary times = summary_of_iterations(p.raw_times_s);
   set_time_and_rates(p, times.median);
   p.metrics[core::Metric::time_s] = times;
   if (!calls.contradiction.empty()) {

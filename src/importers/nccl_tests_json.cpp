@@ -184,7 +184,7 @@ void add_iterations(core::Point& p, const Json& row, const char* key, const std:
   for (std::size_t i = static_cast<std::size_t>(skipped); i < times.size(); ++i)
     if (times[i].is_number() && times[i].get<double>() > 0) seconds.push_back(times[i].get<double>() * 1e-6);
   if (seconds.empty()) return;
-  const core::Summary summary = core::summarise(seconds);
+  const core::Summary summary = summary_of_iterations(seconds);
   for (const auto rate : {core::Metric::algbw_bytes_per_s, core::Metric::busbw_bytes_per_s}) p.metrics[rate] = {};
   set_time_and_rates(p, summary.median);
   p.metrics[core::Metric::time_s] = summary;

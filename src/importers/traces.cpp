@@ -20,7 +20,7 @@ using dataparallel::TracedParts;
 core::Value over_steps(const std::vector<TracedParts>& parts, double TracedParts::*part) {
   std::vector<double> seconds;
   for (const TracedParts& p : parts) seconds.push_back(p.*part);
-  return core::summarise(seconds);
+  return summary_of_iterations(seconds);
 }
 
 core::Point step_point(const ReadTrace& t, const Hints& hints) {
@@ -68,7 +68,7 @@ std::vector<core::Point> call_points(const ReadTrace& t, const Hints& hints, Fau
     if (!t.trace.device.empty()) p.factors[Factor::device] = t.trace.device;
     if (!op.empty()) p.factors[Factor::op] = op;
     if (!problem.empty()) add_problem(p, problem);
-    const core::Summary of_calls = core::summarise(seconds);
+    const core::Summary of_calls = summary_of_iterations(seconds);
     set_time_and_rates(p, of_calls.median);
     p.metrics[Metric::time_s] = of_calls;
     p.raw_times_s = std::move(seconds);

@@ -63,12 +63,20 @@ TEST(Comparison, PredictedPointsAreRefused) {
   }
 }
 
+TEST(Comparison, LaunchesInTwoEnvironmentsAreNoReplicates) {
+  Side mixed = timed_side("b", changed);
+  mixed.runs.front().info.environment["OMPI_MCA_btl"] = "tcp,self";
+  const auto c = compare(timed_side("a", three_points), mixed, {}, 0.05);
+  EXPECT_EQ(of_size(c, 1).verdict, Verdict::undecided);
+  EXPECT_THAT(of_size(c, 1).reason, HasSubstr("of 2 machines, builds or conditions"));
+}
+
 TEST(Comparison, LaunchesOfTwoBuildsAreNoReplicates) {
   Side mixed = timed_side("b", changed);
   mixed.runs.front().info.commit = "another";
   const auto c = compare(timed_side("a", three_points), mixed, {}, 0.05);
   EXPECT_EQ(of_size(c, 1).verdict, Verdict::undecided);
-  EXPECT_THAT(of_size(c, 1).reason, HasSubstr("of 2 machines or builds"));
+  EXPECT_THAT(of_size(c, 1).reason, HasSubstr("of 2 machines, builds or conditions"));
   EXPECT_TRUE(std::isnan(of_size(c, 1).ratio.low)) << "an interval over these launches means nothing";
   EXPECT_THAT(why_below(of_size(c, 1), 0.5).value_or("passes"), HasSubstr("undecided, the launches of a side"));
   for (auto& run : mixed.runs) run.info.commit = "another";  // the sides' may differ

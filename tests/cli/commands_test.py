@@ -238,7 +238,7 @@ def dry_run(test):
         test.check(factor in alike.out, f"{factor} is told", alike)
 
     strong = bare(test, "scale", "--dry-run", "--batch", "6", "--ranks", "1,4", "--scaling", "strong")
-    test.check(strong.code == 0 and "skipped: batch 6 does not divide by 4 ranks" in strong.out,
+    test.check(strong.code == 0 and "unsupported: batch 6 does not divide by 4 ranks" in strong.out,
                "points that cannot be are shown with the reason", strong)
     under = test.run("scale", "--dry-run", ranks=2)
     test.check(under.code == 0 and under.out.count(" points, at most ") == 1 and re.search(r"^ +2 ", under.out, re.M),

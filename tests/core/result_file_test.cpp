@@ -256,8 +256,36 @@ TEST(FinishedPoints, AreThoseOfTheSameMachineAndExperimentThatNeedNotBeMeasuredA
   EXPECT_EQ(not_comparable.size(), 1u) << "the other machine";
   std::vector<std::string> keys;
   for (const auto& [key, point] : finished) keys.push_back(key);
-  EXPECT_THAT(keys, testing::ElementsAre("ranks=1", "ranks=4", "ranks=5"));
+  EXPECT_THAT(keys, testing::ElementsAre("ranks=1", "ranks=4"));
   EXPECT_EQ(finished.at("ranks=1").reason, "second");
+}
+
+// There was no time for a point; --resume measured it, and its file then has two rows of it.
+TEST(FinishedPoints, ASkippedPointThatAResumedRunMeasuredIsLeftOut) {
+  const auto with_points = [](const std::string& command,
+                              std::initializer_list<std::pair<std::int64_t, Status>> points) {
+    core::Run run{.info = sample_run(command), .points = {}};
+    run.info.command = command;
+    for (const auto& [ranks, status] : points) {
+      Point p{.experiment = "scale", .status = status, .reason = "", .factors = {}, .metrics = {}, .raw_times_s = {}};
+      p.factors[Factor::ranks] = ranks;
+      run.points.push_back(p);
+    }
+    return run;
+  };
+  const core::Run first =
+      with_points("gradmeter scale --out a.jsonl",
+                  {{1, Status::ok}, {2, Status::skipped}, {3, Status::skipped}, {4, Status::wrong}});
+  std::vector<core::Run> resumed{
+      first, with_points("gradmeter scale --out a.jsonl --resume", {{2, Status::ok}, {4, Status::ok}})};
+  leave_out_measured_later(resumed);
+  ASSERT_EQ(resumed[0].points.size(), 3u);
+  EXPECT_EQ(resumed[0].points[1].factors.key(), "ranks=3") << "nothing took its place";
+  EXPECT_EQ(resumed[0].points[2].status, Status::wrong) << "nothing wrong is hidden";
+  EXPECT_EQ(resumed[1].points.size(), 2u);
+  std::vector<core::Run> appended{first, with_points("gradmeter scale --out a.jsonl --append", {{2, Status::ok}})};
+  leave_out_measured_later(appended);
+  EXPECT_EQ(appended[0].points.size(), 4u) << "another launch is no part of the first";
 }
 
 // One table had rows over shared memory and over TCP.

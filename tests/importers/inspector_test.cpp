@@ -2,6 +2,7 @@
 // A log by the calls of NVIDIA/nccl's plugins/profiler/inspector/inspector_json.cc.
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <sstream>
 
 #include "importers/support.hpp"
@@ -31,6 +32,7 @@ TEST(Inspector, CallsOfOneKindAreAPointWithTheirSpread) {
   EXPECT_NEAR(times.median, 407.5e-6, 1e-12);
   EXPECT_NEAR(times.max, 450e-6, 1e-12);
   EXPECT_EQ(times.n, 6u);
+  EXPECT_TRUE(std::isnan(times.ci95_low) && std::isnan(times.ci95_high)) << "calls in a row are not independent";
   EXPECT_NEAR(number(p, Metric::busbw_bytes_per_s), 1.5 * 67108864 / 407.5e-6, 1);
   EXPECT_THAT(log.run.info.hosts, ElementsAre("node01"));
   EXPECT_THAT(log.not_stated, HasSubstr("1 sends and receives are left out"));

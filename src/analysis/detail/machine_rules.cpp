@@ -258,8 +258,9 @@ void find_mixed_machines(const MergedRows& rows, std::vector<Finding>& out) {
     for (const MergedRow* row : group) f.rows.insert(f.rows.end(), row->sources.begin(), row->sources.end());
     f.figures["origins"].value = static_cast<double>(origins.size());
     f.severity = 1;
-    f.sentence = fmt::format("The rows of {} come from {} machines or builds, and nothing is merged across them: {}.",
-                             experiment, origins.size(), fmt::join(labels, "; "));
+    f.sentence = fmt::format(
+        "The rows of {} come from {} machines, builds or conditions, and nothing is merged across them: {}.",
+        experiment, origins.size(), fmt::join(labels, "; "));
     f.next = "gradmeter compare FIRST.jsonl SECOND.jsonl";
     out.push_back(std::move(f));
   }

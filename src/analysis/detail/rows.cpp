@@ -144,15 +144,8 @@ bool has_efficiency(const MergedRow& row) {
   const Estimate e = efficiency_of(row);
   return std::isfinite(e.value) && e.has_interval() && !is_implausible(row);
 }
-MergedRows::MergedRows(std::span<const core::Run> runs) : runs_(runs) {
-  std::vector<std::string> origins;
-  for (const auto& run : runs) {
-    const std::string origin = origin_of(run.info);
-    const auto found = std::ranges::find(origins, origin);
-    origin_of_run_.push_back(static_cast<std::size_t>(found - origins.begin()));
-    if (found == origins.end()) origins.push_back(origin);
-  }
-  label_origins(origins);
+MergedRows::MergedRows(std::span<const core::Run> runs) : runs_(runs), origin_of_run_(origins_of(runs)) {
+  label_origins();
   for (auto& merged : merge_launches(runs)) {
     const std::size_t origin = origin_of_run_[merged.sources.front().run];
     rows_.push_back({std::move(merged.point), std::move(merged.sources), origin});
@@ -195,9 +188,14 @@ void MergedRows::number_values(const std::string& experiment) {
   }
 }
 
-void MergedRows::label_origins(const std::vector<std::string>& origins) {
+void MergedRows::label_origins() {
   using Facts = std::vector<std::string>;
-  std::vector<Facts> facts(origins.size());
+  std::vector<Facts> facts(origin_of_run_.empty() ? 0 : 1 + *std::ranges::max_element(origin_of_run_));
+  std::set<std::string> conditions;
+  for (const auto& run : runs_)
+    for (const auto& [name, value] : core::conditions_of(run.info)) conditions.insert(name);
+  for (const char* const said_otherwise : {"machine", "version", "commit"}) conditions.erase(said_otherwise);
+  std::erase_if(conditions, [](const std::string& name) { return name.starts_with("library "); });
   for (std::size_t r = 0; r < runs_.size(); ++r) {
     const core::RunInfo& info = runs_[r].info;
     auto& origin_facts = facts[origin_of_run_[r]];
@@ -208,6 +206,11 @@ void MergedRows::label_origins(const std::vector<std::string>& origins) {
     for (const auto& [name, version] : info.libraries)
       libraries += fmt::format("{}{} {}", libraries.empty() ? "" : " ", name, version);
     origin_facts.push_back(libraries);
+    const core::Conditions own = core::conditions_of(info);
+    for (const std::string& name : conditions) {
+      const auto found = own.find(name);
+      origin_facts.push_back(fmt::format("{} {}", name, found == own.end() ? "not set" : found->second));
+    }
   }
   for (const Facts& own : facts) {
     std::string label;

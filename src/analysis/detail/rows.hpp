@@ -67,7 +67,8 @@ class MergedRows {
   std::size_t origins() const { return origin_labels_.size(); }
   /// The command that measures the row again, in five more launches (`analysis::repeat_command`).
   std::string command_to_repeat(const MergedRow&) const;
-  /// The facts in which the origin (a machine and build) differs from the other origins: "node1, commit 1a2b".
+  /// The facts in which the origin (a machine, build and conditions) differs from the other origins: "node1, commit
+  /// 1a2b".
   const std::string& origin_label(std::size_t origin) const { return origin_labels_[origin]; }
 
   /// The rows of an experiment that are ok and wanted, in groups. A group's rows agree in origin and in all factors but
@@ -92,7 +93,7 @@ class MergedRows {
   Finding finding(FindingKind, const Group&, const Axes& over, const std::string& sentence) const;
 
  private:
-  void label_origins(const std::vector<std::string>& origins);
+  void label_origins();
   void number_values(const std::string& experiment);
   /// The factors that differ among the rows of an experiment, except those that follow from earlier factors.
   const Axes& distinguishing_factors(const std::string& experiment) const;

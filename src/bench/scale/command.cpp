@@ -218,7 +218,7 @@ int print_curve_plan(const Flags& f) {
         {fmt::format("{}", p.ranks), p.scaling ? std::string(name(*p.scaling)) : "-",
          fmt::format("{}", p.batch_per_rank), p.model, point_text(p) + report::values_text(factors[i], further),
          core::to_text(core::Bytes{e.bytes_per_rank}), fmt::format("{:.1f}", e.seconds_at_most)},
-        p.impossible.empty() ? "" : "skipped: " + p.impossible);
+        p.impossible.empty() ? "" : "unsupported: " + p.impossible);
     seconds += e.seconds_at_most;
     at_once[p.curve] += e.bytes_per_rank * static_cast<std::size_t>(p.ranks);
   }

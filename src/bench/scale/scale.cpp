@@ -191,7 +191,7 @@ class ScaleSweep final : public Experiment {
   }
 
   void refuse_impossible(CurvePoint& c) {
-    if (!c.point.impossible.empty()) return refuse(c.row, Status::skipped, c.point.impossible);
+    if (!c.point.impossible.empty()) return refuse(c.row, Status::unsupported, c.point.impossible);
     if (auto why = unsupported(c.point); !why.empty()) return refuse(c.row, Status::unsupported, std::move(why));
     const std::size_t bytes = node_bytes(c.point), free = memory_to_plan();
     if (bytes > free)

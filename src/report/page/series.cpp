@@ -172,8 +172,8 @@ std::string words_of(const core::Point& point, const Uses& uses, const std::stri
   return out;
 }
 
-/// Runs of one side, machine and build: only these are launches of one point. Machine and build are in words, and empty
-/// where all runs of the side agree.
+/// Runs of one side and origin (`analysis::origins_of`): only these are launches of one point. Machine and build are in
+/// words, and empty where all runs of the side agree.
 struct RunGroup {
   std::vector<const core::Run*> runs;
   std::string machine, build;
@@ -365,18 +365,16 @@ std::string machine_words(const core::RunInfo& info) {
 
 std::vector<RunGroup> groups_of(const std::vector<core::Run>& runs) {
   std::vector<RunGroup> out;
-  std::set<std::string> fingerprints, machines, commits;
-  for (const auto& run : runs) {
-    fingerprints.insert(run.info.fingerprint);
-    machines.insert(machine_words(run.info));
-    commits.insert(run.info.commit);
-    const auto group = std::ranges::find(out, analysis::origin_of(run.info),
-                                         [](const RunGroup& g) { return analysis::origin_of(g.runs.front()->info); });
-    if (group == out.end()) {
-      out.push_back({.runs = {&run}, .machine = {}, .build = {}});
-    } else {
-      group->runs.push_back(&run);
-    }
+  std::set<std::string> fingerprints, machines, commits, builds;
+  const std::vector<std::size_t> origins = analysis::origins_of(runs);
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    const core::RunInfo& info = runs[r].info;
+    fingerprints.insert(info.fingerprint);
+    machines.insert(machine_words(info));
+    commits.insert(info.commit);
+    builds.insert(analysis::origin_of(info));
+    if (origins[r] == out.size()) out.emplace_back();
+    out[origins[r]].runs.push_back(&runs[r]);
   }
   for (RunGroup& group : out) {
     const core::RunInfo& info = group.runs.front()->info;
@@ -386,9 +384,10 @@ std::vector<RunGroup> groups_of(const std::vector<core::Run>& runs) {
       group.machine =
           by_words ? machine_words(info) : fmt::format("machine {:.6} ({})", info.fingerprint, machine_words(info));
     if (commits.size() > 1) group.build = fmt::format("commit {:.8}", info.commit);
-    // Builds of one commit differ in their version or libraries.
+    // Builds of one commit differ in their version or libraries, runs of one build in environment or binding.
     if (out.size() > std::max(fingerprints.size(), commits.size()))
-      group.build += fmt::format("{}build {}", group.build.empty() ? "" : ", ", &group - out.data() + 1);
+      group.build += fmt::format("{}{} {}", group.build.empty() ? "" : ", ",
+                                 out.size() > builds.size() ? "conditions" : "build", &group - out.data() + 1);
   }
   return out;
 }
