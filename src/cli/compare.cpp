@@ -259,8 +259,9 @@ void print_history(const CompareOptions& o, const analysis::Side& result, const 
     core::print("{} of {} launches are in {} already, and count as past\n", h.kept, result.runs.size(),
                 core::printable(o.history));
   if (h.other_builds > 0)
-    core::print("{} launches of other builds in {} are left out: the newest build is compared with\n", h.other_builds,
-                core::printable(o.history));
+    core::print(
+        "{} launches of other builds or conditions in {} are left out: those of the newest launch are compared with\n",
+        h.other_builds, core::printable(o.history));
 }
 
 /// Compares with past launches, and then adds the result to them unless it falls below the bar. A first result has no
@@ -304,6 +305,7 @@ Usage compare_usage() {
 int run_compare_command(const Flags& flags, const Invocation&) {
   const CompareOptions options = read_compare_options(flags);
   if (options.words.empty()) throw UsageError("compare: name result files; see gradmeter compare --help");
+  refuse_result_files(flags, {"csv", "findings", "junit"});
   refuse_too_many(options.words);
   if (!options.history.empty()) return compare_with_history(options, table_width(flags));
   if (!options.by && options.words.size() < 2) {

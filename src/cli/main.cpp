@@ -93,13 +93,28 @@ void print_error(int rank, const std::exception& e, bool with_rank) {
   }
 }
 
-/// Ends the whole job after an error on one rank, since its peers would wait for it forever.
-int end_job(int rank, const std::exception& e, ExitCode code) {
-  print_error(rank, e, true);
+/// Ends the whole job. Returns only where there are no other ranks.
+int end_job(ExitCode code) {
   std::fflush(nullptr);
   if (runtime::MpiSession::running()) runtime::MpiSession::abort(static_cast<int>(code));
   if (runtime::thread_ranks_running()) std::_Exit(static_cast<int>(code));
   return static_cast<int>(code);
+}
+
+/// Ends the whole job after an error on one rank, since its peers would wait for it forever.
+int end_job(int rank, const std::exception& e, ExitCode code) {
+  print_error(rank, e, true);
+  return end_job(code);
+}
+
+/// Ends this rank after an error that ranks usually find all alike, with one line from rank 0. Where a rank goes on,
+/// the error is one rank's own, and ends the whole job. ends: a communicator for this purpose alone; null: there are no
+/// other ranks.
+int end_alike(int rank, const std::exception& e, ExitCode code, const runtime::Communicator* ends) {
+  constexpr core::Seconds patience{15};
+  print_error(rank, e, false);
+  if (!ends || ends->arrive_within(patience)) return static_cast<int>(code);
+  return rank == 0 ? end_job(code) : end_job(rank, e, code);
 }
 
 /// Raises the limit of the stack, also for threads that start later, if it is below 1 MiB: a program whose stack
@@ -132,8 +147,9 @@ void check_printed() {
 }
 
 /// Runs a command and turns its errors into exit codes. They are caught here, while MPI is still up: a regular end of
-/// MPI needs all ranks, and an error may be one rank's own.
-int run_guarded(const bench::Command& command, bench::Invocation invocation) {
+/// MPI needs all ranks, and an error may be one rank's own. ends: as for `end_alike`.
+int run_guarded(const bench::Command& command, bench::Invocation invocation,
+                const runtime::Communicator* ends = nullptr) {
   bench::CommandOutput output;
   invocation.output = &output;
   invocation.commands = command_table;
@@ -148,16 +164,18 @@ int run_guarded(const bench::Command& command, bench::Invocation invocation) {
       const bool does_nothing = !command.with_ranks && invocation.rank != 0;
       const int code = does_nothing ? 0 : command.run(flags, invocation);
       if (invocation.rank == 0) check_printed();
-      return output.end(code);
+      const int end = output.end(code);
+      if (ends) ends->sleeping_barrier();  // a rank may have an error to the last
+      return end;
     }
     if (invocation.rank == 0) core::print("{}", cli::help_text(usage));
     return static_cast<int>(ExitCode::done);
   } catch (const core::UsageError& e) {
-    print_error(invocation.rank, e, false);
-    return ended(ExitCode::usage, e);
+    ended(ExitCode::usage, e);
+    return end_alike(invocation.rank, e, ExitCode::usage, ends);
   } catch (const core::Unavailable& e) {
-    print_error(invocation.rank, e, false);
-    return ended(ExitCode::backend, e);
+    ended(ExitCode::backend, e);
+    return end_alike(invocation.rank, e, ExitCode::backend, ends);
   } catch (const core::Interrupted& e) {
     return output.end(core::interrupted_exit_code(e.signal()), e.what());
   } catch (const core::WrongResult& e) {
@@ -186,7 +204,8 @@ int run_in_mpi_world(const bench::Command& command, bench::Invocation invocation
   }
   const auto world = runtime::MpiSession::world();
   invocation.world = &world;
-  return run_guarded(command, invocation);
+  const auto ends = world.duplicate();
+  return run_guarded(command, invocation, &ends);
 }
 
 int run_with_mpi(const bench::Command& command, const bench::Invocation& invocation,
@@ -224,7 +243,8 @@ int run_with_threads(bench::ThreadRanks threads, const bench::Command& command, 
     bench::Invocation mine = invocation;
     mine.rank = world.rank();
     mine.world = &world;
-    const int rank_code = run_guarded(command, mine);
+    const auto ends = world.duplicate();
+    const int rank_code = run_guarded(command, mine, &ends);
     int expected = 0;
     if (rank_code != 0) code.compare_exchange_strong(expected, rank_code);
   });

@@ -10,6 +10,7 @@
 #include <map>
 #include <set>
 
+#include "cli/result_input.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/json.hpp"
@@ -61,7 +62,7 @@ std::string read_table(const std::string& path) {
 }
 
 std::vector<std::string> paths_of(const Flags& f, const std::string& flag) {
-  return f.has(flag) ? split_list("--" + flag, f.text(flag)) : std::vector<std::string>();
+  return f.has(flag) ? split_paths(f.text(flag)) : std::vector<std::string>();
 }
 
 /// The percentage as JSON, rounded to two decimals.
@@ -163,7 +164,9 @@ std::vector<predict::Score> scores_of(const Flags& f, const predict::Calibration
   const auto known = paths_of(f, "calibrate");
   for (const auto& path : paths_of(f, "score"))
     out.push_back(predict::score(calibration, predict::read_measured_steps(read_table(path), path), path));
-  if (const auto columns = paths_of(f, "leave-out"); !columns.empty()) {
+  if (const auto columns =
+          f.has("leave-out") ? split_list("--leave-out", f.text("leave-out")) : std::vector<std::string>();
+      !columns.empty()) {
     const auto group = [&](const predict::MeasuredStep& s) {
       std::vector<std::string> texts;
       for (const auto& c : columns) texts.push_back(cell(s, c));

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cli/predict.hpp"
+#include "cli/result_input.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/print.hpp"
@@ -25,7 +26,7 @@ using core::UsageError;
 namespace {
 
 std::vector<std::string> own_paths(const Flags& f, const std::string& flag) {
-  return f.has(flag) ? split_list("--" + flag, f.text(flag)) : std::vector<std::string>();
+  return f.has(flag) ? split_paths(f.text(flag)) : std::vector<std::string>();
 }
 bool is_result_file(const std::string& path) { return path.ends_with(".jsonl"); }
 

@@ -101,6 +101,7 @@ void print_picture_count(const std::vector<std::filesystem::path>& pictures, con
 
 int make_report(const Flags& f) {
   const auto reading = f.on("lenient") ? core::Reading::lenient : core::Reading::strict;
+  refuse_result_files(f, {"out", "csv", "markdown", "findings"});
   refuse_too_many(f.words());
   std::vector<analysis::Side> sides;
   for (const auto& word : f.words()) sides.push_back({core::printable(word), runs_of(word, reading)});

@@ -8,12 +8,13 @@
 #include <fstream>
 #include <iterator>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
 #include "analysis/launches.hpp"
-#include "bench/engine/flags.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
+#include "core/name.hpp"
 #include "core/print.hpp"
 
 namespace gradmeter::cli {
@@ -21,9 +22,23 @@ namespace gradmeter::cli {
 using core::UsageError;
 namespace fs = std::filesystem;
 
+std::vector<std::string> split_paths(const std::string& text) {
+  std::error_code error;
+  if (fs::exists(text, error)) return {text};
+  std::vector<std::string> out;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    out.emplace_back(core::trim(std::string_view(text).substr(begin, end - begin)));
+    if (out.back().empty())
+      throw UsageError(fmt::format("'{}' has an empty name: write names of files parted by commas", text));
+    begin = end + 1;
+  }
+  return out;
+}
+
 std::vector<fs::path> files_of(const std::string& word) {
   std::vector<fs::path> out;
-  for (const auto& item : bench::split_list("compare", word)) {
+  for (const auto& item : split_paths(word)) {
     std::error_code error;
     if (fs::is_directory(item, error)) {
       const auto inside = analysis::result_files(item);
@@ -69,10 +84,43 @@ std::vector<core::Run> runs_of(const std::string& word, core::Reading reading) {
     auto file = core::read_results(path, reading, core::Samples::left_out);
     if (!file.note.empty()) core::print(stderr, "{}\n", core::printable(file.note));
     for (const auto& line : file.left_out) core::print(stderr, "left out: {}\n", core::printable(line));
+    core::leave_out_measured_later(file.runs);
     std::move(file.runs.begin(), file.runs.end(), std::back_inserter(out));
   }
   if (out.empty()) throw UsageError(fmt::format("'{}' has no run; name result files that have one", word));
   return out;
+}
+
+namespace {
+
+/// True for a file that begins as result files do, whether or not the rest of it can be read.
+bool begins_with_run(const fs::path& path) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return false;
+  std::string text(32, '\0');
+  std::ifstream in(path, std::ios::binary);
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  std::erase(text, ' ');  // other programs may write blanks
+  return text.starts_with("{\"kind\":\"run\"");
+}
+
+}  // namespace
+
+void refuse_result_files(const bench::Flags& f, std::initializer_list<const char*> outputs) {
+  for (const char* flag : outputs) {
+    const std::string path = f.has(flag) ? f.text(flag) : "";
+    if (path.empty() || path == "-") continue;
+    bool is_input = false;
+    for (const auto& word : f.words()) {
+      for (const auto& input : files_of(word)) {
+        std::error_code error;
+        is_input |= fs::equivalent(input, path, error);
+      }
+    }
+    if (is_input || begins_with_run(path))
+      throw UsageError(fmt::format("--{} {}: this is a {}, and its measurements would be lost; give another name", flag,
+                                   core::printable(path), is_input ? "file to read" : "result file"));
+  }
 }
 
 void write_text(const std::string& path, const std::function<void(std::ostream&)>& write) {

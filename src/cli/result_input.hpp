@@ -3,13 +3,19 @@
 #pragma once
 #include <filesystem>
 #include <functional>
+#include <initializer_list>
 #include <iosfwd>
 #include <string>
 #include <vector>
 
+#include "bench/engine/flags.hpp"
 #include "core/result_file.hpp"
 
 namespace gradmeter::cli {
+
+/// The paths in a text: the text itself where a file or folder has this name, else its parts between commas. Errors:
+/// UsageError for an empty part.
+std::vector<std::string> split_paths(const std::string& text);
 
 /// The files that a word of the command line names (a comma list of files and folders); for a folder the *.jsonl files
 /// in it. Errors: UsageError for a folder without such a file.
@@ -24,6 +30,10 @@ void refuse_too_many(const std::vector<std::string>& words);
 /// The runs in the files that a word names, without raw times. A torn last line, and lines that cannot be used, are
 /// reported on standard error. Errors: UsageError if the files have no run.
 std::vector<core::Run> runs_of(const std::string& word, core::Reading);
+
+/// Must be called before anything is written. Errors: UsageError if one of these flags names a result file, or a file
+/// that the command reads: its measurements would be overwritten.
+void refuse_result_files(const bench::Flags&, std::initializer_list<const char*> outputs);
 
 /// Writes to a file, or with "-" to standard output. Errors: UsageError if the file cannot be opened, BackendError if
 /// not all of the text can be written.

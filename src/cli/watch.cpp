@@ -301,6 +301,10 @@ Usage watch_usage() {
 int run_watch_command(const Flags& f, const Invocation& invocation) {
   if (f.words().size() != 1) throw UsageError("watch: name one result file; see gradmeter watch --help");
   const core::Seconds every = parse_time("--every", f.text("every"));
+  constexpr double least_s = 0.1;
+  if (every.value < least_s)
+    throw UsageError(fmt::format(
+        "--every {}: reading the file so often would take a core from the run; give 100ms or more", f.text("every")));
   Watched watched(f.words()[0]);
   if (f.on("once")) {
     if (f.on("wait")) throw UsageError("give one of --once and --wait");

@@ -77,7 +77,12 @@ Injection::Drift read_drift(const ParsedName& given) {
   return d;
 }
 
-double seconds_of(const ParsedName& n, const char* key) { return parse_duration(n.parameters.at(key)).value; }
+/// The duration as it was given, or else its default in `n`. In `n` numbers are in the form of canonical names, which
+/// may have exponents; durations have none.
+double seconds_of(const ParsedName& n, const char* key, const ParsedName& given) {
+  const auto found = given.parameters.find(key);
+  return parse_duration(found == given.parameters.end() ? n.parameters.at(key) : found->second).value;
+}
 
 /// The duration, to the nanosecond, as text that parse_duration reads; "forever" for infinity.
 std::string duration_text(double seconds) {
@@ -90,14 +95,14 @@ std::string duration_text(double seconds) {
 MessageFaults::Drop read_drop(const ParsedName& given) {
   const auto n = with_defaults(option, "drop", "p=0.01,seed=1,timeout=200ms", given);
   return {.probability = number_parameter(n, "p", {0, 1}),
-          .timeout_s = seconds_of(n, "timeout"),
+          .timeout_s = seconds_of(n, "timeout", given),
           .seed = count_parameter(n, "seed", {0, UINT64_MAX})};
 }
 
 MessageFaults::Delay read_delay(const ParsedName& given) {
   const auto n = with_defaults(option, "delay", "time=1ms,jitter=0s,seed=1", given);
-  const MessageFaults::Delay d{.time_s = seconds_of(n, "time"),
-                               .jitter_s = seconds_of(n, "jitter"),
+  const MessageFaults::Delay d{.time_s = seconds_of(n, "time", given),
+                               .jitter_s = seconds_of(n, "jitter", given),
                                .seed = count_parameter(n, "seed", {0, UINT64_MAX})};
   if (d.jitter_s > d.time_s) throw UsageError("--inject delay: jitter is more than time, so a delay would be negative");
   return d;
@@ -105,8 +110,8 @@ MessageFaults::Delay read_delay(const ParsedName& given) {
 
 MessageFaults::Cut read_cut(const ParsedName& given) {
   const auto n = with_defaults(option, "cut", "rank=0,at=0s,for=forever", given);
-  MessageFaults::Cut c{.rank = rank_of(n), .at_s = seconds_of(n, "at")};
-  if (n.parameters.at("for") != "forever") c.for_s = seconds_of(n, "for");
+  MessageFaults::Cut c{.rank = rank_of(n), .at_s = seconds_of(n, "at", given)};
+  if (n.parameters.at("for") != "forever") c.for_s = seconds_of(n, "for", given);
   return c;
 }
 

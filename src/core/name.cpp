@@ -181,6 +181,8 @@ bool reads_as(const std::string& text, T& value) {
 }
 
 std::string canonical_number(const std::string& text) {
+  std::uint64_t count = 0;
+  if (reads_as(text, count)) return fmt::format("{}", count);  // a double has 53 bits, and a seed 64
   double value = 0;
   return reads_as(text, value) ? fmt::format("{}", value) : text;
 }

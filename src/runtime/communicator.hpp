@@ -14,6 +14,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "core/units.hpp"
 #include "runtime/transport/transport.hpp"
 
 namespace gradmeter::runtime {
@@ -58,6 +59,7 @@ class GroupMember {
   virtual std::unique_ptr<GroupMember> duplicate() const = 0;
   virtual void barrier() const = 0;
   virtual void sleeping_barrier() const = 0;
+  virtual bool arrive_within(core::Seconds limit) const = 0;
   virtual void broadcast(std::span<std::byte> bytes, int root) const = 0;
   virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) const = 0;
   /// Gathers on rank 0; `all` is empty on the other ranks.
@@ -103,6 +105,10 @@ class Communicator {
   /// Collective, for ranks with nothing to do while others measure: a rank checks once a millisecond whether all have
   /// arrived, and sleeps in between, so the wait takes hardly any core time.
   void sleeping_barrier() const { member_->sleeping_barrier(); }
+
+  /// Collective. As `sleeping_barrier`, but returns false if not all ranks have arrived when the limit is over. After
+  /// that nothing may be done with this communicator.
+  bool arrive_within(core::Seconds limit) const { return member_->arrive_within(limit); }
 
   template <class T>
   requires std::is_trivially_copyable_v<T>

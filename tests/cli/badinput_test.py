@@ -356,6 +356,18 @@ def launches(test):
     test.check(done.code == 0, "a command that needs no ranks does not mind", done)
 
 
+def one_rank_alone(test):
+    """A rank that alone finds its input wrong, as one node may: the others would wait for it for minutes."""
+    good = (test.gradmeter, "allreduce", "--sizes", "64", "--algorithm", "ring")
+    for bad in (0, 1):
+        parts = [(*good, "--no-such-flag") if rank == bad else good for rank in range(2)]
+        with support.Job(test, [test.mpiexec, "-np", "1", *parts[0], ":", "-np", "1", *parts[1]], test.environment()) as job:
+            done = job.wait(60)
+        reasons = [line for line in done.own_lines if "ended by SIG" not in line]  # what the other rank says
+        test.check(done.code == 2 and len(reasons) == 1 and "--no-such-flag" in reasons[0],
+                   f"bad input of rank {bad} alone ends the job with 2 and one line", done)
+
+
 def body(test):
     (test.folder / "files").mkdir()
     all_refused(test, [("", *case) for case in FLAGS])
@@ -366,6 +378,7 @@ def body(test):
     data_files(test)
     result_files(test)
     launches(test)
+    one_rank_alone(test)
 
 
 if __name__ == "__main__":

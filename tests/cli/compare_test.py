@@ -224,7 +224,7 @@ def history_of_builds(test):
     done = test.run("compare", now, "--history", past, "--fail-below", 0.9)
     test.check(done.code == 1 and len(done.own_lines) == 1 and "below 0.9" in done.err and "commit" not in done.err,
                "a result is compared with the newest build that was kept", done)
-    test.check("5 launches of other builds" in done.out, "and how many launches are left out is said", done)
+    test.check("5 launches of other builds or conditions" in done.out, "and how many launches are left out is said", done)
 
 
 def refusals(test, a):
@@ -250,6 +250,38 @@ def refusals(test, a):
         test.check(done.code == 2 and len(done.own_lines) == 1, f"compare {' '.join(map(str, arguments[1:]))} is refused in one line", done)
 
 
+def keeps_files(test, a, b):
+    """No output of a command that reads results takes the place of measurements."""
+    other = launches(test.path("other.jsonl"), drawn(3, (1, 1, 1)), 3)
+    before = {file: file.read_bytes() for file in (a, other)}
+    for command in (("report", a, "--csv"), ("report", a, "--markdown"), ("report", a, "--findings"), ("report", a, "--out"),
+                    ("compare", a, b, "--csv"), ("compare", a, b, "--findings"), ("compare", a, b, "--fail-below", "0.1", "--junit")):
+        for file in (a, other):
+            done = test.run(*command, file)
+            test.check(done.code == 2 and len(done.own_lines) == 1 and "another name" in done.err and file.read_bytes() == before[file],
+                       f"{command[0]} {command[-1]} {file.name} is refused in one line", done)
+    twice = test.path("twice.csv")
+    for _ in range(2):
+        done = test.run("report", a, "--csv", twice)
+        test.check(done.code == 0, "what was written before is written anew", done)
+
+
+def names_of_files(test, a, b):
+    """A path may have what parts lists and parameters."""
+    folder = test.path("lr=0.1,batch=4")
+    folder.mkdir()
+    for name, file in (("a=1.jsonl", a), ("b,2.jsonl", b)):
+        (folder / name).write_bytes(file.read_bytes())
+    done = test.run("compare", folder / "a=1.jsonl", folder / "b,2.jsonl", "--csv", "-")
+    test.equal(verdicts(done), {1024: "slower", 65536: "same", 1048576: "faster"}, "files with = and commas in their names are read")
+    done = test.run("report", folder, "--csv", "-")
+    test.check(done.code == 0, "and so is a folder", done)
+    plain = test.path("k=1.jsonl")
+    plain.write_bytes(a.read_bytes())
+    done = test.run("report", f"{plain},{b}", "--csv", "-")
+    test.check(done.code == 0, "lists of them are parted at their commas", done)
+
+
 def body(test):
     a = launches(test.path("a.jsonl"), drawn(1, (1, 1, 1)), 0)
     b = launches(test.path("b.jsonl"), drawn(2, (1.3, 1, 0.7)), 1)
@@ -263,6 +295,8 @@ def body(test):
     grown_file(test)
     history_of_builds(test)
     refusals(test, a)
+    keeps_files(test, a, b)
+    names_of_files(test, a, b)
 
 
 if __name__ == "__main__":  # launches of known truth are drawn elsewhere too

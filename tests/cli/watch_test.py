@@ -255,7 +255,8 @@ def refuses(test):
     foreign = test.path("foreign.jsonl")
     foreign.write_text("Whose woods these are I think I know\n", encoding="utf-8")
     for arguments, word in ((["no-such.jsonl"], "--wait"), ([foreign], "not JSON"), ([test.folder], "directory"), ([], "name one"),
-                            (["--once", "--wait", foreign], "one of --once and --wait"), (["--every", "soon", foreign], "--every")):
+                            (["--once", "--wait", foreign], "one of --once and --wait"), (["--every", "soon", foreign], "--every"),
+                            (["--every", "0", foreign], "100ms or more")):
         done = test.run("watch", *arguments)
         test.check(done.code == 2 and len(done.own_lines) == 1 and word in done.own_lines[0],
                    f"watch {' '.join(map(str, arguments))}: one line", done)

@@ -76,7 +76,16 @@ TEST(Injection, FaultsOfMessagesAreReadWithTheirParameters) {
   EXPECT_EQ(parse_injection(i.text()).text(), i.text());
   EXPECT_EQ(i.text(), "drop:p=0.25,seed=1,timeout=10ms,delay:jitter=500us,seed=7,time=2ms,cut:at=1.5s,for=2s,rank=3");
   EXPECT_EQ(parse_injection("delay:time=0.00001s").text(), "delay:jitter=0s,seed=1,time=10us");
+  EXPECT_EQ(parse_injection("delay:time=0.00001").text(), "delay:jitter=0s,seed=1,time=10us") << "seconds need no unit";
   EXPECT_EQ(parse_injection("cut").text(), "cut:at=0s,for=forever,rank=0");
+}
+
+TEST(Injection, ASeedHasAllOfItsDigits) {
+  for (const std::uint64_t seed : {std::uint64_t{9007199254740993}, std::uint64_t{12345678901234567}, UINT64_MAX}) {
+    const std::string text = "drop:p=0.5,seed=" + std::to_string(seed) + ",timeout=10ms";
+    EXPECT_EQ(parse_injection(text).messages.drop->seed, seed);
+    EXPECT_EQ(parse_injection(text).text(), text);
+  }
 }
 
 TEST(Injection, MistakesAreNamedInALine) {

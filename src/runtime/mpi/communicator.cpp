@@ -12,6 +12,7 @@
 
 #include "core/error.hpp"
 #include "core/units.hpp"
+#include "runtime/clock.hpp"
 #include "runtime/mpi/collectives.hpp"
 #include "runtime/mpi/mpi.hpp"
 #include "runtime/transport/transport.hpp"
@@ -186,6 +187,21 @@ class MpiMember final : public GroupMember {
     const MPI_Request arrived = begin("MPI_Ibarrier", [&](MPI_Request* r) { return MPI_Ibarrier(get(), r); });
     static constexpr timespec nap{0, 1'000'000};
     finish(arrived, "MPI_Ibarrier", [] { nanosleep(&nap, nullptr); });
+  }
+  bool arrive_within(core::Seconds limit) const override {
+    struct Late {};
+    const double end = host_clock() + limit.value;
+    try {
+      const MPI_Request arrived = begin("MPI_Ibarrier", [&](MPI_Request* r) { return MPI_Ibarrier(get(), r); });
+      finish(arrived, "MPI_Ibarrier", [end] {
+        if (host_clock() >= end) throw Late();
+        constexpr timespec nap{0, 1'000'000};
+        nanosleep(&nap, nullptr);
+      });
+      return true;
+    } catch (const Late&) {
+      return false;
+    }
   }
   void broadcast(std::span<std::byte> bytes, int root) const override {
     const int n = mpi_count(bytes.size());

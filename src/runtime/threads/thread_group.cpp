@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -69,6 +70,20 @@ class ThreadMember final : public GroupMember {
       constexpr timespec nap{0, 1'000'000};
       nanosleep(&nap, nullptr);
     });
+  }
+  bool arrive_within(core::Seconds limit) const override {
+    struct Late {};
+    const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit.value);
+    try {
+      wait_for_all([end] {
+        if (std::chrono::steady_clock::now() >= end) throw Late();
+        constexpr timespec nap{0, 1'000'000};
+        nanosleep(&nap, nullptr);
+      });
+      return true;
+    } catch (const Late&) {
+      return false;
+    }
   }
   void broadcast(std::span<std::byte> bytes, int root) const override;
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) const override;
