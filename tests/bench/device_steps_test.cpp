@@ -10,9 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "bench/codecs/measure.hpp"
 #include "bench/engine/session.hpp"
 #include "bench/kernels/limits.hpp"
 #include "bench/train/training.hpp"
+#include "compression/registry.hpp"
 #include "kernels/cuda/backends.hpp"
 #include "kernels/loops.hpp"
 #include "model/data/dataset.hpp"
@@ -154,6 +156,26 @@ TEST(DeviceClock, FillsNoStream) {
   for (std::size_t i = 0; i < calls; ++i) call();
   queue->synchronise();
   EXPECT_GT(cuda_emulator::counts().full_streams, before.full_streams);
+}
+#endif
+
+#ifdef GRADMETER_CUDA_EMULATED
+/// The calls of `codecs` are timed as those of `kernels` are: launched one by one between two marks, short ones would
+/// seem to take as long as the host takes to launch them.
+TEST(DeviceCodecCalls, AreCapturedForTheirSamples) {
+  kernels::add_cuda_ops();
+  runtime::CudaDevice device(0);
+  const auto choice = compression::find_codec("qsgd8");
+  const std::vector<float> gradient(1024, 1.0f);
+  const auto calls = make_device_calls({.choice = *choice, .codec = *choice->codec, .gradient = gradient}, device);
+  constexpr std::size_t samples = 500;
+  for (const auto call : {CodecCall::copy, CodecCall::encode, CodecCall::decode_add}) {
+    calls->time(call, 1);
+    const auto before = cuda_emulator::counts();
+    EXPECT_EQ(calls->time(call, samples).size(), samples);
+    const auto after = cuda_emulator::counts();
+    EXPECT_LT(after.kernels + after.copies - before.kernels - before.copies, samples);
+  }
 }
 #endif
 

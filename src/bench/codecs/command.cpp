@@ -22,8 +22,8 @@
 namespace gradmeter::bench {
 
 FlagList describe_codecs();
-/// Errors: UsageError of one line.
-CodecOptions read_codec_options(const Flags&, const runtime::HostFacts&);
+/// device: null: the host encodes. Errors: UsageError of one line.
+CodecOptions read_codec_options(const Flags&, const runtime::HostFacts&, const runtime::Device* device);
 /// Reads --link. Errors: UsageError of one line.
 std::optional<core::BytesPerSecond> read_link(const Flags&);
 /// Reads the options of --exchange.
@@ -33,8 +33,9 @@ namespace {
 
 using core::UsageError;
 
-std::vector<std::size_t> read_codec_sizes(const Flags& f, const runtime::HostFacts& host) {
-  if (!f.has("size")) return usual_codec_sizes(host.reached_last_cache_bytes);
+/// last_cache_bytes: the last cache of the device that encodes.
+std::vector<std::size_t> read_codec_sizes(const Flags& f, std::size_t last_cache_bytes) {
+  if (!f.has("size")) return usual_codec_sizes(last_cache_bytes);
   std::vector<std::size_t> out;
   for (const auto& item : split_list("--size", f.text("size"))) {
     const std::size_t bytes = parse_size("--size", item);
@@ -139,10 +140,10 @@ FlagList describe_codecs() {
   return list;
 }
 
-CodecOptions read_codec_options(const Flags& f, const runtime::HostFacts& host) {
+CodecOptions read_codec_options(const Flags& f, const runtime::HostFacts& host, const runtime::Device* device) {
   CodecOptions o;
   o.factors.codecs = read_codecs(f);
-  o.factors.sizes = read_codec_sizes(f, host);
+  o.factors.sizes = read_codec_sizes(f, device ? device->last_cache_bytes() : host.reached_last_cache_bytes);
   o.factors.distributions = read_distributions(f);
   o.factors.parts = parse_count("--parts", f.text("parts"), 1, 1024);
   if (f.has("ranks")) o.factors.ranks = static_cast<int>(parse_count("--ranks", f.text("ranks"), 2, 1u << 20));
@@ -173,7 +174,7 @@ ExchangeErrorOptions read_exchange_options(const Flags& f, const runtime::HostFa
     o.ranks.push_back(static_cast<int>(p));
   }
   if (f.has("size")) {
-    const auto sizes = read_codec_sizes(f, host);
+    const auto sizes = read_codec_sizes(f, host.reached_last_cache_bytes);
     if (sizes.size() != 1) throw UsageError("--size takes one value with --exchange");
     o.size_bytes = sizes.front();
   }
@@ -202,7 +203,7 @@ struct ChosenSweep {
 
 ChosenSweep speeds(const Flags& f, const runtime::HostFacts& host, const runtime::SignalWatch& signals,
                    const OpenedDevice& device) {
-  auto options = read_codec_options(f, host);
+  auto options = read_codec_options(f, host, device.device.get());
   options.device = device.device.get();
   options.gauge = device.gauge.get();
   return {.total = plan_codecs(options.factors).size(),

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstring>
 #include <stdexcept>
 
 #include "bench/codecs/measure.hpp"
+#include "bench/kernels/limits.hpp"
 #include "core/format.hpp"
 #include "runtime/device.hpp"
 #ifdef GRADMETER_HAS_CUDA
@@ -37,6 +40,7 @@ class DeviceCalls final : public CodecCalls {
       : task_(t),
         codec_(compression::cuda::make_device_codec(t.choice)),
         queue_(device.make_queue()),
+        clock_(device),
         x_(device.allocate(core::Element::f32, n())),
         y_(device.allocate(core::Element::f32, n())),
         wire_(take(device, codec_->wire_bytes(n()))),
@@ -73,20 +77,17 @@ class DeviceCalls final : public CodecCalls {
     return same ? "" : "the device decodes other numbers than the host";
   }
 
+  /// A sample of short calls holds several, since its marks and its launch take time too. The time is one call's.
   std::vector<double> time(CodecCall codec_call, std::size_t iterations) override {
-    std::vector<std::pair<runtime::EventPtr, runtime::EventPtr>> marks(iterations);
-    queue_->submit("clear", {}, [&] { kernels::loops().clear(y_.buffer); });
-    for (auto& [begin, end] : marks) {
-      queue_->submit("codec", {}, [&, this] {
-        begin = runtime::device_access->mark();
-        call(codec_call);
-        end = runtime::device_access->mark();
-      });
+    const auto call_once = [&, this] { run(codec_call); };
+    const auto clear = [this] { queue_->submit("clear", {}, [this] { kernels::loops().clear(y_.buffer); }); };
+    std::size_t& calls = calls_in_sample_[static_cast<std::size_t>(codec_call)];
+    if (calls == 0) {
+      clock_.time(*queue_, 1, 1, false, call_once, clear);  // the first call costs more
+      const double call_s = clock_.time(*queue_, 1, 1, false, call_once, clear).front();
+      calls = static_cast<std::size_t>(std::ceil(std::clamp(long_sample_s / std::max(call_s, 1e-8), 1.0, 100.0)));
     }
-    queue_->synchronise();
-    std::vector<double> times;
-    for (const auto& [begin, end] : marks) times.push_back(begin->until(*end));
-    return times;
+    return clock_.time(*queue_, iterations, calls, false, call_once, clear);
   }
 
  private:
@@ -122,9 +123,13 @@ class DeviceCalls final : public CodecCalls {
     }
   }
 
+  static constexpr double long_sample_s = 100e-6;
+
   const CodecTask task_;
   DeviceCodecPtr codec_;
   std::unique_ptr<runtime::Queue> queue_;
+  DeviceClock clock_;
+  std::array<std::size_t, codec_call_count> calls_in_sample_{};  ///< 0: not known yet
   runtime::OwnedBuffer x_, y_, wire_, workspace_;  ///< x_: the gradient; y_: what calls decode, copy or add up
   std::vector<runtime::OwnedBuffer> parts_;
   std::vector<DeviceSpan<const std::byte>> part_bytes_;  ///< `parts_` as bytes
