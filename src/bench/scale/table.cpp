@@ -321,6 +321,10 @@ std::string scale_legend(std::span<const Point> points, Legend how) {
   if (std::ranges::any_of(points, is_dgc)) {
     out += "codec       dgc: at its final density, without the warm-up of train\n";
   }
+  const auto is_on_gpu = [](const Point& p) { return text(p.factors[Factor::device]) == "cuda"; };
+  if (std::ranges::any_of(points, is_on_gpu)) {
+    out += "step        on a GPU it includes the events that time each operation\n";
+  }
   if (has_strategy_table) {
     out +=
         "time        step ÷ global batch\n"

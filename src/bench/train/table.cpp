@@ -18,7 +18,9 @@ std::string train_legend() {
   return "epoch       passes over the training set, counting the samples of all workers\n"
          "loss        mean over the samples of the epoch\n"
          "validation  samples of the validation set that the model gets right\n"
-         "step time   median over the epoch, on the slowest rank; of means of k steps if exchanges come every k steps\n"
+         "step time   median over the epoch, on the slowest rank; of means of k steps if exchanges come every k "
+         "steps;\n"
+         "            on a GPU it includes the events that time each operation\n"
          "rate        samples that all workers trained on in a second, since training began\n";
 }
 
