@@ -121,6 +121,10 @@ class Collective {
   /// StagedCollective does. False where it works on the host copies of the device's buffers: the caller updates these
   /// before the call (`Queue::to_transport`), and copies the result back after it (`from_transport`).
   virtual bool works_on_device_memory() const { return false; }
+  /// True where a call that waits for its peers also keeps calls of other collectives on this rank from making
+  /// progress: the call waits in the queue's stream, or `advance` blocks. Ranks that start such calls in different
+  /// orders wait for each other for ever, whatever groups the calls belong to.
+  virtual bool holds_up_other_calls() const { return false; }
   /// Registers buffers with a library, which then exchanges them without copying them first
   /// (AlgorithmInfo::registers_buffers). The buffers are in memory of runtime::map_registrable and stay until the
   /// collective ends. All ranks register equal buffers, or none. To be called only between calls.

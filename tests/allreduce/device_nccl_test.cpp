@@ -348,6 +348,20 @@ TEST(NcclNames, ForceAlgorithmsAndProtocols) {
   EXPECT_THAT(test::error_of([] { find_algorithm("nccl:protocol=ll256"); }), HasSubstr("ll128"));
 }
 
+/// Before 2.24 NCCL left its ring beside the algorithm that was forced, but for all-reduces.
+TEST(NcclNames, AreRefusedWhereAnOldNcclMayTakeItsRingInstead) {
+  using enum CollectiveKind;
+  for (const char* algorithm : {"nvls", "collnetdirect", "pat"}) {
+    for (const auto kind : {reduce_scatter, all_gather}) {
+      EXPECT_THAT(ring_instead_refusal(algorithm, kind, 22304), HasSubstr("by ring although")) << algorithm;
+      EXPECT_THAT(ring_instead_refusal(algorithm, kind, std::nullopt), HasSubstr("unknown version")) << algorithm;
+      EXPECT_EQ(ring_instead_refusal(algorithm, kind, 22403), "") << algorithm;
+    }
+  }
+  EXPECT_EQ(ring_instead_refusal("ring", all_gather, 21805), "");
+  EXPECT_EQ(ring_instead_refusal("nvls", all_reduce, 21805), "");
+}
+
 #ifdef GRADMETER_CUDA_EMULATED
 /// NCCL reads them when communicators are made; what was there before comes back.
 TEST(NcclNames, AreInTheEnvironmentWhileCommunicatorsAreMade) {

@@ -297,6 +297,21 @@ def short_of_memory(test):
     test.equal(support.points(out), before, "kernels: points measured before are kept")
 
 
+def short_on_one_rank(test):
+    """What one rank alone has too little memory for is a row `failed` on all ranks; none waits for it in a library."""
+    second = 'test "${OMPI_COMM_WORLD_RANK-$PMI_RANK}" != 1 || export GRADMETER_CUDA_EMULATOR_MEMORY=%d; exec "$0" "$@"' % 1300000
+    test.threads = False  # ranks with an environment each
+    for collective, options in (("allreduce", ["--algorithm", "gpu-direct,gpu-ring,ring"]), ("allreduce", ["--algorithm", "nccl-messages,ring"]),
+                                ("all_to_all", ["--algorithm", "nccl"])):
+        out = test.path("short-on-one.jsonl")
+        done = test.run("allreduce", "--collective", collective, *options, "--in-place", "in", "-b", "1M", "-e", "1M", "-n", "1", "-w", "1", "--timeout", "20",
+                        "--device", "cuda", "--out", out, "--force", ranks=2, wrapper=("bash", "-c", second), timeout=60)
+        rows = support.points(out)
+        test.check(rows and all(r["status"] == "failed" and "rank 1" in r["reason"] or r["factors"]["algorithm"].startswith("ring") for r in rows)
+                   and any(r["status"] == "failed" for r in rows), f"{' '.join(options)}: too little memory on one rank is a failed row", (done, rows))
+    test.threads = True
+
+
 def lost(test):
     """A kernel that ends by an illegal access leaves no GPU: the run stops with a code of its own, and no point gets the blame."""
     said = ("an illegal memory access", "GPU 0 answers no call any more", "this thread gave it last: ")
@@ -339,6 +354,7 @@ def body(test):
     started_cuda(test)
     one_gpu_for_all(test)
     short_of_memory(test)
+    short_on_one_rank(test)
     drivers(test)
     lost(test)
     kernels(test)

@@ -3,14 +3,19 @@
 // of the memory that they ask for, so only what is copied too early or too late makes a difference.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "allreduce/registry.hpp"
 #include "dataparallel/fabric/decorators/probe.hpp"
 #include "kernels/op.hpp"
 #include "runtime/threads/thread_group.hpp"
 #include "support/device_seeds.hpp"
 #include "support/gpu_queues.hpp"
+#include "support/gpu_ranks.hpp"
 #include "support/host_backends.hpp"
 
 namespace gradmeter::dataparallel {
@@ -126,6 +131,47 @@ TEST(DeviceTraining, AStepsRecordHasItsLastComputations) {
       }
     });
   });
+}
+
+/// Calls of two groups whose work waits for peers in the stream, and that become ready in different orders on the two
+/// ranks. If they started in these orders, each rank's stream would wait for the other's for ever.
+TEST(DeviceExchange, StartsCallsThatWaitInTheStreamInOneOrderOnAllRanks) {
+  for (const char* algorithm : {"nccl", "nccl-messages", "gpu-direct", "gpu-ring"}) {
+    for (const auto progress : {ProgressMode::on_wait, ProgressMode::thread}) {
+      const auto chosen = allreduce::find_algorithm(algorithm);
+      if (!chosen->refusal({2, 2}).empty()) continue;  // built without NCCL
+      test::run_gpu_ranks(2, [&](const test::GpuRank& r) {
+        const auto exchanges = r.device.make_queue();
+        runtime::Activity activity;
+        RankFabric fabric(r.world,
+                          {.exchange = {.max_bytes = 4096, .algorithm = chosen, .queue = exchanges.get()},
+                           .progress = progress,
+                           .memory_bytes = 1 << 16,
+                           .queue = &r.queue},
+                          activity);
+        const Group other = fabric.split(0, r.world.rank());
+        const Buffer first = fabric.memory(64), second = fabric.memory(64);
+        fabric.submit("fill", {}, [=] {
+          std::ranges::fill(first.values<float>(), 1.0f);
+          std::ranges::fill(second.values<float>(), 2.0f);
+        });
+        const runtime::EventPtr early = fabric.record();
+        if (r.world.rank() == 0) {
+          fabric.submit("delay", {}, [] { std::this_thread::sleep_for(std::chrono::milliseconds(200)); });
+        }
+        const runtime::EventPtr late = fabric.record();
+        const Ticket a = fabric.all_reduce(everybody, first, allreduce::Op::sum, late);
+        const Ticket b = fabric.all_reduce(other, second, allreduce::Op::sum, early);
+        fabric.wait(a);
+        fabric.wait(b);
+        fabric.submit("check", {}, [=] {
+          EXPECT_EQ(first.values<float>()[63], 2.0f);
+          EXPECT_EQ(second.values<float>()[63], 4.0f);
+        });
+        fabric.synchronise();
+      });
+    }
+  }
 }
 
 TEST(DeviceTraining, OfMeshesHasTheHostsBits) {

@@ -2,11 +2,14 @@
 // NCCL's adapter, and that the emulated NCCL finds mistakes: each test makes one, and has the right way beside it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <memory>
 #include <numeric>
+#include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -69,6 +72,20 @@ TEST(Nccl, SumsInAStream) {
     test::each_device_seed<5>(
         [&] { test::run_gpu_ranks(ranks, [&](const test::GpuRank& r) { EXPECT_EQ(all_reduced(r), sums(ranks)); }); });
   }
+}
+
+/// Rows are of NCCL as it comes: what this program set later than a run's environment is read, no row would record.
+TEST(Nccl, LeavesItsSettingsAsTheyAre) {
+  const auto settings = [] {
+    std::vector<std::string> found;
+    for (char** at = environ; *at; ++at) {
+      if (std::string_view(*at).starts_with("NCCL_")) found.emplace_back(*at);
+    }
+    return found;
+  };
+  const auto before = settings();
+  test::run_gpu_ranks(1, [](const test::GpuRank& r) { EXPECT_EQ(all_reduced(r), sums(1)); });
+  EXPECT_EQ(settings(), before);
 }
 
 TEST(Nccl, RanksThatShareAGpuAreRefused) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allreduce/coded/collective_sequence.hpp"
 
+#include <algorithm>
+
 #include "core/error.hpp"
 
 namespace gradmeter::allreduce {
@@ -47,6 +49,10 @@ void CollectiveSequence::proceed() {
       is_running_ = false;
     }
   }
+}
+
+bool CollectiveSequence::holds_up_other_calls() const {
+  return std::ranges::any_of(parts_, [](const auto& part) { return part->holds_up_other_calls(); });
 }
 
 std::optional<runtime::Traffic> CollectiveSequence::sent() const {

@@ -46,6 +46,7 @@ class CollectiveSequence : public Collective {
   CollectiveSequence(std::string name, runtime::Queue* queue);
   const std::string& name() const final { return name_; }
   bool takes_device_memory() const final { return submitter_.has_value(); }
+  bool holds_up_other_calls() const final;
   void start(const Call&) final;
   bool advance() final;
   Waiting waiting() const final { return is_part_running_ ? inner_call_.part->waiting() : Waiting{}; }

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "allreduce/binding.hpp"
 #include "allreduce/gpu/algorithms.hpp"
 #include "allreduce/schedule/plan.hpp"
 #include "allreduce/schedule/slices.hpp"
@@ -73,13 +74,9 @@ class NcclMessages final : public StreamCollective {
         queue_(*options_.queue),
         nodes_(connection.network.nodes_of(connection.communicator)),
         depth_(lanes_for(algorithm_.schedules)),
-        nccl_(connection.communicator, std::move(nccl)) {
-    for (const SchedulePtr& s : algorithm_.schedules) {
-      plans_.push_back(compile(*s, static_cast<std::uint32_t>(nccl_.rank()), options_.placement));
-      check_plan(plans_.back());
-    }
-    take_scratch();
-  }
+        plans_(plans_of(connection.communicator.rank())),
+        scratch_(scratch_on_all_ranks(connection.communicator)),
+        nccl_(connection.communicator, std::move(nccl)) {}
 
   /// Aborts a call that is not complete, and waits for the queue, so that buffers may be freed.
   ~NcclMessages() override {
@@ -147,16 +144,30 @@ class NcclMessages final : public StreamCollective {
     }
   }
 
-  /// Takes all scratch when the collective is made. Later, an allocation may wait for the GPU's kernels, which may wait
-  /// for a peer, which may wait for this rank.
-  void take_scratch() {
+  std::vector<Plan> plans_of(int rank) const {
+    std::vector<Plan> plans;
+    for (const SchedulePtr& s : algorithm_.schedules) {
+      plans.push_back(compile(*s, static_cast<std::uint32_t>(rank), options_.placement));
+      check_plan(plans.back());
+    }
+    return plans;
+  }
+
+  /// Takes all scratch before the communicator is made. Later, an allocation may wait for the GPU's kernels, which may
+  /// wait for a peer, which may wait for this rank; and a rank that found too little memory would leave the others in
+  /// NCCL.
+  runtime::OwnedBuffer scratch_on_all_ranks(const runtime::Communicator& c) {
     const auto most = [this](auto of) { return (*std::ranges::max_element(plans_, {}, of)).*of; };
     const std::size_t slice = Executor::alternate_bytes(algorithm_, options_);
     landing_bytes_ = Executor::landing_bytes(algorithm_, slice, most(&Plan::landing_blocks));
     alternate_bytes_ =
         most(&Plan::uses_alternate) ? (slice + scratch_alignment - 1) / scratch_alignment * scratch_alignment : 0;
     const std::size_t bytes = depth_ * alternate_bytes_ + landing_bytes_;
-    if (bytes > 0) scratch_ = queue_.device().allocate(core::Element::i8, bytes);
+    runtime::OwnedBuffer scratch;
+    on_all_ranks(c, name(), [&] {
+      if (bytes > 0) scratch = queue_.device().allocate(core::Element::i8, bytes);
+    });
+    return scratch;
   }
 
   /// The course for buffers of this length. It is computed once, since training repeats a handful of lengths.
@@ -297,7 +308,7 @@ class NcclMessages final : public StreamCollective {
   std::size_t depth_;       ///< slices under way
   std::vector<Plan> plans_;
   std::size_t alternate_bytes_ = 0, landing_bytes_ = 0;
-  runtime::OwnedBuffer scratch_ = {};  ///< an alternate for each slice under way, then the landing memory
+  runtime::OwnedBuffer scratch_;  ///< an alternate for each slice under way, then the landing memory
   std::vector<std::unique_ptr<Course>> courses_;
   runtime::NcclCommunicator nccl_;
   Call call_{};

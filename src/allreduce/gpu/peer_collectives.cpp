@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "allreduce/binding.hpp"
 #include "allreduce/gpu/peer_kernels.hpp"
 #include "allreduce/gpu/stream_collective.hpp"
 #include "allreduce/request.hpp"
@@ -29,6 +30,7 @@
 #include "runtime/cuda/multicast.hpp"
 #include "runtime/cuda/queue.hpp"
 #include "runtime/cuda/stream.hpp"
+#include "runtime/host/gpus.hpp"
 #include "runtime/threads/thread_group.hpp"
 
 namespace gradmeter::allreduce {
@@ -61,12 +63,17 @@ struct WindowFacts {
   int device;
   std::byte* address;
   std::array<char, 32> bus_id = {};  ///< ranks call the same GPU by different numbers
+  int multiprocessors = 0;
+  cudaIpcMemHandle_t handle =
+      {};  ///< empty where ranks are threads: one process needs none, and some machines have none
 };
 
 /// Host memory by which the host tells this rank's kernels to leave, and they tell it for whom they waited.
 class HostSignals {
  public:
-  explicit HostSignals(const runtime::CudaDevice& device) {
+  /// Until `take`, there is no memory.
+  HostSignals() = default;
+  void take(const runtime::CudaDevice& device) {
     device.select();
     check_cuda(cudaHostAlloc(memory_.receive(), sizeof(cuda::PeerSignals), cudaHostAllocMapped | cudaHostAllocPortable),
                "cudaHostAlloc");
@@ -111,15 +118,18 @@ class PeerCollective final : public StreamCollective {
 
  private:
   [[noreturn]] void give_up(const std::string& reason);
-  unsigned resident_blocks(int device, std::ptrdiff_t ranks_on_it) const;
-  std::byte* window_address(const WindowFacts& peer, const void* handle, const WindowFacts& mine);
+  WindowFacts own_facts(const runtime::CudaDevice&) const;
+  unsigned resident_blocks(const WindowFacts& own, std::ptrdiff_t ranks_on_it) const;
+  void open_windows(std::span<const WindowFacts> facts, const WindowFacts& mine);
+  void close_windows() noexcept;
+  std::byte* window_address(const WindowFacts& peer, const WindowFacts& mine);
   void submit(const Call&);
 
   const std::string name_;
   const PeerKernel kernel_;
   const core::Seconds timeout_;
   runtime::Queue& queue_;
-  const HostSignals signals_;
+  HostSignals signals_;
   cuda::PeerWindow window_;
   runtime::Communicator communicator_;
   runtime::OwnedBuffer own_window_;
@@ -160,27 +170,52 @@ PeerCollective::PeerCollective(std::string name, const runtime::Communicator& c,
       kernel_(std::move(kernel)),
       timeout_(options.timeout),
       queue_(queue),
-      signals_(device),
       window_{.room = (options.max_bytes + 15) / 16 * 16, .places = kernel_.places},
-      communicator_(c.duplicate()),
-      own_window_(device.allocate(core::Element::i8, window_.bytes())) {
+      communicator_(c.duplicate()) {
   refuse_shared_gpus(kernel_.row, c, device);
+  WindowFacts mine{};
+  on_all_ranks(communicator_, name_, [&] {
+    signals_.take(device);
+    own_window_ = device.allocate(core::Element::i8, window_.bytes());
+    mine = own_facts(device);
+  });
   if (kernel_.in_switch)
     multicast_ = std::make_shared<runtime::MulticastMemory>(communicator_, device, places_in_switch * window_.room);
+  const auto facts = communicator_.all_gather_value(mine);
+  blocks_ = resident_blocks(mine, std::ranges::count(facts, mine.bus_id, &WindowFacts::bus_id));
+  open_windows(facts, mine);
+}
+
+/// What the peers need to know of this rank's window.
+WindowFacts PeerCollective::own_facts(const runtime::CudaDevice& device) const {
   WindowFacts mine{
       .process = getpid(), .device = device.number(), .address = own_window_.buffer.device().device_address()};
-  check_cuda(cudaDeviceGetPCIBusId(mine.bus_id.data(), static_cast<int>(mine.bus_id.size()), device.number()),
+  check_cuda(cudaDeviceGetPCIBusId(mine.bus_id.data(), static_cast<int>(mine.bus_id.size()), mine.device),
              "cudaDeviceGetPCIBusId");
-  const auto facts = communicator_.all_gather_value(mine);
-  std::vector<cudaIpcMemHandle_t> handles(facts.size());
-  // Within one process no handles are needed, and some machines have none.
-  if (std::ranges::any_of(facts, [&](const WindowFacts& s) { return s.process != mine.process; })) {
-    cudaIpcMemHandle_t handle{};
-    check_cuda(cudaIpcGetMemHandle(&handle, mine.address), "cudaIpcGetMemHandle");
-    handles = communicator_.all_gather_value(handle);
+  check_cuda(cudaDeviceGetAttribute(&mine.multiprocessors, cudaDevAttrMultiProcessorCount, mine.device),
+             "cudaDeviceGetAttribute");
+  if (communicator_.size() > 1 && communicator_.ranks_as() == runtime::RanksAs::processes)
+    check_cuda(cudaIpcGetMemHandle(&mine.handle, mine.address), "cudaIpcGetMemHandle");
+  return mine;
+}
+
+/// Finds the addresses of all ranks' windows. If a rank cannot reach one, all ranks throw, and no rank frees its window
+/// before all others have closed it.
+void PeerCollective::open_windows(std::span<const WindowFacts> facts, const WindowFacts& mine) {
+  try {
+    on_all_ranks(communicator_, name_, [&] {
+      for (const WindowFacts& peer : facts) windows_.push_back(window_address(peer, mine));
+    });
+  } catch (const core::BackendError&) {
+    if (!runtime::lost_gpu().empty()) throw;  // the other ranks do not come to the barrier
+    close_windows();
+    communicator_.barrier();
+    throw;
   }
-  blocks_ = resident_blocks(device.number(), std::ranges::count(facts, mine.bus_id, &WindowFacts::bus_id));
-  for (std::size_t r = 0; r < facts.size(); ++r) windows_.push_back(window_address(facts[r], &handles[r], mine));
+}
+
+void PeerCollective::close_windows() noexcept {
+  for (void* p : opened_) runtime::release_cuda(cudaIpcCloseMemHandle(p), "cudaIpcCloseMemHandle");
 }
 
 /// Waits for the kernels before the memory that they read is freed. No rank frees its window before all others have
@@ -188,7 +223,7 @@ PeerCollective::PeerCollective(std::string name, const runtime::Communicator& c,
 PeerCollective::~PeerCollective() {
   if (is_running_ || !runtime::may_free()) abort();
   wait_before_end(queue_);
-  for (void* p : opened_) runtime::release_cuda(cudaIpcCloseMemHandle(p), "cudaIpcCloseMemHandle");
+  close_windows();
   // While an exception propagates, the memory is kept: peers' kernels may still use it, and the rank is about to end.
   if (!runtime::may_free()) {
     keep_for_ever(std::move(own_window_.memory));
@@ -200,26 +235,21 @@ PeerCollective::~PeerCollective() {
 
 /// The number of thread blocks of a kernel, the same on all GPUs: one for each multiprocessor, divided by the ranks on
 /// the GPU, so that the kernels of all ranks run at the same time.
-unsigned PeerCollective::resident_blocks(int device, std::ptrdiff_t ranks_on_it) const {
-  int multiprocessors = 0;
-  check_cuda(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
-             "cudaDeviceGetAttribute");
-  const std::ptrdiff_t mine = multiprocessors / ranks_on_it;
+unsigned PeerCollective::resident_blocks(const WindowFacts& own, std::ptrdiff_t ranks_on_it) const {
+  const std::ptrdiff_t mine = own.multiprocessors / ranks_on_it;
   const double least = -communicator_.max(-static_cast<double>(mine));
   if (least < 1)
     throw core::BackendError(kernel_.row, "bind",
                              fmt::format("{} ranks on a GPU of {} multiprocessors: their kernels wait for each other "
                                          "and cannot all run; start fewer ranks",
-                                         ranks_on_it, multiprocessors));
+                                         ranks_on_it, own.multiprocessors));
   return std::min(static_cast<unsigned>(least), cuda::most_peer_blocks);
 }
 
-std::byte* PeerCollective::window_address(const WindowFacts& peer, const void* handle, const WindowFacts& mine) {
+std::byte* PeerCollective::window_address(const WindowFacts& peer, const WindowFacts& mine) {
   if (peer.process != mine.process) {
     void* opened = nullptr;
-    check_cuda(
-        cudaIpcOpenMemHandle(&opened, *static_cast<const cudaIpcMemHandle_t*>(handle), cudaIpcMemLazyEnablePeerAccess),
-        "cudaIpcOpenMemHandle");
+    check_cuda(cudaIpcOpenMemHandle(&opened, peer.handle, cudaIpcMemLazyEnablePeerAccess), "cudaIpcOpenMemHandle");
     opened_.push_back(opened);
     return static_cast<std::byte*>(opened);
   }

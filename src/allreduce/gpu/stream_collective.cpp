@@ -119,6 +119,7 @@ class GraphedCollective final : public Collective {
   const std::string& algorithm_for(std::uint64_t bytes) const override { return calls_->inner().algorithm_for(bytes); }
   bool takes_device_memory() const override { return true; }
   bool works_on_device_memory() const override { return true; }
+  bool holds_up_other_calls() const override { return true; }
   void start(const Call& call) override { calls_->start(call, shape_); }
   bool advance() override { return calls_->advance(); }
   Waiting waiting() const override { return calls_->waiting(); }

@@ -19,6 +19,7 @@ class StreamCollective : public Collective {
  public:
   bool takes_device_memory() const override { return true; }
   bool works_on_device_memory() const override { return true; }
+  bool holds_up_other_calls() const override { return true; }
   /// Puts a whole call into the queue's stream, which may be in capture, and returns. Such a call needs no `advance`:
   /// an event in the stream says when it is done. All ranks make equal calls in the same order, captured on all ranks
   /// or on none.
@@ -93,6 +94,7 @@ class StagedCollective final : public Collective {
   const Collective& serving(std::uint64_t bytes) const override { return inner_->serving(bytes); }
   bool takes_device_memory() const override { return true; }
   bool works_on_device_memory() const override { return true; }
+  bool holds_up_other_calls() const override { return inner_->holds_up_other_calls(); }
   void start(const Call&) override;
   bool advance() override;
   Waiting waiting() const override { return inner_->waiting(); }

@@ -27,6 +27,10 @@ bool SelectedCollective::takes_device_memory() const {
   return std::ranges::all_of(collectives_, [](const auto& m) { return m->takes_device_memory(); });
 }
 
+bool SelectedCollective::holds_up_other_calls() const {
+  return std::ranges::any_of(collectives_, [](const auto& m) { return m->holds_up_other_calls(); });
+}
+
 void SelectedCollective::start(const Call& call) {
   if (running_) throw core::BackendError("allreduce", name(), "started before the last call was complete");
   Collective& chosen = *collectives_.at(table_->choose(call.out.bytes()));

@@ -31,6 +31,7 @@ class SelectedCollective final : public Collective {
     return collectives_[table_->choose(bytes)]->serving(bytes);
   }
   bool takes_device_memory() const override;
+  bool holds_up_other_calls() const override;
   void start(const Call&) override;
   bool advance() override;
   Waiting waiting() const override;

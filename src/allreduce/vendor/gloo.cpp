@@ -23,6 +23,7 @@ class GlooCollective final : public Collective {
   GlooCollective(std::string name, const runtime::Communicator& c, runtime::GlooAlgorithm a)
       : name_(std::move(name)), ranks_(c.size()), group_(c), algorithm_(a) {}
   const std::string& name() const override { return name_; }
+  bool holds_up_other_calls() const override { return true; }
   void start(const Call& call) override {
     if (running_) throw core::BackendError("allreduce", name_, "started before the last call was complete");
     check_supported(call.element(), call.op, call.accumulates_in());

@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "allreduce/binding.hpp"
 #include "allreduce/schedule/slices.hpp"
 #include "allreduce/vendor/vendor.hpp"
 #include "core/error.hpp"
@@ -82,8 +83,16 @@ NcclCollective::NcclCollective(std::string name, const runtime::Communicator& c,
       queue_(queue),
       collective_kind_(collective_kind),
       root_(static_cast<int>(root)),
-      nccl_(c, std::move(options)) {
-  reserve_landing(landing_bytes);
+      landing_(landing_on_all_ranks(c, landing_bytes)),
+      nccl_(c, std::move(options)) {}
+
+/// Takes the landing memory before the communicator is made: a rank that found too little memory only then would leave
+/// the others in NCCL.
+runtime::OwnedBuffer NcclCollective::landing_on_all_ranks(const runtime::Communicator& c, std::size_t bytes) {
+  runtime::OwnedBuffer landing;
+  if (bytes == 0) return landing;  // on all ranks
+  on_all_ranks(c, name_, [&] { landing = queue_.device().allocate(core::Element::i8, bytes); });
+  return landing;
 }
 
 NcclCollective::~NcclCollective() {
@@ -255,6 +264,18 @@ std::byte* NcclCollective::landing_or_out(std::size_t element) const {
   return landing_.buffer.device().device_address() + element * core::size_of(call_.element());
 }
 
+std::string ring_instead_refusal(std::string_view algorithm, CollectiveKind kind, std::optional<int> version) {
+  // The first version that disables the ring for collectives other than an all-reduce where another algorithm is
+  // forced. Source: NCCL up to 2.23, src/graph/tuning.cc, "Never disable ring for non-allreduce operations"
+  constexpr int first_to_disable_ring = 22400;
+  if (algorithm == "ring" || kind == CollectiveKind::all_reduce || version.value_or(0) >= first_to_disable_ring)
+    return {};
+  return fmt::format(
+      "NCCL before 2.24 may serve a {} by ring although {} is forced, and the row would not show it; this is {}: use "
+      "nccl, or a newer library",
+      name(kind), algorithm, version ? runtime::nccl_library() : "an NCCL of unknown version");
+}
+
 namespace {
 
 std::string nccl_row_refusal(const Request& r) {
@@ -267,7 +288,8 @@ std::string nccl_row_refusal(const Request& r) {
   if (algorithm && !nccl_serves(*algorithm, r.collective_kind)) {
     return fmt::format("NCCL has no {} by {}", allreduce::name(r.collective_kind), algorithm->name);
   }
-  return runtime::nccl_refusal();
+  if (auto why = runtime::nccl_refusal(); !why.empty() || !algorithm) return why;
+  return ring_instead_refusal(algorithm->name, r.collective_kind, runtime::running_nccl_version());
 }
 
 std::unique_ptr<Collective> bind_nccl(const Request& r, const GroupConnection& connection,

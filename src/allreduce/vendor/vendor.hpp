@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "allreduce/collective.hpp"
@@ -55,6 +56,7 @@ class MpiCollective final : public Collective {
   MpiCollective(std::string name, runtime::Communicator communicator, MpiMode,
                 CollectiveKind = CollectiveKind::all_reduce, std::uint32_t root = 0);
   const std::string& name() const override { return name_; }
+  bool holds_up_other_calls() const override { return mode_ != MpiMode::nonblocking; }
   void start(const Call& call) override;
   bool advance() override;
 
@@ -120,7 +122,7 @@ std::unique_ptr<Collective> bind_ompi(const Request&, const GroupConnection&, co
 class NcclCollective final : public StreamCollective {
  public:
   /// To be called by all ranks together. The queue must outlive the object. landing_bytes: scratch that is taken now,
-  /// not at the first call that needs it.
+  /// not at the first call that needs it; equal on all ranks.
   NcclCollective(std::string name, const runtime::Communicator&, runtime::NcclOptions, CollectiveKind,
                  std::uint32_t root, runtime::Queue&, std::size_t landing_bytes = 0);
   /// Aborts a call that is not complete, and waits for the queue, so that buffers may be freed.
@@ -139,6 +141,7 @@ class NcclCollective final : public StreamCollective {
   void before_abort(const std::function<void()>& destroy_graphs) override { nccl_.before_abort(destroy_graphs); }
 
  private:
+  runtime::OwnedBuffer landing_on_all_ranks(const runtime::Communicator&, std::size_t bytes);
   void check_call(const Call&) const;
   void reserve_landing(std::size_t bytes);
   void submit(const Call&);
@@ -168,13 +171,17 @@ class NcclCollective final : public StreamCollective {
   bool running_ = false;
 };
 
+/// The reason why an NCCL of this version, forced to this algorithm, may silently take its ring for the collective
+/// instead; empty: it does not. version: as running_nccl_version gives it.
+std::string ring_instead_refusal(std::string_view algorithm, CollectiveKind, std::optional<int> version);
+
 /// The row `nccl:algorithm=any,protocol=any`: every collective kind, any ranks, each on a GPU of its own. algorithm:
 /// any (NCCL's choice), tree, ring, collnetdirect, collnetchain, nvls, nvlstree, pat; protocol: any, ll, ll128, simple;
-/// as NCCL_ALGO and NCCL_PROTO have them. Refused: an algorithm for a collective that NCCL does not have by it, an
-/// algorithm or a protocol for all-to-all and send-receive, and a program without NCCL. What NCCL lacks for this
-/// protocol or machine ends in NCCL's own error. LL128 is the user's risk: where links do not support it, data is
-/// wrong. Source: NCCL 2.28, "Environment variables", NCCL_ALGO Errors of binding: BackendError if there is no queue of
-/// a GPU.
+/// as NCCL_ALGO and NCCL_PROTO have them. Refused: an algorithm for a collective that NCCL does not have by it, or in
+/// whose place an NCCL before 2.24 may take its ring, an algorithm or a protocol for all-to-all and send-receive, and a
+/// program without NCCL. What NCCL lacks for this protocol or machine ends in NCCL's own error. LL128 is the user's
+/// risk: where links do not support it, data is wrong. Source: NCCL 2.28, "Environment variables", NCCL_ALGO. Errors of
+/// binding: BackendError if there is no queue of a GPU.
 extern const AlgorithmInfo nccl_row;
 
 }  // namespace gradmeter::allreduce

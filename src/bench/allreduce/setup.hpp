@@ -45,6 +45,7 @@ class InjectedCollective final : public allreduce::Collective {
   const Collective& serving(std::uint64_t bytes) const override { return inner_->serving(bytes); }
   bool takes_device_memory() const override { return inner_->takes_device_memory(); }
   bool works_on_device_memory() const override { return inner_->works_on_device_memory(); }
+  bool holds_up_other_calls() const override { return inner_->holds_up_other_calls(); }
   void start(const allreduce::Call&) override;
   bool advance() override;
   allreduce::Waiting waiting() const override { return inner_->waiting(); }

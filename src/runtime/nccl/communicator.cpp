@@ -186,10 +186,15 @@ class NcclCallCounts {
 
 std::string nccl_refusal() { return {}; }
 
-std::string nccl_library() {
+std::optional<int> running_nccl_version() {
   int code = 0;
-  if (ncclGetVersion(&code) != ncclSuccess) return "NCCL";
-  return fmt::format("NCCL {}.{}.{}", code / 10000, code % 10000 / 100, code % 100);
+  if (ncclGetVersion(&code) != ncclSuccess) return std::nullopt;
+  return code;
+}
+
+std::string nccl_library() {
+  const std::optional<int> code = running_nccl_version();
+  return code ? fmt::format("NCCL {}.{}.{}", *code / 10000, *code % 10000 / 100, *code % 100) : "NCCL";
 }
 
 std::string nccl_sum_refusal(core::Element e) {
@@ -458,9 +463,6 @@ void NcclCommunicator::State::join(const Communicator& c, const ncclUniqueId& id
   std::optional<OverriddenVariable> algorithm, protocol;
   if (sets_environment && !options.algorithm.empty()) algorithm.emplace("NCCL_ALGO", options.algorithm);
   if (sets_environment && !options.protocol.empty()) protocol.emplace("NCCL_PROTO", options.protocol);
-  // Communicators are used in parallel, so their kernels must begin in the order of the calls.
-  constexpr int overwrite = 0;  // the user's value stays
-  if (sets_environment) setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", overwrite);
   c.barrier();
   call = "ncclCommInitRankConfig";
   begin_s = host_clock();
@@ -477,17 +479,27 @@ void NcclCommunicator::State::join(const Communicator& c, const ncclUniqueId& id
     check_peers();
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
-  if (!initialization->error.empty()) throw core::BackendError("NCCL", call, text(initialization->error, {}));
-  comm = initialization->comm;
-  c.barrier();
+  if (initialization->error.empty()) comm = initialization->comm;
+  // All ranks throw if NCCL has refused one, which takes no part in the next collective call.
+  const FirstReport failed = first_report(c, initialization->error.empty() ? "" : text(initialization->error, {}));
+  if (failed.text.empty()) return;
+  abort();
+  throw core::BackendError("NCCL", call, failed.text);
 }
 
 NcclCommunicator::NcclCommunicator(const Communicator& c, NcclOptions o)
     : state_(std::make_unique<State>(c, std::move(o))) {
   refuse_shared_gpus(c, state_->device);
-  ncclUniqueId id{};
-  if (c.rank() == 0) check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
-  state_->join(c, c.broadcast_value(id));
+  /// Rank 0's number for the communicator, or the error that it got instead.
+  struct NumberOrError {
+    ncclUniqueId id;
+    ncclResult_t result;
+  };
+  NumberOrError given{.id = {}, .result = ncclSuccess};
+  if (c.rank() == 0) given.result = ncclGetUniqueId(&given.id);
+  given = c.broadcast_value(given);
+  check_nccl(given.result, "ncclGetUniqueId");
+  state_->join(c, given.id);
 }
 
 void NcclCommunicator::begin(const char* what) {
@@ -572,6 +584,7 @@ std::string nccl_refusal() {
          "mpi";
 #endif
 }
+std::optional<int> running_nccl_version() { return std::nullopt; }
 std::string nccl_library() { return {}; }
 std::string nccl_sum_refusal(core::Element) { return nccl_refusal(); }
 

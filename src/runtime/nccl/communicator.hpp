@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -21,6 +22,10 @@ namespace gradmeter::runtime {
 std::string nccl_refusal();
 /// "NCCL 2.28.9", the version of the library that runs; empty: there is none.
 std::string nccl_library();
+
+/// The version of the NCCL that runs, as ncclGetVersion gives it: 22803 is 2.28.3. Null: unknown, or built without
+/// NCCL.
+std::optional<int> running_nccl_version();
 /// The reason why NCCL cannot reduce elements of this type on the calling thread's GPU; empty: it can. 8-bit floats
 /// need NCCL 2.24 and sm_90.
 std::string nccl_sum_refusal(core::Element);

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <deque>
 #include <exception>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -24,6 +25,11 @@ namespace gradmeter::dataparallel {
 /// The thread that moves bytes. on_wait: the thread that waits for a call, so nothing moves while it computes. thread:
 /// a progress thread.
 enum class ProgressMode { on_wait, thread };
+
+/// The sequence of the collectives of all groups that hold each other up (Collective::holds_up_other_calls). They start
+/// in the order of submission, which is the same on all ranks; in the order in which they become ready, ranks would
+/// wait for each other for ever.
+inline constexpr int ordered_collectives = std::numeric_limits<int>::max();
 
 /// A call as the engine sees it. The engine calls `start` once, then `advance` until it returns true.
 class PendingEngineCall : public PendingCall {
@@ -46,7 +52,8 @@ class PendingEngineCall : public PendingCall {
   friend class Engine;
   const char* label_;
   /// The sequence that the call belongs to; the calls of a sequence start in the order in which they were submitted. 0
-  /// or more (the collectives of one group): a call starts when the previous one is done. Negative (the sends to one
+  /// or more (the collectives of one group, or `ordered_collectives`): a call starts when the previous one is done.
+  /// Negative (the sends to one
   /// peer, or the receives from one peer): calls may overlap.
   int sequence_;
   runtime::EventPtr ready_;

@@ -241,8 +241,9 @@ EngineTicket RankFabric::operation(const FabricCall& call) {
   allreduce::Collective& bound = collective(c, call);
   allreduce::Call bound_call{.in = call.in, .out = call.out, .op = call.op, .tensor_layout = call.tensor_layout};
   if (!bound.takes_device_memory()) bound_call.in = {call.in.element(), in}, bound_call.out = {call.out.element(), out};
+  const int sequence = bound.holds_up_other_calls() ? ordered_collectives : call.group.id;
   return std::make_shared<CollectiveOperation>(&bound == c.all_reduce.get() ? c.label.c_str() : label(call.kind),
-                                               call.group.id, call.ready, bound, bound_call, c.world_ranks);
+                                               sequence, call.ready, bound, bound_call, c.world_ranks);
 }
 
 allreduce::Collective& RankFabric::collective(CommGroup& c, const FabricCall& call) {
