@@ -107,11 +107,13 @@ int end_job(int rank, const std::exception& e, ExitCode code) {
   return end_job(code);
 }
 
+/// So long a rank that ends waits for the others to end, too.
+constexpr core::Seconds patience{5};
+
 /// Ends this rank after an error that ranks usually find all alike, with one line from rank 0. Where a rank goes on,
 /// the error is one rank's own, and ends the whole job. ends: a communicator for this purpose alone; null: there are no
 /// other ranks.
 int end_alike(int rank, const std::exception& e, ExitCode code, const runtime::Communicator* ends) {
-  constexpr core::Seconds patience{15};
   print_error(rank, e, false);
   if (!ends || ends->arrive_within(patience)) return static_cast<int>(code);
   return rank == 0 ? end_job(code) : end_job(rank, e, code);
@@ -177,7 +179,9 @@ int run_guarded(const bench::Command& command, bench::Invocation invocation,
     ended(ExitCode::backend, e);
     return end_alike(invocation.rank, e, ExitCode::backend, ends);
   } catch (const core::Interrupted& e) {
-    return output.end(core::interrupted_exit_code(e.signal()), e.what());
+    const int end = output.end(core::interrupted_exit_code(e.signal()), e.what());
+    if (ends) (void)ends->arrive_within(patience);  // a rank that had done all waits there
+    return end;
   } catch (const core::WrongResult& e) {
     ended(ExitCode::wrong_result, e);
     return end_job(invocation.rank, e, ExitCode::wrong_result);
