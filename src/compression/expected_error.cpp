@@ -9,6 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "compression/codecs/sparse.hpp"
+#include "compression/detail/bucketed.hpp"
+
 namespace gradmeter::compression {
 
 double squared_norm(std::span<const float> x) {
@@ -55,31 +58,37 @@ double largest(Values x) {
   return most;
 }
 
-/// Adds up the errors of rounding to a neighbour: at random without bias, or to the nearest.
+/// A bound of the relative error that the arithmetic in fp32 adds to a number that is encoded and decoded.
+constexpr double fp32_doubt = 0x1p-22;
+
+/// Adds up the errors of rounding to a neighbour: at random without bias, or to the nearest. x is known with a doubt of
+/// |x|·fp32_doubt, which changes the mean error by at most that times the distance of the neighbours.
 class RoundingError {
  public:
   explicit RoundingError(const core::ParsedName& codec) : nearest_(parameter_is(codec, "rounding", "nearest")) {}
   void add(double x, double lo, double hi) {
     const double below = x - lo, above = hi - x, mean = below * above;
+    const double doubt = std::fabs(x) * fp32_doubt * (hi - lo);
+    arithmetic_ += doubt;
     if (nearest_) {
       mean_ += std::min(below * below, above * above);
       return;
     }
     mean_ += mean;
-    variance_ += mean * (above - below) * (above - below);
+    variance_ += mean * (above - below) * (above - below) + doubt * (hi - lo) * (hi - lo);
   }
-  ExpectedError result() const { return {mean_, std::sqrt(variance_), false}; }
+  ExpectedError result() const { return {mean_, std::sqrt(variance_), false, arithmetic_}; }
 
  private:
   bool nearest_;
-  double mean_ = 0, variance_ = 0;
+  double mean_ = 0, variance_ = 0, arithmetic_ = 0;
 };
 
 /// Rounding to the levels 0, N/s, 2N/s … N, where N is the bucket's norm.
 ExpectedError uniform_levels(const core::ParsedName& name, Values x, double s, bool l2) {
   RoundingError rounding(name);
   each_bucket(name, x, [&](Values bucket) {
-    const double norm = l2 ? std::sqrt(squared_norm(bucket)) : largest(bucket);
+    const double norm = l2 ? static_cast<double>(detail::l2_of(squared_norm(bucket))) : largest(bucket);
     if (norm == 0) return;
     for (const float v : bucket) {
       const double place = std::fabs(static_cast<double>(v)) * s / norm, floor = std::min(std::floor(place), s - 1);
@@ -156,28 +165,28 @@ ExpectedError logarithmic(const core::ParsedName& name, Values x) {
   return rounding.result();
 }
 
-/// The error of replacing n elements by their mean magnitude with their signs: Σx² - (Σ|x|)²/n.
+/// The error of replacing n elements by their mean magnitude m with their signs: Σ(|x| - m)². It is summed as it
+/// stands, since Σx² - (Σ|x|)²/n cancels where all magnitudes are alike.
 ExpectedError sign_times_mean(const core::ParsedName& name, Values x) {
   const bool has_two_means = parameter_is(name, "means", "2");
   double error = 0;
   each_bucket(name, x, [&](Values bucket) {
     double sum[2] = {0, 0}, count[2] = {0, 0};
+    const auto side_of = [&](float v) { return has_two_means && v < 0 ? 1 : 0; };
     for (const float v : bucket) {
-      const int side = has_two_means && v < 0 ? 1 : 0;
-      sum[side] += std::fabs(static_cast<double>(v));
-      ++count[side];
+      sum[side_of(v)] += std::fabs(static_cast<double>(v));
+      ++count[side_of(v)];
     }
-    error += squared_norm(bucket);
-    for (const int side : {0, 1}) {
-      if (count[side] > 0) error -= sum[side] * sum[side] / count[side];
+    for (const float v : bucket) {
+      const double off = std::fabs(static_cast<double>(v)) - sum[side_of(v)] / count[side_of(v)];
+      error += off * off;
     }
   });
-  return {std::max(error, 0.0), 0, false};
+  return {error, 0, false};
 }
 
 ExpectedError tail_energy(const core::ParsedName& name, Values x) {
-  const auto n = static_cast<double>(x.size());
-  const auto k = std::min(x.size(), static_cast<std::size_t>(std::ceil(parameter(name, "density", 0.01) * n)));
+  const std::size_t k = detail::Density(name).of(x.size());
   std::vector<float> magnitudes(x.size());
   std::transform(x.begin(), x.end(), magnitudes.begin(), [](float v) { return std::fabs(v); });
   const auto tail = magnitudes.begin() + static_cast<std::ptrdiff_t>(k);
@@ -204,6 +213,11 @@ ExpectedError fp16(const core::ParsedName& name, Values x) { return cast(name, x
 ExpectedError fp8_e4m3(const core::ParsedName& name, Values x) { return cast(name, x, 0x1p-4, 0x1p-10, 448); }
 ExpectedError fp8_e5m2(const core::ParsedName& name, Values x) { return cast(name, x, 0x1p-3, 0x1p-17, 57344); }
 
+/// The least magnitude that the codec rounds to infinity; infinity: there is none.
+double overflow_of(std::string_view codec) {
+  return codec == "bf16" ? 0x1.ffp127 : codec == "fp16" ? 65520 : static_cast<double>(INFINITY);
+}
+
 /// The codecs whose error has a formula. The others consist of collectives.
 using Rule = ExpectedError (*)(const core::ParsedName&, Values);
 constexpr std::array<std::pair<std::string_view, Rule>, 14> rules{{{"bf16", bf16},
@@ -224,11 +238,13 @@ constexpr std::array<std::pair<std::string_view, Rule>, 14> rules{{{"bf16", bf16
 }  // namespace
 
 std::optional<ExpectedError> expected_error(const core::ParsedName& codec, std::span<const float> x) {
-  if (!std::isfinite(squared_norm(x))) return std::nullopt;
-  for (const auto& [name, expect] : rules) {
-    if (name == codec.base) return expect(codec, x);
-  }
-  return std::nullopt;
+  const double energy = squared_norm(x);
+  if (!std::isfinite(energy) || largest(x) >= overflow_of(codec.base)) return std::nullopt;
+  const auto rule = std::ranges::find(rules, codec.base, &std::pair<std::string_view, Rule>::first);
+  if (rule == rules.end()) return std::nullopt;
+  ExpectedError out = rule->second(codec, x);
+  out.arithmetic += fp32_doubt * fp32_doubt * energy;
+  return out;
 }
 
 DecoderInput decoder_input(const core::ParsedName& codec) {
@@ -241,8 +257,9 @@ DecoderInput decoder_input(const core::ParsedName& codec) {
 
 bool matches_prediction(const ExpectedError& e, double measured, std::size_t draws) {
   constexpr double allowed = 1e-3;
-  if (e.is_bound) return measured <= e.mean * (1 + allowed);
-  return std::fabs(measured - e.mean) <= 6 * e.deviation / std::sqrt(static_cast<double>(draws)) + allowed * e.mean;
+  const double doubt = allowed * e.mean + e.arithmetic;
+  if (e.is_bound) return measured <= e.mean + doubt;
+  return std::fabs(measured - e.mean) <= 6 * e.deviation / std::sqrt(static_cast<double>(draws)) + doubt;
 }
 
 }  // namespace gradmeter::compression

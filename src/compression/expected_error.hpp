@@ -19,10 +19,13 @@ struct ExpectedError {
   double mean = 0;       ///< mean over the codec's random draws; if `is_bound`, an upper bound of the error
   double deviation = 0;  ///< standard deviation over the draws; 0 if nothing is drawn
   bool is_bound = false;
+  /// What the rounding errors of fp32 may change the squared error by: the codec computes in fp32, the prediction in
+  /// double.
+  double arithmetic = 0;
 };
 
 /// Predicts the error of a codec, given by its canonical name with every parameter written out. Empty if there is no
-/// formula for this codec, or if x is not finite.
+/// formula for this codec, if x is not finite, or if a cast rounds an x to infinity.
 /// A stochastic codec rounds each element x without bias to one of its two neighbours lo <= x <= hi. Its squared error
 /// has the mean (x - lo)(hi - x) and the variance (x - lo)(hi - x)(lo + hi - 2x)². With rounding=nearest, the squared
 /// error is the squared distance to the nearer neighbour. For casts and fp8 the largest rounding error of the format
@@ -43,8 +46,8 @@ enum class DecoderInput : std::uint8_t {
 DecoderInput decoder_input(const core::ParsedName& codec);
 
 /// True if the mean error measured over `draws` encodings agrees with the prediction. It may differ from a predicted
-/// mean by six standard deviations of a mean of `draws` errors plus 0.1 %, and may exceed a bound by 0.1 %. The 0.1 %
-/// allow for draws of few bits and for sums in fp32.
+/// mean by six standard deviations of a mean of `draws` errors plus 0.1 %, and may exceed a bound by 0.1 %, both plus
+/// `arithmetic`. The 0.1 % allow for draws of few bits and for sums in fp32.
 bool matches_prediction(const ExpectedError&, double measured, std::size_t draws);
 
 }  // namespace gradmeter::compression

@@ -33,7 +33,9 @@ struct CodecInfo {
   Exchange exchange = Exchange::schedule;
   bool feedback = false;
   /// Returns true if random rounding may lose more than the whole gradient. With error feedback the losses would add up
-  /// without end, so ef=on is then refused. Null: this codec never loses so much.
+  /// without end, so ef=on is then refused. This is decided for Gaussian elements: a large bucket with one element far
+  /// above all others may lose more with any random rounding. Null: this codec does not lose so much of Gaussian
+  /// elements.
   bool (*may_lose_more_than_gradient)(const core::ParsedName&) = nullptr;
   std::unique_ptr<Codec> (*make)(const core::ParsedName&) = nullptr;
   void (*check)(const core::ParsedName&) = nullptr;

@@ -184,6 +184,19 @@ std::vector<float> laplace_table() {
   return out;
 }
 
+/// Refuses values that are not finite: with one of them no error of a codec has a meaning.
+void require_finite(const RecordedGradient& g, std::string_view path) {
+  const auto bad = std::ranges::find_if_not(g.values, [](float v) { return std::isfinite(v); });
+  if (bad == g.values.end()) return;
+  const auto place = static_cast<std::size_t>(bad - g.values.begin());
+  const auto tensor = std::ranges::find_if(
+      g.tensors, [&](const GradientTensor& t) { return place >= t.offset && place - t.offset < t.count; });
+  throw UsageError(
+      fmt::format("{}: element {}{} is not finite, so no codec's error can be measured; record the "
+                  "gradient of another step (train --dump-step)",
+                  path, place, tensor == g.tensors.end() ? "" : fmt::format(" (in {})", tensor->name)));
+}
+
 /// The parameter `density`, in (0, 1], written as the shortest text that means it.
 double density_of(core::ParsedName& name) {
   for (const auto& [key, value] : name.parameters) {
@@ -205,6 +218,7 @@ GradientSource::GradientSource(std::string_view text) : nonzero_share_(whole_sha
   constexpr std::string_view file = "file:";
   if (text.starts_with(file)) {
     recorded_ = std::make_shared<RecordedGradient>(read_gradient(std::string(text.substr(file.size()))));
+    require_finite(*recorded_, text.substr(file.size()));
     name_ = text;
     return;
   }

@@ -51,11 +51,14 @@ RecordedGradient parse_gradient(std::string_view bytes, const std::string& label
 /// Podgorski 2001, section 2.2).
 class GradientSource {
  public:
-  /// Errors: UsageError for a name that is not known, a density outside (0, 1], a file that cannot be read.
+  /// Errors: UsageError for a name that is not known, a density outside (0, 1], a file that cannot be read or holds
+  /// values that are not finite.
   explicit GradientSource(std::string_view name);
   const std::string& name() const { return name_; }  ///< canonical
   /// Streams are independent of each other. A recorded gradient has one stream, and does not depend on the seed.
   void draw(std::uint64_t seed, std::uint64_t stream, std::span<float> out) const;
+  /// The recorded gradient; null: the gradient is drawn.
+  const RecordedGradient* recorded() const { return recorded_.get(); }
 
  private:
   std::string name_;

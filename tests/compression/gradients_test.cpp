@@ -7,9 +7,11 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <string>
 
 #include "core/error.hpp"
+#include "core/format.hpp"
 #include "core/random.hpp"
 #include "support/sanitized.hpp"
 
@@ -143,6 +145,23 @@ TEST_F(RecordedGradientFile, IsRefusedWhereverItBreaksOff) {
     EXPECT_EQ(why.find('\n'), std::string::npos) << why;
   }
   EXPECT_NE(refusal(whole + "x").find("holds 33 bytes"), std::string::npos);
+}
+
+TEST_F(RecordedGradientFile, IsNoInputForCodecsWhereAValueIsNotFinite) {
+  for (const float bad : {std::nanf(""), -std::numeric_limits<float>::infinity()}) {
+    auto g = sample();
+    const auto& last = g.tensors.back();
+    g.values[last.offset] = bad;
+    write_gradient(path_, g, g.values, true);
+    try {
+      const GradientSource refused("file:" + path_.string());
+      ADD_FAILURE() << bad;
+    } catch (const core::UsageError& e) {
+      const std::string why = e.what();
+      EXPECT_NE(why.find(fmt::format("element {} (in {}) is not finite", last.offset, last.name)), why.npos) << why;
+      EXPECT_EQ(why.find('\n'), why.npos);
+    }
+  }
 }
 
 TEST_F(RecordedGradientFile, IsTakenOrRefusedWhateverIsInIt) {

@@ -2,6 +2,8 @@
 #include "compression/codecs/sparse.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "compression/support.hpp"
 #include "core/error.hpp"
@@ -93,12 +95,10 @@ TEST(RandomK, WithFeedbackAllThatWasGivenArrivesOrIsKept) {
   std::vector<float> residual(x.size());
   std::vector<double> arrived(x.size());
   for (std::uint64_t t = 0; t < steps; ++t) {
-    for (std::size_t i = 0; i < x.size(); ++i) residual[i] += x[i];
     const auto places = places_of(r, {.step = t}, x.size());
     std::vector<float> values(places.size()), back(x.size());
-    r.gather(residual, places, values);
+    r.take_from_residual(x, places, residual, values);
     RandomK::scatter(values, places, back);
-    RandomK::clear_sent(places, residual);
     for (std::size_t i = 0; i < x.size(); ++i) arrived[i] += double{back[i]};
   }
   for (std::size_t i = 0; i < x.size(); ++i)
@@ -114,6 +114,21 @@ TEST(RandomK, WhatIsSentIsClearedFromTheResidual) {
   RandomK::scatter(values, places, back);
   RandomK::clear_sent(places, left);
   for (std::size_t i = 0; i < x.size(); ++i) EXPECT_EQ(back[i] + left[i], x[i]);
+}
+
+TEST(RandomK, WhatIsNotFiniteIsSentInItsStepAndNotKept) {
+  const RandomK r = random_k("randomk:density=0.1");
+  for (const float bad : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
+    auto x = gaussians(200);
+    const auto places = places_of(r, {}, x.size());
+    std::size_t kept_back = 0;
+    while (std::ranges::find(places, kept_back) != places.end()) ++kept_back;
+    x[kept_back] = bad;
+    std::vector<float> residual(x.size(), 1.0f), values(places.size());
+    r.take_from_residual(x, places, residual, values);
+    for (const float v : values) ASSERT_TRUE(std::isnan(v));
+    for (const float v : residual) ASSERT_EQ(v, 0.0f);
+  }
 }
 
 TEST(RandomK, RefusesWhatCannotWork) {

@@ -2,6 +2,7 @@
 // The contract of every codec of the registry: a new row is tested without a new test.
 #include <algorithm>
 #include <array>
+#include <cfenv>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -9,6 +10,7 @@
 #include "compression/detail/bucketed.hpp"
 #include "compression/support.hpp"
 #include "core/format.hpp"
+#include "runtime/threads/this_thread.hpp"
 
 namespace gradmeter::compression {
 namespace {
@@ -176,6 +178,28 @@ TEST_P(RegistryContract, FiniteInputsStayFinite) {
       for (const float v : passed(*codec_, x, {.step = n})) ASSERT_TRUE(std::isfinite(v)) << unit << ' ' << n;
     }
   }
+}
+
+/// The mode of the whole program (runtime::flush_subnormals).
+TEST_P(RegistryContract, LargeNumbersHaveTheSameBitsWhereSubnormalsAreFlushed) {
+#if !defined(__x86_64__) && !defined(__aarch64__)
+  GTEST_SKIP() << "this processor's mode is not known to us";
+#endif
+  constexpr std::size_t n = 1000;
+  std::fenv_t usual;
+  ASSERT_EQ(std::fegetenv(&usual), 0);
+  on_every_target([&] {
+    for (const float unit : {0x1p64F, 0x1p125F, 0x1.8p126F, std::numeric_limits<float>::max()}) {
+      std::vector<float> x(n);
+      for (std::size_t i = 0; i < n; ++i) x[i] = unit / static_cast<float>(1 + i % 7) * (i % 2 ? -1.0F : 1.0F);
+      const auto expected = passed(*codec_, x, {.step = n});
+      runtime::flush_subnormals();
+      const auto flushed = passed(*codec_, x, {.step = n}), plain = passed(codec_->reference(), x, {.step = n});
+      ASSERT_EQ(std::fesetenv(&usual), 0);
+      EXPECT_TRUE(same(flushed, expected)) << unit;
+      EXPECT_TRUE(same(plain, expected)) << unit;
+    }
+  });
 }
 
 TEST_P(RegistryContract, CodesDoNotDependOnWhereASpanIsCut) {

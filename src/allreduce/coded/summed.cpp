@@ -75,10 +75,7 @@ class RandomKSum final : public CollectiveSequence {
     codec_.draw_places(c.encoding.draw, c.count(), places);
     const std::span<const float> x = c.in.values<float>();
     if (!c.encoding.worker_residual) return codec_.gather(x, places, values);
-    const std::span<float> residual{c.encoding.worker_residual, x.size()};
-    for (std::size_t i = 0; i < x.size(); ++i) residual[i] += x[i];
-    codec_.gather(residual, places, values);
-    compression::RandomK::clear_sent(places, residual);
+    codec_.take_from_residual(x, places, {c.encoding.worker_residual, x.size()}, values);
   }
 
   void record_own_difference(const Call& c, Places places, Values values) {

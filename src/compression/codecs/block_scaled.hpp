@@ -106,7 +106,8 @@ struct Lns4Rule {
 /// A code is a sign (bit 7) and a number c: c = 0 is zero, c = 1 … 127 is 2^(E-127+c), where E = ceil(log2 N) and N is
 /// the bucket's largest |x|. Once x is scaled by 2^-E, c is the float's own exponent. To round, 23 random bits are
 /// added to the mantissa; their carry raises the exponent with the probability that rounding without bias needs. The
-/// same is true below the lowest power, where the scaled numbers are subnormal.
+/// same is true below the lowest power, where the scaled numbers are subnormal, unless the processor flushes
+/// subnormals, as it does in the program: then they become 0, which is a bias of less than N·2^-125.
 struct NaturalRule {
   static constexpr std::size_t bits = 8;
   static constexpr bool random = true;

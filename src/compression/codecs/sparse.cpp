@@ -375,6 +375,22 @@ void RandomK::gather(std::span<const float> x, std::span<const std::uint32_t> pl
   for (std::size_t j = 0; j < places.size(); ++j) values[j] = factor * x[places[j]];
 }
 
+void RandomK::take_from_residual(std::span<const float> x, std::span<const std::uint32_t> places,
+                                 std::span<float> residual, std::span<float> values) const {
+  bool all_finite = true;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    residual[i] += x[i];
+    all_finite &= std::isfinite(residual[i]);
+  }
+  if (!all_finite) {
+    std::ranges::fill(values, not_finite);
+    std::ranges::fill(residual, 0.0f);
+    return;
+  }
+  gather(residual, places, values);
+  clear_sent(places, residual);
+}
+
 void RandomK::scatter(std::span<const float> values, std::span<const std::uint32_t> places, std::span<float> out) {
   std::fill(out.begin(), out.end(), 0.0f);
   for (std::size_t j = 0; j < places.size(); ++j) out[places[j]] = values[j];

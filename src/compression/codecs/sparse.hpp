@@ -221,6 +221,11 @@ class RandomK {
   float factor_of(std::size_t n, std::size_t k) const;
   /// values[j] = x[places[j]], times `factor_of`.
   void gather(std::span<const float> x, std::span<const std::uint32_t> places, std::span<float> values) const;
+  /// residual += x; then takes `values` from the residual and clears what was taken. If the sum has an element that is
+  /// not finite, at whatever place, all values are NaN and the residual starts anew at 0: otherwise the element would
+  /// stay in the residual, unseen, until its place is drawn. Cost: one pass over x and residual.
+  void take_from_residual(std::span<const float> x, std::span<const std::uint32_t> places, std::span<float> residual,
+                          std::span<float> values) const;
   /// out[places[j]] = values[j]; all other elements become 0.
   static void scatter(std::span<const float> values, std::span<const std::uint32_t> places, std::span<float> out);
   /// Sets x[places[j]] = 0, so that x is the residual of what was not sent.

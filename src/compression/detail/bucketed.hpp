@@ -111,9 +111,11 @@ struct Coefficients {
 
 /// Two factors that scale numbers so that `norm` becomes `top`, if a number is multiplied by one and then the other.
 /// For a tiny norm the single factor top/norm would overflow, so the first factor is then 2^64, by which floats are
-/// multiplied without rounding. The arithmetic is fp32, since on a GPU every warp does this division.
+/// multiplied without rounding. For a norm above 2^126 top/norm may be subnormal, which is 0 where the processor
+/// flushes subnormals, so the first factor is then 2^-64; it rounds only numbers that are far below any code. The
+/// arithmetic is fp32, since on a GPU every warp does this division.
 GRADMETER_HOST_DEVICE constexpr Coefficients factors_to(float top, float norm) {
-  const float prescale = norm < 0x1p-60f ? 0x1p64f : 1.0f;
+  const float prescale = norm < 0x1p-60f ? 0x1p64f : norm > 0x1p126f ? 0x1p-64f : 1.0f;
   return {prescale, top / (norm * prescale)};
 }
 

@@ -39,9 +39,7 @@ std::size_t encode_drawn_places(const RandomK& chosen, std::vector<float>& resid
   if (residual.empty()) {
     chosen.gather(x, places, values);
   } else {
-    for (std::size_t i = 0; i < x.size(); ++i) residual[i] += x[i];
-    chosen.gather(residual, places, values);
-    RandomK::clear_sent(places, residual);
+    chosen.take_from_residual(x, places, residual, values);
   }
   const std::size_t bytes = values.size() * sizeof(float);
   if (bytes > 0) std::memcpy(wire, values.data(), bytes);
