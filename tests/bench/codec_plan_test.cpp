@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "bench/codecs/measure.hpp"
 #include "core/error.hpp"
@@ -53,6 +54,18 @@ TEST(CodecPlan, RefusesSizesThatAreNoFloats) {
   }
 }
 
+TEST(CodecPlan, ACodecThatCannotEncodeSoManyElementsIsUnsupportedAlone) {
+  auto f = two_by_two();
+  f.codecs = {compression::find_codec("qsgd8"), compression::find_codec("topk"), compression::find_codec("randomk")};
+  f.sizes = {std::size_t{20} << 30};
+  f.distributions.resize(1);
+  const auto points = plan_codecs(f);
+  ASSERT_EQ(points.size(), 3u);
+  EXPECT_EQ(points[0].unsupported, "");
+  EXPECT_NE(points[1].unsupported, "");
+  EXPECT_EQ(points[1].unsupported.find('\n'), std::string::npos);
+}
+
 TEST(CodecPlan, HasOneSizeInTheCachesAndOneBeyond) {
   EXPECT_EQ(usual_codec_sizes(std::size_t{32} << 20), (std::vector<std::size_t>{256 << 10, 64 << 20}));
   EXPECT_EQ(usual_codec_sizes(std::size_t{100} << 20)[1], std::size_t{256} << 20);
@@ -81,6 +94,17 @@ TEST_F(CodecRow, HoldsTheErrorBesideWhatItMustBe) {
   EXPECT_DOUBLE_EQ(row_.metrics.number(Metric::error_expected), 0.021);
   EXPECT_TRUE(core::is_null(row_.metrics[Metric::error_bound]));
   EXPECT_DOUBLE_EQ(row_.metrics.number(Metric::wire_bits), 16);
+}
+
+TEST_F(CodecRow, HasNoErrorWhereItIsNotANumber) {
+  for (const double bad : {std::nan(""), double{INFINITY}}) {
+    findings_.error.squared_error = bad;
+    fill_codec_check(findings_, row_);
+    EXPECT_TRUE(std::isnan(row_.metrics.number(Metric::error))) << bad;
+    findings_.error = {.squared_error = 0, .squared_norm = bad, .draws = 1, .expected = {}};
+    fill_codec_check(findings_, row_);
+    EXPECT_TRUE(std::isnan(row_.metrics.number(Metric::error))) << bad;
+  }
 }
 
 TEST_F(CodecRow, IsWrongWhereTheErrorIsNotWhatItMustBe) {

@@ -32,6 +32,22 @@ void check_size(std::size_t bytes) {
   throw core::UsageError(fmt::format("--size {}: must be a positive multiple of 4, the bytes of an fp32", bytes));
 }
 
+/// The reason why the codec cannot encode the point's gradient; empty: it can.
+std::string refusal(const CodecPoint& p, int ranks) {
+  try {
+    if (!p.codec->codec) return codec_steps_refusal(*p.codec, p.elements(), static_cast<std::size_t>(ranks));
+    p.codec->codec->wire_bytes(p.elements());  // throws where indices are too short for so many elements
+    return {};
+  } catch (const core::UsageError& e) {
+    return e.what();
+  }
+}
+
+std::size_t size_of(const CodecFactors& f, const compression::GradientSource& source, std::size_t size) {
+  const auto* recorded = source.recorded();
+  return recorded && f.takes_recorded_size ? recorded->values.size() * sizeof(float) : size;
+}
+
 }  // namespace
 
 std::string_view name(WireBaseline b) { return b == WireBaseline::bf16 ? "bf16" : "fp32"; }
@@ -44,11 +60,9 @@ std::vector<CodecPoint> plan_codecs(const CodecFactors& f) {
     check_size(size);
     for (const auto& distribution : f.distributions) {
       for (const auto& codec : f.codecs) {
-        CodecPoint p{codec, distribution, size, {}, {}};
+        CodecPoint p{codec, distribution, size_of(f, *distribution, size), {}, {}};
         p.factors = factors_of(f, p);
-        if (!codec->codec) {
-          p.unsupported = codec_steps_refusal(*codec, p.elements(), static_cast<std::size_t>(f.ranks));
-        }
+        p.unsupported = refusal(p, f.ranks);
         if (seen.insert(p.factors.key()).second) out.push_back(std::move(p));
       }
     }
@@ -82,7 +96,7 @@ class CodecSweep final : public Experiment {
       auto& row = rows_.emplace_back(rows.point("codecs", p.factors, rows_.size())).row;
       row.metrics[core::Metric::implementation] = p.codec->label;
       const std::string why = p.unsupported.empty() ? device_calls_refusal(*p.codec, device()) : p.unsupported;
-      refuse_alone(why, codec_memory(p, options_.factors.parts), options_.memory_bytes, row);
+      refuse_alone(why, why.empty() ? codec_memory(p, options_.factors.parts) : 0, options_.memory_bytes, row);
     }
     return pointers_to(rows_);
   }

@@ -29,6 +29,7 @@ double wire_bits(WireBaseline);  ///< bits of an element as sent
 struct CodecFactors {
   std::vector<compression::CodecChoicePtr> codecs;  ///< none of them is null
   std::vector<std::size_t> sizes;                   ///< [bytes of fp32]
+  bool takes_recorded_size = false;  ///< true: a recorded gradient is measured at its own length, not at `sizes`
   std::vector<GradientSourcePtr> distributions;
   std::size_t parts = 4;  ///< number of encoded gradients that CodecCall::reduce_encode adds up and encodes again
   int ranks = 8;          ///< ranks of the exchange for which the codec's break-even rate is computed
@@ -45,8 +46,8 @@ struct CodecPoint {
   std::size_t elements() const { return size_bytes / sizeof(float); }
 };
 
-/// The points by size, distribution, codec, in the order given; each once.
-/// Errors: UsageError for a size that is not a positive multiple of 4.
+/// The points by size, distribution, codec, in the order given; each once. A point is unsupported where its codec
+/// cannot encode so many elements. Errors: UsageError for a size that is not a positive multiple of 4.
 std::vector<CodecPoint> plan_codecs(const CodecFactors&);
 
 /// Two sizes [bytes]: one that fits into the caches with all its buffers, and one that no cache holds.

@@ -115,7 +115,8 @@ FlagList describe_codecs() {
   add_switch(list, "help,h", "this text");
   add_text(list, "codec", "all", "codecs, with parameters: qsgd4:bucket=128; see gradmeter list codecs");
   add_text(list, "size", "",
-           "bytes of a gradient in fp32: 64K,1M; default: one size that fits into the caches and one that does not");
+           "bytes of a gradient in fp32: 64K,1M; default: one size that fits into the caches and one that does not, of "
+           "file:PATH its own length; a file of another length is cut or repeated");
   add_text(list, "distribution", "gaussian",
            "gaussian, laplace, sparse:density=0.05, file:PATH (recorded by train --dump-gradients)");
   add_text(list, "parts", "4",
@@ -144,6 +145,7 @@ CodecOptions read_codec_options(const Flags& f, const runtime::HostFacts& host, 
   CodecOptions o;
   o.factors.codecs = read_codecs(f);
   o.factors.sizes = read_codec_sizes(f, device ? device->last_cache_bytes() : host.reached_last_cache_bytes);
+  o.factors.takes_recorded_size = !f.has("size");
   o.factors.distributions = read_distributions(f);
   o.factors.parts = parse_count("--parts", f.text("parts"), 1, 1024);
   if (f.has("ranks")) o.factors.ranks = static_cast<int>(parse_count("--ranks", f.text("ranks"), 2, 1u << 20));

@@ -5,6 +5,10 @@
 #include <cmath>
 #include <cstring>
 #include <deque>
+#include <functional>
+#include <numeric>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "bench/engine/sweep.hpp"
@@ -18,8 +22,9 @@
 
 namespace gradmeter::bench {
 
-CodecSteps::CodecSteps(const compression::CodecChoice& c, std::size_t n, std::size_t senders)
-    : Codec(c.name), steps_(dataparallel::make_chunk_codec(c, senders)), n_(n), encoder_(steps_->encoder(n)) {}
+CodecSteps::CodecSteps(const compression::CodecChoice& c, std::size_t n, std::size_t senders,
+                       const std::optional<compression::Matrix>& shape)
+    : Codec(c.name), steps_(dataparallel::make_chunk_codec(c, senders, shape)), n_(n), encoder_(steps_->encoder(n)) {}
 
 std::size_t CodecSteps::encode(std::span<const float> x, std::byte* wire, const compression::RandomDraw& draw) const {
   draw_ = draw;
@@ -100,7 +105,9 @@ class HostCalls final : public CodecCalls {
     task_.codec.decode(wire, y_.first(n));
     task_.codec.decode_add(wire, x, sum);
     for (std::size_t i = 0; i < n; ++i) y_[i] += x[i];
-    return std::memcmp(sum.data(), y_.data(), n * sizeof(float)) == 0;
+    // Numbers are compared, not bits: a sum of zeros may have another sign, and so may a subnormal that is flushed.
+    return std::equal(sum.begin(), sum.end(), y_.begin(),
+                      [](float a, float b) { return a == b || (std::isnan(a) && std::isnan(b)); });
   }
 
   void call(CodecCall codec_call) {
@@ -160,12 +167,91 @@ CodecBenchmark::CodecBenchmark(const CodecPoint& point, const CodecFactors& fact
       calls_(&device == &runtime::host_device() ? make_host_calls(task_) : make_device_calls(task_, device)),
       findings_{.point = point, .codec = codec_, .error = {}, .encode_times = {}, .noise = {}} {}
 
+namespace {
+
+/// The tensors of n values of a recorded gradient, which is cut or repeated to n values.
+std::vector<compression::GradientTensor> tensors_of(const compression::RecordedGradient& g, std::size_t n) {
+  std::vector<compression::GradientTensor> out;
+  auto tensors = g.tensors;
+  if (tensors.empty()) tensors.push_back({.name = {}, .shape = {}, .offset = 0, .count = g.values.size()});
+  for (std::size_t first = 0; first < n; first += g.values.size()) {
+    for (auto t : tensors) {
+      t.offset += first;
+      if (t.offset >= n) break;
+      t.count = std::min(t.count, n - t.offset);
+      if (t.count > 0) out.push_back(std::move(t));
+    }
+  }
+  return out;
+}
+
+/// A tensor as training takes it for a matrix (dataparallel::make_buckets); empty: as one without a shape. A tensor
+/// that was cut has fewer rows.
+std::optional<compression::Matrix> matrix_of(const compression::GradientTensor& t) {
+  if (t.shape.size() < 2) return std::nullopt;
+  const std::size_t columns = std::accumulate(t.shape.begin() + 1, t.shape.end(), std::size_t{1}, std::multiplies<>());
+  return compression::Matrix{.rows = (t.count + columns - 1) / columns, .columns = columns, .count = t.count};
+}
+
+/// Adds the prediction for one tensor to that for the tensors before it; it is unknown where any of them is.
+void add(const std::optional<compression::ExpectedError>& tensor, std::optional<compression::ExpectedError>& all) {
+  if (!tensor) all.reset();
+  if (!all) return;
+  all->mean += tensor->mean;
+  all->deviation = std::hypot(all->deviation, tensor->deviation);
+  all->is_bound |= tensor->is_bound;
+  all->arithmetic += tensor->arithmetic;
+}
+
+}  // namespace
+
+/// Adds up the error, the prediction and the wire of one tensor of a recorded gradient. Training sends some tensors
+/// without the codec: short ones, and those that it does not shrink. They have no error.
+void CodecBenchmark::measure_tensor(const compression::GradientTensor& t, std::uint32_t number) {
+  CodecError& e = findings_.error;
+  const auto x = gradient_.subspan(t.offset, t.count);
+  std::unique_ptr<CodecSteps> steps;
+  if (steps_)
+    steps =
+        std::make_unique<CodecSteps>(*point_.codec, t.count, static_cast<std::size_t>(factors_.ranks), matrix_of(t));
+  const compression::Codec& codec = steps ? *steps : codec_;
+  const std::size_t dense = x.size_bytes(), declared = codec.wire_bytes(t.count);
+  if (t.count < point_.codec->min_elements || (steps && declared >= dense)) {
+    findings_.wire_bytes += dense;
+    *findings_.declared_bytes += dense;
+    return;
+  }
+  std::vector<std::byte> wire(declared);
+  std::vector<float> decoded(t.count);
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < e.draws; ++i) {
+    if (steps) steps->forget();
+    // The steps of a codec know a chunk by its first element.
+    bytes = codec.encode(x, wire.data(),
+                         {.seed = task_.seed, .step = i, .tensor = number, .first = steps ? t.offset : std::size_t{0}});
+    codec.decode(std::span(wire).first(bytes), decoded);
+    e.squared_error += compression::squared_error(decoded, x) / static_cast<double>(e.draws);
+  }
+  findings_.wire_bytes += bytes;
+  *findings_.declared_bytes += declared;
+  add(compression::expected_error(point_.codec->parsed, x), e.expected);
+}
+
 void CodecBenchmark::measure_error() {
   CodecError& e = findings_.error;
   // Over a million elements the random part of the mean error is small; a large gradient has as many in one encoding.
   constexpr std::size_t enough = std::size_t{1} << 20, most = 16;
   e.draws = std::clamp<std::size_t>(enough / gradient_.size(), 1, most);
   e.squared_error = 0;
+  if (const auto* recorded = point_.distribution->recorded()) {
+    e.squared_norm = compression::squared_norm(gradient_);
+    e.expected = compression::ExpectedError{};
+    findings_.wire_bytes = 0;
+    findings_.declared_bytes = 0;
+    std::uint32_t number = 0;
+    for (const auto& t : tensors_of(*recorded, gradient_.size())) measure_tensor(t, number++);
+    return;
+  }
   std::vector<std::byte> wire(codec_.wire_bytes(gradient_.size()));
   std::vector<float> decoded(gradient_.size());
   for (std::size_t i = 0; i < e.draws; ++i) {
@@ -225,7 +311,9 @@ double rate(const CodecFindings& f, CodecCall call) {
   return seconds > 0 ? static_cast<double>(f.point.size_bytes) / seconds : 0;
 }
 
+/// The relative error; NaN where it is not a number, since a comparison with NaN would make it 0.
 double relative(double squared_error, double squared_norm) {
+  if (!std::isfinite(squared_error) || !std::isfinite(squared_norm)) return NAN;
   return squared_norm > 0 ? squared_error / squared_norm : squared_error > 0 ? INFINITY : 0;
 }
 
@@ -256,7 +344,7 @@ void fill_codec_check(const CodecFindings& f, Point& row) {
   m[Metric::wire_bits] = bits_of(f);
   m[Metric::error] = relative(e.squared_error, e.squared_norm);
   const auto& codec = f.codec;
-  const std::size_t declared = codec.wire_bytes(f.point.elements());
+  const std::size_t declared = f.declared_bytes.value_or(codec.wire_bytes(f.point.elements()));
   if (codec.variable() ? f.wire_bytes > declared : f.wire_bytes != declared) {
     return refuse(row, core::Status::wrong,
                   fmt::format("took {} bytes of wire where {} were declared", f.wire_bytes, declared));

@@ -25,7 +25,8 @@ enum class CodecCall : std::uint8_t { copy, add, encode, decode, decode_add, red
 inline constexpr std::size_t codec_call_count = 6;
 core::Metric metric_of(CodecCall);
 
-/// The error of one encoding of the gradient. squared_error: ‖decoded − gradient‖², the mean over `draws` encodings.
+/// The error of one encoding of the gradient; a recorded gradient is encoded tensor by tensor, as training does it.
+/// squared_error: ‖decoded − gradient‖², the mean over `draws` encodings.
 /// squared_norm: ‖gradient‖². expected: `squared_error` by theory.
 struct CodecError {
   double squared_error = 0, squared_norm = 0;
@@ -38,6 +39,8 @@ struct CodecFindings {
   const CodecPoint& point;
   const compression::Codec& codec;  ///< the codec of the point, or its CodecSteps (below)
   std::size_t wire_bytes = 0;       ///< bytes that the encoding took
+  /// Bytes that the encoding must take, or may take at most; empty: as the codec declares for all elements together.
+  std::optional<std::size_t> declared_bytes = {};
   CodecError error;
   std::array<core::Summary, codec_call_count> times{};  ///< empty summaries for calls that this codec does not have
   std::span<const double> encode_times;                 ///< all samples of encode [s]
@@ -93,8 +96,10 @@ std::string device_calls_refusal(const compression::CodecChoice&, const runtime:
 /// codecs this one is not immutable. `decode` takes an encoding that was made with the draw of the last `encode`.
 class CodecSteps final : public compression::Codec {
  public:
-  /// senders: the number of ranks that a training with this codec would have.
-  CodecSteps(const compression::CodecChoice&, std::size_t n, std::size_t senders);
+  /// senders: the number of ranks that a training with this codec would have. shape: the tensor as a matrix, where it
+  /// is known.
+  CodecSteps(const compression::CodecChoice&, std::size_t n, std::size_t senders,
+             const std::optional<compression::Matrix>& shape = {});
   std::size_t grain() const override { return compression::whole_tensor; }
   std::size_t wire_bytes(std::size_t n) const override { return steps_->wire_bytes(n); }
   bool variable() const override { return steps_->variable(); }
@@ -130,6 +135,7 @@ class CodecBenchmark {
 
  private:
   void measure_error();
+  void measure_tensor(const compression::GradientTensor&, std::uint32_t number);
 
   const CodecPoint& point_;
   const CodecFactors& factors_;

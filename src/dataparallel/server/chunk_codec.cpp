@@ -115,11 +115,8 @@ std::size_t factor_bytes(const Matrix& m, std::size_t rank) {
 
 class ThinFactorEncoder {
  public:
-  ThinFactorEncoder(std::size_t rank, std::size_t n, bool feedback)
-      : rank_(rank),
-        matrix_(compression::square_matrix(n)),
-        factors_(matrix_, rank),
-        residual_(feedback ? n : 0, 0.0f) {}
+  ThinFactorEncoder(std::size_t rank, const Matrix& matrix, bool feedback)
+      : rank_(rank), matrix_(matrix), factors_(matrix_, rank), residual_(feedback ? matrix.count : 0, 0.0f) {}
 
   std::size_t operator()(std::span<const float> x, std::byte* wire, const RandomDraw& draw) {
     for (std::size_t i = 0; i < residual_.size(); ++i) residual_[i] += x[i];
@@ -154,31 +151,36 @@ class ThinFactorEncoder {
 };
 
 /// PowerSGD: the sender computes both thin factors of its own change, since there is no sum over ranks. A chunk is
-/// taken as a nearly square matrix. Q is kept from one change to the next (warm start).
+/// taken as a nearly square matrix, unless its shape is known. Q is kept from one change to the next (warm start).
 /// Wire: P, then Q, padded; a chunk whose factors have more than half as many elements as the chunk goes as fp32.
 /// Memory at the sender: Q, and n with error feedback. Cost: 6·rank flops an element to encode and 2·rank to decode.
 /// Source: Vogels et al., NeurIPS 2019, with one worker.
 class ThinFactors final : public ChunkCodec {
  public:
-  explicit ThinFactors(const compression::CodecChoice& c)
-      : rank_(compression::rank_of(c.parsed)), feedback_(c.feedback) {}
+  ThinFactors(const compression::CodecChoice& c, const std::optional<Matrix>& shape)
+      : rank_(compression::rank_of(c.parsed)), feedback_(c.feedback), shape_(shape) {}
   std::size_t wire_bytes(std::size_t n) const override {
-    const Matrix m = compression::square_matrix(n);
+    const Matrix m = matrix_of(n);
     const bool pays = n > 0 && compression::low_rank_refusal(m, rank_).empty() &&
                       compression::low_rank_pays(m.rows, m.columns, rank_);
     return pays ? factor_bytes(m, rank_) : n * sizeof(float);
   }
-  ChunkEncoder encoder(std::size_t n) const override { return ThinFactorEncoder(rank_, n, feedback_); }
+  ChunkEncoder encoder(std::size_t n) const override { return ThinFactorEncoder(rank_, matrix_of(n), feedback_); }
   void decode(std::span<const std::byte> wire, std::span<float> out, const RandomDraw&) const override {
-    const Matrix m = compression::square_matrix(out.size());
+    const Matrix m = matrix_of(out.size());
     Factors factors(m, rank_);
     factors.read(wire.data());
     compression::reconstruct(m, rank_, factors.p, factors.q, out);
   }
 
  private:
+  Matrix matrix_of(std::size_t n) const {
+    return shape_ && shape_->count == n ? *shape_ : compression::square_matrix(n);
+  }
+
   std::size_t rank_;
   bool feedback_;
+  std::optional<Matrix> shape_;
 };
 
 /// A codec unchanged, applied chunk by chunk.
@@ -210,10 +212,11 @@ class Plain final : public ChunkCodec {
 };
 
 /// The form, for one sender and one receiver, of a codec that consists of collectives; null: it has no such form.
-ChunkCodecPtr point_to_point_form(const compression::CodecChoice& c, std::size_t senders) {
+ChunkCodecPtr point_to_point_form(const compression::CodecChoice& c, std::size_t senders,
+                                  const std::optional<Matrix>& shape = {}) {
   const std::string_view name = c.info->name;
   if (name == "dgc") return std::make_shared<MomentumCorrected>(c, senders);
-  if (name == "powersgd") return std::make_shared<ThinFactors>(c);
+  if (name == "powersgd") return std::make_shared<ThinFactors>(c, shape);
   if (name == "randomk") return std::make_shared<DrawnPlaces>(c);
   return nullptr;
 }
@@ -226,9 +229,10 @@ std::string chunk_codec_refusal(const compression::CodecChoice& c) {
                      c.label);
 }
 
-ChunkCodecPtr make_chunk_codec(const compression::CodecChoice& c, std::size_t senders) {
+ChunkCodecPtr make_chunk_codec(const compression::CodecChoice& c, std::size_t senders,
+                               const std::optional<Matrix>& shape) {
   if (c.codec) return std::make_shared<Plain>(c.codec, c.feedback);
-  return point_to_point_form(c, senders);
+  return point_to_point_form(c, senders, shape);
 }
 
 }  // namespace gradmeter::dataparallel

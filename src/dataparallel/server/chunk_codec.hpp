@@ -5,9 +5,11 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
+#include "compression/codecs/low_rank.hpp"
 #include "compression/registry.hpp"
 
 namespace gradmeter::dataparallel {
@@ -37,7 +39,9 @@ using ChunkCodecPtr = std::shared_ptr<const ChunkCodec>;
 /// The reason why chunks cannot be sent by this codec; empty: they can be.
 std::string chunk_codec_refusal(const compression::CodecChoice&);
 /// Makes the codec for chunks. `chunk_codec_refusal` must be empty. senders: the number of workers that send changes of
-/// the same chunk.
-ChunkCodecPtr make_chunk_codec(const compression::CodecChoice&, std::size_t senders);
+/// the same chunk. shape: for a chunk that is a whole tensor, the tensor as a matrix; without a shape a chunk counts as
+/// a nearly square matrix.
+ChunkCodecPtr make_chunk_codec(const compression::CodecChoice&, std::size_t senders,
+                               const std::optional<compression::Matrix>& shape = {});
 
 }  // namespace gradmeter::dataparallel
