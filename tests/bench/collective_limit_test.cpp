@@ -33,6 +33,19 @@ TEST(LeastTraffic, IsWhatNoRankCanDoWithout) {
   EXPECT_EQ(least(CollectiveKind::reduce_scatter, 13, false), LeastTraffic{}) << "some ranks have no block";
 }
 
+TEST(CodecEstimate, IsOfAlgorithmsThatSendAsAReduceScatterAndAnAllGather) {
+  const auto has_estimate = [](const char* name, std::uint32_t ranks) {
+    return costs_as_scatter_and_gather(*allreduce::find_algorithm(name), {.ranks = ranks, .ranks_per_node = ranks});
+  };
+  for (const std::uint32_t ranks : {2u, 4u, 7u}) {
+    EXPECT_TRUE(has_estimate("direct", ranks)) << ranks;
+    EXPECT_TRUE(has_estimate("ring", ranks)) << ranks;
+    EXPECT_FALSE(has_estimate("one-shot", ranks)) << ranks;
+    EXPECT_FALSE(has_estimate("auto", ranks)) << "which algorithm it takes is not known here";
+  }
+  EXPECT_FALSE(has_estimate("mpi", 4));
+}
+
 TEST(LeastTraffic, OfOneRankIsNothingInPlace) {
   for (const auto collective_kind :
        {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter, CollectiveKind::all_gather,

@@ -49,7 +49,7 @@ class CollectiveSweep final : public Experiment {
         options_(o),
         ranks_listener_(ranks_listener),
         faults_{.injection = o.injection, .rank = s.world().rank(), .ranks = s.world().size()},
-        estimator_(s),
+        estimator_(s, allreduce::shape_of(map.node_of)),
         clock_(s.world(), clock_node(s, map)),
         canary_(s, s.world()) {
     if (map.nodes() > 1) port_.emplace(s, s.world(), map.node_of);

@@ -212,6 +212,16 @@ core::Link measure_link(Session& session, runtime::TransportKind kind) {
 
 }  // namespace
 
+bool costs_as_scatter_and_gather(const allreduce::AlgorithmChoice& a, allreduce::RankShape shape) {
+  if (!a.has_schedule() || !a.refusal(shape).empty()) return false;
+  for (const auto& schedule : a.make(shape)) {
+    if (schedule->finishes_everywhere()) return false;
+  }
+  constexpr double rounding = 1e-9;
+  const double ranks = shape.ranks;
+  return std::fabs(a.cost(shape).sent_per_rank_max - 2 * (ranks - 1) / ranks) < rounding;
+}
+
 void CodecEstimator::measure(const compression::CodecChoice& choice) {
   if (machine_.codecs.contains(choice.name)) return;
   const auto& c = session_.world();
@@ -220,8 +230,15 @@ void CodecEstimator::measure(const compression::CodecChoice& choice) {
   std::vector<float> x(chunk_elements), sum(chunk_elements);
   draw_worker_gradient(1, c.rank(), x);
   std::vector<std::byte> wire(codec.wire_bytes(chunk_elements));
+  std::vector<float> residual(choice.feedback ? chunk_elements : 0), scratch(residual.size());
   core::CodecRates& rates = machine_.codecs[choice.name];
-  rates.encode = rate(c, [&] { codec.encode(x, wire.data(), {}); });
+  rates.encode = rate(c, [&] {
+    if (choice.feedback) {
+      compression::encode_with_feedback(codec, x, residual, scratch, wire.data(), {});
+    } else {
+      codec.encode(x, wire.data(), {});
+    }
+  });
   rates.decode = rate(c, [&] { codec.decode(wire, sum); });
   rates.add = rate(c, [&] { codec.decode_add(wire, sum, sum); });
 }
@@ -229,7 +246,9 @@ void CodecEstimator::measure(const compression::CodecChoice& choice) {
 std::optional<compression::CodecEstimate> CodecEstimator::of(const CollectivePoint& p) {
   const int ranks = session_.world().size();
   if (!p.codec || !p.codec->codec || p.codec->info->exchange != compression::Exchange::schedule || ranks < 2 ||
-      !p.transport || p.count < p.codec->min_elements || p.count == 0) {
+      !p.transport || p.count < p.codec->min_elements || p.count == 0 ||
+      p.collective->collective_kind != CollectiveKind::all_reduce ||
+      !costs_as_scatter_and_gather(*p.algorithm, shape_)) {
     return std::nullopt;
   }
   measure(*p.codec);

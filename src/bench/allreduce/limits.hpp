@@ -110,19 +110,24 @@ class LimitBenchmark {
 // Predicts where a codec pays on this machine, by the formula of compression/crossover.hpp, with codec and link speeds
 // measured in this run.
 
+/// True if the algorithm is a schedule in which every rank sends as much as in a reduce-scatter and an all-gather, and
+/// one rank finishes each sum. Only for such algorithms the formula holds.
+bool costs_as_scatter_and_gather(const allreduce::AlgorithmChoice&, allreduce::RankShape);
+
 /// Collective over the session's world; each link and each codec is measured once.
 class CodecEstimator {
  public:
-  explicit CodecEstimator(Session& s) : session_(s) {}
-  /// The estimate for a point. The formula is that of a reduce-scatter and an all-gather, whatever the algorithm. Empty
-  /// without a codec, for codecs that are not exchanged by a schedule (compression::Exchange), on one rank, without a
-  /// transport, and for buffers that are too short to be encoded.
+  CodecEstimator(Session& s, allreduce::RankShape shape) : session_(s), shape_(shape) {}
+  /// The estimate for a point. The formula is that of a reduce-scatter and an all-gather. Empty without a codec, for
+  /// codecs that are not exchanged by a schedule (compression::Exchange), for algorithms of another cost, on one rank,
+  /// without a transport, and for buffers that are too short to be encoded.
   std::optional<compression::CodecEstimate> of(const CollectivePoint&);
 
  private:
   void measure(const compression::CodecChoice&);
 
   Session& session_;
+  allreduce::RankShape shape_;
   /// The rate at which a rank sends while all ranks send, by transport.
   std::map<runtime::TransportKind, core::Link> links_;
   /// The input of the formula: the rates of the codecs measured so far, and the link of the last estimate.

@@ -547,11 +547,13 @@ std::string codec_comparison_legend() {
          "encode   and decode: share of the time in the codec, on the rank where it takes longest\n"
          "formula  x none as predicted from speeds: all bytes at the link's rate, plus the codec's arithmetic; no "
          "latency, no\n"
-         "         overlap\n"
+         "         overlap; -: the algorithm sends other amounts than a reduce-scatter and an all-gather\n"
          "pays     below this link speed: 2(P-1)/P * (32-w)/32 * V, with 1/V = (1+1/P)/encode + ((P-1)/P)/add + "
          "1/decode;\n"
          "         P: ranks; w: bits that an element has when sent; encode, add, decode: speeds in bytes of fp32\n"
-         "link     rate at which each rank sends while all send, measured in this run as the codec's speeds are\n"
+         "link     rate at which each rank sends while all send, measured in this run as the codec's speeds are (with "
+         "ef=on,\n"
+         "         encoding with its error feedback)\n"
          "predicted pays if the link is slower than the figure in 'pays below'; what was measured may differ\n"
          "dgc      at its final density, without the warm-up of train\n";
 }
