@@ -75,7 +75,7 @@ std::string share_in_words(double share);
 /// Says, for the largest gradient of a `codecs` sweep, how many times as fast an exchange is with each codec as
 /// without: w0/(w + (w0 - w)·L/X). w0 and w are the bits of an element without and with the codec, L is `link`, and X
 /// is the link speed below which the codec pays (compression/crossover.hpp). The 95 % interval follows from that of the
-/// codec's times. Empty where no point has such a speed.
+/// codec's times. Where no codec has such a speed, the sentence says so. Empty without a measured codec.
 std::optional<Finding> codecs_on_link(std::span<const core::Point>, core::BytesPerSecond link);
 
 }  // namespace gradmeter::analysis

@@ -81,6 +81,31 @@ TEST(CodecsOnLink, TakesTheLargestGradientAndNoOtherSize) {
   EXPECT_FALSE(codecs_on_link({}, {gigabit}));
 }
 
+TEST(CodecsOnLink, NamesTheGradientsWhereThereAreOthers) {
+  std::vector points{codec("qsgd4", 4, 20e-3), codec("qsgd4", 4, 20e-3)};
+  points[0].factors[Factor::distribution] = std::string("gaussian");
+  EXPECT_THAT(codecs_on_link(std::span(points).first(1), {gigabit})->sentence, Not(HasSubstr("gaussian")));
+  points[1].factors[Factor::distribution] = std::string("sparse:density=0.05");
+  EXPECT_THAT(codecs_on_link(points, {gigabit})->sentence, HasSubstr("exchange of 64 MiB (gaussian) between"));
+}
+
+TEST(CodecsOnLink, SaysWhyNothingIsSaidOfCodecsThatHaveNoFormula) {
+  Point p = codec("topk", 4, 20e-3);
+  p.metrics[Metric::crossover_bytes_per_s] = {};
+  const auto f = codecs_on_link(std::vector{p}, {gigabit});
+  ASSERT_TRUE(f);
+  EXPECT_THAT(f->sentence, HasSubstr("none of these codecs is exchanged so"));
+  p.status = core::Status::unsupported;
+  EXPECT_FALSE(codecs_on_link(std::vector{p}, {gigabit}));
+}
+
+TEST(CodecsOnLink, TheNextCommandHasTheCodecsParameters) {
+  Point p = codec("onebit:bucket=512,ef=off,means=1", 1.0625, 5e-3);
+  EXPECT_THAT(codecs_on_link(std::vector{p}, {gigabit})->next, HasSubstr("none,onebit:bucket=512,ef=off,means=1 "));
+  p.metrics[Metric::implementation] = std::string("onebit:ef=off");
+  EXPECT_THAT(codecs_on_link(std::vector{p}, {gigabit})->next, HasSubstr("--codec none,onebit:ef=off "));
+}
+
 TEST(CodecsOnLink, NamesNoWinnerWhereIntervalsMeet) {
   const auto f = codecs_on_link(std::vector{codec("qsgd4", 4, 20e-3), codec("qsgd4:norm=l2", 4, 20.1e-3)}, {gigabit});
   ASSERT_TRUE(f);

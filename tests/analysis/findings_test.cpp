@@ -491,19 +491,32 @@ TEST(Findings, SayWhatKernelsReach) {
 }
 
 TEST(Findings, SayOnWhichLinksACodecPays) {
-  const auto codec = [](const char* name, double crossover) {
+  const auto codec = [](const char* name, double crossover, double half_interval = 0.05) {
     Point p;
     p.experiment = "codecs";
     p.factors[Factor::codec] = std::string(name);
+    for (const Metric m : {Metric::encode_s, Metric::decode_s, Metric::decode_add_s})
+      p.metrics[m] = core::Summary{.median = 1, .ci95_low = 1 - half_interval, .ci95_high = 1 + half_interval, .n = 9};
     p.metrics[Metric::crossover_bytes_per_s] = crossover;
     p.metrics[Metric::wire_bits] = 4.0;
     p.metrics[Metric::error] = 0.1;
     return p;
   };
   EXPECT_THAT(sentence(found({codec("bf16", 1e9), codec("qsgd4", 2e9)}), FindingKind::crossover),
-              HasSubstr("of 2 codecs 4-bit gradients pays on the fastest links, those below 16 Gbit/s"));
+              HasSubstr("of the 2 codecs that a reduce-scatter and an all-gather can exchange 4-bit gradients pays on "
+                        "the fastest links, those below 16 Gbit/s"));
+  EXPECT_THAT(sentence(found({codec("bf16", 1.95e9), codec("qsgd4", 2e9)}), FindingKind::crossover),
+              HasSubstr("no difference is shown between 4-bit gradients, which pays on links below 16 Gbit/s, and "));
+  EXPECT_THAT(
+      sentence(found({codec("bf16", 1.5e9), codec("qsgd4", 2e9), codec("lns4", 1e9, 0.6)}), FindingKind::crossover),
+      HasSubstr("no difference is shown between"))
+      << "the codec with the wide interval has the lowest median";
+  EXPECT_THAT(sentence(found({codec("bf16", 1e9), codec("qsgd4", 2e9, NAN)}), FindingKind::crossover),
+              HasSubstr("without intervals nothing is"));
+  EXPECT_THAT(sentence(found({codec("bf16", 0, NAN), codec("qsgd4", 2e9)}), FindingKind::crossover),
+              HasSubstr("4-bit gradients pays on"));
   EXPECT_THAT(sentence(found({codec("bf16", 0), codec("qsgd4", 0)}), FindingKind::crossover),
-              HasSubstr("none of 2 codecs pays on any link"));
+              HasSubstr("none of the 2 codecs that a reduce-scatter and an all-gather can exchange pays on any link"));
 }
 
 TEST(Findings, SayWhatTrainingReachesAndWhatAReplayTakes) {

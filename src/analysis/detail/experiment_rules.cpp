@@ -129,25 +129,61 @@ void find_rooflines(const MergedRows& rows, std::vector<Finding>& out) {
   }
 }
 
+namespace {
+
+/// The rate of a link below which the codec pays, with the interval that the intervals of the three times allow.
+Estimate crossover_of(const core::Point& p) {
+  const double middle = p.metrics.number(Metric::crossover_bytes_per_s);
+  Estimate out{middle, middle, middle};
+  for (const Metric m : {Metric::encode_s, Metric::decode_add_s, Metric::decode_s}) {
+    const auto* time = p.metrics[m].as<core::Summary>();
+    if (!time || !std::isfinite(time->ci95_low)) return {.value = middle};
+    out.low = std::min(out.low, middle * time->median / time->ci95_high);
+    out.high = std::max(out.high, middle * time->median / time->ci95_low);
+  }
+  return out;
+}
+
+bool has_less_crossover(const MergedRow* a, const MergedRow* b) {
+  return a->number(Metric::crossover_bytes_per_s) < b->number(Metric::crossover_bytes_per_s);
+}
+
+/// Says which of the group's codecs pays on the fastest links. One is named only where it is shown to be ahead of all.
+std::string crossovers_in_words(const MergedRows& rows, Group group) {
+  const std::string codecs = fmt::format("the {} codec{} that a reduce-scatter and an all-gather can exchange",
+                                         group.size(), group.size() == 1 ? "" : "s");
+  std::ranges::stable_sort(group, [](const MergedRow* a, const MergedRow* b) { return has_less_crossover(b, a); });
+  const MergedRow& best = *group.front();
+  const Estimate crossover = crossover_of(best.point);
+  if (!(crossover.value > 0)) return fmt::format("none of {} pays on any link", codecs);
+  for (const MergedRow* other : group) {
+    const Estimate others = crossover_of(other->point);
+    const Relation r = compare(others, crossover);
+    // A codec that saves no bits pays nowhere, whatever its times.
+    if (other == &best || others.value == 0 || r == Relation::less) continue;
+    return fmt::format(
+        "of {} no difference is shown between {}, which pays on links below {:.3g} Gbit/s, and {}, below "
+        "{:.3g} Gbit/s{}",
+        codecs, rows.words(best, Factor::codec), 8e-9 * crossover.value, rows.words(*other, Factor::codec),
+        8e-9 * others.value, r == Relation::unknown ? " (without intervals nothing is)" : "");
+  }
+  return fmt::format(
+      "of {} {} pays on the fastest links, those below {:.3g} Gbit/s; it takes {:.3g} bits an element and has an error "
+      "of {:.2g}",
+      codecs, rows.words(best, Factor::codec), 8e-9 * crossover.value, best.number(Metric::wire_bits),
+      best.number(Metric::error));
+}
+
+}  // namespace
+
 void find_crossovers(const MergedRows& rows, std::vector<Finding>& out) {
   const Axes over{Factor::codec};
   const auto has_crossover = [](const MergedRow& r) { return std::isfinite(r.number(Metric::crossover_bytes_per_s)); };
   for (const Group& group : rows.groups("codecs", over, has_crossover)) {
-    const MergedRow& best = **std::ranges::max_element(group, [](const MergedRow* a, const MergedRow* b) {
-      return a->number(Metric::crossover_bytes_per_s) < b->number(Metric::crossover_bytes_per_s);
-    });
-    const double crossover = best.number(Metric::crossover_bytes_per_s);
     const auto described = rows.describe(group, over);
-    const std::string sentence =
-        crossover > 0
-            ? fmt::format(
-                  "of {} codec{} {} pays on the fastest links, those below {:.3g} Gbit/s; it takes {:.3g} bits an "
-                  "element and has an error of {:.2g}",
-                  group.size(), group.size() == 1 ? "" : "s", rows.words(best, Factor::codec), 8e-9 * crossover,
-                  best.number(Metric::wire_bits), best.number(Metric::error))
-            : fmt::format("none of {} codec{} pays on any link", group.size(), group.size() == 1 ? "" : "s");
-    Finding f = rows.finding(FindingKind::crossover, group, over, fmt::format("{}: {}", described.both(), sentence));
-    f.figures["crossover_bytes_per_s"].value = crossover;
+    Finding f = rows.finding(FindingKind::crossover, group, over,
+                             fmt::format("{}: {}", described.both(), crossovers_in_words(rows, group)));
+    f.figures["crossover_bytes_per_s"] = crossover_of((*std::ranges::max_element(group, has_less_crossover))->point);
     out.push_back(std::move(f));
   }
 }
@@ -206,19 +242,6 @@ DenseExchange dense_exchange(const Point& p) {
   return {parameters["baseline"], parameters["ranks"], parameters["baseline"] == "bf16" ? 16.0 : 32.0};
 }
 
-/// The rate of a link below which the codec pays, with the interval that the intervals of the three times allow.
-Estimate crossover_of(const Point& p) {
-  const double middle = p.metrics.number(Metric::crossover_bytes_per_s);
-  Estimate out{middle, middle, middle};
-  for (const Metric m : {Metric::encode_s, Metric::decode_add_s, Metric::decode_s}) {
-    const auto* time = p.metrics[m].as<core::Summary>();
-    if (!time || !std::isfinite(time->ci95_low)) return {.value = middle};
-    out.low = std::min(out.low, middle * time->median / time->ci95_high);
-    out.high = std::max(out.high, middle * time->median / time->ci95_low);
-  }
-  return out;
-}
-
 struct CodecGain {
   const Point* point;
   Estimate faster;  ///< how many times as fast as the dense exchange
@@ -229,15 +252,15 @@ CodecGain gain_on(const Point& p, double link) {
   const auto at = [&](double crossover) {
     return crossover > 0 ? dense / (wire + (dense - wire) * link / crossover) : NAN;
   };
-  const Estimate crossover = crossover_of(p);
+  const Estimate crossover = detail::crossover_of(p);
   return {&p, {at(crossover.value), at(crossover.low), at(crossover.high)}};
 }
 
 std::string link_text(core::BytesPerSecond link) { return fmt::format("{:.3g} Gbit/s", link.value * 8e-9); }
 
+bool is_measured_codec(const Point& p) { return p.experiment == "codecs" && p.status == core::Status::ok; }
 bool has_crossover(const Point& p) {
-  return p.experiment == "codecs" && p.status == core::Status::ok &&
-         std::isfinite(p.metrics.number(Metric::crossover_bytes_per_s));
+  return is_measured_codec(p) && std::isfinite(p.metrics.number(Metric::crossover_bytes_per_s));
 }
 
 bool pays(const CodecGain& g) { return g.faster.low > 1; }
@@ -261,6 +284,22 @@ std::string gains_in_words(const std::vector<CodecGain>& gains, const std::vecto
   return fmt::format("{}: {}", fmt::join(phrases, ", "), answer);
 }
 
+/// " (gaussian)": the gradients of the point, where others of the same size were measured too; otherwise empty.
+std::string distribution_of(const Point& p, std::span<const Point> points) {
+  const auto& distribution = p.factors[Factor::distribution];
+  const bool is_only = std::ranges::none_of(points, [&](const Point& other) {
+    return has_crossover(other) && other.factors[Factor::size_bytes] == p.factors[Factor::size_bytes] &&
+           core::to_text(other.factors[Factor::distribution]) != core::to_text(distribution);
+  });
+  return is_only ? "" : fmt::format(" ({})", core::to_text(distribution));
+}
+
+/// The codec as a command takes it, with its parameters.
+std::string codec_name(const Point& p) {
+  const auto& label = p.metrics[Metric::implementation];
+  return core::to_text(core::is_null(label) ? p.factors[Factor::codec] : label);
+}
+
 }  // namespace
 
 std::optional<Finding> codecs_on_link(std::span<const Point> points, core::BytesPerSecond link) {
@@ -268,8 +307,16 @@ std::optional<Finding> codecs_on_link(std::span<const Point> points, core::Bytes
   const Point* largest = nullptr;
   for (const Point& p : points)
     if (has_crossover(p) && (!largest || size(p) > size(*largest))) largest = &p;
-  if (!largest) return std::nullopt;
   Finding f{.kind = FindingKind::crossover, .experiment = "codecs", .over = {Factor::codec}};
+  if (!largest) {
+    if (std::ranges::none_of(points, is_measured_codec)) return std::nullopt;
+    f.sentence = fmt::format(
+        "Nothing can be said about a link of {}: what a codec wins there is known only for an exchange by a "
+        "reduce-scatter and an all-gather, and none of these codecs is exchanged so. Measure them by gradmeter scale "
+        "--codec.",
+        link_text(link));
+    return f;
+  }
   f.factors = largest->factors;
   f.factors[Factor::codec] = {};
   std::vector<CodecGain> gains;
@@ -289,15 +336,14 @@ std::optional<Finding> codecs_on_link(std::span<const Point> points, core::Bytes
   });
   const DenseExchange dense = dense_exchange(*largest);
   f.sentence = fmt::format(
-      "On a link of {} the speed of an exchange of {} between {} ranks is, against the dense one in {}, {}. Accuracy "
+      "On a link of {} the speed of an exchange of {}{} between {} ranks is, against the dense one in {}, {}. Accuracy "
       "is not measured here.",
-      link_text(link), in_words(Factor::size_bytes, largest->factors[Factor::size_bytes]), dense.ranks, dense.precision,
-      gains_in_words(gains, names));
+      link_text(link), in_words(Factor::size_bytes, largest->factors[Factor::size_bytes]),
+      distribution_of(*largest, points), dense.ranks, dense.precision, gains_in_words(gains, names));
   const CodecGain& best = gains.front();
   f.severity = best.faster.low > 1 ? 1 - 1 / best.faster.value : 0;
   if (std::ranges::any_of(gains, pays))
-    f.next = fmt::format("gradmeter scale --codec none,{} --learn 20000 --thread-ranks 2",
-                         core::parse_name(core::to_text(best.point->factors[Factor::codec])).base);
+    f.next = fmt::format("gradmeter scale --codec none,{} --learn 20000 --thread-ranks 2", codec_name(*best.point));
   return f;
 }
 
