@@ -5,6 +5,7 @@
 
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "bench/engine/session.hpp"
 #include "bench/train/training.hpp"
@@ -46,6 +47,38 @@ std::string verdict_of_windows(int ranks, const TrainingConfig& c) {
     if (world.rank() == 0) found = fault;
   });
   return found;
+}
+
+/// What two ranks sum with a codec that rounds at random, by a fabric of this configuration.
+std::vector<float> coded_sum(std::uint64_t seed) {
+  TrainingConfig c{.model = "mlp:784-4-10",
+                   .strategy = dataparallel::find_strategy("sync"),
+                   .algorithm = allreduce::find_algorithm("direct"),
+                   .codec = compression::find_codec("qsgd2")};
+  c.seed = seed;
+  constexpr int ranks = 2;
+  constexpr std::size_t n = 2048;
+  std::vector<float> out;
+  runtime::run_thread_ranks(ranks, [&](const runtime::Communicator& world) {
+    runtime::Activity activity;
+    auto options = fabric_options(c, layout_of(c, ranks, world.rank()), {.features = 784, .classes = 10});
+    dataparallel::RankFabric fabric(world, options, activity);
+    const auto memory = fabric.memory(n);
+    const auto x = memory.values<float>();
+    for (std::size_t i = 0; i < n; ++i) x[i] = static_cast<float>(i % 17) / 17;
+    const allreduce::TensorPart tensor{.offset = 0, .count = n};
+    fabric.wait(fabric.all_reduce(dataparallel::everybody, memory, allreduce::Op::sum, {},
+                                  {.first = 0, .tensors = {&tensor, 1}}));
+    if (world.rank() == 0) out.assign(x.begin(), x.end());
+    world.barrier();
+  });
+  return out;
+}
+
+TEST(CodedTraining, DrawsByTheRunsSeed) {
+  const auto first = coded_sum(1);
+  EXPECT_EQ(coded_sum(1), first);
+  EXPECT_NE(coded_sum(2), first);
 }
 
 using GossipCase = std::tuple<const char*, int, int>;

@@ -292,6 +292,7 @@ dataparallel::RankFabricOptions fabric_options(const TrainingConfig& c, const La
   return {.exchange = {.max_bytes = std::max({part.parameters, part.peers.largest_sum_bytes, part.norm_message}),
                        .algorithm = exchanges(c, l) ? c.algorithm : nullptr,
                        .codec = encodes ? compression::without_clip(c.codec) : nullptr},
+          .codec_seed = c.seed,
           .transport = c.transport,
           // Parameters, gradients, evaluation weights, and a word for barriers.
           .memory_bytes =

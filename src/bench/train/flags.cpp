@@ -301,7 +301,7 @@ constexpr std::array training_flags{
         "data", "", "",
         "for digits: directory of MNIST's IDX files (default: built-in digits); for language models: language (built "
         "in) or FILE[:steps=N], in sequences of N words (35)"},
-    TrainingFlag{"seed", "1", "1", "random seed of data, order and initial weights"},
+    TrainingFlag{"seed", "1", "1", "random seed of data, order, initial weights and codecs"},
 };
 
 }  // namespace

@@ -180,9 +180,10 @@ std::unique_ptr<RankFabric::CommGroup> RankFabric::make_comm_group(runtime::Comm
   comm_group->world_ranks = comm.all_gather_value(comm_groups_.empty() ? comm.rank() : rank(everybody));
   if (const allreduce::ExchangeSpec& spec = options_.exchange; spec.algorithm) {
     const allreduce::GroupConnection connection{comm, network_, *comm_group->collectives};
-    comm_group->all_reduce =
-        spec.codec ? allreduce::bind_coded(on_ranks(spec, allreduce::shape_of(network_.nodes_of(comm))), connection)
-                   : spec.algorithm->bind(connection, spec);
+    comm_group->all_reduce = spec.codec
+                                 ? allreduce::bind_coded(on_ranks(spec, allreduce::shape_of(network_.nodes_of(comm))),
+                                                         connection, options_.codec_seed)
+                                 : spec.algorithm->bind(connection, spec);
     comm_group->label = "all-reduce " + comm_group->all_reduce->name();
   }
   return comm_group;

@@ -24,6 +24,7 @@ struct RankFabricOptions {
   /// tensor layout. Copies, sums and the codec's work are submitted to `exchange.queue`; if that is null, the engine
   /// does them at once on the host.
   allreduce::ExchangeSpec exchange = {};
+  std::uint64_t codec_seed = 1;  ///< seed of the codec's random rounding and choices
   TransportKind transport = TransportKind::automatic;
   ProgressMode progress = ProgressMode::on_wait;
   runtime::SpinPolicy spin_policy{200, 0};         ///< for a progress thread, or for the thread that moves collectives
