@@ -59,7 +59,9 @@ TEST_P(ThreadGroups, ARankThatDoesNotComeIsMissedInTime) {
   run_thread_ranks(ranks_, [&](const Communicator& c) {
     EXPECT_TRUE(c.arrive_within(core::Seconds{60}));
     const Communicator another = c.duplicate();
-    if (c.rank() + 1 < c.size() || c.size() == 1) EXPECT_EQ(another.arrive_within(core::Seconds{0.01}), c.size() == 1);
+    if (c.rank() + 1 < c.size() || c.size() == 1) {
+      EXPECT_EQ(another.arrive_within(core::Seconds{0.01}), c.size() == 1);
+    }
     c.barrier();
   });
 }
