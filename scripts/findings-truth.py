@@ -340,11 +340,6 @@ def spinning(*cores):
 
 # --- judging
 
-def interval(point):
-    time = point["metrics"].get("time_s")
-    return (time["ci95_low"], time["ci95_high"]) if time and time.get("ci95_low") is not None else None
-
-
 def contradictions(finding, lines, kind, stolen):
     """What is false in it."""
     said, out = finding["kind"], []
@@ -356,7 +351,7 @@ def contradictions(finding, lines, kind, stolen):
         if said != "shared_cores" or not (stolen > 0.03 or is_crowded or kind in ("bad_launch", "slow_link")):
             out.append(f"{said} was not planted")
     if said in ("change", "fastest_exchange") and "faster" not in finding["sentence"]:
-        out += wrong_ratio(finding, lines)
+        out += wrong_ratios(finding, lines)
     if said == "small_batch":
         low, high = finding["figures"]["efficiency"], finding["figures"]["efficiency_larger"]
         if not low["high"] < high["low"]:
@@ -364,20 +359,24 @@ def contradictions(finding, lines, kind, stolen):
     return out
 
 
-def wrong_ratio(finding, lines):
-    """The ratio of a change is that of two rows that have its factors, and their intervals are as disjoint as it says."""
-    ratio = finding["figures"].get("throughput_ratio")
-    if not ratio:
-        return []
-    times = collections.defaultdict(list)
+def wrong_ratios(finding, lines):
+    """Each ratio of times is that of two rows that have the finding's factors, the slower one of the algorithm that the figure names."""
+    rows = collections.defaultdict(list)
     for point in points_of(lines):
         factors = point["factors"]
         if point["experiment"] == finding["experiment"] and all(factors.get(k) == v for k, v in finding["factors"].items()):
-            times[json.dumps(factors, sort_keys=True)].append(point["metrics"]["time_s"]["median"])
-    medians = [math.exp(sum(map(math.log, t)) / len(t)) for t in times.values()]
-    possible = [a / b for a in medians for b in medians]
-    found = any(abs(x / ratio["value"] - 1) < 0.05 for x in possible)
-    return [] if found else [f"no two rows have the ratio {ratio['value']:.3f}"]
+            rows[json.dumps(factors, sort_keys=True)].append(point)
+    merged = [(launches[0]["factors"], math.exp(sum(math.log(p["metrics"]["time_s"]["median"]) for p in launches) / len(launches)))
+              for launches in rows.values()]
+    out = []
+    for name, figure in finding["figures"].items():
+        slower = name.removeprefix("speed_against_") if name.startswith("speed_against_") else None
+        if slower is None and name != "throughput_ratio":
+            continue
+        if not any(abs(a / b / figure["value"] - 1) < 0.05 for factors, a in merged for _, b in merged
+                   if slower in (None, factors.get("algorithm"))):
+            out.append(f"no two rows have the ratio {figure['value']:.3f} of {name}")
+    return out
 
 
 def sure_verdicts(lines, kind, measured):

@@ -30,4 +30,11 @@ judge "$work/bin/accuser" 1-60
 expect_equal "one that accuses without a reason fails" 1 "$code"
 expect_contains "in every file but those where a host's link is planted" "26 files have a false finding" "$output"
 
+stand_in boaster <<END
+"$gradmeter" "\$@"
+echo '{"kind":"fastest_exchange","experiment":"scale","factors":{},"over":[],"figures":{"speed_against_mpi":{"value":700}},"probability":null,"sentence":"It wins.","next":null}'
+END
+judge "$work/bin/boaster" 1-6
+expect_equal "one that gives a ratio which no two rows have fails" 1 "$code"
+
 finish
