@@ -107,7 +107,7 @@ int end_job(int rank, const std::exception& e, ExitCode code) {
   return end_job(code);
 }
 
-/// So long a rank that ends waits for the others to end, too.
+/// A rank that ends waits this long for the others to end.
 constexpr core::Seconds patience{5};
 
 /// Ends this rank after an error that ranks usually find all alike, with one line from rank 0. Where a rank goes on,

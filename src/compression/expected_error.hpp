@@ -19,7 +19,7 @@ struct ExpectedError {
   double mean = 0;       ///< mean over the codec's random draws; if `is_bound`, an upper bound of the error
   double deviation = 0;  ///< standard deviation over the draws; 0 if nothing is drawn
   bool is_bound = false;
-  /// What the rounding errors of fp32 may change the squared error by: the codec computes in fp32, the prediction in
+  /// The change of the squared error that rounding errors may make, since the codec computes in fp32, the prediction in
   /// double.
   double arithmetic = 0;
 };

@@ -21,7 +21,7 @@ namespace {
 using kernels::CheckedCall;
 using kernels::KernelCaseCheck;
 
-/// What the cases of all ranks were asked.
+/// The seeds that the cases of all ranks were given.
 struct Asked {
   std::mutex mutex;
   std::set<std::uint64_t> seeds;

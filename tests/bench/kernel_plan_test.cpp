@@ -140,7 +140,7 @@ TEST(OperandSets, ExceedTwiceTheLastCacheWhenCold) {
 }
 
 TEST(OperandSets, CountWhatCallsTouch) {
-  // Of each 10,000 rows of B, a call reads 500.
+  // A call reads 500 of the 10,000 rows of B.
   const KernelPoint sparse{.problem = {.shape = kernels::parse_shape("sparse:m=1,n=64,k=10000,sparsity=0.95")},
                            .cache = CacheState::cold};
   constexpr std::size_t cache = 32u << 20;

@@ -49,7 +49,7 @@ std::string verdict_of_windows(int ranks, const TrainingConfig& c) {
   return found;
 }
 
-/// What two ranks sum with a codec that rounds at random, by a fabric of this configuration.
+/// The sum of two ranks with a codec that rounds at random, made by a training's fabric.
 std::vector<float> coded_sum(std::uint64_t seed) {
   TrainingConfig c{.model = "mlp:784-4-10",
                    .strategy = dataparallel::find_strategy("sync"),

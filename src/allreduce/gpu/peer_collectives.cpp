@@ -186,7 +186,7 @@ PeerCollective::PeerCollective(std::string name, const runtime::Communicator& c,
   open_windows(facts, mine);
 }
 
-/// What the peers need to know of this rank's window.
+/// Describes this rank's window to its peers.
 WindowFacts PeerCollective::own_facts(const runtime::CudaDevice& device) const {
   WindowFacts mine{
       .process = getpid(), .device = device.number(), .address = own_window_.buffer.device().device_address()};

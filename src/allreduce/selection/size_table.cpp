@@ -165,7 +165,7 @@ std::string_view without_comment(std::string_view line) {
 
 namespace {
 
-/// By size: one measurement for each algorithm that is no selection. The fastest is the first.
+/// The measurements of each size, one for each algorithm that is no selection; the fastest is the first.
 std::map<std::uint64_t, std::vector<MeasuredSize>> by_size(std::span<const MeasuredSize> points) {
   std::map<std::pair<std::uint64_t, std::string>, std::vector<const MeasuredSize*>> repeats;
   for (const MeasuredSize& p : points) {

@@ -33,7 +33,7 @@ double index_bytes(SparseFormat f) {
   return f == SparseFormat::blocked ? 4.0 / 16 : 4;
 }
 
-/// Which bytes of the operands count: those that a call must read or write, or all.
+/// Chooses the bytes of operands that count: `moved` are those that a call must read or write, `held` all.
 enum class Count : std::uint8_t { moved, held };
 
 /// The number of places of an input's extent, without its padding, that a filter reads in `outputs` steps.

@@ -137,7 +137,7 @@ double run_flops(const Problem&);
 double bytes(const Problem&);
 /// As `bytes`, on hardware that has the precision: a GPU stores in 16 or 8 bits what the host emulates in fp32.
 double native_bytes(const Problem&);
-/// As `bytes` and `native_bytes`, with what a call does not read: the memory that the operands take.
+/// The memory that the operands take: `bytes` and `native_bytes` with the bytes that a call does not read.
 double held_bytes(const Problem&);
 double native_held_bytes(const Problem&);
 /// The whole number of bytes, at most 2^62, so that those of absurd shapes do not wrap to small numbers.
