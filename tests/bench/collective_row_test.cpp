@@ -124,6 +124,19 @@ TEST(CollectiveRow, ATimeBelowItsLimitBeyondBothIntervalsIsMistrusted) {
   }
 }
 
+TEST(CollectiveRow, WithoutAnIntervalItIsMistrustedWhereAllSamplesAreBelowTheLimit) {
+  const auto p = point();
+  auto f = findings(p);
+  for (const auto& [low, status] : {std::pair{1.2e-3, Status::mistrusted}, {1.05e-3, Status::ok}}) {
+    f.times = {};
+    for (const double t : {0.9e-3, 1e-3, 1.1e-3}) f.times.add({&t, 1});
+    core::Point row;
+    fill_collective_row(f, 4, row);
+    fill_collective_limit({.seconds = 1.3e-3, .low = low, .name = "write", .link = {}}, row);
+    EXPECT_EQ(row.status, status) << low;
+  }
+}
+
 TEST(CodingTimes, AreMediansOverBlocksOfTimedCalls) {
   CodingTimes times;
   EXPECT_FALSE(times.of_a_call({}));

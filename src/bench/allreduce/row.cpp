@@ -98,7 +98,8 @@ void fill_collective_row(const CollectiveMeasurement& f, int ranks, Point& row) 
 
 bool is_faster_than(const CollectiveLimit& limit, const Point& row) {
   const auto* time = row.metrics[Metric::time_s].as<core::Summary>();
-  return row.status == core::Status::ok && time && time->ci95_high < limit.low;
+  if (row.status != core::Status::ok || !time) return false;
+  return (std::isnan(time->ci95_high) ? time->max : time->ci95_high) < limit.low;  // without an interval: all samples
 }
 
 void fill_collective_limit(const CollectiveLimit& limit, Point& row) {
