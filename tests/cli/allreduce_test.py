@@ -247,10 +247,10 @@ def unequal_work(test):
 def one_way(test):
     """The rate of a node's port is measured while it sends and receives, and a broadcast's port does one of them."""
     out = test.path("one_way.jsonl")
-    done = test.run("allreduce", "--collective", "broadcast,sendrecv", "--algorithm", "mpi", "--sizes", "256K,1M", "--in-place",
-                    "in", "--fake-nodes", "0,1", "--transport", "mpi", "--time-budget", "4s", "--out", out, ranks=2)
+    done = test.run("allreduce", "--collective", "broadcast", "--algorithm", "mpi", "--sizes", "256K,1M", "--in-place",
+                    "in", "--fake-nodes", "0,1", "--transport", "mpi", "--time-budget", "3s", "--out", out, ranks=2)
     found = [(*factors(p, "collective", "size_bytes"), p["status"], p["reason"]) for p in support.points(out)]
-    test.check(done.code == 0 and len(found) == 4 and all(f[2] == "ok" for f in found), "no row is faster than its wire", found)
+    test.check(done.code == 0 and len(found) == 2 and all(f[2] == "ok" for f in found), "no broadcast is faster than its wire", found)
 
 
 def own_limits(test):
