@@ -254,11 +254,12 @@ def one_way(test):
 
 
 def own_limits(test):
+    """Four ranks: three sums that are each rounded to fp8 take twice as long as three in fp32; one sum takes as long."""
     out = test.path("wide.jsonl")
     done = test.run("allreduce", "--collective", "reduce_scatter", "--datatype", "fp8_e4m3", "--accum-dtype", "same,fp32",
-                    "--sizes", "64K", "--algorithm", "direct", "--in-place", "out", *QUICK, "--out", out, ranks=2)
+                    "--sizes", "64K", "--algorithm", "direct", "--in-place", "out", *QUICK, "--out", out, ranks=4, threads=True)
     limits = [p["metrics"]["limit_s"] for p in support.points(out)]
-    test.check(done.code == 0 and len(set(limits)) == 2, "sums of another arithmetic have a limit of their own", limits)
+    test.check(done.code == 0 and limits[0] > 1.2 * limits[1], "sums of another arithmetic have a limit of their own", limits)
 
 
 def told_apart(test):
