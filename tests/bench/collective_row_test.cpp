@@ -22,14 +22,14 @@ CollectivePoint point() {
   return p;
 }
 
-constexpr std::array times{0.9e-3, 1e-3, 1.1e-3};
+constexpr std::array three_times{0.9e-3, 1e-3, 1.1e-3};
 
 CollectiveMeasurement findings(const CollectivePoint& p) {
   return {.point = p,
           .times =
               [] {
                 core::Blocks blocks;
-                blocks.add(times);
+                blocks.add(three_times);
                 return blocks;
               }(),
           .stop = core::Stop::interval,
@@ -129,7 +129,7 @@ TEST(CollectiveRow, WithoutAnIntervalItIsMistrustedWhereAllSamplesAreBelowTheLim
   auto f = findings(p);
   for (const auto& [low, status] : {std::pair{1.2e-3, Status::mistrusted}, {1.05e-3, Status::ok}}) {
     f.times = {};
-    for (const double t : {0.9e-3, 1e-3, 1.1e-3}) f.times.add({&t, 1});
+    for (const double& t : three_times) f.times.add({&t, 1});
     core::Point row;
     fill_collective_row(f, 4, row);
     fill_collective_limit({.seconds = 1.3e-3, .low = low, .name = "write", .link = {}}, row);
