@@ -53,8 +53,8 @@ class PendingEngineCall : public PendingCall {
   const char* label_;
   /// The sequence that the call belongs to; the calls of a sequence start in the order in which they were submitted. 0
   /// or more (the collectives of one group, or `ordered_collectives`): a call starts when the previous one is done.
-  /// Negative (the sends to one
-  /// peer, or the receives from one peer): calls may overlap.
+  /// Negative (the sends to one peer, or the receives
+  /// from one peer): calls may overlap.
   int sequence_;
   runtime::EventPtr ready_;
   bool started_ = false;
