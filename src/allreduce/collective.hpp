@@ -23,10 +23,10 @@ struct TensorPart {
   std::size_t rows = 0, columns = 0;
 };
 
-/// The numbers that a codec in effect adds to the result by the encodings of this rank: the residuals of error feedback
-/// that go in, minus what is lost or kept back. Up to the rounding of fp32, the result is the sum over all ranks of
-/// contribution plus difference. For an average, contributions are divided by the ranks first, and differences are
-/// those of the quotients.
+/// The change that this rank's encodings make to the result of a call with a codec: the residuals of error feedback
+/// that go in, minus what is lost or kept back. Up to the rounding of fp32, the result is the sum of all ranks'
+/// contributions and differences. For an average, contributions are divided by the number of ranks first, and
+/// differences are those of the quotients.
 struct CodingDifference {
   std::span<float> values = {};
   /// Each of `values` is a sum of terms, added up in fp32. `squares` is the sum of the squares of all these terms; the
@@ -111,15 +111,17 @@ class Collective {
   virtual const std::string& name() const = 0;
   /// The name of the algorithm that serves a call of `bytes` bytes; a selection gives the one that it chooses.
   virtual const std::string& algorithm_for(std::uint64_t bytes) const { return (void)bytes, name(); }
-  /// The collective that serves a call of `bytes` bytes; a selection gives the one that it chooses. `sent` and
-  /// `bytes_required` of that one are known also where another one, which counts no bytes, has served other calls.
+  /// The collective that serves a call of `bytes` bytes: this one, or for a selection the one that it chooses. A
+  /// selection's own `sent` and `bytes_required` become null once any of its collectives that counts no bytes has
+  /// served a call. Those of the collective returned here do not depend on the other collectives.
   virtual const Collective& serving(std::uint64_t bytes) const { return (void)bytes, *this; }
-  /// True where a call's buffers are buffers of the queue's device. False: they are host addresses, either of host
-  /// memory or of the host copies by which transports reach a device's buffers.
+  /// Says with which addresses `start` is called. True: the buffers are those of the queue's device. False: they are
+  /// host addresses, either of host memory or of the host copies by which transports reach a device's buffers.
   virtual bool takes_device_memory() const { return false; }
-  /// True where the collective itself reads and writes the device's memory, perhaps by way of host memory as
-  /// StagedCollective does. False where it works on the host copies of the device's buffers: the caller updates these
-  /// before the call (`Queue::to_transport`), and copies the result back after it (`from_transport`).
+  /// Says who moves data between the device and the host. True: the collective itself reads and writes the device's
+  /// memory, perhaps by way of host memory as StagedCollective does. False: it works on the host copies of the device's
+  /// buffers. The caller updates these before the call (`Queue::to_transport`), and copies the result back after it
+  /// (`from_transport`).
   virtual bool works_on_device_memory() const { return false; }
   /// True where a call that waits for its peers also keeps calls of other collectives on this rank from making
   /// progress: the call waits in the queue's stream, or `advance` blocks. Ranks that start such calls in different

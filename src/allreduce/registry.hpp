@@ -51,8 +51,8 @@ class AlgorithmChoice {
   /// True for `auto` that was named without a table or machine file. It chooses by the shipped tables, or by tuned
   /// ones.
   bool is_plain_auto() const { return info_.backend == Backend::selection && !table_ && !machine_; }
-  /// Returns plain `auto`, under the same name, that chooses by one of these tables where one is for the use of the
-  /// call (TableUse), and else by a shipped table.
+  /// Returns a plain `auto` of the same name that also has these tuned tables. A call is served by the tuned table that
+  /// was made for such calls (TableUse), or by a shipped table if there is none.
   AlgorithmPtr tuned(std::shared_ptr<const TunedTables>) const;
   /// The hash of the tuned table for this use; empty: no tuned table is for it.
   std::string tuned_hash(const TableUse&) const;
@@ -60,8 +60,8 @@ class AlgorithmChoice {
   Request request(RankShape, CollectiveKind = CollectiveKind::all_reduce, std::uint32_t root = 0) const;
   /// The reason why the algorithm cannot serve these ranks; empty: it can.
   std::string refusal(RankShape, CollectiveKind = CollectiveKind::all_reduce, Arithmetic = {}) const;
-  /// The reason why these faults cannot be injected: the algorithm sends no messages by our transports. Empty: they can
-  /// be, or there are none.
+  /// The reason why these faults cannot be injected: the algorithm has no schedule of its own, so it may send messages
+  /// that do not pass our transports. Empty: they can be, or there are none.
   std::string fault_refusal(const core::MessageFaults&) const;
   /// The algorithm's schedules for these ranks. Errors: UsageError with the refusal, or where the algorithm has none of
   /// our schedules.

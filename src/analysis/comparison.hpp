@@ -17,9 +17,9 @@ namespace gradmeter::analysis {
 
 /// The ratio of the sides' geometric means, exp(mean log b − mean log a), with its 95 % interval, and the p-value of
 /// the hypothesis that it is 1. The method is Welch's (Biometrika 34, 1947), which does not assume equal spreads. With
-/// fewer than two launches on a side only the ratio is known, and the rest is NaN; so it is if the launches of each
-/// side agree in all digits, but the sides do not, since the spread between launches is then not known. All values must
-/// be positive.
+/// fewer than two launches on a side only the ratio is known; the interval and the p-value are NaN. They are NaN too if
+/// the launches of each side agree in all digits but the two sides differ, since the spread between launches is then
+/// not known. All values must be positive.
 struct RatioEstimate {
   Estimate ratio;
   double p_value = std::numeric_limits<double>::quiet_NaN();
@@ -73,10 +73,10 @@ struct Comparison {
 
 /// faster, slower: the 95 % interval excludes 1, and the test, adjusted for all points, rejects that the ratio is 1
 /// (q ≤ 0.05). same: the interval lies within 1/(1+tolerance) to 1+tolerance. missing: a side has no number. All other
-/// points are undecided; so is a point whose launches on one side come from several machines, builds or conditions,
-/// since these differ by more than launches do, and a point that is zero or less in some launch, since the others alone
-/// would be a choice. Errors: UsageError if no point is on both sides (it names the factors in which the sides differ),
-/// and for predicted points.
+/// points are undecided. Always undecided is a point whose launches on one side come from several machines, builds or
+/// conditions, since these differ by more than launches do. So is a point that is zero or less in some launch: it has
+/// no ratio there, and to compare only the other launches would be biased. Errors: UsageError if no point is on both
+/// sides (it names the factors in which the sides differ), and for predicted points.
 Comparison compare(const Side& a, const Side& b, const Selection&, double tolerance);
 
 /// The reason why a point's ratio is not shown to be at least `bar`: the 95 % interval lies below the bar, contains it

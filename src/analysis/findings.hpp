@@ -52,17 +52,19 @@ struct Finding {
   std::vector<core::Factor> over = {};  ///< factors in which the rows may differ; the sentence names these factors
   std::map<std::string, Estimate> figures = {};  ///< by their name, such as "efficiency"
   std::optional<double> probability = {};        ///< probability of a cause
-  /// share of the time that is lost to what was found, for some kinds weighted; orders findings of equal importance
+  /// How bad the finding is: for most kinds the share of the time that is lost, which some kinds weight; for others a
+  /// fixed number or a ratio. Among findings of equal importance, the largest comes first.
   double severity = 0;
   std::string sentence = {};
   std::string next = {};             ///< command to run next; empty: none
   std::vector<SourceRow> rows = {};  ///< the points from which the finding was concluded
 };
 
-/// Concludes findings from the runs of a side, the most important first. Launches are merged if machine and build
-/// agree. The rows of one finding have the same machine, build and factors, except for the factors in `over`. Findings
-/// that only count rows (mixed_machines, nothing_wrong, not_trusted, no_figure) may have any rows. A difference is
-/// named only if 95 % intervals are known and disjoint. Cost: O(points²) within an experiment's group at worst.
+/// Concludes findings from runs, the most important first. Launches are merged if machine, build and conditions agree.
+/// The rows of one finding have the same machine, build, conditions and factors, except for the factors in `over`. Only
+/// findings that count rows (mixed_machines, nothing_wrong, not_trusted, no_figure) may mix rows that differ in these.
+/// A difference is named only if 95 % intervals are known and disjoint. Cost: O(points²) within an experiment's group
+/// at worst.
 std::vector<Finding> findings(std::span<const core::Run>);
 
 /// {"kind", "experiment", "factors", "over", "figures": {NAME: {"value", "low", "high"}}, "probability", "sentence",

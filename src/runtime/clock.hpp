@@ -110,8 +110,8 @@ class Pacer {
  public:
   Pacer(Cadence c, const Communicator& communicator, SharedClock& clock)
       : cadence_(c), communicator_(communicator), clock_(clock) {}
-  /// Call it before a block of iterations. Collective. It synchronises the clocks again if necessary, and agrees on
-  /// when the first window opens and how long each lasts.
+  /// Call it before a block of iterations. Collective. It synchronises the clocks again if necessary. For
+  /// Cadence::window the ranks also agree on when the first window opens and how long each lasts.
   void open(double window_s);
   /// False: this rank came too late for its window, so the iteration must not count.
   bool next();

@@ -29,8 +29,8 @@ std::unique_ptr<Collective> gather_on_gpu(const ExchangeSpec&, const GroupConnec
 /// The exchange of a gathered codec whose parameter `warmup` lets the density decrease over the first training steps.
 /// There is one gathered collective for each density, which hands the codec's state to the next one. Steps are counted
 /// for each pack (coded.hpp): a call on a pack is one step. A pack is recognised by the offset of its first tensor.
-/// `parts` gives the inner calls at the final density; for the densities of the first steps see
-/// compression::warm_up_phases.
+/// CodedExchange::parts lists the inner calls of a pack at the final density; compression::warm_up_phases tells the
+/// densities of the first steps.
 extern const CodedExchange warm_up_exchange;
 
 /// random-k: all ranks draw the same indices, so any all-reduce can sum the values at these indices.
@@ -41,16 +41,17 @@ extern const CodedExchange random_k_exchange;
 /// be summed. Each contribution is rounded once, and the sum of the codes is exact. Any all-reduce of int8 serves, also
 /// a vendor's.
 /// Cost: an all-reduce of one fp32 (max), then one of n int8 (sum).
-/// It sends 8 bits an element where `terngrad:exchange=gather` sends 2, but its bytes do not grow with the number of
-/// ranks: from 9 ranks on they are fewer. Refused beyond 127 ranks, since int8 may not hold their sum.
+/// A code takes 8 bits, and only 2 with `terngrad:exchange=gather`. But a rank sends each code at most about twice in
+/// an all-reduce, and p-1 times in a gather, so from 9 ranks on this exchange sends fewer bytes. More than 127 ranks
+/// are refused, since int8 may not hold the sum of their codes.
 extern const CodedExchange tern_grad_exchange;
 
 /// PowerSGD: a gradient is treated as a matrix M and compressed to two thin factors, P and Q. Any all-reduce can sum
 /// them, first P, then Q. Q is kept for each tensor from call to call (warm start); the first Q is drawn from a seed
 /// that all ranks share. A tensor without rows and columns counts as a nearly square matrix. A rank's residual becomes
 /// what it contributed minus its share (1/p) of the decoded sum. Tensors that would shrink less than 2x are exchanged
-/// as fp32, in batches of up to 1 MiB. The first batch of a bucket travels in the all-reduce of the first pack's P;
-/// further batches have all-reduces of their own.
+/// as fp32, in batches of up to 1 MiB. The first batch of a call's buffer travels together with the factors P of the
+/// first pack, in one all-reduce; each further batch has an all-reduce of its own.
 /// Cost: with r the rank of the factors, 2 all-reduces for each pack, of r·rows and r·columns numbers for each tensor;
 /// 3·r·n multiply-adds by each process.
 extern const CodedExchange power_sgd_exchange;

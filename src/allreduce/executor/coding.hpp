@@ -58,9 +58,9 @@ struct CallMemory {
   std::byte* out = nullptr;
 };
 
-/// Values are fp32. For an average, contributions are divided before anything is encoded, so that sums of small formats
-/// stay in range. `launch`, `message` and `message_bytes` do not touch the buffers. The other functions do work on
-/// buffers, in the order in which they are called.
+/// Values are fp32. For an average, contributions are divided before anything is encoded, so that also a codec with a
+/// small range (fp16, fp8) can encode their sums. `launch`, `message` and `message_bytes` do not touch the buffers. The
+/// other functions do work on buffers, in the order in which they are called.
 class CodedSlice {
  public:
   /// `wire` holds one slice in encoded form, at least `most_wire_bytes` bytes; peers may read it. `blocks` encodes and
@@ -83,9 +83,9 @@ class CodedSlice {
   /// Decodes finished blocks, which another rank has encoded, from the address `from`. If they are to be forwarded,
   /// their bytes are kept as well.
   void accept(const ReceiveStep&, const std::byte* from);
-  /// Sums this rank's own value and the peers' values. encoded_operands: for each operand, the peer's encoded blocks,
-  /// or null for this rank's own value. Operands are added in this order, except that an own value that was not encoded
-  /// comes first.
+  /// Sums this rank's own value and the peers' values. encoded_operands: one entry for each operand, which is the
+  /// peer's encoded blocks, or null for this rank's own value. Values are added in the order of the entries, with one
+  /// exception: the own value comes first unless it is taken from its encoding (`ReduceStep::own` is Place::wire).
   void reduce(const ReduceStep&, std::span<const std::byte* const> encoded_operands);
   /// Turns complete sums into results. Where the step says so (`LocalStep::encodes`), each sum is encoded, and its
   /// decoded value is the result.
@@ -102,7 +102,7 @@ class CodedSlice {
   float* result(const Extent& e) const { return reinterpret_cast<float*>(memory_.out) + e.offset; }
   /// The address of a block's values: in the result, or in the caller's input.
   const float* values(const Extent&, Place) const;
-  /// phase: that of the encoding's random draws.
+  /// Encodes one block. phase: RandomDraw::phase, which is the round's number, or one fixed number for finished sums.
   void encode_block(std::uint32_t block, Place from, std::uint32_t phase, float* residual);
   void decode_block(std::uint32_t block, const std::byte* from);
 

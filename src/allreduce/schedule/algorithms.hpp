@@ -129,8 +129,8 @@ extern const AlgorithmInfo torus2d_row;
 /// Each node's first rank is its leader: a reduction to the leader, a ring between leaders, a broadcast inside each
 /// node. Serves all-reduce over m nodes of g ranks each. Reduction and broadcast use binomial trees. On one node it
 /// consists of these trees alone; with one rank per node it is a ring.
-/// Cost:   2(m-1) rounds between nodes; inside, ceil(log2 g) rounds up and floor(log2 g), the longest chain of the
-/// broadcast's messages, down; 2m(m-1) + 2m(g-1) messages; a leader sends
+/// Cost:   2(m-1) rounds between nodes. Inside a node the reduction takes ceil(log2 g) rounds, and the broadcast
+/// floor(log2 g), which is its longest chain of messages. 2m(m-1) + 2m(g-1) messages; a leader sends
 /// 2n(m-1)/m between nodes and n·ceil(log2 g) inside.
 /// Source: Luo et al., HAN, CLUSTER 2020 (Open MPI).
 extern const AlgorithmInfo hierarchical_leader_row;

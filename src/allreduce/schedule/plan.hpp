@@ -22,8 +22,8 @@ enum class Placement : std::uint8_t { out_of_place, in_place };
 enum class MessageForm : std::uint8_t { plain, coded };
 
 /// Work on blocks of this rank's own memory: an encoding, a copy, or a finish. A finish turns the complete sum into the
-/// result; for an average it divides by the ranks. `sends_before_write`: how many of this rank's sends, in the order of
-/// posting, must be done before the work may write.
+/// result; in a plan without a codec it divides by the ranks for an average. `sends_before_write`: how many of this
+/// rank's sends, in the order of posting, must be done before the work may write.
 struct LocalStep {
   Blocks blocks;
   Place from;
@@ -73,8 +73,8 @@ struct Plan {
   MessageForm form = MessageForm::plain;
   std::uint32_t blocks = 0;
   std::vector<PlanRound> rounds;
-  /// Only in coded plans: encodings before the round's sends, of blocks that are not yet in `wire`. Such a block is a
-  /// partial sum, to which later rounds add.
+  /// Only in coded plans: encodings before the round's sends, of blocks that are not yet in `wire`. Such a block is
+  /// this rank's own contribution or a partial sum.
   std::vector<LocalStep> encodes;
   std::vector<SendStep> sends;
   std::vector<ReceiveStep> receives;

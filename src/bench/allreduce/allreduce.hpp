@@ -37,9 +37,10 @@ std::size_t run_collectives(Session&, const NodeMap&, const CollectiveOptions&, 
 /// Estimates what each point needs, for --dry-run, without any ranks.
 std::vector<Estimated<CollectivePoint>> estimate_collectives(const CollectiveOptions&, const NodeMap&);
 
-/// One table for all points that agree in the factors without a column (collective, element type, operation, kind of
-/// buffers, cadence and others), in the order of their first point; rows by size. A row has the times out of place and
-/// in place, if both were measured. Rows that were not measured show why.
+/// The tables of the points. Factors that have no column (collective, element type, operation, kind of buffers, cadence
+/// and others) stand above a table instead: points that differ in one of them are in different tables. Tables are in
+/// the order of their first points, and rows by size. A row has the times out of place and in place, if both were
+/// measured. Rows that were not measured show why.
 std::string collective_tables(std::span<const core::Point>, std::size_t width = core::any_width);
 /// Explains the columns; to be printed below the last table.
 std::string collective_legend(report::Legend);

@@ -21,10 +21,11 @@
 
 namespace gradmeter::bench {
 
-/// The kind of memory traffic. copy: reads `count` elements and writes them. update: reads `count` elements and writes
-/// them where they were; a copy takes longer where a line is loaded before it is overwritten. write: writes `count`
-/// elements; the elements that it reads are few, or the same for all ranks, so they may come from a shared cache.
-/// reduce: reads `count` elements and writes a share of them.
+/// The kind of memory traffic. copy: reads `count` elements and writes them to other memory. update: reads `count`
+/// elements and writes them back to the same memory. This may be faster than a copy, because a processor may load the
+/// lines that a copy overwrites. write: writes `count` elements. The collective also reads, but only few elements, or
+/// the same ones on all ranks; these may come from a shared cache and do not count. reduce: reads `count` elements and
+/// writes a share of them.
 enum class Traffic : std::uint8_t { none, copy, update, write, reduce };
 /// The name that the metric `limit` has for it: "memcpy", "update", "write", "reduce".
 std::string_view name(Traffic);
@@ -49,10 +50,11 @@ LeastTraffic least_traffic(allreduce::CollectiveKind, std::size_t count, std::si
 /// True where every rank has the same least traffic, and has some.
 bool have_equal_traffic(const CollectivePoint&, std::size_t ranks);
 
-/// The limit "wire" of a point: its wire bound. Only the slowest rank's time, and the time from the first rank's begin
-/// to the last rank's end, must be as long as that: one rank may return while others still wait for their data. So the
-/// low end is 0 for the other ways to reduce the ranks' times. It is also 0 for a broadcast: the rate of a port is
-/// measured while it sends and receives, and a broadcast's port does one of them, which may be faster.
+/// The limit "wire" of a point: its wire bound. A rank may return while others still wait for their data, so the bound
+/// holds only for the slowest rank's time (RankReduction::max) and for the time from the first rank's begin to the last
+/// rank's end (span). For every other RankReduction, CollectiveLimit::low is 0, so that the point's time is not
+/// compared with the limit. It is also 0 for a broadcast: the rate of a port is measured while it sends and receives,
+/// but in a broadcast a port does only one of the two, which may be faster.
 CollectiveLimit wire_limit(const CollectivePoint&, const NodeMap&, const core::Machine&);
 
 /// Causes the least traffic, with the call's buffers, type and operation. `out` then holds no useful result, but its
@@ -83,7 +85,7 @@ class LimitBenchmark {
  public:
   LimitBenchmark(Session&, CollectiveSetup&, runtime::SharedClock&, const CollectivePoint&, const RoundOptions&);
   void warm_up();
-  /// Makes a block. Returns true if there are enough samples.
+  /// Runs one block of iterations. Returns true if no more are needed: there are enough samples, or the time is spent.
   bool round();
   core::Seconds least() const { return rounds_.least(); }
   /// Ends the measurement once all turns are over: computes the limit and the ranks' times without the blocks of

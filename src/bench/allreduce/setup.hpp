@@ -34,7 +34,7 @@ struct InjectedFaults {
 /// that call on, the rank contributes zeros to all-reduces and reduce-scatters, and its input is overwritten. slow:
 /// before each call the rank computes for factor - 1 times the duration of the call before it, so that to its peers the
 /// call takes `factor` times as long; a call of another length than the one before it is not slowed.
-/// All other functions are those of the inner collective.
+/// All other functions are those of the inner collective, with which buffers are registered before it is wrapped.
 class InjectedCollective final : public allreduce::Collective {
  public:
   /// `faults` and the queue must outlive it. Without a queue (null) buffers are host memory.
@@ -86,8 +86,8 @@ struct CollectiveBuffers {
 /// An algorithm that is ready to be called. `link` is its transport; null for a vendor's.
 struct BoundCollective {
   std::unique_ptr<allreduce::Collective> collective;
-  /// A collective that makes all calls of a timed iteration in one call, where calls are captured as a graph; null: an
-  /// iteration makes calls of `collective`.
+  /// Null unless calls are captured as a graph. One call of this collective launches the graphs that hold all calls of
+  /// a timed iteration. If it is null, an iteration calls `collective` once for each of its calls.
   std::unique_ptr<allreduce::Collective> iteration = {};
   runtime::Transport* link = nullptr;
   std::string label;                    ///< "allreduce ring", for the watchdog
@@ -101,7 +101,7 @@ struct SetupNeeds {
   std::vector<BufferKind> buffers = {};
   bool out_of_place = false;
   std::size_t max_bytes = 0;
-  std::size_t scratch_bytes = 0;  ///< bytes of each network's arena
+  std::size_t scratch_bytes = 0;  ///< the scratch in each network's arena, beside the buffers
 
   static SetupNeeds of(std::span<const CollectivePoint>, const NodeMap&, int rank);
   bool has(BufferKind) const;
@@ -145,10 +145,10 @@ class CollectiveSetup {
     core::Status status = core::Status::ok;
     std::string reason;
   };
-  /// Binds every point's algorithm. Returns for each point whether it is bound, and if not, why: its status is
-  /// `unsupported` if this machine lacks what the point needs, and `failed` if binding should have worked. The result
-  /// is the same on all ranks. Bindings are kept for later groups; the arenas have scratch for the bindings of all
-  /// points from which the needs were computed.
+  /// Binds every point's algorithm. Returns for each point whether it is bound. If it is not, `reason` says why, and
+  /// `status` is `unsupported` if this machine lacks what the point needs, or `failed` if binding should have worked.
+  /// The result is the same on all ranks. A binding is kept and serves later groups of points too (the points of a
+  /// group take turns). The arenas have scratch for the bindings of all points from which the needs were computed.
   std::vector<BindOutcome> bind(std::span<CollectivePoint* const>);
   /// The binding of a point that `bind` has bound.
   BoundCollective& bound(const CollectivePoint&);
@@ -165,7 +165,7 @@ class CollectiveSetup {
   Session& session_;
   SetupNeeds needs_;
   InjectedFaults& faults_;
-  InjectedFaults limit_faults_;  ///< the faults for `slowed`: `faults_` without wrong elements
+  InjectedFaults limit_faults_;  ///< for `slowed`: as `faults_`, but without `flip` and `omit`
   allreduce::RankShape shape_;
   struct PrivateBuffers {
     PrivateBuffers(std::size_t bytes, runtime::Pages pages) : arena(bytes, pages) {}

@@ -29,7 +29,8 @@ struct Steadiness {
   std::size_t rounds = 0, disturbed = 0;  ///< number of all rounds, and of disturbed ones
 };
 
-/// What `check_up` has measured and found. `crowding` and `copy_bytes_per_s` are measured on rank 0 only.
+/// What `check_up` has measured and found. `crowding` and `copy_bytes_per_s` are measured on rank 0 only; others have
+/// placeholders.
 struct Checkup {
   std::vector<Crowding> crowding;  ///< with one worker, with one for each core, with two for each core
   double copy_bytes_per_s = 0;
@@ -46,8 +47,8 @@ Checkup check_up(Session&);
 
 /// Reports workers that slow each other down although there is a core for each of them; empty if there are none.
 std::vector<CheckupProblem> crowding_findings(const std::vector<Crowding>&, int cores);
-/// The share of a core's rate that each of `ranks` ranks gets, from the widest measurement: with all cores busy, more
-/// workers only divide the same rate.
+/// The share of a core's rate that each of `ranks` ranks gets, at most 1. It follows from the measurement with the most
+/// workers: all cores are busy there, so more workers would share the same total rate.
 double share_of_a_rank(const std::vector<Crowding>&, int ranks);
 /// True if more ranks of a node have this rank's binding than the binding has processing units. bindings: those of all
 /// ranks of the node.

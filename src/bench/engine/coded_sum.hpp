@@ -14,18 +14,19 @@
 namespace gradmeter::bench {
 
 /// A worker's test gradient: Gaussian numbers that only this worker has, plus half of Gaussian numbers that all workers
-/// share. (The figures in brackets in results/compression.md are for such workers. If the shared numbers were not
-/// halved, the workers would agree more: their sum would be longer, and on 8 ranks its relative squared error would be
-/// 0.53 times as large.)
+/// share. (The figures in brackets in results/compression.md, "How the error of a sum grows with the ranks", are for
+/// such workers. If the shared numbers were not halved, the gradients would be more alike: the norm of their sum would
+/// be larger, and on 8 ranks its relative squared error would be 0.53 times as large.)
 void draw_worker_gradient(std::uint64_t seed, int rank, std::span<float> out);
 /// Draws the Gaussian numbers that only this worker has.
 void draw_own_gradient(std::uint64_t seed, int rank, std::span<float> out);
 
 /// The kind of data that workers contribute. gradient: `draw_worker_gradient`. signs: random signs that all ranks
-/// share, times a magnitude. The magnitude is P + r for rank r of P ranks if contributions are encoded several times on
-/// the way. Otherwise it is P on every rank, since a codec may then use one scale for all ranks (terngrad with
-/// exchange=sum), which represents only equal magnitudes without loss. Codecs that represent a bucket by its largest or
-/// mean magnitude encode such data without loss, however often sums are encoded again.
+/// share, times a magnitude. If contributions are encoded several times on the way, the magnitude on rank r of P ranks
+/// is P + r. If they are encoded once or not at all, it is P on every rank: a codec may then use one scale for all
+/// ranks, as terngrad with exchange=sum does, and one scale represents only equal magnitudes without loss. Codecs that
+/// represent a bucket by its largest or mean magnitude encode such data without loss, however often sums are encoded
+/// again.
 enum class CodedData : std::uint8_t { gradient, signs };
 
 /// A tensor that an exchange has summed, with the known data that the ranks contributed.
@@ -66,10 +67,11 @@ struct CodedSum {
 /// are those of this rank's result. The call must have begun without residuals of earlier calls. The check depends on
 /// what the codec's decoder gets of a contribution (compression::DecoderInput); n is the number of elements:
 ///   all         The error may be at most the expected error of all encodings on the way, plus a quarter of it and six
-///               standard deviations. For every rank, 3/4 to 5/4 of its own numbers (`draw_own_gradient`) must be found
-///               in the sum, with a further tolerance of six standard deviations of this share; one standard deviation
-///               is about sqrt(CodedSum::lost)/n. A dropped contribution is found if six standard deviations are less
-///               than 3/4 (qsgd4 over direct on 8 ranks: from some 200 elements on).
+///               standard deviations. The sum is also projected on each rank's own numbers (`draw_own_gradient`), which
+///               shows the share with which they are in the sum. The share should be 1, and may be off by 1/4 plus six
+///               of its standard deviations; one standard deviation is about sqrt(CodedSum::lost)/n. The share of a
+///               dropped contribution is about 0, so the check notices it if six standard deviations are less than 3/4
+///               (qsgd4 over direct on 8 ranks: from some 200 elements on).
 ///   encoded     The sum must be that of the ranks' own encodings, within fp32 rounding. Where sums are encoded again
 ///               on the way, only the error is checked, against the worst case.
 ///   chosen      The result must be the exact sum (times n/k where the codec multiplies its values by that), within
@@ -78,20 +80,20 @@ struct CodedSum {
 ///   projected   The result's product with the exact sum must be the result's own square, within 1e-3, since it is a
 ///               projection of the sum (`ProjectedSum`).
 /// For signs and a codec that keeps them, the result must be the known sum within fp32 rounding, whatever
-/// `DecoderInput` is. Beyond that, the differences of all elements may add up to the magnitude of three elements, and
-/// of a few more for rare roundings to a wrong level of the codec (n/2^20 for each encoding). So a dropped contribution
-/// is found if it makes up more than 3/n of the sum. With 1024 elements, the fewest that a codec encodes, it does so on
-/// up to some 200 ranks. Cost: drawing the gradient, and 8 bytes an element over MPI, in pieces (for `encoded` 16
-/// bytes, for signs none).
+/// `DecoderInput` is. In addition, the signed differences of all elements may add up to the magnitude of three
+/// elements, and of n/2^20 more elements for each encoding, because rounding takes a wrong level of the codec now and
+/// then. So a dropped contribution is noticed if it is more than 3/n of the sum. With 1024 elements, by default the
+/// fewest that a codec encodes, every rank's contribution is more than that on up to some 200 ranks. Cost: drawing the
+/// gradient, and 8 bytes an element over MPI, in pieces (for `encoded` 16 bytes, for signs none).
 CodedSum check_coded_sum(const runtime::Communicator&, const CodedTensor&, std::span<const float> result);
 
 // Checks that PowerSGD's result is the projection of the exact sum.
 
-/// The codec turns the sum, as a matrix M, into X = P·Pᵀ·M, where the columns of P are orthonormal. So <X, M> = <X, X>.
-/// If the last row of the matrix is short, the result lacks the elements of X that would complete the row; there M is
-/// 0, but X need not be. These missing elements are computed from the known ones and counted in <X, X>. For any
-/// combination y of the columns of X, and any column d, <y, M_d> = <y, X_d>. Take y = Σ x_c·X_c over the elements x_c
-/// that the last row has: y's last element is Σ x_c², so the missing element of column d is <y, M_d - X_d> over the
+/// The codec turns the sum, as a matrix M, into X = P·Pᵀ·M, where the columns of P are orthonormal. So <X, M> = <X, X>,
+/// and <y, M_d> = <y, X_d> for any combination y of the columns of X and any column d. If the last row of the matrix is
+/// short, M is 0 where elements are missing, but X need not be, and the result lacks these elements of X. Since <X, X>
+/// needs them, they are computed from the known ones: let x_c be the known elements of the last row of X, and X_c their
+/// columns. The last element of y = Σ x_c·X_c is Σ x_c². So the missing element of column d is <y, M_d - X_d> over the
 /// other rows, divided by Σ x_c².
 class ProjectedSum {
  public:

@@ -7,14 +7,15 @@
 
 namespace gradmeter::gpu {
 
-/// Within work of a CudaQueue, on the thread that submits it: the queue's stream. If host code of the same work has
-/// written to a buffer's copy in host memory, a copy of these bytes to the device is queued first. Errors:
-/// std::logic_error outside such work.
+/// Returns the stream of the CudaQueue whose work runs on this thread. If host code of the same work has written to a
+/// buffer's copy in host memory, a copy of these bytes to the device is queued first. Errors: std::logic_error if no
+/// such work runs on this thread.
 cudaStream_t stream();
 
-/// Calls `then` on the thread that next waits for the queue: the queue's owner, or work in which host code asks for the
-/// device's memory. It is for reading words that the stream has copied to pinned memory. A host function in the stream
-/// would instead delay the kernels behind it. Errors: those of `stream`.
+/// Calls `then` after the next wait for the queue, on the thread that waits. That is the queue's owner, or work of the
+/// queue when its host code asks for the device's memory. Use it to read words that the stream has copied to pinned
+/// memory: a host function in the stream could read them too, but it would delay the kernels behind it. Errors: those
+/// of `stream`.
 void when_done(std::function<void()> then);
 
 }  // namespace gradmeter::gpu
