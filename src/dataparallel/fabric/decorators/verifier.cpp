@@ -13,6 +13,7 @@
 
 #include "allreduce/schedule/slices.hpp"
 #include "core/format.hpp"
+#include "dataparallel/fabric/decorators/checksums.hpp"
 #include "dataparallel/fabric/fabric.hpp"
 
 namespace gradmeter::dataparallel {

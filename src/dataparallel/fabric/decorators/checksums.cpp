@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dataparallel/fabric/decorators/verifier.hpp"
+#include "dataparallel/fabric/decorators/checksums.hpp"
 
 #include <algorithm>
 #include <array>
