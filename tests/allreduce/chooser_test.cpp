@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "allreduce/selection/selection.hpp"
+#include "allreduce/selection/shipped_tables.hpp"
 #include "core/error.hpp"
 
 namespace gradmeter::allreduce {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The row `auto` and tables of sizes: each call is served by the algorithm that the table has for its size. The table
-// is given, shipped with the program, or predicted by the cost model.
+// is given, shipped with the program (shipped_tables.hpp), or predicted by the cost model.
 #pragma once
 #include <filesystem>
 #include <memory>
@@ -13,7 +13,6 @@
 #include "allreduce/request.hpp"
 #include "allreduce/selection/size_table.hpp"
 #include "core/machine.hpp"
-#include "runtime/transport/network.hpp"
 
 namespace gradmeter::allreduce {
 
@@ -51,11 +50,6 @@ class SelectedCollective final : public Collective {
 /// transport. Collectives with a schedule share one scratch area. `arena_bytes` does not know the transport; so where a
 /// shipped table will be used, it gives the most bytes that the table of any transport needs.
 extern const AlgorithmInfo auto_row;
-
-/// The text of the table that `auto` ships with for this transport and number of ranks, restricted to algorithms that
-/// serve this request and, if they say so, buffers outside the arena. Errors: UsageError when no such algorithm is left
-/// for a range of sizes.
-std::string shipped_table(const Request&, runtime::TransportKind, bool private_buffers = false);
 
 // The table of sizes that the cost model gives for a machine, for `auto:machine=FILE`.
 

@@ -19,7 +19,7 @@
 
 #include "allreduce/collective.hpp"
 #include "allreduce/schedule/algorithms.hpp"
-#include "allreduce/selection/selection.hpp"
+#include "allreduce/selection/shipped_tables.hpp"
 #include "allreduce/test_data.hpp"
 #include "bench/engine/flags.hpp"
 #include "core/error.hpp"
