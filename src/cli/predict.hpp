@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The interface between the parts of `gradmeter predict`: predict.cpp reads tables of steps, predict_network.cpp
-// predicts a network on a machine, and predict_own.cpp predicts from gradmeter's own result files and from tables of
-// collectives.
+// The interface between the parts of `gradmeter predict`: predict.cpp reads tables of steps, predict_model.cpp predicts
+// the network of --model on a machine, predict_what_if.cpp what --what-if would change about that, and predict_own.cpp
+// predicts from gradmeter's own result files and from tables of collectives.
 #pragma once
 #include <cstdint>
 #include <string>

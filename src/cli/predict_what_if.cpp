@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// predict --what-if: what other links, precisions, exchanges or machines would change.
+#include "cli/predict_what_if.hpp"
+
 #include <algorithm>
 #include <utility>
 
-#include "cli/predict_network.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/print.hpp"

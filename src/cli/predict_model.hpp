@@ -70,34 +70,6 @@ void check_exchange(const AskedStep&);
 /// The row of a step: its prediction, or the reason why there is none (it needs too much memory, for one).
 NetworkRow predicted(const AskedStep&, const predict::Calibration&);
 
-/// The changes of --what-if, and the factor by which each changes the samples/s on each number of ranks.
-class WhatIf {
- public:
-  /// The rows must outlive this object. Errors: UsageError.
-  WhatIf(const Flags&, const std::vector<NetworkRow>&, const predict::Calibration&);
-  void print(std::size_t width) const;
-  void print_json() const;
-
- private:
-  /// One change, such as "link=400GbE".
-  struct Alternative {
-    std::string key, value;
-  };
-  struct Effect {
-    Alternative change;
-    std::vector<std::optional<double>>
-        ratios;                   ///< samples/s with the change ÷ samples/s without, by row; empty: not predicted
-    std::string reason;           ///< why the first empty ratio is empty
-    std::optional<double> price;  ///< list price of the device with the change ÷ the price without
-  };
-  static std::vector<Alternative> read_changes(const Flags&);
-  static AskedStep changed(AskedStep, const Alternative&);
-  std::string where_it_pays(const Effect&) const;
-
-  const std::vector<NetworkRow>& rows_;
-  std::vector<Effect> effects_;
-};
-
 /// Largest number of samples, layers and the like that a flag may give.
 inline constexpr std::uint64_t most_count = 1u << 24;
 inline core::Json or_null(std::optional<double> v) { return v ? core::Json(*v) : core::Json(nullptr); }

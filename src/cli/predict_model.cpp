@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "cli/predict_model.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -7,7 +9,7 @@
 #include <set>
 #include <utility>
 
-#include "cli/predict_network.hpp"
+#include "cli/predict_what_if.hpp"
 #include "compression/registry.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// `predict --what-if`: what other links, precisions, exchanges or machines would change about the steps that
+// `predict --model` predicts.
+#pragma once
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/predict.hpp"
+#include "cli/predict_model.hpp"
+
+namespace gradmeter::cli {
+
+/// The changes of --what-if, and the factor by which each changes the samples/s on each number of ranks.
+class WhatIf {
+ public:
+  /// The rows must outlive this object. Errors: UsageError.
+  WhatIf(const Flags&, const std::vector<NetworkRow>&, const predict::Calibration&);
+  void print(std::size_t width) const;
+  void print_json() const;
+
+ private:
+  /// One change, such as "link=400GbE".
+  struct Alternative {
+    std::string key, value;
+  };
+  struct Effect {
+    Alternative change;
+    std::vector<std::optional<double>>
+        ratios;                   ///< samples/s with the change ÷ samples/s without, by row; empty: not predicted
+    std::string reason;           ///< why the first empty ratio is empty
+    std::optional<double> price;  ///< list price of the device with the change ÷ the price without
+  };
+  static std::vector<Alternative> read_changes(const Flags&);
+  static AskedStep changed(AskedStep, const Alternative&);
+  std::string where_it_pays(const Effect&) const;
+
+  const std::vector<NetworkRow>& rows_;
+  std::vector<Effect> effects_;
+};
+
+}  // namespace gradmeter::cli
