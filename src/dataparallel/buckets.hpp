@@ -1,13 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// Predicts when the exchange of a step's gradients ends, if its calls run one after another: from the times at which
-// gradients are ready and the cost of a call. Finds the cut into buckets with which the exchange ends earliest, and a
-// lower bound for all cuts.
+// Buckets of consecutive tensors, whose gradients are exchanged by one call. They are cut by size (make_buckets), or
+// where the exchange ends earliest (best_cut). Its end is predicted from the times at which gradients are ready and the
+// cost of a call, if calls run one after another; least_exchange_end is a lower bound for all cuts.
 #pragma once
 #include <cstddef>
 #include <span>
 #include <vector>
 
+#include "allreduce/collective.hpp"
+#include "model/model.hpp"
+
 namespace gradmeter::dataparallel {
+
+/// Consecutive tensors, which lie in one contiguous range of the flat gradient buffer.
+struct Bucket {
+  std::size_t first_tensor, tensors;
+  std::size_t offset, count;                      ///< elements
+  std::vector<allreduce::TensorPart> parts = {};  ///< the tensors, with offsets within the bucket
+  allreduce::TensorLayout tensor_layout() const { return {.first = offset, .tensors = parts}; }
+};
+
+/// The first bucket has at most 1 MiB, so that communication starts early. The others have at most `bucket_bytes`, as
+/// in PyTorch's DDP (Li et al., VLDB 2020). A tensor that is longer than the limit is a bucket of its own. bucket_bytes
+/// 0: by convention, one bucket for all tensors. ends: if it is not empty, it says where buckets end instead, as the
+/// number of tensors in each bucket and in those before it (best_cut).
+std::vector<Bucket> make_buckets(std::span<const model::Tensor>, std::size_t element_count, std::size_t bucket_bytes,
+                                 std::span<const std::size_t> ends = {});
 
 /// A tensor's gradient: its bytes, padding included, and the time at which it is ready on all ranks [s]. Tensors are
 /// listed in the order in which they become ready; no other order of calls ends earlier.

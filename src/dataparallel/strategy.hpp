@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/name.hpp"
+#include "dataparallel/buckets.hpp"
 #include "dataparallel/fabric/fabric.hpp"
 #include "dataparallel/forecast.hpp"
 #include "dataparallel/loss_scale.hpp"
@@ -21,21 +22,6 @@
 namespace gradmeter::dataparallel {
 
 class UpdateFormat;
-
-/// Consecutive tensors, which lie in one contiguous range of the flat gradient buffer.
-struct Bucket {
-  std::size_t first_tensor, tensors;
-  std::size_t offset, count;                      ///< elements
-  std::vector<allreduce::TensorPart> parts = {};  ///< the tensors, with offsets within the bucket
-  allreduce::TensorLayout tensor_layout() const { return {.first = offset, .tensors = parts}; }
-};
-
-/// The first bucket has at most 1 MiB, so that communication starts early. The others have at most `bucket_bytes`, as
-/// in PyTorch's DDP (Li et al., VLDB 2020). A tensor that is longer than the limit is a bucket of its own. bucket_bytes
-/// 0: by convention, one bucket for all tensors. ends: if it is not empty, it says where buckets end instead, as the
-/// number of tensors in each bucket and in those before it (bucket_cut.hpp).
-std::vector<Bucket> make_buckets(std::span<const model::Tensor>, std::size_t element_count, std::size_t bucket_bytes,
-                                 std::span<const std::size_t> ends = {});
 
 /// The work that a step asks of the ranks that hold one replica of the model together.
 struct ReplicaWork {

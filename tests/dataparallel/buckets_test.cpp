@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dataparallel/strategy.hpp"
+// Buckets hold every tensor once and are as full as their limit allows. The cut into buckets is the best of all cuts of
+// a few tensors, and the bound is below them all and reached.
+#include "dataparallel/buckets.hpp"
 
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
 
 #include "core/format.hpp"
 #include "core/random.hpp"
@@ -140,6 +145,165 @@ TEST(Buckets, AreAsFullAsTheLimitAllowsForAnyTensors) {
       }
     }
   }
+}
+
+/// Every cut of n tensors: bit i of a number says that a bucket ends behind tensor i.
+std::vector<std::vector<std::size_t>> all_cuts(std::size_t n) {
+  std::vector<std::vector<std::size_t>> out;
+  for (std::size_t bits = 0; bits < std::size_t{1} << (n - 1); ++bits) {
+    auto& ends = out.emplace_back();
+    for (std::size_t i = 0; i + 1 < n; ++i)
+      if ((bits >> i & 1) != 0) ends.push_back(i + 1);
+    ends.push_back(n);
+  }
+  return out;
+}
+
+/// Up to ten tensors with gradients that become ready at random times, some at the same.
+std::vector<ReadyTensor> draw(std::uint64_t number) {
+  const core::Random random(11, number);
+  std::vector<ReadyTensor> out(1 + random.below(0, 10));
+  double ready = 0;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    if (random.uniform(3 * i + 1) > 0.3) ready += 20 * random.uniform(3 * i + 2);
+    out[i] = {.bytes = 1 + 1000 * random.uniform(3 * i + 3) * random.uniform(3 * i + 3), .ready = ready};
+  }
+  return out;
+}
+
+constexpr std::uint64_t cases = 300;
+const ExchangeCost costs[] = {{.call = 0, .byte = 0.02}, {.call = 2, .byte = 0.02}, {.call = 20, .byte = 0.01}};
+
+TEST(EarliestCut, IsTheBestOfAllCuts) {
+  std::size_t cut_somewhere = 0, not_everywhere = 0;
+  for (std::uint64_t i = 0; i < cases; ++i) {
+    const auto tensors = draw(i);
+    for (const ExchangeCost& cost : costs) {
+      constexpr double rounding = 1e-9;
+      const auto ends = best_cut(tensors, cost, rounding);
+      ASSERT_EQ(ends.back(), tensors.size());
+      double best = std::numeric_limits<double>::infinity(), best_of_fewer = best;
+      for (const auto& other : all_cuts(tensors.size())) {
+        const double at = exchange_end(tensors, other, cost);
+        best = std::min(best, at);
+        if (other.size() < ends.size()) best_of_fewer = std::min(best_of_fewer, at);
+      }
+      ASSERT_NEAR(exchange_end(tensors, ends, cost), best, 2 * rounding);
+      ASSERT_GT(best_of_fewer, best) << "the fewest buckets of those that end as early";
+      cut_somewhere += ends.size() > 1;
+      not_everywhere += ends.size() < tensors.size();
+    }
+  }
+  EXPECT_GT(cut_somewhere, cases / 2) << "control: one bucket is not always the best";
+  EXPECT_GT(not_everywhere, cases / 2) << "control: nor is a bucket for each tensor";
+}
+
+TEST(EarliestCut, WithSlackHasTheFewestBucketsThatEndEarlyEnough) {
+  std::size_t fewer = 0;
+  for (std::uint64_t i = 0; i < cases; ++i) {
+    const auto tensors = draw(i);
+    const double slack = 3, best = exchange_end(tensors, best_cut(tensors, costs[1], 0), costs[1]);
+    const auto ends = best_cut(tensors, costs[1], slack);
+    EXPECT_LE(exchange_end(tensors, ends, costs[1]), best + slack + 1e-9);
+    for (const auto& other : all_cuts(tensors.size())) {
+      if (other.size() < ends.size()) {
+        EXPECT_GT(exchange_end(tensors, other, costs[1]), best + slack - 1e-9);
+      }
+    }
+    fewer += ends.size() < best_cut(tensors, costs[1], 0).size();
+  }
+  EXPECT_GT(fewer, 0U) << "control: slack changes something";
+}
+
+TEST(EarliestCut, EndsInSmallBucketsWhereTheLinkIsNearlyBusy) {
+  // A gradient each 10 s takes 9 s, a call 1 s: sent one by one they are never late, and no later than with any others.
+  std::vector<ReadyTensor> tensors;
+  for (int i = 1; i <= 8; ++i) tensors.push_back({.bytes = 100, .ready = 10.0 * i});
+  const ExchangeCost cost{.call = 1, .byte = 0.09};
+  EXPECT_DOUBLE_EQ(exchange_end(tensors, std::vector<std::size_t>{1, 2, 3, 4, 5, 6, 7, 8}, cost), 90);
+  EXPECT_DOUBLE_EQ(exchange_end(tensors, best_cut(tensors, cost, 0), cost), 90);
+  EXPECT_DOUBLE_EQ(exchange_end(tensors, std::vector<std::size_t>{4, 8}, cost), 117) << "control: two equal halves";
+  // Several cuts end at 90, and one has the fewest buckets: the early ones are long, for which there is time.
+  const auto roomy = best_cut(tensors, {.call = 1, .byte = 0.04}, 0);
+  EXPECT_LT(roomy.size(), 8U);
+  EXPECT_GT(roomy.front(), roomy.back() - roomy[roomy.size() - 2]);
+}
+
+TEST(EarliestCut, OfNothingIsNothing) {
+  EXPECT_TRUE(best_cut({}, costs[0], 0).empty());
+  EXPECT_DOUBLE_EQ(exchange_end({}, {}, costs[1]), 0);
+}
+
+TEST(EarliestCut, HasAtMost128Buckets) {
+  std::vector<ReadyTensor> tensors;
+  for (int i = 1; i <= 200; ++i) tensors.push_back({.bytes = 1, .ready = 1.0 * i});
+  EXPECT_LE(best_cut(tensors, {.byte = 1}, 0).size(), 128U);
+}
+
+TEST(LeastExchangeEnd, IsBelowAllCutsAndReachedByOne) {
+  std::size_t missed = 0;
+  for (std::uint64_t i = 0; i < cases; ++i) {
+    const auto tensors = draw(i);
+    // Worked out by hand: when each tensor is ready, and how long it and all after it take.
+    double by_hand = 0;
+    for (std::size_t first = 0; first < tensors.size(); ++first) {
+      double bytes = 0;
+      for (std::size_t k = first; k < tensors.size(); ++k) bytes += tensors[k].bytes;
+      by_hand = std::max(by_hand, tensors[first].ready + 0.02 * bytes);
+    }
+    const double least = least_exchange_end(tensors, 0.02);
+    EXPECT_NEAR(least, by_hand, 1e-9);
+    double best = std::numeric_limits<double>::infinity();
+    for (const auto& ends : all_cuts(tensors.size())) {
+      const double end = exchange_end(tensors, ends, costs[0]);
+      EXPECT_GE(end, least - 1e-9);
+      best = std::min(best, end);
+      missed += end > least + 1e-6;
+    }
+    EXPECT_NEAR(best, least, 1e-9);
+  }
+  EXPECT_GT(missed, cases) << "control: most cuts end later";
+}
+
+TEST(LeastExchangeEnd, IsNotBeatenByAnotherOrder) {
+  for (std::uint64_t i = 0; i < cases; ++i) {
+    auto tensors = draw(i);
+    if (tensors.size() > 6) tensors.resize(6);
+    const double least = least_exchange_end(tensors, 0.02);
+    std::vector<std::size_t> order(tensors.size());
+    for (std::size_t k = 0; k < order.size(); ++k) order[k] = k;
+    do {
+      double end = 0;
+      for (const std::size_t k : order) end = std::max(end, tensors[k].ready) + 0.02 * tensors[k].bytes;
+      EXPECT_GE(end, least - 1e-9);
+    } while (std::ranges::next_permutation(order).found);
+  }
+}
+
+TEST(FitCost, FindsBothPartsOfExactTimes) {
+  const std::vector<double> bytes{1e3, 1e5, 1e6, 4e6}, seconds{1.3e-3 + 1e-5, 1.3e-3 + 1e-3, 1.3e-3 + 1e-2, 4.13e-2};
+  const auto fit = fit_cost(bytes, seconds);
+  EXPECT_NEAR(fit.call, 1.3e-3, 1e-9);
+  EXPECT_NEAR(fit.byte, 1e-8, 1e-14);
+}
+
+TEST(FitCost, HasNoPartBelowZero) {
+  // Small calls that take less than their share of the large ones' time: no cost of a call.
+  const auto slow = fit_cost(std::vector<double>{1, 2, 100}, std::vector<double>{0.5, 1.2, 150});
+  EXPECT_EQ(slow.call, 0);
+  EXPECT_GT(slow.byte, 0);
+  const auto flat = fit_cost(std::vector<double>{1, 2, 100}, std::vector<double>{5, 4, 3});
+  EXPECT_EQ(flat.byte, 0);
+  EXPECT_GT(flat.call, 0);
+}
+
+TEST(FitCost, OfOneSizeOrNothingIsByTheByte) {
+  const auto one = fit_cost(std::vector<double>{100, 100}, std::vector<double>{2, 2});
+  EXPECT_EQ(one.call, 0);
+  EXPECT_NEAR(one.byte, 0.02, 1e-12);
+  const auto none = fit_cost(std::vector<double>{0, 5}, std::vector<double>{1, 0});
+  EXPECT_EQ(none.call, 0);
+  EXPECT_EQ(none.byte, 0);
 }
 
 }  // namespace

@@ -9,9 +9,8 @@
 #include "core/format.hpp"
 #include "core/result_file.hpp"
 #include "core/statistics.hpp"
-#include "dataparallel/bucket_cut.hpp"
+#include "dataparallel/buckets.hpp"
 #include "dataparallel/fabric/intervals.hpp"
-#include "dataparallel/strategy.hpp"
 
 namespace gradmeter::bench {
 namespace {

@@ -9,7 +9,7 @@
 #include "bench/scale/causes.hpp"
 #include "bench/scale/measure.hpp"
 #include "core/result.hpp"
-#include "dataparallel/strategy.hpp"
+#include "dataparallel/buckets.hpp"
 #include "model/model.hpp"
 #include "runtime/communicator.hpp"
 

@@ -5,8 +5,7 @@
 #include <utility>
 
 #include "core/statistics.hpp"
-#include "dataparallel/bucket_cut.hpp"
-#include "dataparallel/strategy.hpp"
+#include "dataparallel/buckets.hpp"
 
 namespace gradmeter::bench {
 namespace {
