@@ -2,8 +2,8 @@
 #include "dataparallel/assembly.hpp"
 
 #include "dataparallel/optimizers/layerwise.hpp"
-#include "dataparallel/optimizers/number_format.hpp"
 #include "dataparallel/optimizers/optimizer.hpp"
+#include "dataparallel/optimizers/weight_format.hpp"
 
 namespace gradmeter::dataparallel {
 namespace {

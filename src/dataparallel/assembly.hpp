@@ -10,8 +10,8 @@
 
 #include "dataparallel/fabric/decorators/probe.hpp"
 #include "dataparallel/mesh.hpp"
-#include "dataparallel/optimizers/number_format.hpp"
 #include "dataparallel/optimizers/optimizer.hpp"
+#include "dataparallel/optimizers/weight_format.hpp"
 #include "dataparallel/strategy.hpp"
 
 namespace gradmeter::dataparallel {

@@ -6,7 +6,7 @@
 #include "compression/codecs/dgc.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
-#include "dataparallel/optimizers/number_format.hpp"
+#include "dataparallel/optimizers/weight_format.hpp"
 
 namespace gradmeter::dataparallel {
 

@@ -13,7 +13,7 @@
 #include "core/result.hpp"
 #include "dataparallel/fabric/ranks/rank_fabric.hpp"
 #include "dataparallel/mesh.hpp"
-#include "dataparallel/optimizers/number_format.hpp"
+#include "dataparallel/optimizers/weight_format.hpp"
 #include "dataparallel/strategy.hpp"
 #include "model/registry.hpp"
 

@@ -10,8 +10,8 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "core/name.hpp"
-#include "dataparallel/optimizers/number_format.hpp"
 #include "dataparallel/optimizers/optimizer.hpp"
+#include "dataparallel/optimizers/weight_format.hpp"
 #include "model/data/dataset.hpp"
 #include "model/registry.hpp"
 

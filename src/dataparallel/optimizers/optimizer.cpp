@@ -9,7 +9,7 @@
 #include "compression/codecs/dgc.hpp"
 #include "core/format.hpp"
 #include "dataparallel/optimizers/layerwise.hpp"
-#include "dataparallel/optimizers/number_format.hpp"
+#include "dataparallel/optimizers/weight_format.hpp"
 #include "kernels/loops.hpp"
 
 namespace gradmeter::dataparallel {

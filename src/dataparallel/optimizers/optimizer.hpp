@@ -97,7 +97,7 @@ struct OptimizerInfo {
 };
 std::span<const OptimizerInfo> optimizers();
 /// Makes the optimizer of this name: "sgd", "momentum", "momentum:mu=0.8", "adamw:decay=0.05". Every optimizer also has
-/// the parameter `update`, the format of the weights (number_format.hpp): "sgd:update=bf16-kahan".
+/// the parameter `update`, the format of the weights (weight_format.hpp): "sgd:update=bf16-kahan".
 /// Errors: UsageError for an unknown name or parameter.
 std::unique_ptr<Optimizer> make_optimizer(std::string_view name, const OptimizerScope&);
 /// The bytes that an optimizer of this name keeps for so many elements. Errors: those of `make_optimizer`.

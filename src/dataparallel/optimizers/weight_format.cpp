@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dataparallel/optimizers/number_format.hpp"
+#include "dataparallel/optimizers/weight_format.hpp"
 
 #include <array>
 #include <stdexcept>
