@@ -8,7 +8,7 @@
 #include <tuple>
 #include <utility>
 
-#include "analysis/detail/rows.hpp"
+#include "analysis/sentences/rows.hpp"
 #include "core/format.hpp"
 
 namespace gradmeter::analysis {

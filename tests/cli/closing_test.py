@@ -90,7 +90,7 @@ CAUSES = {"memory": "slow each other down", "cores": "share cores", "straggle": 
 
 def how_much_is_lost(test):
     # One run has one cause, so that the words of the others are held against the source.
-    named = dict(re.findall(r'{"(\w+)", "([^"]+)"}', (test.source / "src/analysis/detail/step_rules.cpp").read_text()))
+    named = dict(re.findall(r'{"(\w+)", "([^"]+)"}', (test.source / "src/analysis/sentences/step.cpp").read_text()))
     test.equal({cause: cause in named and words in named[cause] for cause, words in CAUSES.items()}, dict.fromkeys(CAUSES, True),
                "each cause has the words that the test expects")
     out = test.path("lost.jsonl")

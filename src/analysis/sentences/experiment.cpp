@@ -4,8 +4,8 @@
 #include <array>
 #include <cmath>
 
-#include "analysis/detail/rows.hpp"
 #include "analysis/findings.hpp"
+#include "analysis/sentences/rows.hpp"
 #include "analysis/words.hpp"
 #include "core/format.hpp"
 #include "core/name.hpp"

@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "analysis/detail/rows.hpp"
+#include "analysis/sentences/rows.hpp"
 #include "core/format.hpp"
 #include "core/print.hpp"
 #include "core/units.hpp"

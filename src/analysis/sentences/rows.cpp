@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "analysis/detail/rows.hpp"
+#include "analysis/sentences/rows.hpp"
 
 #include <algorithm>
 #include <array>

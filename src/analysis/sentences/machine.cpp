@@ -5,8 +5,8 @@
 #include <map>
 #include <set>
 
-#include "analysis/detail/rows.hpp"
 #include "analysis/links.hpp"
+#include "analysis/sentences/rows.hpp"
 #include "core/format.hpp"
 #include "core/result.hpp"
 #include "core/units.hpp"
