@@ -128,8 +128,8 @@ class Collective {
   /// orders wait for each other for ever, whatever groups the calls belong to.
   virtual bool holds_up_other_calls() const { return false; }
   /// Registers buffers with a library, which then exchanges them without copying them first
-  /// (AlgorithmInfo::registers_buffers). The buffers are in memory of runtime::map_registrable and stay until the
-  /// collective ends. All ranks register equal buffers, or none. To be called only between calls.
+  /// (AlgorithmInfo::registers_buffers). The buffers are in memory of runtime::allocate_registrable_beside and stay
+  /// until the collective ends. All ranks register equal buffers, or none. To be called only between calls.
   /// Errors: BackendError with the library's own text, or where the collective cannot register buffers.
   virtual void register_buffers(std::span<const runtime::Buffer>) {
     throw core::BackendError("allreduce", name(), "it registers no buffers; take nccl, or --buffers arena");

@@ -28,8 +28,8 @@ ElementRange input_range(const KnownCollective& k, std::size_t rank) {
   return whole(k);
 }
 
-/// The part of a reduction's result that this rank must hold.
-ElementRange reduced_range(const KnownCollective& k, std::size_t rank) {
+/// The part of the result that this rank must hold.
+ElementRange result_range(const KnownCollective& k, std::size_t rank) {
   return k.collective_kind == CollectiveKind::reduce_scatter ? block(k, rank) : whole(k);
 }
 
@@ -42,8 +42,8 @@ CheckResult check_moved(const KnownCollective& k, std::size_t rank, std::span<co
     return check_copied(k.data, (rank + ranks - 1) % ranks, 0, elements);
   CheckResult v;
   for (std::size_t b = 0; b < ranks; ++b) {
-    const ElementRange source = block(k, k.collective_kind == CollectiveKind::all_gather ? b : rank);
-    v += check_copied(k.data, b, source.begin, bytes_of(k, result, block(k, b)));
+    const ElementRange sent_range = block(k, k.collective_kind == CollectiveKind::all_gather ? b : rank);
+    v += check_copied(k.data, b, sent_range.begin, bytes_of(k, result, block(k, b)));
   }
   return v;
 }
@@ -65,7 +65,7 @@ void restamp(const KnownCollective& k, std::size_t rank, std::span<std::byte> in
 
 CheckResult check(const KnownCollective& k, std::size_t rank, std::span<const std::byte> result) {
   if (!reduces(k.collective_kind)) return check_moved(k, rank, result);
-  const ElementRange part = reduced_range(k, rank);
+  const ElementRange part = result_range(k, rank);
   return check_reduced(k.data, part.begin, bytes_of(k, result, part));
 }
 
@@ -83,14 +83,14 @@ CheckResult check_sample(const KnownCollective& k, std::size_t rank, std::span<c
   // Run i begins in part i of as many equal parts of the buffer, at one of `starts` elements.
   const std::size_t runs = affordable / run, starts = k.count / runs - run + 1;
   for (std::size_t i = 0; i < runs; ++i) {
-    const ElementRange part{i * k.count / runs + rank * run % starts, run};
-    v += check_reduced(k.data, part.begin, bytes_of(k, result, part));
+    const ElementRange sampled{i * k.count / runs + rank * run % starts, run};
+    v += check_reduced(k.data, sampled.begin, bytes_of(k, result, sampled));
   }
   return v;
 }
 
 void inject_error(const KnownCollective& k, std::size_t rank, std::span<std::byte> result) {
-  const ElementRange part = reduced_range(k, rank);
+  const ElementRange part = result_range(k, rank);
   if (part.count > 0) inject_error(k.data.element, bytes_of(k, result, {part.begin + part.count / 2, 1}).data());
 }
 

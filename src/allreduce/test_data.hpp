@@ -105,7 +105,7 @@ CheckResult check(const KnownCollective&, std::size_t rank, std::span<const std:
 CheckResult check_share(const KnownCollective&, std::size_t share, std::span<const std::byte> result);
 /// Does what `check` does, for an all-reduce that leaves different bits on the ranks. It checks the whole result if it
 /// has at most 2^26 / ranks elements; else a sample of about so many elements, another one on each rank. Cost:
-/// O(count), bounded.
+/// O(ranks · count) up to that length; a sample costs about as much as a whole result of that length.
 CheckResult check_sample(const KnownCollective&, std::size_t rank, std::span<const std::byte> result);
 /// Makes one element of this rank's result wrong, if the rank has a result.
 void inject_error(const KnownCollective&, std::size_t rank, std::span<std::byte> result);

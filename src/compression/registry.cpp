@@ -31,7 +31,7 @@ constexpr std::array table{
               .wire_text = "64*density (above 1/32: 1 + 32*density)",
               .rule = "as topk, of gradients gathered with their momentum; local clipping; density warm-up in train",
               .source = "Lin et al., ICLR 2018",
-              .exchange = Exchange::gather,
+              .default_exchange = Exchange::gather,
               .feedback = true,
               .check = check_dgc},
     CodecInfo{.name = "fp16",
@@ -79,7 +79,7 @@ constexpr std::array table{
               .rule = "two thin factors of the gradient as a matrix, one power iteration a step; feedback keeps "
                       "gradients, not steps",
               .source = "Vogels et al., NeurIPS 2019",
-              .exchange = Exchange::shared_sum,
+              .default_exchange = Exchange::shared_sum,
               .feedback = true,
               .check = check_powersgd},
     CodecInfo{.name = "qsgd-elias",
@@ -87,7 +87,7 @@ constexpr std::array table{
               .wire_text = "by the data; at most 3 + 2*log2(levels) + 32/bucket",
               .rule = "levels up to the bucket's L2 norm, at random without bias; Elias-gamma coded gaps and levels",
               .source = "Alistarh et al., NeurIPS 2017",
-              .exchange = Exchange::gather,
+              .default_exchange = Exchange::gather,
               .may_lose_more_than_gradient = qsgd_elias_expands,
               .make = make_qsgd_elias},
     CodecInfo{.name = "qsgd1",
@@ -125,7 +125,7 @@ constexpr std::array table{
                   "the values of k = ceil(density*n) places that all ranks draw alike, unscaled with error feedback; "
                   "ef=off: times n/k, without bias; feedback keeps gradients, not steps",
               .source = "Stich et al., NeurIPS 2018; Vogels et al., NeurIPS 2019",
-              .exchange = Exchange::shared_sum,
+              .default_exchange = Exchange::shared_sum,
               .feedback = true,
               .check = check_randomk},
     CodecInfo{.name = "terngrad",
@@ -135,7 +135,7 @@ constexpr std::array table{
                       "otherwise; "
                       "sigma is the root mean square, not about the mean as in the paper",
               .source = "Wen et al., NeurIPS 2017",
-              .exchange = Exchange::gather,
+              .default_exchange = Exchange::gather,
               .may_lose_more_than_gradient = always,
               .make = make_terngrad},
     CodecInfo{
@@ -144,7 +144,7 @@ constexpr std::array table{
         .wire_text = "64*density (above 1/32: 1 + 32*density)",
         .rule = "the ceil(density*n) largest magnitudes as they are, the rest 0; feedback keeps gradients, not steps",
         .source = "Aji & Heafield, EMNLP 2017; Stich et al., NeurIPS 2018",
-        .exchange = Exchange::gather,
+        .default_exchange = Exchange::gather,
         .feedback = true,
         .make = make_topk},
 };
@@ -181,6 +181,14 @@ std::string short_name(const CodecInfo& row, core::ParsedName parsed) {
   return parsed.canonical();
 }
 
+/// The values of the parameter `exchange` are those of `terngrad`, whose `make` has checked them.
+Exchange exchange_of(const CodecInfo& row, const core::ParsedName& name) {
+  const auto named = name.parameters.find("exchange");
+  if (named == name.parameters.end()) return row.default_exchange;
+  if (named->second == "sra") return Exchange::schedule;
+  return named->second == "sum" ? Exchange::shared_sum : Exchange::gather;
+}
+
 CodecChoicePtr make_choice(const CodecInfo& row, const core::ParsedName& given) {
   static constexpr std::array<std::string_view, 2> switches{"off", "on"};
   CodecChoice c;
@@ -198,6 +206,7 @@ CodecChoicePtr make_choice(const CodecInfo& row, const core::ParsedName& given) 
   }
   if (row.check) row.check(c.parsed);
   if (row.make) c.codec = row.make(c.parsed);
+  c.exchange = exchange_of(row, c.parsed);
   return std::make_shared<const CodecChoice>(std::move(c));
 }
 

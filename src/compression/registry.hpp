@@ -26,11 +26,13 @@ enum class Exchange : std::uint8_t {
 /// One row of the table. `parameters`: what may follow the colon in a name, with the defaults ("bucket=512,norm=max").
 /// Every codec has two more: ef=on|off (error feedback), whose default is `feedback`, and min=N: tensors of fewer
 /// elements are sent without the codec. `wire_text`: a formula of the bits an element takes on the wire. `rule`: how
-/// elements are encoded, in words. `make` gets a name with every parameter written out, and refuses values that are not
-/// allowed. If a codec consists of collectives (allreduce/coded), `make` is null and `check` refuses values.
+/// elements are encoded, in words. `default_exchange`: how gradients are exchanged unless the parameter `exchange` says
+/// otherwise; CodecChoice::exchange is the answer for a choice. `make` gets a name with every parameter written out,
+/// and refuses values that are not allowed. If a codec consists of collectives (allreduce/coded), or keeps more than
+/// its input between calls (`dgc`), `make` is null and `check` refuses values.
 struct CodecInfo {
   std::string_view name = {}, parameters = {}, wire_text = {}, rule = {}, source = {};
-  Exchange exchange = Exchange::schedule;
+  Exchange default_exchange = Exchange::schedule;
   bool feedback = false;
   /// Returns true if random rounding may lose more than the whole gradient. With error feedback the losses would add up
   /// without end, so ef=on is then refused. This is decided for Gaussian elements: a large bucket with one element far
@@ -49,6 +51,8 @@ struct CodecChoice {
   const CodecInfo* info = nullptr;
   core::ParsedName parsed;
   CodecPtr codec;  ///< null if the row has no `make`
+  /// The row's `default_exchange`, unless the parameter `exchange` gives another one.
+  Exchange exchange = Exchange::schedule;
   bool feedback = false;
   std::size_t min_elements = 0;
 };

@@ -60,7 +60,7 @@ std::optional<double> wire_share(const MeasuredCollective& c) {
   if (c.codec.empty()) return 1;
   const auto codec = compression::find_codec(c.codec);
   if (!codec) return 1;
-  if (!codec->codec || codec->info->exchange == compression::Exchange::gather) return std::nullopt;
+  if (!codec->codec || codec->exchange != compression::Exchange::schedule) return std::nullopt;
   const std::size_t n = c.bytes / sizeof(float);
   return n == 0 ? 1 : static_cast<double>(codec->codec->wire_bytes(n)) / static_cast<double>(c.bytes);
 }

@@ -17,7 +17,9 @@ class HostDevice final : public Device {
     std::memset(memory.get(), 0, bytes);
     return {Buffer(element, std::span(static_cast<std::byte*>(memory.get()), bytes)), std::move(memory)};
   }
-  OwnedBuffer map(core::Element element, std::span<std::byte> memory) override { return {Buffer(element, memory)}; }
+  OwnedBuffer allocate_beside(core::Element element, std::span<std::byte> memory) override {
+    return {Buffer(element, memory)};
+  }
   std::byte* transport_address(const Buffer& b) const override { return b.host(); }
   const std::byte* transport_address(const ConstBuffer& b) const override { return b.host(); }
   std::unique_ptr<Queue> make_queue() override { return std::make_unique<HostQueue>(); }

@@ -17,7 +17,8 @@
 
 namespace gradmeter::runtime {
 
-/// A buffer and the memory behind it, which is freed with the last copy of this object.
+/// A buffer and the memory behind it, which is freed with the last copy of this object. `memory` is null where somebody
+/// else owns what the buffer views.
 struct OwnedBuffer {
   Buffer buffer = empty_buffer;
   std::shared_ptr<void> memory = {};
@@ -32,9 +33,11 @@ class Device {
   virtual std::string_view name() const = 0;  ///< "host"
   /// The memory is zeroed and aligned to a cache line at least. Errors: BackendError or std::bad_alloc if none is left.
   virtual OwnedBuffer allocate(core::Element, std::size_t count) = 0;
-  /// Gives this device a view of process memory that transports reach, so that its queues can work on that memory. The
-  /// memory stays the caller's, and must outlive the result.
-  virtual OwnedBuffer map(core::Element, std::span<std::byte> memory) = 0;
+  /// Makes a buffer for this device's queues whose `transport_address` is process memory that transports reach. A
+  /// staged device allocates as much of its own memory, zeroed, beside the memory given, and `to_transport` and
+  /// `from_transport` of its queues copy between the two. The host and other devices that work on the given memory
+  /// itself allocate nothing. The given memory stays the caller's, and must outlive the result.
+  virtual OwnedBuffer allocate_beside(core::Element, std::span<std::byte> memory) = 0;
   /// Page-locks `memory` of this process while the result lives, so that copies between it and this device are as fast
   /// as possible. Null: this device has no use for that.
   virtual std::shared_ptr<void> pin(std::span<std::byte> memory) { return (void)memory, nullptr; }
@@ -116,7 +119,7 @@ class Queue {
   /// The device whose memory its work may use.
   virtual Device& device() { return host_device(); }
   /// Submits work under a label, which is a literal ("forward.gemm"). The work is only the call of a kernel, so that
-  /// the times of work add up to the time inside kernels. Buffers give access to their memory only within work.
+  /// the times of work add up to the time inside kernels. Device buffers give access to their memory only within work.
   virtual void submit(std::string_view label, Cost, const Work&) = 0;
   /// Work that is submitted from now on belongs to this layer of the model, counted from 0; with `no_layer`, to none.
   virtual void enter_layer(int) {}
@@ -143,12 +146,12 @@ class Queue {
   /// to_transport copies results of work to the memory that transports reach; from_transport copies received data to
   /// the memory where work computes. Both do nothing if that is the same memory.
   void to_transport(const ConstBuffer& b) {
-    if (!has_host_copy(b)) return;
+    if (!is_staged_memory(b)) return;
     submit("to transport", {.flops = 0, .bytes = 2.0 * static_cast<double>(b.bytes())},
            [b] { device_access->to_transport(b.address(), b.bytes()); });
   }
   void from_transport(const Buffer& b) {
-    if (!has_host_copy(b)) return;
+    if (!is_staged_memory(b)) return;
     submit("from transport", {.flops = 0, .bytes = 2.0 * static_cast<double>(b.bytes())},
            [b] { device_access->from_transport(b.address(), b.bytes()); });
   }
@@ -162,8 +165,9 @@ class Queue {
   }
 
  private:
-  /// True if transports reach this buffer only through a copy on the host.
-  bool has_host_copy(const ConstBuffer& b) { return b.on_device() && b.bytes() > 0 && device().is_staged(); }
+  /// True for memory of a staged device, which transports reach only through a copy on the host. It does not say that
+  /// the buffer has such a copy: one from `Device::allocate` has none, and the device's access refuses it.
+  bool is_staged_memory(const ConstBuffer& b) { return b.on_device() && b.bytes() > 0 && device().is_staged(); }
 };
 
 /// Runs work at once, and does nothing else.

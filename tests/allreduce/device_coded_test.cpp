@@ -53,8 +53,8 @@ class Pair {
         link_(network_.connect(r.world, most_lanes(r.world.size()))),
         copying_(w.copies ? std::make_unique<test::CopyingTransport>(*link_) : nullptr),
         pinned_(r.device.pin(network_.arena().memory())),
-        in_(r.device.map(core::Element::f32, network_.arena().take(room))),
-        out_(r.device.map(core::Element::f32, network_.arena().take(room))),
+        in_(r.device.allocate_beside(core::Element::f32, network_.arena().take(room))),
+        out_(r.device.allocate_beside(core::Element::f32, network_.arena().take(room))),
         codec_(compression::find_codec(w.codec)),
         algorithm_(find_algorithm(w.algorithm)) {
     const auto p = static_cast<std::uint32_t>(r.world.size());
@@ -146,7 +146,7 @@ class DeviceCoded : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(DeviceCoded, HasTheBitsOfTheHostOnOneToFourRanks) {
   // One-shot gathers nothing.
-  const bool gathers = compression::find_codec(GetParam())->info->exchange == compression::Exchange::gather;
+  const bool gathers = compression::find_codec(GetParam())->exchange == compression::Exchange::gather;
   for (const int ranks : {1, 2, 3, 4}) {
     expect_same({.codec = GetParam(), .algorithm = "direct", .copies = ranks % 2 == 0}, ranks);
     expect_same({GetParam(), ranks < 4 || gathers ? "ring" : "one-shot", Placement::out_of_place}, ranks);
@@ -164,7 +164,7 @@ std::vector<std::string> coded_on_gpus() {
   std::vector<std::string> out;
   for (const auto& row : compression::codecs()) {
     const std::string name = fmt::format("{}:min=100", row.name);
-    if (row.exchange == compression::Exchange::shared_sum) continue;
+    if (row.default_exchange == compression::Exchange::shared_sum) continue;
     if (gpu_block_codec_refusal(*compression::find_codec(name)).empty()) out.push_back(name);
   }
   return out;

@@ -179,8 +179,8 @@ class RegisteredBuffers : public ::testing::Test {
   struct Registered {
     Registered(const GpuRank& r, std::size_t count) : host(2 * count * sizeof(float)) {
       const std::span<std::byte> all(host);
-      in = runtime::map_registrable(r.device, core::Element::f32, all.first(all.size() / 2));
-      out = runtime::map_registrable(r.device, core::Element::f32, all.last(all.size() / 2));
+      in = runtime::allocate_registrable_beside(r.device, core::Element::f32, all.first(all.size() / 2));
+      out = runtime::allocate_registrable_beside(r.device, core::Element::f32, all.last(all.size() / 2));
     }
     std::vector<std::byte> host;
     runtime::OwnedBuffer in, out;

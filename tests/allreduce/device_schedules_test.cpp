@@ -92,8 +92,8 @@ TEST(StagedMessages, AreDoneWhenThePeersDeviceHasThem) {
     test::ThreadGroup group(2, 1);
     std::vector<std::byte> memory(4096);
     runtime::CudaDevice device(0);
-    const auto from = device.map(core::Element::i8, std::span(memory).first(2048));
-    const auto to = device.map(core::Element::i8, std::span(memory).last(2048));
+    const auto from = device.allocate_beside(core::Element::i8, std::span(memory).first(2048));
+    const auto to = device.allocate_beside(core::Element::i8, std::span(memory).last(2048));
     const auto inner_sender = group.transport(0), inner_receiver = group.transport(1);
     runtime::StagedTransport sender(*inner_sender, device), receiver(*inner_receiver, device);
     const auto span_of = [](const runtime::OwnedBuffer& b) {

@@ -30,8 +30,8 @@ struct Member {
         network(world, {.transport = runtime::TransportKind::shm, .memory_bytes = 1 << 20}),
         link(network.connect(world, 1)),
         pinned(device.pin(network.arena().memory())),
-        in(device.map(core::Element::f32, network.arena().take(bytes))),
-        out(device.map(core::Element::f32, network.arena().take(bytes))),
+        in(device.allocate_beside(core::Element::f32, network.arena().take(bytes))),
+        out(device.allocate_beside(core::Element::f32, network.arena().take(bytes))),
         staged(std::make_unique<StagedCollective>(
             find_algorithm("ring")->bind({world, network, *link},
                                          {.placement = Placement::out_of_place, .max_bytes = bytes}),

@@ -187,8 +187,8 @@ class Rank {
                      .owner_residual = owner_.data()};
     for (std::size_t i = 0; i < given.size(); ++i) given[i] = value_at(rank_, number, i);
     if (course_.late) {
-      call.in = device_.map(core::Element::f32, std::as_writable_bytes(std::span(given))).buffer;
-      call.out = device_.map(core::Element::f32, std::as_writable_bytes(std::span(out_))).buffer;
+      call.in = device_.allocate_beside(core::Element::f32, std::as_writable_bytes(std::span(given))).buffer;
+      call.out = device_.allocate_beside(core::Element::f32, std::as_writable_bytes(std::span(out_))).buffer;
     }
     executor_.start(call);
     under_way_ = true;
@@ -287,7 +287,7 @@ INSTANTIATE_TEST_SUITE_P(Algorithms, LateQueueContract, ::testing::ValuesIn(test
 
 TEST(LateQueue, CodecsHaveTheHostsBits) {
   for (const auto& row : compression::codecs()) {
-    if (row.exchange != compression::Exchange::schedule) continue;
+    if (row.default_exchange != compression::Exchange::schedule) continue;
     for (const char* algorithm : {"ring", "direct", "one-shot"}) {
       for (const Op op : {Op::sum, Op::average}) {
         const auto placement = op == Op::sum ? Placement::in_place : Placement::out_of_place;

@@ -83,8 +83,8 @@ Calls run(std::optional<std::uint64_t> seed, std::optional<std::size_t> dropped 
     std::vector<float> in, out(4, -7);
     for (int i = 0; i < 4; ++i) in.push_back(static_cast<float>(10 * call + i));
     if (seed) {
-      c.start({.in = device.map(core::Element::f32, std::as_writable_bytes(std::span(in))).buffer,
-               .out = device.map(core::Element::f32, std::as_writable_bytes(std::span(out))).buffer});
+      c.start({.in = device.allocate_beside(core::Element::f32, std::as_writable_bytes(std::span(in))).buffer,
+               .out = device.allocate_beside(core::Element::f32, std::as_writable_bytes(std::span(out))).buffer});
     } else {
       c.start({.in = in, .out = out});
     }

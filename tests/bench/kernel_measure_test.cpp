@@ -105,8 +105,8 @@ class CapturingDevice final : public runtime::Device, public runtime::DeviceAcce
   runtime::OwnedBuffer allocate(core::Element e, std::size_t count) override {
     return runtime::host_device().allocate(e, count);
   }
-  runtime::OwnedBuffer map(core::Element e, std::span<std::byte> memory) override {
-    return runtime::host_device().map(e, memory);
+  runtime::OwnedBuffer allocate_beside(core::Element e, std::span<std::byte> memory) override {
+    return runtime::host_device().allocate_beside(e, memory);
   }
   std::byte* transport_address(const runtime::Buffer& b) const override { return b.host(); }
   const std::byte* transport_address(const runtime::ConstBuffer& b) const override { return b.host(); }

@@ -60,6 +60,12 @@ std::vector<std::string> labels(const std::vector<CodecChoicePtr>& codecs) {
   return out;
 }
 
+TEST(FindCodec, IsExchangedAsTheRowSaysUnlessAParameterDoes) {
+  for (const CodecInfo& row : codecs()) {
+    EXPECT_EQ(find_codec(row.name)->exchange, row.default_exchange) << row.name;
+  }
+}
+
 TEST(FindCodecs, NamesEachOnceInTheListsOrder) {
   using Labels = std::vector<std::string>;
   EXPECT_EQ(labels(find_codecs("qsgd4:bucket=64,norm=l2,none,bf16,fp32,qsgd4:norm=l2,bucket=64")),

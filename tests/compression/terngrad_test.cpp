@@ -145,5 +145,12 @@ TEST(TernGrad, RefusesClipsThatAreNotNumbersInOneForm) {
   EXPECT_NO_THROW(find_codec("terngrad:exchange=sra,clip=0"));
 }
 
+TEST(TernGrad, IsExchangedAsItsParameterSays) {
+  EXPECT_EQ(find_codec("terngrad")->exchange, Exchange::gather);
+  EXPECT_EQ(find_codec("terngrad:exchange=gather")->exchange, Exchange::gather);
+  EXPECT_EQ(find_codec("terngrad:exchange=sum")->exchange, Exchange::shared_sum);
+  EXPECT_EQ(find_codec("terngrad:exchange=sra")->exchange, Exchange::schedule);
+}
+
 }  // namespace
 }  // namespace gradmeter::compression

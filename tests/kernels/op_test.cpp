@@ -216,8 +216,8 @@ class OtherDevice final : public runtime::Device {
  public:
   std::string_view name() const override { return "abacus"; }
   runtime::OwnedBuffer allocate(core::Element, std::size_t) override { throw std::bad_alloc(); }
-  runtime::OwnedBuffer map(core::Element e, std::span<std::byte> m) override {
-    return runtime::host_device().map(e, m);
+  runtime::OwnedBuffer allocate_beside(core::Element e, std::span<std::byte> m) override {
+    return runtime::host_device().allocate_beside(e, m);
   }
   std::unique_ptr<runtime::Queue> make_queue() override { return runtime::host_device().make_queue(); }
   std::byte* transport_address(const runtime::Buffer& b) const override { return b.host(); }

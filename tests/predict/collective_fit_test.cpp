@@ -10,6 +10,7 @@
 #include <random>
 
 #include "core/error.hpp"
+#include "core/format.hpp"
 #include "support/machines.hpp"
 
 namespace gradmeter::predict {
@@ -126,6 +127,12 @@ TEST(CollectiveFit, WhatCannotBePredictedHasAReason) {
   other = rows({8});
   other.front().codec = "qsgd4";
   EXPECT_EQ(calibration.predict(other.front()).reason, "codec qsgd4 was not calibrated");
+  for (const char* codec : {"terngrad", "terngrad:exchange=sum", "powersgd"}) {
+    other.front().codec = codec;
+    EXPECT_EQ(calibration.predict(other.front()).reason, fmt::format("codec {} has exchanges of its own", codec));
+  }
+  other.front().codec = "terngrad:exchange=sra";
+  EXPECT_EQ(calibration.predict(other.front()).reason, "codec terngrad:exchange=sra was not calibrated");
 }
 
 TEST(CollectiveTable, RowsAreReadWithTheirFaults) {

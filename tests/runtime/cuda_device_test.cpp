@@ -172,13 +172,13 @@ TEST(CudaDevice, WithoutTheEventTheCopyIsTooEarly) {
 }
 #endif
 
-TEST(CudaDevice, TransportsReachMemoryThatWasMapped) {
+TEST(CudaDevice, TransportsReachMemoryAllocatedBesideTheirs) {
   test::each_device_seed([] {
     CudaDevice device(0);
     const auto queue = device.make_queue();
     std::vector<float> host(n, -1);
     const std::shared_ptr<void> pinned = device.pin(std::as_writable_bytes(std::span(host)));
-    const OwnedBuffer b = device.map(core::Element::f32, std::as_writable_bytes(std::span(host)));
+    const OwnedBuffer b = device.allocate_beside(core::Element::f32, std::as_writable_bytes(std::span(host)));
     submit_counting(*queue, b.buffer);
     submit_doubling(*queue, b.buffer);
     const Buffer middle = b.buffer.part(100, 50);

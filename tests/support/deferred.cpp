@@ -31,7 +31,7 @@ DeferredDevice::~DeferredDevice() {
   while (!ranges_.empty()) unmap(ranges_.begin()->first);
 }
 
-runtime::OwnedBuffer DeferredDevice::map(core::Element element, std::span<std::byte> memory) {
+runtime::OwnedBuffer DeferredDevice::allocate_beside(core::Element element, std::span<std::byte> memory) {
   // A page more than is needed, so that what runs over the end of one range is in no other.
   const std::size_t mapped = (memory.size() / page + 2) * page;
   void* at = mmap(nullptr, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -53,7 +53,7 @@ void DeferredDevice::unmap(const std::byte* device_address) {
 
 runtime::OwnedBuffer DeferredDevice::allocate(core::Element element, std::size_t count) {
   const runtime::OwnedBuffer memory = runtime::host_device().allocate(element, count);
-  const runtime::OwnedBuffer mapped = map(element, {memory.buffer.host(), memory.buffer.bytes()});
+  const runtime::OwnedBuffer mapped = allocate_beside(element, {memory.buffer.host(), memory.buffer.bytes()});
   return {mapped.buffer,
           std::make_shared<std::pair<std::shared_ptr<void>, std::shared_ptr<void>>>(memory.memory, mapped.memory)};
 }

@@ -26,7 +26,7 @@ class DeferredDevice final : public runtime::Device, public runtime::DeviceAcces
   ~DeferredDevice() override;
   std::string_view name() const override { return "deferred"; }
   runtime::OwnedBuffer allocate(core::Element, std::size_t count) override;
-  runtime::OwnedBuffer map(core::Element, std::span<std::byte> memory) override;
+  runtime::OwnedBuffer allocate_beside(core::Element, std::span<std::byte> memory) override;
   std::byte* transport_address(const runtime::Buffer&) const override;
   const std::byte* transport_address(const runtime::ConstBuffer&) const override;
   std::byte* host_address(const std::byte* device_address, std::size_t bytes, bool written) const override;

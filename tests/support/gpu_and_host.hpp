@@ -38,8 +38,8 @@ class GpuAndHost {
         link_(network_.connect(r.world, allreduce::most_lanes(r.world.size()))),
         memory_(network_.arena().take(2 * o.max_bytes)),
         pinned_(r.device.pin(network_.arena().memory())),
-        in_(r.device.map(core::Element::i8, network_.arena().take(o.max_bytes))),
-        out_(r.device.map(core::Element::i8, network_.arena().take(o.max_bytes))),
+        in_(r.device.allocate_beside(core::Element::i8, network_.arena().take(o.max_bytes))),
+        out_(r.device.allocate_beside(core::Element::i8, network_.arena().take(o.max_bytes))),
         over_(o.over ? o.over(*link_) : nullptr) {
     const allreduce::GroupConnection connection{r.world, network_, *link_};
     allreduce::ExchangeSpec e{.placement = o.placement, .max_bytes = o.max_bytes, .message_bytes = o.message_bytes};

@@ -19,9 +19,9 @@ class LateDevice final : public runtime::Device, public runtime::DeviceAccess {
   std::string_view name() const override { return "late"; }
   runtime::OwnedBuffer allocate(core::Element element, std::size_t count) override {
     const runtime::OwnedBuffer m = runtime::host_device().allocate(element, count);
-    return {map(element, {m.buffer.host(), m.buffer.bytes()}).buffer, m.memory};
+    return {allocate_beside(element, {m.buffer.host(), m.buffer.bytes()}).buffer, m.memory};
   }
-  runtime::OwnedBuffer map(core::Element element, std::span<std::byte> memory) override {
+  runtime::OwnedBuffer allocate_beside(core::Element element, std::span<std::byte> memory) override {
     return {runtime::Buffer(element, runtime::DeviceSpan<std::byte>(flipped(memory.data()), memory.size()))};
   }
   std::unique_ptr<runtime::Queue> make_queue() override;

@@ -125,10 +125,8 @@ constexpr CodedExchange by_schedule{.refusal = schedule_refusal,
                                     .packs = false};
 
 const CodedExchange& exchange_of(const CodecChoice& c) {
-  const auto named = c.parsed.parameters.find("exchange");
-  const std::string_view asked = named == c.parsed.parameters.end() ? "" : std::string_view(named->second);
-  if (c.info->exchange == Exchange::schedule || asked == "sra") return by_schedule;
-  if (c.info->exchange == Exchange::gather && asked != "sum") {
+  if (c.exchange == Exchange::schedule) return by_schedule;
+  if (c.exchange == Exchange::gather) {
     return compression::warm_up_steps(c.parsed) > 0 ? warm_up_exchange : gathered_exchange;
   }
   if (c.info->name == "powersgd") return power_sgd_exchange;
@@ -227,7 +225,7 @@ class Compressed final : public CollectiveSequence {
   };
 
   runtime::OwnedBuffer batch_of(std::span<std::byte> memory) const {
-    if (device_) return device_->map(core::Element::f32, memory);
+    if (device_) return device_->allocate_beside(core::Element::f32, memory);
     return {.buffer = {core::Element::f32, memory}};
   }
   const SliceKernels& kernels() const { return device_ ? gpu_kernels() : host_kernels; }

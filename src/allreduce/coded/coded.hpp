@@ -51,7 +51,7 @@ inline std::size_t dense_bytes(const ExchangeSpec& spec) { return std::min(spec.
 inline constexpr std::size_t pack_tensor_limit = 256;
 /// The most tensors in a pack with this spec's codec and buffers: each has at least `min_elements` elements.
 inline std::size_t most_tensors_in_pack(const ExchangeSpec& spec) {
-  return std::clamp<std::size_t>(spec.max_elements() / std::max<std::size_t>(spec.codec->min_elements, 1), 1,
+  return std::clamp<std::size_t>(spec.max_floats() / std::max<std::size_t>(spec.codec->min_elements, 1), 1,
                                  pack_tensor_limit);
 }
 

@@ -73,7 +73,7 @@ AlgorithmPtr gatherer_of(const ExchangeSpec& spec) {
 /// rounded-up counts, the scale of a last bucket, and two paddings.
 constexpr std::size_t most_bytes_beyond_share = 64;
 
-std::size_t wire_of_all(const ExchangeSpec& spec) { return Encoder(spec, 0).codec().wire_bytes(spec.max_elements()); }
+std::size_t wire_of_all(const ExchangeSpec& spec) { return Encoder(spec, 0).codec().wire_bytes(spec.max_floats()); }
 std::size_t slot_bytes(const ExchangeSpec& spec) {
   return wire_of_all(spec) + most_tensors_in_pack(spec) * most_bytes_beyond_share;
 }

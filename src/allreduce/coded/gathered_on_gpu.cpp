@@ -23,10 +23,10 @@ class GatheredOnGpu final : public CollectiveSequence {
       : CollectiveSequence(gatherer.name, spec.queue),
         device_(spec.queue->device()),
         codec_(spec.codec->codec),
-        block_codec_(gpu_block_codec(*spec.codec, device_, spec.max_elements())),
+        block_codec_(gpu_block_codec(*spec.codec, device_, spec.max_floats())),
         rank_(static_cast<std::size_t>(connection.transport.rank())),
         ranks_(spec.shape.ranks),
-        slots_(device_.map(core::Element::i8, slots)),
+        slots_(device_.allocate_beside(core::Element::i8, slots)),
         gather_(add_part(gatherer.bind(connection, spec.inner_call_spec(slots.size()), CollectiveKind::all_gather))) {}
   bool works_on_device_memory() const override { return true; }
   std::optional<CodingTime> coding() const override {

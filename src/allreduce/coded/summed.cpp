@@ -29,7 +29,7 @@ std::unique_ptr<Collective> bind(const ExchangeSpec& spec, const GroupConnection
 
 std::size_t value_bytes(const ExchangeSpec& spec) {
   // Each tensor's count of kept elements is rounded up, by less than one element.
-  return (compression::RandomK(spec.codec->parsed).kept(spec.max_elements()) + most_tensors_in_pack(spec)) *
+  return (compression::RandomK(spec.codec->parsed).kept(spec.max_floats()) + most_tensors_in_pack(spec)) *
          sizeof(float);
 }
 
@@ -118,7 +118,7 @@ constinit const CodedExchange random_k_exchange{
 namespace {
 
 std::size_t tern_grad_memory_bytes(const ExchangeSpec& spec) {
-  return std::max<std::size_t>({spec.max_elements(), most_tensors_in_pack(spec) * sizeof(float), 64});
+  return std::max<std::size_t>({spec.max_floats(), most_tensors_in_pack(spec) * sizeof(float), 64});
 }
 
 class TernGradSum final : public CollectiveSequence {

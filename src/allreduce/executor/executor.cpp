@@ -94,15 +94,15 @@ std::size_t Executor::arena_bytes(const Algorithm& a, std::uint32_t rank, const 
 Executor::Executor(Algorithm a, runtime::Transport& t, runtime::Arena& scratch, ExchangeSpec spec)
     : algorithm_(std::move(a)),
       transport_(t),
-      options_(std::move(spec)),
-      whole_(takes_whole_tensors(options_) || spans_blocks(algorithm_)) {
+      spec_(std::move(spec)),
+      whole_(takes_whole_tensors(spec_) || spans_blocks(algorithm_)) {
   for (const auto& s : algorithm_.schedules)
-    plans_.push_back(compile(*s, static_cast<std::uint32_t>(t.rank()), options_.placement, form_of(options_)));
-  if (options_.gpu()) {
+    plans_.push_back(compile(*s, static_cast<std::uint32_t>(t.rank()), spec_.placement, form_of(spec_)));
+  if (spec_.gpu()) {
     take_device();
-    add_lanes(Submitter(*options_.queue, gpu_kernels()), scratch);
-  } else if (options_.queue) {
-    add_lanes(Submitter(*options_.queue), scratch);
+    add_lanes(Submitter(*spec_.queue, gpu_kernels()), scratch);
+  } else if (spec_.queue) {
+    add_lanes(Submitter(*spec_.queue), scratch);
   } else {
     add_lanes(AtOnce(), scratch);
   }
@@ -112,17 +112,18 @@ void Executor::take_device() {
   if (auto why = gpu_kernels_refusal(static_cast<std::uint32_t>(transport_.size())); !why.empty())
     throw core::BackendError("allreduce", name(), why);
   on_device_ = true;
-  if (!options_.transport_takes_device)
-    staged_ = std::make_unique<runtime::StagedTransport>(transport_, options_.queue->device());
+  if (!spec_.transport_takes_device)
+    staged_ = std::make_unique<runtime::StagedTransport>(transport_, spec_.queue->device());
 }
 
 /// Takes scratch from memory that both the lanes' work and their messages can reach.
 std::span<std::byte> Executor::take_scratch(runtime::Arena& arena, std::size_t bytes) {
   if (bytes == 0) return {};
   if (!on_device_) return arena.take(bytes);
-  runtime::Device& device = options_.queue->device();
-  const auto& taken = device_scratch_.emplace_back(staged_ ? device.map(core::Element::i8, arena.take(bytes))
-                                                           : device.allocate(core::Element::i8, bytes));
+  runtime::Device& device = spec_.queue->device();
+  const auto& taken =
+      device_scratch_.emplace_back(staged_ ? device.allocate_beside(core::Element::i8, arena.take(bytes))
+                                           : device.allocate(core::Element::i8, bytes));
   return {taken.buffer.device().device_address(), bytes};
 }
 
@@ -135,21 +136,20 @@ void Executor::add_lanes(const Submit& submit, runtime::Arena& scratch) {
     landing_blocks = std::max(landing_blocks, p.landing_blocks);
   }
   runtime::Transport& t = message_transport();
-  const std::size_t message = message_bytes(t, options_);
-  const std::size_t slice = slice_bytes(algorithm_, message, options_, whole_);
-  const std::size_t wire = options_.codec ? wire_bytes(algorithm_, message, options_, whole_) : 0;
+  const std::size_t message = message_bytes(t, spec_);
+  const std::size_t slice = slice_bytes(algorithm_, message, spec_, whole_);
+  const std::size_t wire = spec_.codec ? wire_bytes(algorithm_, message, spec_, whole_) : 0;
   const std::size_t landing = reads_in_place(t) ? 0 : landing_bytes(algorithm_, wire ? wire : slice, landing_blocks);
   const int lanes = std::min(t.channels(), static_cast<int>(lanes_for(algorithm_.schedules)));
   if (landing && (staged_ || !on_device_)) landings_.emplace(static_cast<std::size_t>(lanes) * (landing + 4096));
-  if (landing && staged_) pinned_landings_ = options_.queue->device().pin(landings_->memory());
-  auto& pipelines = lanes_.emplace<Lanes<Submit>>();
+  if (landing && staged_) pinned_landings_ = spec_.queue->device().pin(landings_->memory());
+  auto& made = lanes_.emplace<Lanes<Submit>>();
   for (int c = 0; c < lanes; ++c) {
     const auto alternates = take_scratch(scratch, alternate ? slice : 0);
     const auto landings = take_scratch(landings_ ? *landings_ : scratch, landing);
     std::optional<CodedSlice> coded;
-    if (options_.codec)
-      coded.emplace(coded_slice(algorithm_, message, options_, whole_, t, take_scratch(scratch, wire)));
-    pipelines.emplace_back(t, c, alternates, landings, submit, std::move(coded));
+    if (spec_.codec) coded.emplace(coded_slice(algorithm_, message, spec_, whole_, t, take_scratch(scratch, wire)));
+    made.emplace_back(t, c, alternates, landings, submit, std::move(coded));
   }
 }
 
@@ -157,8 +157,8 @@ std::size_t Executor::alternate_bytes(const Algorithm& a, const ExchangeSpec& sp
   return slice_bytes(a, spec.message_bytes, spec, spans_blocks(a));
 }
 
-std::size_t Executor::landing_bytes(const Algorithm& a, std::size_t alternate_bytes, std::uint32_t landing_blocks) {
-  return (alternate_bytes / a.schedules.front()->blocks() + 2048) * landing_blocks;
+std::size_t Executor::landing_bytes(const Algorithm& a, std::size_t slice_bytes, std::uint32_t landing_blocks) {
+  return (slice_bytes / a.schedules.front()->blocks() + 2048) * landing_blocks;
 }
 
 void Executor::check_call(const Algorithm& a, const ExchangeSpec& spec, const Call& call) {
@@ -182,11 +182,11 @@ void Executor::check_call(const Algorithm& a, const ExchangeSpec& spec, const Ca
 void Executor::check(const Call& call, CallMemory memory) const {
   const std::size_t bytes = call.out.bytes();
   if (running_) throw core::BackendError("allreduce", name(), "started before the last call was complete");
-  if (options_.codec && (call.element() != core::Element::f32 || (call.op != Op::sum && call.op != Op::average))) {
+  if (spec_.codec && (call.element() != core::Element::f32 || (call.op != Op::sum && call.op != Op::average))) {
     throw core::BackendError("allreduce", name(), "codecs are for sums and averages of fp32");
   }
-  check_call(algorithm_, options_, call);
-  if (options_.codec) return;
+  check_call(algorithm_, spec_, call);
+  if (spec_.codec) return;
   const runtime::Transport& t = message_transport();
   if (!t.can_send_from({memory.in, bytes}) || !t.can_send_from({memory.out, bytes})) {
     throw core::BackendError("allreduce", name(),
@@ -197,12 +197,12 @@ void Executor::check(const Call& call, CallMemory memory) const {
 }
 
 CallMemory Executor::memory_of(const Call& call) const {
-  if (!options_.queue) return {call.in.host(), call.out.host()};
+  if (!spec_.queue) return {call.in.host(), call.out.host()};
   if (on_device_) {
     if (call.in.on_device() && call.out.on_device()) return {call.in.address(), call.out.address()};
     throw core::BackendError("allreduce", name(), "it was given memory of the host, and moves memory of a GPU alone");
   }
-  const runtime::Device& device = options_.queue->device();
+  const runtime::Device& device = spec_.queue->device();
   return {device.transport_address(call.in), device.transport_address(call.out)};
 }
 
@@ -218,7 +218,7 @@ void Executor::start(const Call& call) {
   running_ = true;
   traffic_at_start_ = transport_.traffic();
   // Messages go by other streams, or by MPI, which know nothing of what the queue still does with the buffers.
-  if (on_device_) ready_ = options_.queue->record();
+  if (on_device_) ready_ = spec_.queue->record();
   std::visit(
       [this](auto& lanes) {
         for (std::size_t lane = 0; lane < std::min(lanes.size(), slices_.count()); ++lane) launch(lanes[lane], lane);
@@ -227,7 +227,7 @@ void Executor::start(const Call& call) {
 }
 
 template <class Submit>
-void Executor::launch(Pipeline<Submit>& lane, std::size_t slice) {
+void Executor::launch(Lane<Submit>& lane, std::size_t slice) {
   lane.launch(plans_[slice % plans_.size()], call_, memory_, slices_[slice]);
 }
 
@@ -259,7 +259,7 @@ bool Executor::advance() {
 }
 
 std::optional<CodingTime> Executor::coding() const {
-  if (!options_.codec) return std::nullopt;
+  if (!spec_.codec) return std::nullopt;
   CodingTime sum;
   const auto add = [&sum](const auto& lanes) {
     for (const auto& lane : lanes) sum.add_times(lane.coding());
@@ -283,7 +283,7 @@ Slices Executor::slices(const Algorithm& a, const ExchangeSpec& spec, std::size_
 }
 
 Slices Executor::slices_of(std::size_t elements, std::size_t width) const {
-  return cut(algorithm_, options_, elements, width, whole_, message_bytes(transport_, options_));
+  return cut(algorithm_, spec_, elements, width, whole_, message_bytes(transport_, spec_));
 }
 
 std::uint64_t Executor::buffer_bytes(const ExchangeSpec& spec, const Slices& slices, std::size_t width) {
@@ -302,12 +302,12 @@ std::uint64_t Executor::bytes_required_for(std::size_t elements, std::size_t wid
   const auto cached = known_bytes_required_.find({elements, width});
   if (cached != known_bytes_required_.end()) return cached->second;
   const auto rank = static_cast<std::uint32_t>(transport_.rank());
-  const auto coded = [&](std::size_t n) { return options_.codec->codec->wire_bytes(n); };
+  const auto coded = [&](std::size_t n) { return spec_.codec->codec->wire_bytes(n); };
   std::uint64_t sum = 0;
   for (std::size_t i = 0; i < slices.count(); ++i) {
     const Schedule& schedule = *algorithm_.schedules[i % algorithm_.schedules.size()];
-    sum += options_.codec ? coded_bytes_sent(schedule, rank, slices[i], coded)
-                          : elements_sent(schedule, rank, slices[i]) * width;
+    sum += spec_.codec ? coded_bytes_sent(schedule, rank, slices[i], coded)
+                       : elements_sent(schedule, rank, slices[i]) * width;
   }
   known_bytes_required_.emplace(std::pair(elements, width), sum);
   return sum;

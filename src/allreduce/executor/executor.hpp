@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The executor of our schedules. Each of its pipelines runs one slice at a time through a plan; several pipelines run
-// side by side, each on a channel of its own.
+// The executor of our schedules. Each of its lanes runs one slice at a time through a plan; several lanes run side by
+// side, each on a channel of its own.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -26,13 +26,13 @@ namespace gradmeter::allreduce {
 /// Runs slices one after another on one channel. Submit is AtOnce or Submitter (submitter.hpp). Cost: 12 to 34 ns a
 /// step, without transfers, as bench_executor prints it; results/allreduce.md has the figures.
 template <class Submit>
-class Pipeline {
+class Lane {
  public:
   /// alternate, landing: scratch that is kept between calls. `alternate` is the memory of Place::alternate; `landing`
   /// takes the data received for reductions, and is empty where peers' memory is read directly. `coded` is given for
   /// coded plans, which need no `alternate`.
-  Pipeline(runtime::Transport& t, int channel, std::span<std::byte> alternate, std::span<std::byte> landing,
-           Submit submit, std::optional<CodedSlice> coded = {})
+  Lane(runtime::Transport& t, int channel, std::span<std::byte> alternate, std::span<std::byte> landing, Submit submit,
+       std::optional<CodedSlice> coded = {})
       : transport_(t),
         channel_(channel),
         alternate_(alternate),
@@ -51,9 +51,9 @@ class Pipeline {
   CodingTime coding() const { return coded_ ? coded_->time() : CodingTime{}; }
 
  private:
-  enum class Phase : std::uint8_t { encode, send, post, receive, finish, copy, end };
+  enum class Phase : std::uint8_t { encode, post_sends, post_receives, receive, finish_sums, copy_rest, end_slice };
 
-  Phase first_phase() const { return round_ < plan_->rounds.size() ? Phase::encode : Phase::copy; }
+  Phase first_phase() const { return round_ < plan_->rounds.size() ? Phase::encode : Phase::copy_rest; }
   const PlanRound& round() const { return plan_->rounds[round_]; }
   bool encode();
   bool post_sends();
@@ -63,7 +63,7 @@ class Pipeline {
   bool receive();
   bool receive_direct();
   bool reduce_one(const ReduceStep&);
-  bool finish_round();
+  bool finish_sums();
   bool copy_rest();
   bool end_slice();
   void copy(const std::vector<LocalStep>&);
@@ -127,7 +127,8 @@ struct ExchangeSpec {
   /// True: messages are sent directly from the device's memory (Network::takes_device_memory).
   bool transport_takes_device = false;
 
-  std::size_t max_elements() const { return max_bytes / sizeof(float); }
+  /// The number of fp32 elements in the longest buffer.
+  std::size_t max_floats() const { return max_bytes / sizeof(float); }
   /// The device whose kernels sum and encode; null: host code does, since the buffers are host memory or memory of a
   /// device that runs host code.
   runtime::Device* gpu() const { return queue && queue->device().is_staged() ? &queue->device() : nullptr; }
@@ -139,18 +140,21 @@ struct ExchangeSpec {
 
 /// Runs an algorithm's schedules over a transport, slice by slice. Scratch is kept between calls. The memory of
 /// Place::alternate is taken from the arena `scratch`, since peers may read values that are summed into it; each of the
-/// slices that are under way at once has its own. Data received for a reduction go to private memory. The transport
-/// should have most_lanes() channels: each lane needs its own, and with fewer channels there are fewer lanes.
-/// With a codec, calls are sums or averages of fp32, buffers may be in any memory, and each lane keeps an encoded
-/// slice. With a queue, a message is sent once the work before it is done, and a received message is released once the
-/// work that reads it is done. On a device that `is_staged`, work that was submitted to its queue before a call is done
-/// before the call's work.
-/// Errors: BackendError for a buffer longer than max_bytes, or one that peers cannot read over the transport.
+/// slices that are under way at once has its own. Data received for a reduction go to private memory. On a GPU both are
+/// memory of the device, which is allocated beside this host memory, or without any where the transport takes device
+/// memory. The transport should have most_lanes() channels: each lane needs its own, and with fewer channels there are
+/// fewer lanes.
+/// With a codec, calls are sums or averages of fp32, buffers may lie inside the arena or outside, and each lane keeps
+/// an encoded slice. With a queue, a message is sent once the work before it is done, and a received message is
+/// released once the work that reads it is done. On a device that `is_staged`, work that was submitted to its queue
+/// before a call is done before the call's work, and buffers in the host's memory are refused. Errors: BackendError for
+/// a buffer longer than max_bytes, for one that peers cannot read over the transport, and for one of the host where the
+/// queue is a GPU's.
 class Executor final : public Collective {
  public:
   Executor(Algorithm, runtime::Transport&, runtime::Arena& scratch, ExchangeSpec);
   const std::string& name() const override { return algorithm_.name; }
-  bool takes_device_memory() const override { return options_.queue != nullptr; }
+  bool takes_device_memory() const override { return spec_.queue != nullptr; }
   bool works_on_device_memory() const override { return on_device_; }
   void start(const Call&) override;
   bool advance() override;
@@ -159,34 +163,35 @@ class Executor final : public Collective {
   std::optional<std::uint64_t> bytes_required() const override { return bytes_required_; }
   std::optional<CodingTime> coding() const override;
 
-  /// The bytes that the constructor will take from the arena on this rank.
+  /// An upper bound of the bytes that the constructor takes from the arena on this rank.
   static std::size_t arena_bytes(const Algorithm&, std::uint32_t rank, const ExchangeSpec&);
   /// slices: the slices into which a buffer is cut; the spec must give message_bytes. buffer_bytes: the bytes of the
   /// whole buffer, encoded if there is a codec.
   static Slices slices(const Algorithm&, const ExchangeSpec&, std::size_t elements, std::size_t element_bytes);
   static std::uint64_t buffer_bytes(const ExchangeSpec&, const Slices&, std::size_t element_bytes);
   /// alternate_bytes: the bytes of Place::alternate for one slice, enough for any buffer up to max_bytes.
-  /// landing_bytes: the most bytes that are received for the reductions of one round. The spec must give message_bytes.
+  /// landing_bytes: the most bytes that are received for the reductions of one round. slice_bytes: the bytes of a
+  /// slice, encoded if there is a codec. The spec must give message_bytes.
   static std::size_t alternate_bytes(const Algorithm&, const ExchangeSpec&);
-  static std::size_t landing_bytes(const Algorithm&, std::size_t alternate_bytes, std::uint32_t landing_blocks);
-  /// Errors: BackendError for a call that the algorithm, bound with these options, does not take.
+  static std::size_t landing_bytes(const Algorithm&, std::size_t slice_bytes, std::uint32_t landing_blocks);
+  /// Errors: BackendError for a call that the algorithm, bound with this spec, does not take.
   static void check_call(const Algorithm&, const ExchangeSpec&, const Call&);
 
  private:
   /// Lane i runs slices i, i + lanes, i + 2·lanes … on channel i.
   template <class Submit>
-  using Lanes = std::vector<Pipeline<Submit>>;
+  using Lanes = std::vector<Lane<Submit>>;
   void check(const Call&, CallMemory) const;
   CallMemory memory_of(const Call&) const;
   /// Sets up work on the memory of the queue's GPU.
   void take_device();
   std::span<std::byte> take_scratch(runtime::Arena&, std::size_t bytes);
-  /// The transport that carries the pipelines' messages.
+  /// The transport that carries the lanes' messages.
   runtime::Transport& message_transport() const { return staged_ ? *staged_ : transport_; }
   template <class Submit>
   void add_lanes(const Submit&, runtime::Arena& scratch);
   template <class Submit>
-  void launch(Pipeline<Submit>&, std::size_t slice);
+  void launch(Lane<Submit>&, std::size_t slice);
   template <class Submit>
   void advance(Lanes<Submit>&);
   Slices slices_of(std::size_t elements, std::size_t width) const;
@@ -194,16 +199,18 @@ class Executor final : public Collective {
 
   Algorithm algorithm_;
   runtime::Transport& transport_;
-  ExchangeSpec options_;
+  ExchangeSpec spec_;
   std::vector<Plan> plans_;
   std::optional<runtime::PrivateArena> landings_;
   // True for a device that is staged. The scratch is then device memory; if messages pass through host memory, each
-  // piece of this scratch has a copy in the host's arena (`Device::map`).
+  // piece of this scratch has a copy in the host's arena (`Device::allocate_beside`).
   bool on_device_ = false;
   std::shared_ptr<void> pinned_landings_;  ///< keeps the memory of `landings_` pinned
   std::vector<runtime::OwnedBuffer> device_scratch_;
   std::unique_ptr<runtime::StagedTransport> staged_;
-  bool whole_ = false;  ///< the buffer is one slice, since a message holds several blocks whose positions matter
+  /// True: the buffer is one slice, since a message holds several blocks whose positions matter, or since the codec
+  /// takes whole tensors.
+  bool whole_ = false;
   std::variant<Lanes<AtOnce>, Lanes<Submitter>> lanes_;
   Call call_{};
   CallMemory memory_;

@@ -36,8 +36,8 @@ std::string gpu_kernels_refusal(std::uint32_t ranks);
 /// The launches for a GPU. Errors: BackendError without CUDA.
 const SliceKernels& gpu_kernels();
 
-// Work is done at once on the caller's thread (AtOnce), or submitted to a queue (Submitter). A pipeline is compiled for
-// one of the two.
+// Work is done at once on the caller's thread (AtOnce), or submitted to a queue (Submitter). A lane is compiled for one
+// of the two.
 
 /// The addresses that a sum reads.
 using Sources = std::vector<const std::byte*>;
@@ -62,7 +62,7 @@ class AtOnce {
   static void release_read(runtime::Transport&) {}
 };
 
-/// Submits the work of one pipeline to a queue, in order.
+/// Submits the work of one lane to a queue, in order.
 class Submitter {
  public:
   static constexpr bool at_once = false;

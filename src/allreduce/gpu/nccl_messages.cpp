@@ -68,10 +68,10 @@ void check_plan(const Plan& plan) {
 
 class NcclMessages final : public StreamCollective {
  public:
-  NcclMessages(Algorithm a, const GroupConnection& connection, runtime::NcclOptions nccl, ExchangeSpec options)
+  NcclMessages(Algorithm a, const GroupConnection& connection, runtime::NcclOptions nccl, ExchangeSpec spec)
       : algorithm_(std::move(a)),
-        options_(std::move(options)),
-        queue_(*options_.queue),
+        spec_(std::move(spec)),
+        queue_(*spec_.queue),
         nodes_(connection.network.nodes_of(connection.communicator)),
         depth_(lanes_for(algorithm_.schedules)),
         plans_(plans_of(connection.communicator.rank())),
@@ -124,7 +124,7 @@ class NcclMessages final : public StreamCollective {
 
   void check_call(const Call& call) const {
     if (running_) throw core::BackendError("allreduce", name(), "started before the last call was complete");
-    Executor::check_call(algorithm_, options_, call);
+    Executor::check_call(algorithm_, spec_, call);
     if (!call.in.on_device() || !call.out.on_device()) {
       throw core::BackendError("NCCL", nccl_functions,
                                "it was given memory of the host, and moves memory of a GPU alone");
@@ -147,7 +147,7 @@ class NcclMessages final : public StreamCollective {
   std::vector<Plan> plans_of(int rank) const {
     std::vector<Plan> plans;
     for (const SchedulePtr& s : algorithm_.schedules) {
-      plans.push_back(compile(*s, static_cast<std::uint32_t>(rank), options_.placement));
+      plans.push_back(compile(*s, static_cast<std::uint32_t>(rank), spec_.placement));
       check_plan(plans.back());
     }
     return plans;
@@ -158,7 +158,7 @@ class NcclMessages final : public StreamCollective {
   /// NCCL.
   runtime::OwnedBuffer scratch_on_all_ranks(const runtime::Communicator& c) {
     const auto most = [this](auto of) { return (*std::ranges::max_element(plans_, {}, of)).*of; };
-    const std::size_t slice = Executor::alternate_bytes(algorithm_, options_);
+    const std::size_t slice = Executor::alternate_bytes(algorithm_, spec_);
     landing_bytes_ = Executor::landing_bytes(algorithm_, slice, most(&Plan::landing_blocks));
     alternate_bytes_ =
         most(&Plan::uses_alternate) ? (slice + scratch_alignment - 1) / scratch_alignment * scratch_alignment : 0;
@@ -177,7 +177,7 @@ class NcclMessages final : public StreamCollective {
     }
     Course c{.elements = elements,
              .width = width,
-             .slices = Executor::slices(algorithm_, options_, elements, width),
+             .slices = Executor::slices(algorithm_, spec_, elements, width),
              .turns = {},
              .bytes_required = 0};
     const auto& schedules = algorithm_.schedules;
@@ -302,7 +302,7 @@ class NcclMessages final : public StreamCollective {
   }
 
   const Algorithm algorithm_;
-  const ExchangeSpec options_;
+  const ExchangeSpec spec_;
   runtime::Queue& queue_;
   std::vector<int> nodes_;  ///< by rank
   std::size_t depth_;       ///< slices under way
@@ -329,7 +329,7 @@ class NcclMessages final : public StreamCollective {
 
 // NOLINTBEGIN(performance-unnecessary-value-param): where CUDA is compiled in they are moved
 std::unique_ptr<Collective> make_nccl_messages(Algorithm a, const GroupConnection& connection,
-                                               runtime::NcclOptions nccl, ExchangeSpec options) {
+                                               runtime::NcclOptions nccl, ExchangeSpec spec) {
   // NOLINTEND(performance-unnecessary-value-param)
 #ifdef GRADMETER_HAS_CUDA
   return std::make_unique<NcclMessages>(std::move(a), connection, std::move(nccl), std::move(options));

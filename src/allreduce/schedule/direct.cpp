@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Algorithms in which every rank sends to every other itself: direct, one-shot and pairwise.
+// Algorithms in which every rank sends to every other itself: direct, one-shot and pairwise. In the broadcast of direct
+// only the root sends.
 #include "allreduce/schedule/algorithms.hpp"
 
 namespace gradmeter::allreduce {

@@ -245,7 +245,7 @@ void CodecEstimator::measure(const compression::CodecChoice& choice) {
 
 std::optional<compression::CodecEstimate> CodecEstimator::of(const CollectivePoint& p) {
   const int ranks = session_.world().size();
-  if (!p.codec || !p.codec->codec || p.codec->info->exchange != compression::Exchange::schedule || ranks < 2 ||
+  if (!p.codec || !p.codec->codec || p.codec->exchange != compression::Exchange::schedule || ranks < 2 ||
       !p.transport || p.count < p.codec->min_elements || p.count == 0 ||
       p.collective->collective_kind != CollectiveKind::all_reduce ||
       !costs_as_scatter_and_gather(*p.algorithm, shape_)) {

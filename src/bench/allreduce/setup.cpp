@@ -202,15 +202,15 @@ CollectiveBuffers CollectiveSetup::take(runtime::Arena& arena, BufferKind kind) 
   b.in = arena.take(bytes);
   b.out = needs_.out_of_place ? arena.take(bytes) : b.in;
   if (!queue_) return b;
-  const auto map = [&](std::span<std::byte> memory) {
+  const auto device_buffer = [&](std::span<std::byte> memory) {
     runtime::Device& device = session_.device();
     device_buffers_.push_back(kind == BufferKind::registered
-                                  ? runtime::map_registrable(device, core::Element::i8, memory)
-                                  : device.map(core::Element::i8, memory));
+                                  ? runtime::allocate_registrable_beside(device, core::Element::i8, memory)
+                                  : device.allocate_beside(core::Element::i8, memory));
     return device_buffers_.back().buffer;
   };
-  b.device_in = map(b.in);
-  b.device_out = needs_.out_of_place ? map(b.out) : b.device_in;
+  b.device_in = device_buffer(b.in);
+  b.device_out = needs_.out_of_place ? device_buffer(b.out) : b.device_in;
   return b;
 }
 

@@ -321,14 +321,6 @@ double bits_of(const CodecFindings& f) {
   return 8 * static_cast<double>(f.wire_bytes) / static_cast<double>(f.point.elements());
 }
 
-/// True if the codec is exchanged by a reduce-scatter and an all-gather: by its entry in the registry, or because its
-/// name has exchange=sra.
-bool travels_in_chunks(const compression::CodecChoice& c) {
-  const auto exchange = c.parsed.parameters.find("exchange");
-  return c.info->exchange == compression::Exchange::schedule ||
-         (exchange != c.parsed.parameters.end() && exchange->second == "sra");
-}
-
 }  // namespace
 
 core::Metric metric_of(CodecCall call) {
@@ -365,7 +357,8 @@ void fill_codec_times(const CodecFindings& f, const CodecFactors& factors, Point
   }
   row.raw_times_s.assign(f.encode_times.begin(), f.encode_times.end());
   fill_noise(f.noise, row);
-  if (!travels_in_chunks(*f.point.codec)) return;  // the formula holds for no other exchange
+  // The formula is that of a reduce-scatter and an all-gather.
+  if (f.point.codec->exchange != compression::Exchange::schedule) return;
   const core::CodecRates rates{.encode = rate(f, CodecCall::encode),
                                .decode = rate(f, CodecCall::decode),
                                .add = rate(f, CodecCall::decode_add)};

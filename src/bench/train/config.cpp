@@ -59,7 +59,7 @@ std::string loss_scale_refusal(const TrainingConfig& c, const Layout& l, const m
     return fmt::format(
         "{}: with mesh {} each rank has a part of the gradient, and would skip other steps; take a number", text,
         l.mesh.text());
-  if (exchange_factors(c, l).codec && c.codec && c.codec->info->exchange != compression::Exchange::schedule)
+  if (exchange_factors(c, l).codec && c.codec && c.codec->exchange != compression::Exchange::schedule)
     return fmt::format("{}: {} may hide numbers that are not finite; take a codec that sends all elements, as bf16",
                        text, c.codec->info->name);
   return {};

@@ -2,7 +2,7 @@
 // Parameter servers: workers push gradients to servers that hold the weights in shards, and pull weights from them.
 //
 // A step makes a pass, pushes and pulls. With StrategyOptions.overlap, chunks leave as soon as the backward pass has
-// announced their gradients.
+// announced their gradients. With push > 1, and where the codec clips gradients, they leave only after the pass.
 //   ps-sync    a pull waits for the pushes of all workers, whose mean (summed in rank order) is applied as one step
 //   ps-ssp     a pull waits until the slowest worker is at most `staleness` updates behind
 //   ps-async   a pull never waits
@@ -90,16 +90,17 @@ class ParameterServer final : public ServerStrategy {
     request_counts.requests = periods_.prefetch ? request_counts.pulls : request_counts.pulls - both;
     const std::uint64_t pushes_without_pull = request_counts.pushes - both;  // after which the weights may be too old
     if (options().staleness == Admission::unbounded || pushes_without_pull == 0) return forecast(s, request_counts);
-    Forecast fewest_pulls = forecast(s, request_counts);
+    const Forecast fewest_pulls = forecast(s, request_counts);
     request_counts.pulls += pushes_without_pull;
     if (periods_.prefetch) request_counts.requests += pushes_without_pull;
     const Forecast most_pulls = forecast(s, request_counts);
     if (options().staleness == 0) return most_pulls;  // every push is followed by a pull
-    fewest_pulls.bytes = most_pulls.bytes;
-    fewest_pulls.messages = most_pulls.messages;
-    fewest_pulls.upper_bound = most_pulls.bounds();
-    fewest_pulls.exact = false;
-    return fewest_pulls;
+    Forecast between = fewest_pulls;                  // its lower bounds and its time are those of the fewest pulls
+    between.bytes = most_pulls.bytes;
+    between.messages = most_pulls.messages;
+    between.upper_bound = most_pulls.bounds();
+    between.exact = false;
+    return between;
   }
 
  private:
@@ -156,8 +157,8 @@ std::unique_ptr<Strategy> make(const StrategyOptions& o, std::uint64_t staleness
 /// The strategies ps-*, and dc-asgd.
 /// Bytes: M up with every push, M down with every pull; none between a worker and the server on its own rank. Time: at
 /// least max(M/B, P·M/(S·B)) a step with S dedicated servers on links of bandwidth B, 2(P-1)M/(P·B) with servers on all
-/// ranks. Memory: that of a server; of a worker M for weights that come while it computes, M with push > 1, and M with
-/// error feedback.
+/// ranks. Memory: that of a server; of a worker M for weights that come while it computes, M with push > 1, and with
+/// error feedback M, or 2M with `dgc`, which keeps momentum as well.
 /// Source: Dean et al. (DistBelief, Downpour), NIPS 2012; Li et al., OSDI 2014; SSP: Ho et al., NIPS 2013;
 /// scale=staleness and n-softsync: Zhang et al., "Staleness-aware Async-SGD", IJCAI 2016; backup workers: Chen et al.,
 /// "Revisiting distributed synchronous SGD", 2016; DC-ASGD: Zheng et al., ICML 2017.

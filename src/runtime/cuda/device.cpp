@@ -215,11 +215,11 @@ OwnedBuffer CudaDevice::allocate(core::Element element, std::size_t count) {
   return {Buffer(element, span), std::move(memory)};
 }
 
-OwnedBuffer CudaDevice::map(core::Element element, std::span<std::byte> host) {
-  return map(element, host, usual_allocator);
+OwnedBuffer CudaDevice::allocate_beside(core::Element element, std::span<std::byte> host) {
+  return allocate_beside(element, host, usual_allocator);
 }
 
-OwnedBuffer CudaDevice::map(core::Element element, std::span<std::byte> host, const Allocator& allocator) {
+OwnedBuffer CudaDevice::allocate_beside(core::Element element, std::span<std::byte> host, const Allocator& allocator) {
   std::shared_ptr<void> memory = add(host.size(), host.data(), allocator);
   const DeviceSpan<std::byte> span(static_cast<std::byte*>(memory.get()), host.size());
   return {Buffer(element, span), std::move(memory)};

@@ -32,13 +32,13 @@ class CudaDevice final : public Device {
   OwnedBuffer allocate(core::Element, std::size_t count) override;
   /// Allocates GPU memory of the size of `memory`, which transports reach. Queue::to_transport and from_transport copy
   /// between the two.
-  OwnedBuffer map(core::Element, std::span<std::byte> memory) override;
+  OwnedBuffer allocate_beside(core::Element, std::span<std::byte> memory) override;
   /// An allocator that replaces cudaMalloc. `allocate` throws when no memory is left.
   struct Allocator {
     void* (*allocate)(std::size_t bytes);
     void (*free)(void*) noexcept;
   };
-  OwnedBuffer map(core::Element, std::span<std::byte> memory, const Allocator&);
+  OwnedBuffer allocate_beside(core::Element, std::span<std::byte> memory, const Allocator&);
   bool is_emulated() const override;
   /// True if ranks whose kernels wait for each other may share a GPU. On hardware they may not, since kernels on one
   /// GPU need not run at the same time. In tests they may if the emulated device stands for one GPU for each rank

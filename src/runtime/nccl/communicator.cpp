@@ -636,10 +636,10 @@ void free_registrable(void* address) noexcept { release_nccl(ncclMemFree(address
 
 std::string nccl_registration_refusal() { return {}; }
 
-OwnedBuffer map_registrable(Device& device, core::Element element, std::span<std::byte> memory) {
+OwnedBuffer allocate_registrable_beside(Device& device, core::Element element, std::span<std::byte> memory) {
   auto* const gpu = dynamic_cast<CudaDevice*>(&device);
   if (!gpu) throw core::BackendError("NCCL", "ncclMemAlloc", "it is memory of a GPU: take --device cuda");
-  return gpu->map(element, memory, {.allocate = allocate_registrable, .free = free_registrable});
+  return gpu->allocate_beside(element, memory, {.allocate = allocate_registrable, .free = free_registrable});
 }
 #else
 std::string nccl_registration_refusal() {
@@ -647,7 +647,7 @@ std::string nccl_registration_refusal() {
   return "built with an NCCL before 2.19, which registers no buffers: build with a later one, or take --buffers arena";
 }
 
-OwnedBuffer map_registrable(Device&, core::Element, std::span<std::byte>) {
+OwnedBuffer allocate_registrable_beside(Device&, core::Element, std::span<std::byte>) {
   throw core::UsageError(nccl_registration_refusal());
 }
 #endif

@@ -93,8 +93,8 @@ class NcclCommunicator {
   void completed();
   /// Ends the calls under way on this rank, so that the rank's stream can continue. No more calls can be issued.
   void abort() noexcept;
-  /// Registers memory of map_registrable for all later calls that use it. Either all ranks register memory of the same
-  /// size, or none. Errors: BackendError.
+  /// Registers memory of allocate_registrable_beside for all later calls that use it. Either all ranks register memory
+  /// of the same size, or none. Errors: BackendError.
   void register_memory(std::byte* at, std::size_t bytes);
   /// Sets a function that destroys all graphs that hold calls of this communicator, since NCCL's abort waits until no
   /// such graph is left. The function is called on the rank's thread.
@@ -113,9 +113,9 @@ class NcclCommunicator {
 /// on).
 std::string nccl_registration_refusal();
 
-/// Does what Device::map does on a GPU, but allocates by ncclMemAlloc. NCCL accepts registration of cudaMalloc's
-/// memory, but does not use it.
+/// Does what Device::allocate_beside does on a GPU, but allocates by ncclMemAlloc. NCCL accepts registration of
+/// cudaMalloc's memory, but does not use it.
 /// Errors: UsageError with nccl_registration_refusal; BackendError with NCCL's own text, or for another device.
-OwnedBuffer map_registrable(Device&, core::Element, std::span<std::byte> memory);
+OwnedBuffer allocate_registrable_beside(Device&, core::Element, std::span<std::byte> memory);
 
 }  // namespace gradmeter::runtime

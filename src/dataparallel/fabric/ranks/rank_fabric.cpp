@@ -197,7 +197,8 @@ int RankFabric::size(Group g) const { return comm_group(g).communicator.size(); 
 std::size_t RankFabric::message_bytes(Group g) const { return comm_group(g).collectives->message_bytes(); }
 runtime::Arena& RankFabric::arena() { return network_.arena(); }
 Buffer RankFabric::memory(std::size_t floats) {
-  return mapped_.emplace_back(device().map(core::Element::f32, network_.arena().take(floats * sizeof(float)))).buffer;
+  const std::span<std::byte> in_arena = network_.arena().take(floats * sizeof(float));
+  return buffers_.emplace_back(device().allocate_beside(core::Element::f32, in_arena)).buffer;
 }
 
 Group RankFabric::split(int color, int key) {

@@ -119,7 +119,7 @@ class RankFabric final : public Fabric {
   };
   std::vector<Stamp> stamps_;                  ///< stamps to write at the next `synchronise`
   std::vector<std::shared_ptr<void>> pinned_;  ///< holds the network's memory pinned
-  std::vector<runtime::OwnedBuffer> mapped_;   ///< views of the network's memory
+  std::vector<runtime::OwnedBuffer> buffers_;  ///< what `memory` has given, beside memory of the network
   /// The queue of copies between a staged device and the network's memory; null: no copies are needed.
   std::unique_ptr<runtime::Queue> copies_;
   /// Results of calls under way that have not yet been copied to the device.

@@ -73,18 +73,18 @@ const allreduce::Algorithm& SimCollectives::algorithm(std::uint32_t ranks, CallK
   return it->second = {fmt::format("{} {}", label(call), chosen->name), chosen->make(shape, kind)};
 }
 
-Ticket SimCollectives::join(int worker, const FabricCall& c) {
+Ticket SimCollectives::join(int world_rank, const FabricCall& c) {
   const Group group = c.group;
   const auto& members = context_.groups.members(group);
-  const auto index = static_cast<std::size_t>(context_.groups.position(group, worker));
-  const std::uint64_t number = calls_[{group.id, worker}]++;
+  const auto index = static_cast<std::size_t>(context_.groups.position(group, world_rank));
+  const std::uint64_t number = calls_[{group.id, world_rank}]++;
   PendingCollective& pending = pending_[{group.id, number}];
   if (pending.arrived == 0) {
     pending = {.kind = c.kind, .root = c.peer, .op = c.op, .members = members};
     pending.tickets.resize(members.size());
     pending.buffers.resize(members.size());
   } else if (!pending.is_same_call(c)) {
-    throw std::logic_error(fmt::format("rank {} makes another collective call than its peers", worker));
+    throw std::logic_error(fmt::format("rank {} makes another collective call than its peers", world_rank));
   }
   const auto& name = algorithm(static_cast<std::uint32_t>(members.size()), c.kind, c.peer).name;
   const auto ticket = pending.tickets[index] = std::make_shared<SimPendingCall>(context_.scheduler, name);

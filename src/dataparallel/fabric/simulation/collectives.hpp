@@ -18,8 +18,8 @@ class SimCollectives {
  public:
   explicit SimCollectives(SimContext& context)
       : context_(context), last_end_(static_cast<std::size_t>(context.groups.size(everybody)), 0.0) {}
-  /// Makes one worker's call of a collective.
-  Ticket join(int worker, const FabricCall&);
+  /// Makes one rank's call of a collective.
+  Ticket join(int world_rank, const FabricCall&);
 
  private:
   /// A collective that not all members of its group have called yet.
@@ -48,9 +48,10 @@ class SimCollectives {
   bool is_cut_short(const PendingCollective&, const std::vector<double>& end) const;
 
   SimContext& context_;
-  /// By worker: the time at which its last collective ends [s]. Its next collective begins no earlier.
+  /// The time at which the last collective of each rank in the world ends [s]. Its next collective begins no earlier.
   std::vector<double> last_end_;
-  std::map<std::pair<int, int>, std::uint64_t> calls_;                  ///< number of calls so far, by group and worker
+  /// The number of calls so far, by group and rank in the world.
+  std::map<std::pair<int, int>, std::uint64_t> calls_;
   std::map<std::pair<int, std::uint64_t>, PendingCollective> pending_;  ///< by group and number of the call
   std::map<std::tuple<std::uint32_t, CallKind, int>, allreduce::Algorithm> algorithms_;  ///< by ranks, kind and root
 };

@@ -82,34 +82,34 @@ Groups::Groups(int workers, EventScheduler& scheduler)
   for (int r = 0; r < workers; ++r) members.push_back(r);
 }
 
-int Groups::position(Group g, int worker) const {
+int Groups::position(Group g, int world_rank) const {
   const auto& m = members(g);
-  const auto it = std::find(m.begin(), m.end(), worker);
-  if (it == m.end()) throw std::logic_error(fmt::format("rank {} is not in group {}", worker, g.id));
+  const auto it = std::find(m.begin(), m.end(), world_rank);
+  if (it == m.end()) throw std::logic_error(fmt::format("rank {} is not in group {}", world_rank, g.id));
   return static_cast<int>(it - m.begin());
 }
 
-int Groups::worker(Group g, int rank) const {
+int Groups::world_rank(Group g, int rank) const {
   if (rank < 0 || rank >= size(g)) throw std::logic_error(fmt::format("group {} has no rank {}", g.id, rank));
   return members(g)[static_cast<std::size_t>(rank)];
 }
 
-Group Groups::split(int worker, int color, int key) {
-  const std::size_t call = calls_[static_cast<std::size_t>(worker)]++;
+Group Groups::split(int world_rank, int color, int key) {
+  const std::size_t call = calls_[static_cast<std::size_t>(world_rank)]++;
   if (splits_.size() <= call) splits_.resize(call + 1);
-  splits_[call].asked.emplace_back(color, key, worker);
+  splits_[call].asked.emplace_back(color, key, world_rank);
   if (splits_[call].asked.size() == members_[0].size()) form(splits_[call]);
-  while (splits_[call].group_of_color.empty()) scheduler_.block(worker, "the others to split");
+  while (splits_[call].group_of_color.empty()) scheduler_.block(world_rank, "the others to split");
   return {splits_[call].group_of_color.at(color)};
 }
 
 void Groups::form(Splitting& s) {
   std::sort(s.asked.begin(), s.asked.end());
-  for (const auto& [color, key, worker] : s.asked) {
+  for (const auto& [color, key, world_rank] : s.asked) {
     const auto [it, is_new] = s.group_of_color.try_emplace(color, static_cast<int>(members_.size()));
     if (is_new) members_.emplace_back();
-    members_[static_cast<std::size_t>(it->second)].push_back(worker);
-    scheduler_.wake(worker, scheduler_.now(scheduler_.running_thread()));
+    members_[static_cast<std::size_t>(it->second)].push_back(world_rank);
+    scheduler_.wake(world_rank, scheduler_.now(scheduler_.running_thread()));
   }
 }
 

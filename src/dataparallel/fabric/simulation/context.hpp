@@ -145,27 +145,27 @@ using SimTicket = std::shared_ptr<SimPendingCall>;
 class Groups {
  public:
   Groups(int workers, EventScheduler&);
-  /// The workers of a group in rank order.
+  /// The ranks in the world of a group's members, by rank in the group.
   const std::vector<int>& members(Group g) const { return members_.at(static_cast<std::size_t>(g.id)); }
   int size(Group g) const { return static_cast<int>(members(g).size()); }
-  /// A worker's rank in a group. Errors: std::logic_error when the worker is not in the group.
-  int position(Group, int worker) const;
-  /// The worker that has this rank in the group. Errors: std::logic_error when there is none.
-  int worker(Group, int rank) const;
-  /// Makes one worker's call of `split`; returns when all workers have called.
-  Group split(int worker, int color, int key);
+  /// The rank in the group of a rank in the world. Errors: std::logic_error when it is not in the group.
+  int position(Group, int world_rank) const;
+  /// The rank in the world that has this rank in the group. Errors: std::logic_error when there is none.
+  int world_rank(Group, int rank) const;
+  /// Makes one rank's call of `split`; returns when all ranks have called.
+  Group split(int world_rank, int color, int key);
 
  private:
   /// One collective call of `split`.
   struct Splitting {
-    std::vector<std::tuple<int, int, int>> asked;  ///< colour, key, worker of each call
+    std::vector<std::tuple<int, int, int>> asked;  ///< colour, key, rank in the world of each call
     std::map<int, int> group_of_color;
   };
-  void form(Splitting&);  ///< makes the groups, when all workers have called
+  void form(Splitting&);  ///< makes the groups, when all ranks have called
   EventScheduler& scheduler_;
   std::vector<std::vector<int>> members_;  ///< by group id
   std::vector<Splitting> splits_;
-  std::vector<std::size_t> calls_;  ///< number of calls of `split` by each worker
+  std::vector<std::size_t> calls_;  ///< number of calls of `split`, by rank in the world
 };
 
 struct SimContext {

@@ -40,21 +40,21 @@ PointToPoint::Channel& PointToPoint::channel(Group g, int from, int to) {
   return channels_.try_emplace({g.id, from, to}, to).first->second;
 }
 
-Ticket PointToPoint::send(Group g, int worker, int peer, ConstBuffer b) {
-  const int to = context_.groups.worker(g, peer);
+Ticket PointToPoint::send(Group g, int world_rank, int peer, ConstBuffer b) {
+  const int to = context_.groups.world_rank(g, peer);
   auto ticket = std::make_shared<SimPendingCall>(context_.scheduler, fmt::format("send to {}", peer));
-  const auto sending = context_.network.send(worker, to, b.bytes());
-  Packet p{.from = worker};
+  const auto sending = context_.network.send(world_rank, to, b.bytes());
+  Packet p{.from = world_rank};
   const std::size_t moved = context_.simulated.time_only ? 0 : b.bytes();
   p.payload = std::make_shared<std::vector<std::byte>>(b.host(), b.host() + moved);
   ticket->finish(sending.begin, SimNetwork::send_end(sending), b.bytes(), b.bytes());
-  if (SimNetwork::send_end(sending) <= context_.fails_at(worker))
-    context_.network.deliver(channel(g, worker, to).queue, std::move(p), sending);
+  if (SimNetwork::send_end(sending) <= context_.fails_at(world_rank))
+    context_.network.deliver(channel(g, world_rank, to).queue, std::move(p), sending);
   return ticket;
 }
 
-Ticket PointToPoint::receive(Group g, int worker, int peer, Buffer b) {
-  Channel& from = channel(g, context_.groups.worker(g, peer), worker);
+Ticket PointToPoint::receive(Group g, int world_rank, int peer, Buffer b) {
+  Channel& from = channel(g, context_.groups.world_rank(g, peer), world_rank);
   auto ticket = std::make_shared<Receiving>(*this, from, fmt::format("a message from rank {}", peer));
   from.receiving.emplace_back(ticket, b);
   match(from);
@@ -222,7 +222,7 @@ class SimMessenger::SimPort final : public Port {
         context_(messenger.context_),
         port_set_(std::move(port_set)),
         role_(role),
-        worker_(port_set_->members[static_cast<std::size_t>(rank)]),
+        world_rank_(port_set_->members[static_cast<std::size_t>(rank)]),
         queue_(port_set_->queues(role)[static_cast<std::size_t>(rank)]),
         peers_(port_set_->members.size()) {}
 
@@ -249,17 +249,17 @@ class SimMessenger::SimPort final : public Port {
           fmt::format("a message of {} bytes to rank {} without a draft of that length", header.bytes, to));
     }
     p.draft->resize(header.bytes);
-    Packet packet{.from = worker_};
+    Packet packet{.from = world_rank_};
     packet.header = header;
     packet.payload = std::exchange(p.draft, nullptr);
     auto ticket = std::make_shared<SimPendingCall>(context_.scheduler, label);
     MessageQueue& queue = port_set_->queues(opposite(role_))[static_cast<std::size_t>(to)];
-    if (queue.owner == worker_) {
+    if (queue.owner == world_rank_) {
       ticket->finish(context_.now(), context_.now(), 0, 0);
       context_.network.put(queue, std::move(packet));
       return ticket;
     }
-    const auto sending = context_.network.send(worker_, queue.owner, sizeof(MessageHeader) + header.bytes);
+    const auto sending = context_.network.send(world_rank_, queue.owner, sizeof(MessageHeader) + header.bytes);
     const double left = SimNetwork::send_end(sending);
     ticket->finish(sending.begin, left, header.bytes, header.bytes);
     p.leaving.push_back(left);
@@ -302,8 +302,8 @@ class SimMessenger::SimPort final : public Port {
   }
 
   void travel(MessageQueue& queue, std::uint64_t number, const Packet& packet, const SimNetwork::Passage& sending) {
-    if (SimNetwork::send_end(sending) > context_.fails_at(worker_)) return;
-    const MessageRoute route{.from = worker_, .to = queue.owner, .to_role = opposite(role_), .number = number};
+    if (SimNetwork::send_end(sending) > context_.fails_at(world_rank_)) return;
+    const MessageRoute route{.from = world_rank_, .to = queue.owner, .to_role = opposite(role_), .number = number};
     const DeliveryFault fault =
         context_.simulated.delivery_fault ? context_.simulated.delivery_fault(route) : DeliveryFault{};
     for (int i = 0; i < fault.copies; ++i)
@@ -334,7 +334,7 @@ class SimMessenger::SimPort final : public Port {
   SimContext& context_;
   std::shared_ptr<PortSet> port_set_;
   Role role_;
-  int worker_;
+  int world_rank_;
   MessageQueue& queue_;
   std::vector<Peer> peers_;
   Packet last_;  ///< the packet returned last, whose payload may still be read
@@ -344,9 +344,9 @@ std::shared_ptr<PortSet> SimMessenger::make(Group group, const PortOptions& opti
   auto port_set = std::make_shared<PortSet>();
   port_set->options = options;
   port_set->members = context_.groups.members(group);
-  for (const int worker : port_set->members) {
-    port_set->workers.emplace_back(worker);
-    port_set->servers.emplace_back(worker);
+  for (const int world_rank : port_set->members) {
+    port_set->worker_queues.emplace_back(world_rank);
+    port_set->server_queues.emplace_back(world_rank);
   }
   for (const int failing : port_set->members) {
     if (context_.fails_at(failing) == EventScheduler::forever) continue;
@@ -365,14 +365,14 @@ std::shared_ptr<PortSet> SimMessenger::make(Group group, const PortOptions& opti
   return port_set;
 }
 
-Ports SimMessenger::open(Group group, int worker, PortOptions options) {
-  const int rank = context_.groups.position(group, worker);
+Ports SimMessenger::open(Group group, int world_rank, PortOptions options) {
+  const int rank = context_.groups.position(group, world_rank);
   if (options.in_flight < 1) throw std::logic_error("ports that may have no message on its way cannot send; use 1");
   if (context_.simulated.delivery_fault) options.payload_bytes += sizeof(ReliablePort::Stamp);
-  auto& port_set = port_sets_[{group.id, calls_[{group.id, worker}]++}];
+  auto& port_set = port_sets_[{group.id, calls_[{group.id, world_rank}]++}];
   if (!port_set) port_set = make(group, options);
   if (port_set->options.payload_bytes != options.payload_bytes || port_set->options.in_flight != options.in_flight) {
-    throw std::logic_error(fmt::format("rank {} opens its ports with other options than its peers", worker));
+    throw std::logic_error(fmt::format("rank {} opens its ports with other options than its peers", world_rank));
   }
   const auto port = [&](Role role) -> std::unique_ptr<Port> {
     auto bare = std::make_unique<SimPort>(*this, port_set, role, rank);

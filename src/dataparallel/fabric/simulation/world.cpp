@@ -180,9 +180,8 @@ class SimFabric final : public SimCompute<Fabric> {
     return std::make_unique<SimBackgroundTask>(context_, state_.messenger, count, worker_, std::move(program));
   }
   Buffer memory(std::size_t floats) override {
-    return mapped_
-        .emplace_back(device().map(core::Element::f32, std::as_writable_bytes(std::span(memory_.emplace_back(floats)))))
-        .buffer;
+    const auto on_host = std::as_writable_bytes(std::span(memory_.emplace_back(floats)));
+    return buffers_.emplace_back(device().allocate_beside(core::Element::f32, on_host)).buffer;
   }
 
  private:
@@ -190,7 +189,7 @@ class SimFabric final : public SimCompute<Fabric> {
   runtime::HostQueue host_queue_;
   runtime::Queue& queue_;
   std::deque<std::vector<float>> memory_;
-  std::deque<runtime::OwnedBuffer> mapped_;
+  std::deque<runtime::OwnedBuffer> buffers_;  ///< what `memory` has given, beside `memory_`
 };
 
 }  // namespace

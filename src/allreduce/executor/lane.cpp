@@ -17,7 +17,7 @@ constexpr std::size_t round_up_to_line(std::size_t n) { return (n + cache_line -
 }  // namespace
 
 template <class Submit>
-void Pipeline<Submit>::launch(const Plan& plan, const Call& call, CallMemory memory, const Slice& slice) {
+void Lane<Submit>::launch(const Plan& plan, const Call& call, CallMemory memory, const Slice& slice) {
   plan_ = &plan;
   call_ = &call;
   memory_ = memory;
@@ -35,7 +35,7 @@ void Pipeline<Submit>::launch(const Plan& plan, const Call& call, CallMemory mem
 }
 
 template <class Submit>
-std::byte* Pipeline<Submit>::at(Place p, const Extent& e) const {
+std::byte* Lane<Submit>::at(Place p, const Extent& e) const {
   switch (p) {
     case Place::in:
       return const_cast<std::byte*>(memory_.in) + e.offset * width_;  // only ever read
@@ -49,34 +49,34 @@ std::byte* Pipeline<Submit>::at(Place p, const Extent& e) const {
 }
 
 template <class Submit>
-std::span<std::byte> Pipeline<Submit>::message(Place p, Blocks blocks) const {
+std::span<std::byte> Lane<Submit>::message(Place p, Blocks blocks) const {
   if (coded_) return coded_->message(blocks);
   const Extent e = slice_.extent(blocks);
   return {at(p, e), bytes(e)};
 }
 
 template <class Submit>
-bool Pipeline<Submit>::first_sends_done(std::uint32_t count) {
+bool Lane<Submit>::first_sends_done(std::uint32_t count) {
   while (sends_done_ < count && transport_.send_done(sends_[sends_done_])) ++sends_done_;
   return sends_done_ >= count;
 }
 
 template <class Submit>
-bool Pipeline<Submit>::advance() {
+bool Lane<Submit>::advance() {
   bool moved = false;
   work_.release_read(transport_);
   while (plan_) {
     switch (phase_) {
       case Phase::encode:
         if (!encode()) return moved;
-        phase_ = Phase::send;
+        phase_ = Phase::post_sends;
         break;
-      case Phase::send:
+      case Phase::post_sends:
         if (!post_sends()) return moved;
         moved = true;
-        phase_ = Phase::post;
+        phase_ = Phase::post_receives;
         break;
-      case Phase::post:
+      case Phase::post_receives:
         if (!post_receives()) return moved;
         phase_ = Phase::receive;
         break;
@@ -85,20 +85,20 @@ bool Pipeline<Submit>::advance() {
         const bool complete = receive();
         moved |= next_receive_ + next_reduction_ != before;
         if (!complete) return moved;
-        phase_ = Phase::finish;
+        phase_ = Phase::finish_sums;
         break;
       }
-      case Phase::finish:
-        if (!finish_round()) return moved;
+      case Phase::finish_sums:
+        if (!finish_sums()) return moved;
         moved = true;
         ++round_;
         phase_ = first_phase();
         break;
-      case Phase::copy:
+      case Phase::copy_rest:
         if (!copy_rest()) return moved;
-        phase_ = Phase::end;
+        phase_ = Phase::end_slice;
         break;
-      case Phase::end:
+      case Phase::end_slice:
         if (!end_slice()) return moved;
         moved = true;
         break;
@@ -108,7 +108,7 @@ bool Pipeline<Submit>::advance() {
 }
 
 template <class Submit>
-bool Pipeline<Submit>::encode() {
+bool Lane<Submit>::encode() {
   const std::span steps = round().encodes.of(plan_->encodes);
   for (const auto& x : steps) {
     if (!first_sends_done(x.sends_before_write)) return false;
@@ -121,7 +121,7 @@ bool Pipeline<Submit>::encode() {
 }
 
 template <class Submit>
-bool Pipeline<Submit>::post_sends() {
+bool Lane<Submit>::post_sends() {
   if (!sendable()) return false;
   for (const SendStep& x : round().sends.of(plan_->sends)) {
     const std::span<std::byte> data = message(x.from, x.blocks);
@@ -132,7 +132,7 @@ bool Pipeline<Submit>::post_sends() {
 }
 
 template <class Submit>
-bool Pipeline<Submit>::sendable() {
+bool Lane<Submit>::sendable() {
   if (Submit::at_once) return true;
   const bool any = std::ranges::any_of(round().sends.of(plan_->sends),
                                        [this](const SendStep& x) { return slice_.extent(x.blocks).elements; });
@@ -141,7 +141,7 @@ bool Pipeline<Submit>::sendable() {
 
 /// True where the message's data may be written to their place as soon as the receive is posted.
 template <class Submit>
-bool Pipeline<Submit>::may_post_receive(const ReceiveStep& x) {
+bool Lane<Submit>::may_post_receive(const ReceiveStep& x) {
   if (Submit::at_once && !x.direct) return true;
   if (transport_.zero_copy_from(static_cast<int>(x.peer))) return true;
   if (x.direct && !first_sends_done(x.sends_before_write)) return false;
@@ -152,7 +152,7 @@ bool Pipeline<Submit>::may_post_receive(const ReceiveStep& x) {
 }
 
 template <class Submit>
-bool Pipeline<Submit>::post_receives() {
+bool Lane<Submit>::post_receives() {
   const std::span steps = round().receives.of(plan_->receives);
   if (!std::ranges::all_of(steps, [this](const ReceiveStep& x) { return may_post_receive(x); })) return false;
   receives_.clear();
@@ -180,13 +180,13 @@ bool Pipeline<Submit>::post_receives() {
 }
 
 template <class Submit>
-const std::byte* Pipeline<Submit>::received_data(std::uint32_t i) {
+const std::byte* Lane<Submit>::received_data(std::uint32_t i) {
   if (!received_[i]) received_[i] = transport_.try_receive(receives_[i]);
   return received_[i];
 }
 
 template <class Submit>
-bool Pipeline<Submit>::receive() {
+bool Lane<Submit>::receive() {
   if (!receive_direct()) return false;
   while (next_reduction_ < round().reductions.count) {
     if (!reduce_one(plan_->reductions[round().reductions.first + next_reduction_])) return false;
@@ -196,7 +196,7 @@ bool Pipeline<Submit>::receive() {
 }
 
 template <class Submit>
-bool Pipeline<Submit>::receive_direct() {
+bool Lane<Submit>::receive_direct() {
   for (; next_receive_ < round().receives.count; ++next_receive_) {
     const ReceiveStep& x = plan_->receives[round().receives.first + next_receive_];
     if (!x.direct) continue;
@@ -215,7 +215,7 @@ bool Pipeline<Submit>::receive_direct() {
 }
 
 template <class Submit>
-bool Pipeline<Submit>::operands_arrived(const ReduceStep& r) {
+bool Lane<Submit>::operands_arrived(const ReduceStep& r) {
   for (std::uint32_t i = 0; i < r.operands; ++i) {
     const std::uint32_t operand = plan_->operands[r.first_operand + i];
     if (operand != own_operand && !received_data(operand)) return false;
@@ -224,7 +224,7 @@ bool Pipeline<Submit>::operands_arrived(const ReduceStep& r) {
 }
 
 template <class Submit>
-bool Pipeline<Submit>::reduce_one(const ReduceStep& r) {
+bool Lane<Submit>::reduce_one(const ReduceStep& r) {
   if (!operands_arrived(r) || !first_sends_done(r.sends_before_write)) return false;
   const Extent e = slice_.extent(r.blocks);
   if (e.elements == 0) return true;
@@ -242,7 +242,7 @@ bool Pipeline<Submit>::reduce_one(const ReduceStep& r) {
 }
 
 template <class Submit>
-void Pipeline<Submit>::sum(const ReduceStep& r, const Extent& e) {
+void Lane<Submit>::sum(const ReduceStep& r, const Extent& e) {
   const auto add = [this, k = work_.kernels(), &r, to = coded_ ? nullptr : at(r.to, e),
                     n = e.elements](const auto& sources) {
     if (coded_) return coded_->reduce(r, sources);
@@ -252,7 +252,7 @@ void Pipeline<Submit>::sum(const ReduceStep& r, const Extent& e) {
 }
 
 template <class Submit>
-bool Pipeline<Submit>::finish_round() {
+bool Lane<Submit>::finish_sums() {
   const std::span steps = round().finishes.of(plan_->finishes);
   for (const auto& x : steps) {
     if (!first_sends_done(x.sends_before_write)) return false;
@@ -272,14 +272,14 @@ bool Pipeline<Submit>::finish_round() {
 }
 
 template <class Submit>
-bool Pipeline<Submit>::copy_rest() {
+bool Lane<Submit>::copy_rest() {
   if (!first_sends_done(static_cast<std::uint32_t>(sends_.size()))) return false;
   copy(plan_->copies);
   return true;
 }
 
 template <class Submit>
-bool Pipeline<Submit>::end_slice() {
+bool Lane<Submit>::end_slice() {
   if (!work_.done()) return false;
   work_.release_read(transport_);
   plan_ = nullptr;
@@ -287,7 +287,7 @@ bool Pipeline<Submit>::end_slice() {
 }
 
 template <class Submit>
-void Pipeline<Submit>::copy(const std::vector<LocalStep>& steps) {
+void Lane<Submit>::copy(const std::vector<LocalStep>& steps) {
   for (const LocalStep& c : steps) {
     const Extent e = slice_.extent(c.blocks);
     if (e.elements == 0) continue;
@@ -298,7 +298,7 @@ void Pipeline<Submit>::copy(const std::vector<LocalStep>& steps) {
 }
 
 template <class Submit>
-Waiting Pipeline<Submit>::waiting() const {
+Waiting Lane<Submit>::waiting() const {
   if (!plan_) return {};
   const auto rounds = static_cast<std::uint32_t>(plan_->rounds.size());
   if (round_ == plan_->rounds.size()) return {.peer = -1, .round = rounds, .rounds = rounds};
@@ -310,7 +310,7 @@ Waiting Pipeline<Submit>::waiting() const {
   return w;
 }
 
-template class Pipeline<AtOnce>;
-template class Pipeline<Submitter>;
+template class Lane<AtOnce>;
+template class Lane<Submitter>;
 
 }  // namespace gradmeter::allreduce
