@@ -332,9 +332,9 @@ std::unique_ptr<Collective> make_nccl_messages(Algorithm a, const GroupConnectio
                                                runtime::NcclOptions nccl, ExchangeSpec spec) {
   // NOLINTEND(performance-unnecessary-value-param)
 #ifdef GRADMETER_HAS_CUDA
-  return std::make_unique<NcclMessages>(std::move(a), connection, std::move(nccl), std::move(options));
+  return std::make_unique<NcclMessages>(std::move(a), connection, std::move(nccl), std::move(spec));
 #else
-  (void)a, (void)connection, (void)nccl, (void)options;
+  (void)a, (void)connection, (void)nccl, (void)spec;
   throw core::UsageError(runtime::nccl_refusal());
 #endif
 }
