@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The row `auto` and tables of sizes: each call is served by the algorithm that the table has for its size. The table
-// is given, shipped with the program (shipped_tables.hpp), or predicted by the cost model.
+// The algorithm `auto`, and tables of sizes. A table names an algorithm for each range of sizes, and each call is
+// served by the algorithm that is named for the call's size. The table is given by the user, measured on this machine
+// (tuned_tables.hpp), shipped with the program (shipped_tables.hpp), or predicted by the cost model.
 #pragma once
 #include <filesystem>
 #include <memory>
@@ -34,8 +35,8 @@ class SelectedCollective final : public Collective {
   void start(const Call&) override;
   bool advance() override;
   Waiting waiting() const override;
-  /// Adds up what the collectives have sent. Null for good once a collective that does not count bytes (a vendor's) has
-  /// served a call, since the sum would be incomplete.
+  /// The sum of what the collectives have sent. Once a collective that does not count bytes (a vendor's) has served a
+  /// call, the result is null from then on, since the sum would be incomplete.
   std::optional<runtime::Traffic> sent() const override;
   std::optional<std::uint64_t> bytes_required() const override;
 
@@ -46,9 +47,10 @@ class SelectedCollective final : public Collective {
   bool running_ = false, bytes_counted_ = true;
 };
 
-/// Selects by the request's table (given, or predicted for the request's machine), else by the shipped table of the
-/// transport. Collectives with a schedule share one scratch area. `arena_bytes` does not know the transport; so where a
-/// shipped table will be used, it gives the most bytes that the table of any transport needs.
+/// Selects by the request's table (given, or predicted for the request's machine), else by the tuned table for such
+/// calls, else by the shipped table of the transport. Collectives with a schedule share one scratch area. `arena_bytes`
+/// does not know the transport; so where a tuned or shipped table will be used, it gives the most bytes that the table
+/// of any transport needs.
 extern const AlgorithmInfo auto_row;
 
 // The table of sizes that the cost model gives for a machine, for `auto:machine=FILE`.

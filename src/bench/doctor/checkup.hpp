@@ -29,8 +29,8 @@ struct Steadiness {
   std::size_t rounds = 0, disturbed = 0;  ///< number of all rounds, and of disturbed ones
 };
 
-/// What `check_up` has measured and found. `crowding` and `copy_bytes_per_s` are measured on rank 0 only; others have
-/// placeholders.
+/// What `check_up` has measured and found. `crowding` and `copy_bytes_per_s` are measured on rank 0 only, and mean
+/// nothing on other ranks.
 struct Checkup {
   std::vector<Crowding> crowding;  ///< with one worker, with one for each core, with two for each core
   double copy_bytes_per_s = 0;
