@@ -209,7 +209,7 @@ TEST(Slowness, MovesFromTheGuessToWhatIsMeasured) {
 constexpr std::size_t mib = std::size_t{1} << 20, gib = std::size_t{1} << 30;
 
 /// A machine with eight caches of the last level, of 32 MiB each.
-ArrayNeeds eight_caches(std::size_t reached, int ranks, int threads) {
+PassNeeds eight_caches(std::size_t reached, int ranks, int threads) {
   return {.cache = 32 * mib,
           .reached_caches = reached * 32 * mib,
           .all_caches = 8 * 32 * mib,
@@ -219,25 +219,25 @@ ArrayNeeds eight_caches(std::size_t reached, int ranks, int threads) {
           .threads = threads};
 }
 
-TEST(ArraysInMemory, AreFourTimesTheCachesThatHoldThem) {
-  EXPECT_EQ(memory_array_bytes(eight_caches(8, 1, 64)), 8 * 128 * mib) << "one rank on all cores";
-  EXPECT_EQ(memory_array_bytes(eight_caches(8, 1, 1)), 128 * mib) << "a thread uses one cache at a time";
-  EXPECT_EQ(memory_array_bytes(eight_caches(1, 8, 8)), 128 * mib) << "a rank for each cache";
-  EXPECT_EQ(memory_array_bytes(eight_caches(1, 32, 1)), 32 * mib) << "four ranks share a cache";
-  EXPECT_EQ(memory_array_bytes(eight_caches(8, 32, 1)), 32 * mib) << "ranks that are not bound";
+TEST(PassesOverMemory, TouchFourTimesTheCachesThatHoldThem) {
+  EXPECT_EQ(memory_pass_bytes(eight_caches(8, 1, 64)), 8 * 128 * mib) << "one rank on all cores";
+  EXPECT_EQ(memory_pass_bytes(eight_caches(8, 1, 1)), 128 * mib) << "a thread uses one cache at a time";
+  EXPECT_EQ(memory_pass_bytes(eight_caches(1, 8, 8)), 128 * mib) << "a rank for each cache";
+  EXPECT_EQ(memory_pass_bytes(eight_caches(1, 32, 1)), 32 * mib) << "four ranks share a cache";
+  EXPECT_EQ(memory_pass_bytes(eight_caches(8, 32, 1)), 32 * mib) << "ranks that are not bound";
 }
 
-TEST(ArraysInMemory, LeaveHalfOfTheFreeMemory) {
+TEST(PassesOverMemory, LeaveHalfOfTheFreeMemory) {
   auto little = eight_caches(8, 1, 64);
-  little.free_memory = 3 * gib;
-  EXPECT_EQ(memory_array_bytes(little), gib / 2);
+  little.free_memory = gib;
+  EXPECT_EQ(memory_pass_bytes(little), gib / 8 * 3) << "the memory needed is a third more than a pass";
   little.free_memory = 0;
-  EXPECT_EQ(memory_array_bytes(little), 128 * mib) << "the usual length";
+  EXPECT_EQ(memory_pass_bytes(little), 128 * mib) << "as usual";
 }
 
-TEST(ArraysInMemory, HaveTheUsualLengthWhereCachesAreNotKnown) {
-  EXPECT_EQ(memory_array_bytes({.usual = 64 * mib, .free_memory = gib}), 64 * mib);
-  EXPECT_EQ(memory_array_bytes({.usual = 64 * mib, .free_memory = gib, .ranks_per_node = 64}), 16 * mib);
+TEST(PassesOverMemory, AreAsLongAsUsualWhereCachesAreNotKnown) {
+  EXPECT_EQ(memory_pass_bytes({.usual = 64 * mib, .free_memory = gib}), 64 * mib);
+  EXPECT_EQ(memory_pass_bytes({.usual = 64 * mib, .free_memory = gib, .ranks_per_node = 64}), 16 * mib);
 }
 
 }  // namespace

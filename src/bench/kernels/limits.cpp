@@ -232,15 +232,15 @@ bool is_certain(const KernelBound& b, const BoundFacts& f) {
   return b.name == "memory" && f.caches > 0 && f.in_turn / 2 >= f.caches;
 }
 
-std::size_t memory_array_bytes(const ArrayNeeds& n) {
-  constexpr std::size_t at_least = std::size_t{16} << 20, arrays = 3;
+std::size_t memory_pass_bytes(const PassNeeds& n) {
+  constexpr std::size_t at_least = std::size_t{16} << 20;
   const auto ranks = static_cast<std::size_t>(std::max(1, n.ranks_per_node));
   const std::size_t usual = std::max(at_least, n.usual / ranks);
-  // No more caches hold a rank's arrays than serve its processing units, than it has threads, or than are its share of
-  // the machine's.
+  // No more caches hold what a rank touches than serve its processing units, than it has threads, or than are its share
+  // of the machine's.
   std::size_t caches = std::min(n.reached_caches, n.all_caches / ranks);
   if (n.cache > 0) caches = std::min(caches, n.cache * static_cast<std::size_t>(std::max(1, n.threads)));
-  const std::size_t room = n.free_memory / 2 / arrays / ranks;
+  const std::size_t room = n.free_memory / 2 / ranks / 4 * 3;  // measure_memory takes a third more than a pass
   return std::max(usual, std::min(4 * caches, room));
 }
 
@@ -328,25 +328,25 @@ double KernelLimits::measure_peak(Precision precision) {
   return least_of_ranks(mine);
 }
 
-std::size_t KernelLimits::host_array_bytes() const {
+std::size_t KernelLimits::host_pass_bytes() const {
   const auto& host = session_.host();
-  return memory_array_bytes({.cache = host.l3_bytes,
-                             .reached_caches = host.reached_last_cache_bytes,
-                             .all_caches = host.all_last_cache_bytes,
-                             .usual = kernels::memory_array_bytes(host.l3_bytes),
-                             .free_memory = session_.free_memory_per_node(),
-                             .ranks_per_node = ranks_per_node_,
-                             .threads = threads_});
+  return memory_pass_bytes({.cache = host.l3_bytes,
+                            .reached_caches = host.reached_last_cache_bytes,
+                            .all_caches = host.all_last_cache_bytes,
+                            .usual = kernels::memory_pass_bytes(host.l3_bytes),
+                            .free_memory = session_.free_memory_per_node(),
+                            .ranks_per_node = ranks_per_node_,
+                            .threads = threads_});
 }
 
-/// Measures with arrays that together exceed the last caches, as STREAM asks.
+/// Measures with arrays that together are four times as large as the last caches.
 double KernelLimits::measure_memory() {
   if (!on_host_) {
     // STREAM asks for arrays of four times the last cache.
     const std::size_t array = 4 * std::max(caches_, std::size_t{1} << 20);
     return least_of_ranks(device_traffic(session_.device(), array, budget).value);
   }
-  return least_of_ranks(kernels::measure_memory(budget, host_array_bytes()).best().value);
+  return least_of_ranks(kernels::measure_memory(budget, host_pass_bytes()).best().value);
 }
 
 /// Raises each level's rate to at least that of the next larger level: a cache that seems slower than it is smaller

@@ -80,7 +80,7 @@ class KernelLimits {
  private:
   /// The least of the ranks' values.
   double least_of_ranks(double mine) const;
-  std::size_t host_array_bytes() const;
+  std::size_t host_pass_bytes() const;
   void measure_host();
   void measure_device();
   double measure_peak(kernels::Precision);
@@ -133,20 +133,19 @@ class DeviceClock {
   std::size_t calls_made_ = 0;
 };
 
-/// The machine, as far as it decides how long the arrays must be by which a rank measures the rate of memory.
-struct ArrayNeeds {
+/// The machine, as far as it decides how many bytes a rank goes over when it measures the rate of memory.
+struct PassNeeds {
   /// The caches of the last level: one of them, all that serve the rank's processing units, all of the machine. 0:
   /// unknown.
   std::size_t cache = 0, reached_caches = 0, all_caches = 0;
-  std::size_t usual = 0;  ///< the length on a machine with one rank and one such cache
+  std::size_t usual = 0;  ///< the bytes of a pass on a machine with one rank and one such cache
   std::size_t free_memory = 0;
   int ranks_per_node = 1, threads = 1;
 };
-/// The length of each of the rank's three arrays [bytes]. The arrays of all ranks must be four times as long as the
-/// caches that hold them, as STREAM asks; a machine may have such a cache for each socket, or for each group of cores.
-/// They are shorter if they would take more than half of the free memory, but have at least 16 MiB and the usual
-/// length.
-std::size_t memory_array_bytes(const ArrayNeeds&);
+/// The bytes of memory that a pass of this rank touches: those of all ranks are four times the caches that hold them; a
+/// machine may have such a cache for each socket, or for each group of cores. They are fewer if the arrays would take
+/// more than half of the free memory, but at least 16 MiB and the usual number.
+std::size_t memory_pass_bytes(const PassNeeds&);
 
 /// The bytes read and written a second while a device copies `bytes` bytes from one buffer to another: the median of
 /// copies that together take about `budget`. Errors: BackendError when there is not enough memory.

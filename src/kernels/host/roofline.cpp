@@ -150,8 +150,8 @@ class Pages {
 constexpr std::size_t vector_floats = 16;
 constexpr std::size_t grain = 1 << 18;  // floats; a smaller part does not repay its thread
 
-float initial_b(std::size_t i) { return 0.25F + static_cast<float>(static_cast<int>(i & 1023)); }
-float initial_c(std::size_t i) { return 0.5F + static_cast<float>(static_cast<int>(i & 511)); }
+/// What stands at place i of the four arrays of measure_memory together before the passes.
+float initial(std::size_t i) { return 0.5F + static_cast<float>(static_cast<int>(i & 1023)); }
 
 }  // namespace
 
@@ -209,46 +209,50 @@ float read_once(std::span<const float> values) {
   return sum;
 }
 
-std::size_t memory_array_bytes(std::size_t cache) {
+std::size_t memory_pass_bytes(std::size_t cache) {
   if (cache == 0) cache = static_cast<std::size_t>(std::max(0L, sysconf(_SC_LEVEL3_CACHE_SIZE)));
   return std::clamp(4 * cache, std::size_t{64} << 20, std::size_t{512} << 20);
 }
 
-MemoryRates measure_memory(core::Seconds budget, std::size_t array_bytes) {
-  const std::size_t wanted = array_bytes == 0 ? memory_array_bytes() : array_bytes;
-  const std::size_t n = std::max<std::size_t>(wanted / sizeof(float) / (2 * vector_floats), 1) * 2 * vector_floats;
-  Pages a(n), b(n), c(n);
+MemoryRates measure_memory(core::Seconds budget, std::size_t pass_bytes) {
+  const std::size_t wanted = pass_bytes == 0 ? memory_pass_bytes() : pass_bytes;
+  const std::size_t n = std::max<std::size_t>(wanted / sizeof(float) / (3 * vector_floats), 1) * vector_floats;
+  Pages pages(4 * n);
+  float *const a = pages.data(), *const b = a + n, *const c = b + n, *const d = c + n;
+  // In all passes a thread has the same part of each array, which its first touch makes local to it.
   split(n, grain, [&](std::size_t first, std::size_t count) {
-    for (std::size_t i = first; i < first + count; ++i)
-      a.data()[i] = 0, b.data()[i] = initial_b(i), c.data()[i] = initial_c(i);
+    for (float* const array : {a, b, c, d}) {
+      const auto place = static_cast<std::size_t>(array - a);
+      for (std::size_t i = first; i < first + count; ++i) array[i] = initial(place + i);
+    }
   });
   constexpr int least_passes = 6;
   const core::Seconds pass_budget{budget.value / 3};
-  const auto rate = [&](std::size_t bytes, std::size_t elements, const auto& pass) {
-    return core::Bytes{bytes * elements} /
-           core::Seconds{shortest(pass_budget, least_passes, [&] { split(elements, grain, pass); })};
+  const auto rate = [&](std::size_t bytes, const auto& pass) {
+    return core::Bytes{bytes * n} / core::Seconds{shortest(pass_budget, least_passes, [&] { split(n, grain, pass); })};
   };
   // Compares some numbers of `a`; they are small, so sums are exact.
-  const auto check = [&](const char* pass, std::size_t elements, auto value) {
-    for (std::size_t i = 0; i < elements; i += 4099) {
-      if (a.data()[i] != value(i)) throw core::WrongResult(std::string("measure_memory: wrong after the ") + pass);
+  const auto check = [&](const char* pass, auto value) {
+    for (std::size_t i = 0; i < n; i += 4099) {
+      if (a[i] != value(i)) throw core::WrongResult(std::string("measure_memory: wrong after the ") + pass);
     }
   };
   MemoryRates rates;
   constexpr float factor = 3, zero_factor = 0;
-  rates.triad = rate(12, n, [&](std::size_t first, std::size_t count) {
-    HWY_DYNAMIC_DISPATCH(Triad)(a.data() + first, b.data() + first, c.data() + first, factor, count);
+  rates.triad = rate(12, [&](std::size_t first, std::size_t count) {
+    HWY_DYNAMIC_DISPATCH(Triad)(a + first, b + first, c + first, factor, count);
   });
-  check("triad", n, [](std::size_t i) { return initial_b(i) + factor * initial_c(i); });
-  const std::size_t half = n / 2;  // `a` holds two of the updated arrays; factor 0 gives the same numbers in each pass
-  rates.update = rate(28, half, [&](std::size_t first, std::size_t count) {
-    HWY_DYNAMIC_DISPATCH(Update)
-    (a.data() + first, a.data() + half + first, b.data() + first, c.data() + first, zero_factor, count);
+  check("triad", [&](std::size_t i) { return initial(n + i) + factor * initial(2 * n + i); });
+  // Factor 0 gives the same numbers in each pass.
+  rates.update = rate(28, [&](std::size_t first, std::size_t count) {
+    HWY_DYNAMIC_DISPATCH(Update)(a + first, b + first, c + first, d + first, zero_factor, count);
   });
-  check("update", half, [](std::size_t i) { return 2 * initial_c(i); });
+  check("update", [&](std::size_t i) { return 2 * initial(3 * n + i); });
   std::atomic<float> sum{0};
-  rates.read = rate(4, n, [&](std::size_t first, std::size_t count) {
-    sum.store(HWY_DYNAMIC_DISPATCH(Sum)(c.data() + first, count), std::memory_order_relaxed);
+  rates.read = rate(16, [&](std::size_t first, std::size_t count) {
+    for (const float* const array : {a, b, c, d}) {
+      sum.store(HWY_DYNAMIC_DISPATCH(Sum)(array + first, count), std::memory_order_relaxed);
+    }
   });
   return rates;
 }

@@ -34,24 +34,28 @@ struct MemoryRates {
   /// Source: McCalpin, "Memory bandwidth and machine balance", IEEE TCCA newsletter 1995 (STREAM).
   core::BytesPerSecond triad;
   core::BytesPerSecond update;  ///< updates three arrays in place from a fourth, as Adam does: 28 bytes an element
-  core::BytesPerSecond read;    ///< 4 bytes an element
+  core::BytesPerSecond read;    ///< reads four arrays: 16 bytes an element
   /// The highest of the three, which no kernel can exceed.
   core::BytesPerSecond best() const { return {std::max({triad.value, update.value, read.value})}; }
 };
-/// Each rate is that of the fastest pass over three arrays; as many passes are made as fit in a third of `budget`, at
-/// least six. Each array has about `array_bytes` bytes, or memory_array_bytes() if that is 0. The budget does not
-/// include the time in which memory is first touched. Errors: WrongResult when a pass computed a wrong number.
-MemoryRates measure_memory(core::Seconds budget, std::size_t array_bytes = 0);
+/// Each rate is that of the fastest pass; as many passes are made as fit in a third of `budget`, at least six. A pass
+/// goes over three or four arrays, which have together at least `pass_bytes` bytes, or memory_pass_bytes() if that is 0
+/// (four of them a third more: this is the memory that the call needs). The budget does not include the time in which
+/// memory is first touched, which on virtual machines may be seconds a GiB. Errors: WrongResult when a pass computed a
+/// wrong number.
+MemoryRates measure_memory(core::Seconds budget, std::size_t pass_bytes = 0);
 
 /// The sum of all values, each loaded once by compute_threads() threads on the widest vectors. No kernel that reads
 /// these values, or writes them, takes less time: a written line is either loaded first, or stored no faster than it is
 /// loaded.
 float read_once(std::span<const float> values);
 
-/// Four times a cache of the last level, as STREAM's rules ask; at least 64 and at most 512 MiB. 0 stands for a cache
-/// whose size is not known: then the C library's figure serves, which may be larger than any cache of this machine (on
-/// many AMD processors it is the sum of all caches of a socket, whether or not a virtual machine has them).
-std::size_t memory_array_bytes(std::size_t cache = 0);
+/// The bytes that a pass over memory touches: four times a cache of the last level; at least 64 and at most 512 MiB. A
+/// cache then serves at most a quarter of a pass. (STREAM's rules ask for four times the cache in each of three
+/// arrays.) 0 stands for a cache whose size is not known: then the C library's figure serves, which may be larger than
+/// any cache of this machine (on many AMD processors it is the sum of all caches of a socket, whether or not a virtual
+/// machine has them).
+std::size_t memory_pass_bytes(std::size_t cache = 0);
 
 // The rates that libraries reach, measured in the same run as the kernels that are compared with them. They are below
 // the limits above, which are the hardware's.
