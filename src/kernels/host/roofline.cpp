@@ -150,8 +150,11 @@ class Pages {
 constexpr std::size_t vector_floats = 16;
 constexpr std::size_t grain = 1 << 18;  // floats; a smaller part does not repay its thread
 
-/// What stands at place i of the four arrays of measure_memory together before the passes.
-float initial(std::size_t i) { return 0.5F + static_cast<float>(static_cast<int>(i & 1023)); }
+/// The number at place i of one of measure_memory's four arrays (0 to 3) before the passes. It differs between the
+/// arrays, so that the checks find a pass that reads the wrong one.
+float initial(int array, std::size_t i) {
+  return 0.25F * static_cast<float>(array + 1) + static_cast<float>(static_cast<int>(i & 1023));
+}
 
 }  // namespace
 
@@ -221,10 +224,8 @@ MemoryRates measure_memory(core::Seconds budget, std::size_t pass_bytes) {
   float *const a = pages.data(), *const b = a + n, *const c = b + n, *const d = c + n;
   // In all passes a thread has the same part of each array, which its first touch makes local to it.
   split(n, grain, [&](std::size_t first, std::size_t count) {
-    for (float* const array : {a, b, c, d}) {
-      const auto place = static_cast<std::size_t>(array - a);
-      for (std::size_t i = first; i < first + count; ++i) array[i] = initial(place + i);
-    }
+    for (std::size_t i = first; i < first + count; ++i)
+      a[i] = initial(0, i), b[i] = initial(1, i), c[i] = initial(2, i), d[i] = initial(3, i);
   });
   constexpr int least_passes = 6;
   const core::Seconds pass_budget{budget.value / 3};
@@ -242,12 +243,12 @@ MemoryRates measure_memory(core::Seconds budget, std::size_t pass_bytes) {
   rates.triad = rate(12, [&](std::size_t first, std::size_t count) {
     HWY_DYNAMIC_DISPATCH(Triad)(a + first, b + first, c + first, factor, count);
   });
-  check("triad", [&](std::size_t i) { return initial(n + i) + factor * initial(2 * n + i); });
+  check("triad", [](std::size_t i) { return initial(1, i) + factor * initial(2, i); });
   // Factor 0 gives the same numbers in each pass.
   rates.update = rate(28, [&](std::size_t first, std::size_t count) {
     HWY_DYNAMIC_DISPATCH(Update)(a + first, b + first, c + first, d + first, zero_factor, count);
   });
-  check("update", [&](std::size_t i) { return 2 * initial(3 * n + i); });
+  check("update", [](std::size_t i) { return 2 * initial(3, i); });
   std::atomic<float> sum{0};
   rates.read = rate(16, [&](std::size_t first, std::size_t count) {
     for (const float* const array : {a, b, c, d}) {

@@ -39,7 +39,7 @@ struct MemoryRates {
   core::BytesPerSecond best() const { return {std::max({triad.value, update.value, read.value})}; }
 };
 /// Each rate is that of the fastest pass; as many passes are made as fit in a third of `budget`, at least six. A pass
-/// goes over three or four arrays, which have together at least `pass_bytes` bytes, or memory_pass_bytes() if that is 0
+/// goes over three or four arrays, which have together about `pass_bytes` bytes, or memory_pass_bytes() if that is 0
 /// (four of them a third more: this is the memory that the call needs). The budget does not include the time in which
 /// memory is first touched, which on virtual machines may be seconds a GiB. Errors: WrongResult when a pass computed a
 /// wrong number.
@@ -50,11 +50,11 @@ MemoryRates measure_memory(core::Seconds budget, std::size_t pass_bytes = 0);
 /// loaded.
 float read_once(std::span<const float> values);
 
-/// The bytes that a pass over memory touches: four times a cache of the last level; at least 64 and at most 512 MiB. A
-/// cache then serves at most a quarter of a pass. (STREAM's rules ask for four times the cache in each of three
-/// arrays.) 0 stands for a cache whose size is not known: then the C library's figure serves, which may be larger than
-/// any cache of this machine (on many AMD processors it is the sum of all caches of a socket, whether or not a virtual
-/// machine has them).
+/// The bytes that a pass over memory touches: four times a cache of the last level; at least 64 and at most 512 MiB. Up
+/// to 128 MiB, a cache then serves at most a quarter of a pass. (STREAM's rules ask for four times the cache in each of
+/// three arrays.) 0 stands for a cache whose size is not known: then the C library's figure serves, which may be larger
+/// than any cache of this machine (on many AMD processors it is the sum of all caches of a socket, whether or not a
+/// virtual machine has them).
 std::size_t memory_pass_bytes(std::size_t cache = 0);
 
 // The rates that libraries reach, measured in the same run as the kernels that are compared with them. They are below
