@@ -23,10 +23,9 @@ struct TensorPart {
   std::size_t rows = 0, columns = 0;
 };
 
-/// The change that this rank's encodings make to the result of a call with a codec: the residuals of error feedback
-/// that go in, minus what is lost or kept back. Up to the rounding of fp32, the result is the sum of all ranks'
-/// contributions and differences. For an average, contributions are divided by the number of ranks first, and
-/// differences are those of the quotients.
+/// The change that this rank's encodings make to the result of a call with a codec: the residuals that the encodings
+/// add, minus what they leave out. Up to the rounding of fp32, the result is the sum of all ranks' contributions and
+/// differences. For an average, contributions must be divided by the number of ranks first; differences already are.
 struct CodingDifference {
   std::span<float> values = {};
   /// Each of `values` is a sum of terms, added up in fp32. `squares` is the sum of the squares of all these terms; the
@@ -71,8 +70,8 @@ struct Call {
   runtime::ConstBuffer in = std::span<const float>{};
   runtime::Buffer out = std::span<float>{};
   Op op = Op::sum;
-  /// The type in which summands are added before they are rounded to the element type: fp32, or the element type itself
-  /// (null means the same). See `reduce`.
+  /// The type in which summands are added before they are rounded to the element type: fp32, or the element type
+  /// (also if null). See `reduce`.
   std::optional<core::Element> accumulate = std::nullopt;
   TensorLayout tensor_layout = {};
   Encoding encoding = {};
@@ -96,8 +95,8 @@ struct Waiting {
 /// calls. Only the collective that hands it over knows its type.
 using CodecState = std::shared_ptr<void>;
 
-/// Waits until the queue no longer uses memory that is about to be freed. Errors are ignored: the call was abandoned,
-/// and nobody uses its result.
+/// Waits until the queue no longer uses memory that is about to be freed. Errors of the queue's work are ignored, since
+/// nobody uses its results.
 inline void wait_before_end(runtime::Queue& queue) noexcept {
   try {
     queue.synchronise();

@@ -37,7 +37,7 @@ class AlgorithmChoice {
   /// choice is a selection by a table that the cost model predicts for this machine and the ranks of each request.
   AlgorithmChoice(const AlgorithmInfo&, core::ParsedName, std::shared_ptr<const SizeTable> table = {},
                   std::shared_ptr<const core::Machine> machine = {});
-  const std::string name;  ///< canonical: equal names mean the same
+  const std::string name;  ///< canonical: equal names mean the same algorithm and parameters
   const AlgorithmInfo& info() const { return info_; }
   bool is_vendor() const { return info_.backend == Backend::vendor; }
   bool uses_transport() const { return info_.backend != Backend::vendor && info_.backend != Backend::device; }
@@ -54,7 +54,7 @@ class AlgorithmChoice {
   /// Returns a plain `auto` of the same name that also has these tuned tables. A call is served by the tuned table that
   /// was made for such calls (TableUse), or by a shipped table if there is none.
   AlgorithmPtr tuned(std::shared_ptr<const TunedTables>) const;
-  /// The hash of the tuned table for this use; empty: no tuned table is for it.
+  /// The hash of the tuned table for this use; empty: there is none.
   std::string tuned_hash(const TableUse&) const;
 
   Request request(RankShape, CollectiveKind = CollectiveKind::all_reduce, std::uint32_t root = 0) const;

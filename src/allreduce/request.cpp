@@ -34,7 +34,7 @@ std::string refusal_unless_equal_nodes(const Request& r) {
   return {};
 }
 
-std::uint32_t number_parameter(const Request& r, std::string_view parameter, std::uint32_t least) {
+std::uint32_t whole_number_from(const Request& r, std::string_view parameter, std::uint32_t least) {
   const auto found = r.name.parameters.find(std::string(parameter));
   const std::string_view text = found == r.name.parameters.end() ? std::string_view{} : found->second;
   std::uint32_t value = 0;

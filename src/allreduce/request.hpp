@@ -60,9 +60,9 @@ enum class Backend : std::uint8_t {
 struct AlgorithmInfo {
   std::string_view name, parameters = {}, cost_text, source;
   Backend backend = Backend::schedule;
-  bool on_device = false;  ///< bound with a device's queue, it moves and sums the device's memory itself; rows with
-                           ///< Backend::schedule do so too,
-  ///< and leave this false
+  /// True: bound with a device's queue, the algorithm itself moves and sums the device's memory. Rows with
+  /// Backend::schedule do so too, and leave this false.
+  bool on_device = false;
   bool registers_buffers = false;  ///< the row's library takes registered buffers (Collective::register_buffers)
   /// True where each element is added up over all ranks in one reduction, so that a wide sum rounds once.
   bool adds_all_at_once = false;
@@ -75,8 +75,8 @@ struct AlgorithmInfo {
 };
 /// Empty when the request is for one of `kinds`; else a refusal such as "ring has no broadcast".
 std::string refusal_unless(const Request&, std::initializer_list<CollectiveKind> kinds);
-/// The same for kinds known at compile time: AlgorithmInfo::refusal of rows that serve these kinds on any number of
-/// ranks.
+/// The same for kinds known at compile time. Rows that serve these kinds on any number of ranks have this function as
+/// their AlgorithmInfo::refusal.
 template <CollectiveKind... kinds>
 std::string refusal_unless(const Request& r) {
   return refusal_unless(r, {kinds...});
@@ -88,7 +88,7 @@ std::string refusal_unless_power_of_two(const Request&, std::string_view instead
 std::string refusal_unless_equal_nodes(const Request&);
 
 /// The value of a parameter. Errors: UsageError unless it is a plain number of at least `least`.
-std::uint32_t number_parameter(const Request&, std::string_view parameter, std::uint32_t least);
+std::uint32_t whole_number_from(const Request&, std::string_view parameter, std::uint32_t least);
 
 /// The shape of ranks on nodes. Schedules need equally many consecutive ranks on each node: `ranks_per_node` is 0 where
 /// nodes hold different numbers of ranks or a node's ranks are not consecutive.

@@ -48,7 +48,7 @@ void fill(const KnownData&, std::size_t rank, std::size_t begin, std::span<std::
 /// Changes data that `fill` has made with any stamp or with none: the stamped elements get the values of this stamp.
 /// `out` begins at element `begin`. Cost: O(n / 1,024).
 void restamp(const KnownData&, std::size_t rank, std::size_t begin, std::span<std::byte> out);
-/// The bytes of element 0 with this stamp, at the beginning of the array.
+/// The bytes of element 0 with the data's stamp, at the beginning of the array.
 std::array<std::byte, 8> first_element(const KnownData&, std::size_t rank);
 
 /// The largest number of all-reduces in place, one after another, whose right answer is one bit pattern: at most 5, and
@@ -103,9 +103,9 @@ CheckResult check(const KnownCollective&, std::size_t rank, std::span<const std:
 /// Does what `check` does, but for only one of `ranks` equal shares of an all-reduce's result, so that ranks that hold
 /// the same bits can divide the work. Cost: O(count).
 CheckResult check_share(const KnownCollective&, std::size_t share, std::span<const std::byte> result);
-/// Does what `check` does, for an all-reduce that leaves different bits on the ranks. It checks the whole result if it
-/// has at most 2^26 / ranks elements; else a sample of about so many elements, another one on each rank. Cost:
-/// O(ranks · count) up to that length; a sample costs about as much as a whole result of that length.
+/// Does what `check` does, for an all-reduce that leaves different bits on the ranks. It checks the whole result if
+/// that has at most 2^26 / ranks elements; else a sample of about so many elements, which differs from rank to rank.
+/// Cost: O(ranks · count) up to that length; a sample costs about as much as a whole result of that length.
 CheckResult check_sample(const KnownCollective&, std::size_t rank, std::span<const std::byte> result);
 /// Makes one element of this rank's result wrong, if the rank has a result.
 void inject_error(const KnownCollective&, std::size_t rank, std::span<std::byte> result);

@@ -57,7 +57,7 @@ struct ComparedPoint {
   double p_value = std::numeric_limits<double>::quiet_NaN();  ///< p-value of the hypothesis that the ratio is 1
   double q_value = 0;                                         ///< the p-value adjusted for the number of points
   Verdict verdict = Verdict::missing;
-  std::int64_t launches_needed = 0;  ///< launches of each side; 0: not known, or over `most_launches`
+  std::int64_t launches_needed = 0;  ///< needed on each side; 0: decided, not known, or over `most_launches`
   std::string reason;                ///< why the point is missing or undecided; else empty
   /// launches of the first and of the second side whose values are not used, and why
   std::string left_out_of_first, left_out_of_second;
@@ -72,11 +72,11 @@ struct Comparison {
 };
 
 /// faster, slower: the 95 % interval excludes 1, and the test, adjusted for all points, rejects that the ratio is 1
-/// (q ≤ 0.05). same: the interval lies within 1/(1+tolerance) to 1+tolerance. missing: a side has no number. All other
-/// points are undecided. Always undecided is a point whose launches on one side come from several machines, builds or
-/// conditions, since these differ by more than launches do. So is a point that is zero or less in some launch: it has
-/// no ratio there, and to compare only the other launches would be biased. Errors: UsageError if no point is on both
-/// sides (it names the factors in which the sides differ), and for predicted points.
+/// (q ≤ 0.05). same: the interval lies within 1/(1+tolerance) to 1+tolerance. missing: a side has no positive number.
+/// All other points are undecided. Always undecided is a point whose launches on one side come from several machines,
+/// builds or conditions, since these differ by more than launches do. So is a point that is zero or less in some
+/// launch: it has no ratio there, and to compare only the other launches would be biased. Errors: UsageError if no
+/// point is on both sides (it names the factors in which the sides differ), and for predicted points.
 Comparison compare(const Side& a, const Side& b, const Selection&, double tolerance);
 
 /// The reason why a point's ratio is not shown to be at least `bar`: the 95 % interval lies below the bar, contains it

@@ -8,7 +8,7 @@
 #include <tuple>
 #include <utility>
 
-#include "analysis/sentences/rows.hpp"
+#include "analysis/sentences/sentences.hpp"
 #include "core/format.hpp"
 
 namespace gradmeter::analysis {

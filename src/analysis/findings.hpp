@@ -71,7 +71,7 @@ std::vector<Finding> findings(std::span<const core::Run>);
 /// "next"}; unknown values are null.
 core::Json to_json(const Finding&);
 
-/// 0.66 is "two thirds"; shares that are near no simple fraction are "41 %".
+/// 0.66 is "two thirds", 0.97 is "almost all"; a share near no simple fraction is a percentage, "41 %".
 std::string share_in_words(double share);
 
 /// Says, for the largest gradient of a `codecs` sweep, how many times as fast an exchange is with each codec as

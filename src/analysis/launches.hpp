@@ -41,10 +41,10 @@ struct Selection {
 /// A point over all launches of a side.
 struct LaunchedPoint {
   core::Point sample;            ///< the last launch's point, without ignored factors
-  std::vector<double> values;    ///< the metric's median in each launch that measured it
+  std::vector<double> values;    ///< the metric's median in each launch in which it is positive
   std::size_t launches = 0;      ///< number of launches that have the point, with or without a number
   std::size_t not_positive = 0;  ///< number of launches whose number is zero or less, which has no ratio
-  std::string reason;            ///< reason of the first launch that has the point but no number for it
+  std::string reason;            ///< why the first launch that has the point but no entry in `values` has none
   bool oversubscribed = false, disturbed = false;  ///< true if they are true of any launch
   /// origins of the launches (`origins_of`); with several, the launches are no replicates
   std::set<std::size_t> origins = {};
@@ -65,8 +65,8 @@ class LaunchedPoints {
   std::vector<std::string> keys_;
 };
 
-/// Sorts the points of all runs into sides by their value of a factor; sides come in order of appearance, but
-/// `baseline` comes first. Errors: UsageError if no point has the baseline, or if there is only one value.
+/// Sorts the points of all runs that have a value of the factor into sides by it. Sides come in order of appearance,
+/// but `baseline` (empty: none) first. Errors: UsageError if no point has the baseline, or for one value.
 std::vector<Side> sides_by(core::Factor, std::span<const core::Run>, const std::string& baseline);
 
 /// Errors: UsageError if a launch occurs twice: it would be compared with itself, or make an interval too narrow.
@@ -76,7 +76,7 @@ void require_each_launch_once(std::span<const Side>);
 void refuse_predicted(const Side&);
 
 /// +1: larger is better (a rate, a share). −1: smaller is better (a time). Errors: UsageError for a metric without a
-/// better direction, as some times are: more overlap may also mean that there is more to hide.
+/// better direction, such as overlap_s: more overlap may also mean that there is more to hide.
 int better_direction(core::Metric);
 
 /// Finds a metric or a factor by its name. Errors: UsageError with the nearest known name.
@@ -90,8 +90,8 @@ core::Factor find_factor(const std::string& name);
 /// GPUs. Where only some launches of a side have a variable, its values include "none".
 std::vector<std::string> differing_conditions(const Side& a, const Side& b);
 
-/// True if every launch of one side began before every launch of the other. If so, a drift of the machine looks like a
-/// difference between the sides.
+/// True if each side has several launches, and all launches of one side began before all of the other. If so, a drift
+/// of the machine looks like a difference between the sides.
 bool launched_in_two_blocks(const Side& a, const Side& b);
 
 /// Hosts, processor and GPUs: the conditions that updates of drivers and libraries leave unchanged.
@@ -101,9 +101,9 @@ std::string machine_of(const core::RunInfo&);
 std::string origin_of(const core::RunInfo&);
 
 /// The number of each run's origin; numbers begin at 0, in order of first appearance. Launches of different origins are
-/// not replicates of each other. Origins differ in machine or build (`origin_of`), or in other conditions
-/// (`core::conditions_of`) if they differ among runs with as many ranks on as many nodes. Conditions that differ only
-/// with the number of ranks make no other origin. A condition that is unknown in one run is not that of another.
+/// not replicates of each other. Origins differ in machine or build (`origin_of`), or in a condition
+/// (`core::conditions_of`) that differs between some runs of one build with equally many ranks on each node; others
+/// only follow from the number of ranks. A missing condition differs from every value.
 std::vector<std::size_t> origins_of(std::span<const core::Run* const>);
 std::vector<std::size_t> origins_of(std::span<const core::Run>);
 
@@ -131,17 +131,16 @@ struct MergedPoint {
 };
 
 /// Merges points of equal experiment, status, factors, step and epoch from launches of one origin (`origins_of`), in
-/// order of first appearance. Each statistic, time, rate and ratio of times becomes its
-/// geometric mean over launches if all are positive; other numbers become their median, and a count of samples the sum.
-/// A 95 % interval becomes the interval of the geometric mean, or is left out if the value of a launch is missing or
-/// not positive; the same holds where the ends of an interval are metrics themselves (efficiency_ci95_low). For a
-/// number that may be below zero (exposed_s, accuracy_lost), and for one that agrees in all launches, so that its
-/// spread is not known, it reaches from the lowest to the highest end of the launches' own intervals, and is left out
-/// if one of these is missing. Accuracies are of the launches that learned from as many samples by the same rule as the
-/// last. A boolean metric is true if it is true in any launch. What bounds a step (`bound_by`) is decided anew, by the
-/// mean shares of its candidates. The slowest rank is kept if two thirds of the launches name it. Other whole numbers,
-/// texts and the timeline are those of the last launch. A point of one launch stays as it is, without its samples.
-/// Cost: O(n log n).
+/// order of first appearance. Times, rates, ratios of times and the statistics of a summary become geometric means over
+/// launches if all values are positive, else medians. Other numbers become medians, and counts of samples become sums.
+/// A 95 % interval, also one whose ends are metrics (efficiency_ci95_low), becomes the interval of the geometric mean,
+/// or is left out if a launch's value is missing or not positive. Numbers that may be below zero (exposed_s,
+/// accuracy_lost) or agree in all launches, so that their spread is not known, have another interval: from the lowest
+/// to the highest end of the launches' own intervals, left out if one of these is missing. Accuracies are merged over
+/// the launches that learned from as many samples as the last launch, by the same rule. A boolean metric is true if it
+/// is true in any launch. What bounds a step (`bound_by`) is decided anew, by the mean shares of its candidates. The
+/// slowest rank is kept if two thirds of the launches name it. Other whole numbers, texts and the timeline are those of
+/// the last launch. A point of one launch stays as it is, without its samples. Cost: O(n log n).
 std::vector<MergedPoint> merge_launches(std::span<const core::Run* const>);
 std::vector<MergedPoint> merge_launches(std::span<const core::Run>);
 
@@ -152,23 +151,23 @@ std::vector<std::filesystem::path> result_files(const std::filesystem::path& dir
 
 /// The two sides of a comparison with the past results of a directory.
 struct History {
-  Side past;             ///< launches in the directory; without runs if it has none of the machine but those in `now`
-  Side now;              ///< launches of the result that the directory does not have yet; all of them if it has all
+  Side past;             ///< launches in the directory that are compared with `now`; without runs if there are none
+  Side now;              ///< the result's launches that the directory does not have yet; if it has all of them, all
   std::size_t kept = 0;  ///< number of the result's launches that the directory has already
-  /// number of past launches that are left out, since a newer one is of another build or ran under other conditions
+  /// number of past launches that are left out, since the newest one is of another build or ran under other conditions
   std::size_t other_builds = 0;
 };
 
 /// Splits the launches of a result and of a directory into past ones and new ones. So a file to which launches are
-/// appended is compared with its own past. The past are the newest `most` launches from the machine of the result
-/// (hosts, processor, GPUs) which are of the same origin (`origins_of`) as the newest: others are no replicates.
+/// appended is compared with its own past. The past are the newest `most` launches from the result's machine (hosts,
+/// processor, GPUs) that are of the same origin (`origins_of`) as the newest, since others are no replicates.
 History history_of(const Side& result, const std::filesystem::path& directory, std::size_t most, core::Reading);
 
 /// Copies a result file with these runs into the directory, whole or not at all (a temporary file is renamed), and
-/// returns the path. The copy is named by the first run's time and id. If the directory has a file of this name, it
-/// stays if it has all of the runs; it is replaced if the result has all of its runs, as a file has to which launches
-/// were appended; else the copy gets a number. Errors: BackendError, and UsageError for a file in the directory that
-/// cannot be read.
+/// returns the path. The copy is named by the first run's time and id. If the directory has a file of this name that
+/// holds all of the runs, nothing is copied. If that file holds only some of the runs and no others, as before launches
+/// were appended to the result, the copy replaces it. Else the copy's name gets a number. Errors: BackendError, and
+/// UsageError for a file in the directory that cannot be read.
 std::filesystem::path archive(const std::filesystem::path& file, std::span<const core::Run> runs,
                               const std::filesystem::path& directory);
 

@@ -22,8 +22,8 @@ struct LinkFinding {
   /// The time of the link or host (half a round trip, or a window) minus the usual time, divided by a robust deviation.
   /// The usual time is the median of the medians of all hosts (as senders and as receivers), or with fewer than four
   /// hosts the median of all links' times. The robust deviation is 1.4826 times the median of |a link's time − its
-  /// expected time| over all links, but at least 1 % of the usual time. For this deviation, expected times follow from
-  /// the medians of all hosts; `link_findings` judges links by times that follow from slow hosts only.
+  /// expected time| over all links, but at least 1 % of the usual time. Here a link's expected time comes from the
+  /// medians of its hosts, slow or not; `link_findings` judges links by those of slow hosts only.
   /// For an asymmetry: the logarithm of `ratio`, divided by the robust deviation of this logarithm over all links that
   /// were measured both ways.
   double deviations = 0;
@@ -45,12 +45,12 @@ struct LinkFinding {
 /// alone. A time is slow if it is 5 robust deviations and 10 % (latencies: 25 %) longer than expected; for a link, the
 /// 95 % interval must lie above the expected time too, so that a link without an interval is not judged. A host all of
 /// whose links failed one way is judged by the other way. The findings are sorted by `unexplained`, from the largest,
-/// so that a single broken link stands before the slower host that it belongs to. Cost: O(links log links).
+/// so that a single broken link stands before a host that is only a little slow. Cost: O(links log links).
 std::vector<LinkFinding> link_findings(std::span<const core::Point>);
 
 /// Links whose bandwidth is below `share` times the usual bandwidth of their kind, or whose latency is above the usual
-/// latency divided by `share`. The whole 95 % interval must lie beyond this bound; links without one are undecided,
-/// which one more line says of all of them.
+/// latency divided by `share`. The whole 95 % interval must lie beyond this bound. Links without an interval are
+/// undecided; a last line counts them.
 std::vector<std::string> links_below(std::span<const core::Point>, double share);
 
 /// A period of a soak in which a rank's windows took longer than usual.
@@ -59,7 +59,7 @@ struct SoakDisturbance {
   std::string host = {};
   /// The middles of the period's first and last interval [s], counted from the start of the soak.
   double from_s = 0, to_s = 0;
-  /// The median of the period's worst interval (for an outlier: its one window), divided by the rank's usual median.
+  /// The median of the period's worst interval (an outlier: its longest window), divided by the rank's usual median.
   double ratio = 1;
   /// The distance of the worst interval's median above the rank's usual median, in robust deviations of the rank's
   /// medians (one deviation counts as at least 2 % of the usual median); 0 for an outlier.
@@ -88,8 +88,8 @@ struct SoakFindings {
 /// Judges rows of one soak, in any order. A row has the windows of one rank in one interval (a stretch of the soak). A
 /// rank's usual median is the median of its intervals' medians; an interval is disturbed if its median is longer than
 /// the usual median by 5 robust deviations and by 10 %. With four ranks or more, a single slow rank does not change the
-/// medians of the others, since each of them meets it in only one of ranks - 1 meetings. A drift is reported beyond
-/// 3 sigmas and 2 %.
+/// medians of the others, since only one in ranks - 1 of their windows is with it. A drift is reported beyond 3 sigmas
+/// and 2 %.
 /// Cost: O(ranks · intervals²). Source: Sen, JASA 63, 1968 (slope); Mann 1945, Kendall 1975 (test of a trend).
 SoakFindings soak_findings(std::span<const core::Point>);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The interface between the parts of `gradmeter predict`: predict.cpp reads tables of steps, predict_model.cpp predicts
-// the network of --model on a machine, predict_what_if.cpp what --what-if would change about that, and predict_own.cpp
-// predicts from gradmeter's own result files and from tables of collectives.
+// The interface between the parts of `gradmeter predict`: predict.cpp reads tables of steps; predict_model.cpp predicts
+// the network of --model on a machine; predict_what_if.cpp predicts the effects of --what-if; predict_own.cpp predicts
+// from gradmeter's own result files and from tables of collectives.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -43,8 +43,8 @@ void add_own_flags(FlagList&);
 bool concerns_own_files(const Flags&);
 /// The scores of --score: one for the collectives of each file, and one for its steps. Errors: UsageError.
 std::vector<predict::Score> own_scores(const Flags&);
-/// First calibrates without the measurements on the largest number of ranks, and prints how well these are predicted.
-/// Then calibrates with all measurements, prints what is predicted for --ranks, and writes --out. Returns the exit
+/// First calibrates without the measurements on the most ranks, and prints the error with which it predicts them. Then
+/// calibrates with all measurements, prints what is predicted for --ranks, and writes --out. Returns the exit
 /// code. Errors: UsageError.
 int predict_from_own(const Flags&, const Invocation&);
 

@@ -160,9 +160,9 @@ AskedStep read_asked(const Flags& f, const predict::Calibration& calibration, co
   s.micro_batch = count("micro-batch");
   s.is_sequence_parallel = f.on("sequence-parallel");
   s.zero = static_cast<int>(parse_count("--zero", f.text("zero"), 0, 3));
-  check_only("--precision", s.precision, {"fp32", "tf32", "fp16", "bf16", "fp8", "fp4"});
-  check_only("--recompute", s.recompute, {"none", "selective", "full"});
-  if (!s.attention.empty()) check_only("--attention", s.attention, {"flash", "plain"});
+  check_one_of("--precision", s.precision, {"fp32", "tf32", "fp16", "bf16", "fp8", "fp4"});
+  check_one_of("--recompute", s.recompute, {"none", "selective", "full"});
+  if (!s.attention.empty()) check_one_of("--attention", s.attention, {"flash", "plain"});
   read_network(read_label(f, "model"), s);
   if (f.has("mesh")) read_mesh(f.text("mesh"), s, data_degree);
   if (predict::completed(s).layers > 0) {
@@ -256,7 +256,7 @@ std::string what_would_fit(const AskedStep& a) {
 
 /// The samples/s of a rank of the row, divided by those of one rank that computes alone on as many samples; empty if
 /// the latter cannot be predicted, or only on another basis than the row: the error of a basis would look like a loss.
-std::optional<double> efficiency_of(const NetworkRow& row, const predict::Calibration& calibration) {
+std::optional<double> efficiency_of(const PredictedRow& row, const predict::Calibration& calibration) {
   predict::MeasuredStep one = row.asked.step;
   const double rank_batch = row.batch() / row.ranks();
   one.gpus = one.nodes = one.tensor = one.pipeline = one.context = one.virtual_stages = 1;
@@ -270,48 +270,48 @@ std::optional<double> efficiency_of(const NetworkRow& row, const predict::Calibr
   return rank_batch / row.prediction->seconds / (static_cast<double>(one.global_batch) / alone->seconds);
 }
 
-report::Columns<NetworkRow> columns(bool has_price) {
+report::Columns<PredictedRow> columns(bool has_price) {
   using enum core::Align;
   const auto percent = [](double share) { return fmt::format("{:.0f}", 100 * share); };
-  const auto of_step = [percent](double (NetworkRow::*part)() const) {
-    return [percent, part](const NetworkRow& r) {
+  const auto of_step = [percent](double (PredictedRow::*part)() const) {
+    return [percent, part](const PredictedRow& r) {
       return r.prediction ? percent((r.*part)() / r.prediction->seconds) : "-";
     };
   };
   const auto shown = [](auto text) {
-    return [text](const NetworkRow& r) { return r.prediction ? text(r) : std::string("-"); };
+    return [text](const PredictedRow& r) { return r.prediction ? text(r) : std::string("-"); };
   };
-  report::Columns<NetworkRow> c;
-  c.add({"ranks", "", right}, [](const NetworkRow& r) { return fmt::format("{}", r.asked.step.gpus); });
+  report::Columns<PredictedRow> c;
+  c.add({"ranks", "", right}, [](const PredictedRow& r) { return fmt::format("{}", r.asked.step.gpus); });
   c.add({"batch", "of all", right, 3},
-        [](const NetworkRow& r) { return fmt::format("{}", r.asked.step.global_batch); });
-  c.add({"step", "s", right}, shown([](const NetworkRow& r) { return report::digits(r.prediction->seconds); }));
-  c.add({"90 %", "s", right}, shown([](const NetworkRow& r) {
+        [](const PredictedRow& r) { return fmt::format("{}", r.asked.step.global_batch); });
+  c.add({"step", "s", right}, shown([](const PredictedRow& r) { return report::digits(r.prediction->seconds); }));
+  c.add({"90 %", "s", right}, shown([](const PredictedRow& r) {
           return fmt::format("{}–{}", report::digits(r.prediction->low), report::digits(r.prediction->high));
         }));
-  c.add({"samples/s", "", right}, shown([](const NetworkRow& r) { return report::digits(r.samples_per_s()); }));
+  c.add({"samples/s", "", right}, shown([](const PredictedRow& r) { return report::digits(r.samples_per_s()); }));
   c.add({"efficiency", "%", right},
-        shown([=](const NetworkRow& r) { return r.efficiency ? percent(*r.efficiency) : "-"; }));
+        shown([=](const PredictedRow& r) { return r.efficiency ? percent(*r.efficiency) : "-"; }));
   c.add({"compute", "%", right, 2},
-        shown([=](const NetworkRow& r) { return percent(r.prediction->parts.compute / r.prediction->seconds); }));
-  c.add({"wire", "%", right, 1}, of_step(&NetworkRow::wire_s));
-  c.add({"wait", "%", right, 2}, of_step(&NetworkRow::wait_s));
-  c.add({"other", "%", right, 2}, of_step(&NetworkRow::other_s));
-  c.add({"bound by", "", left}, shown([](const NetworkRow& r) { return r.bound_by(); }));
+        shown([=](const PredictedRow& r) { return percent(r.prediction->parts.compute / r.prediction->seconds); }));
+  c.add({"wire", "%", right, 1}, of_step(&PredictedRow::wire_s));
+  c.add({"wait", "%", right, 2}, of_step(&PredictedRow::wait_s));
+  c.add({"other", "%", right, 2}, of_step(&PredictedRow::other_s));
+  c.add({"bound by", "", left}, shown([](const PredictedRow& r) { return r.bound_by(); }));
   c.add({"of peak", "%", right, 1},
-        shown([=](const NetworkRow& r) { return r.utilisation() ? percent(*r.utilisation()) : "-"; }));
-  c.add({"memory", "GiB", right, 1}, shown([](const NetworkRow& r) {
+        shown([=](const PredictedRow& r) { return r.utilisation() ? percent(*r.utilisation()) : "-"; }));
+  c.add({"memory", "GiB", right, 1}, shown([](const PredictedRow& r) {
           return r.prediction->memory.total() > 0 ? report::digits(to_gib(r.prediction->memory.total())) : "-";
         }));
   if (has_price)
     c.add({"a million", "USD", right},
-          shown([](const NetworkRow& r) { return report::digits(r.price_of_a_million().value_or(NAN)); }));
+          shown([](const PredictedRow& r) { return report::digits(r.price_of_a_million().value_or(NAN)); }));
   c.add({"from", "", left, 3},
-        shown([](const NetworkRow& r) { return std::string(predict::name(r.prediction->basis)); }));
+        shown([](const PredictedRow& r) { return std::string(predict::name(r.prediction->basis)); }));
   return c;
 }
 
-core::Json to_json(const NetworkRow& r) {
+core::Json to_json(const PredictedRow& r) {
   core::Json json{{"ranks", r.asked.step.gpus}, {"predicted", r.prediction.has_value()}};
   if (!r.prediction) {
     json["reason"] = r.reason;
@@ -343,7 +343,7 @@ core::Json to_json(const NetworkRow& r) {
 }
 
 /// The row as a point of a result file.
-core::Point to_point(const NetworkRow& r) {
+core::Point to_point(const PredictedRow& r) {
   using core::Factor, core::Metric;
   core::Point out = predicted_point({r.prediction, r.reason});
   const predict::MeasuredStep& s = r.asked.step;
@@ -381,17 +381,18 @@ core::Point to_point(const NetworkRow& r) {
   return out;
 }
 
-void print_rows(const std::vector<NetworkRow>& rows, const Flags& f) {
+void print_rows(const std::vector<PredictedRow>& rows, const Flags& f) {
   const auto described = columns(f.has("price"));
   auto table = described.table();
-  for (const NetworkRow& r : rows) table.add_row(described.cells(r), r.prediction ? "" : core::printable(r.reason));
+  for (const PredictedRow& r : rows) table.add_row(described.cells(r), r.prediction ? "" : core::printable(r.reason));
   const core::Machine& m = rows.front().asked.machine;
   core::print("{} in {} on {}{}, predicted\n{}\n", core::printable(f.text("model")), f.text("precision"),
               core::printable(m.device->name),
               rows.front().asked.link.empty() ? "" : " by " + core::printable(rows.front().asked.link),
               table.to_string(table_width(f)));
-  if (std::ranges::any_of(
-          rows, [](const NetworkRow& r) { return r.prediction && r.prediction->basis == predict::Basis::layer_costs; }))
+  if (std::ranges::any_of(rows, [](const PredictedRow& r) {
+        return r.prediction && r.prediction->basis == predict::Basis::layer_costs;
+      }))
     core::print(
         "The step of one rank is a sum over layers. Such sums were up to {:.1f} times too long or short for 9 of 10 "
         "measured ones; a calibration with a measured step of this network is far closer.\n",
@@ -399,11 +400,11 @@ void print_rows(const std::vector<NetworkRow>& rows, const Flags& f) {
 }
 
 /// The answer in one sentence.
-void print_answer(const std::vector<NetworkRow>& rows) {
-  std::vector<const NetworkRow*> predicted_rows;
-  for (const NetworkRow& r : rows)
+void print_answer(const std::vector<PredictedRow>& rows) {
+  std::vector<const PredictedRow*> predicted_rows;
+  for (const PredictedRow& r : rows)
     if (r.prediction) predicted_rows.push_back(&r);
-  const NetworkRow &first = *predicted_rows.front(), &last = *predicted_rows.back();
+  const PredictedRow &first = *predicted_rows.front(), &last = *predicted_rows.back();
   core::print("{} take a step in {} ({} to {}) by prediction, bound by {}",
               report::counted(last.asked.step.gpus, "rank"), core::to_text(core::Seconds{last.prediction->seconds}),
               core::to_text(core::Seconds{last.prediction->low}), core::to_text(core::Seconds{last.prediction->high}),
@@ -487,21 +488,21 @@ void check_exchange(const AskedStep& a) {
     throw UsageError("--bucket: ZeRO stage 3 sends layer by layer; leave it out, or take another --zero");
 }
 
-std::string NetworkRow::bound_by() const {
+std::string PredictedRow::bound_by() const {
   constexpr double little = 0.05;
   const std::array lost{std::pair{wire_s(), "wire"}, std::pair{wait_s(), "wait"}, std::pair{other_s(), "other"}};
   const auto* most = std::ranges::max_element(lost);
   return wire_s() + wait_s() + other_s() < little * prediction->seconds ? "compute" : most->second;
 }
 
-std::optional<double> NetworkRow::price_of_a_million() const {
+std::optional<double> PredictedRow::price_of_a_million() const {
   constexpr double million = 1e6, hour = 3600;
   if (!(price_per_hour > 0)) return std::nullopt;
   return price_per_hour / hour * ranks() / samples_per_s() * million;
 }
 
-NetworkRow predicted(const AskedStep& asked, const predict::Calibration& calibration) {
-  NetworkRow row{asked, {}, {}};
+PredictedRow predicted(const AskedStep& asked, const predict::Calibration& calibration) {
+  PredictedRow row{asked, {}, {}};
   auto [p, reason] = calibration.predict(asked.step, asked.machine);
   if (!p) return row.reason = std::move(reason), row;
   if (!fits(*p, asked.machine)) {
@@ -572,23 +573,23 @@ void predict_network(const Flags& f, const Invocation& invocation, const predict
     ranks = parse_ranks(f.has("ranks") ? f.text("ranks") : "8,64,512,4096");
   }
   const double price = f.has("price") ? parse_number("--price", f.text("price"), 0, 1e6) : 0;
-  std::vector<NetworkRow> rows;
+  std::vector<PredictedRow> rows;
   for (const std::uint64_t n : ranks) {
     const AskedStep step_on_ranks = with_ranks(asked, n, f);
     check_mesh(step_on_ranks.step, data_degree);
     rows.push_back(predicted(step_on_ranks, calibration));
     rows.back().price_per_hour = price;
   }
-  if (std::ranges::none_of(rows, [](const NetworkRow& r) { return r.prediction.has_value(); }))
+  if (std::ranges::none_of(rows, [](const PredictedRow& r) { return r.prediction.has_value(); }))
     throw UsageError(fmt::format("{} cannot be predicted on {}: {}", core::printable(f.text("model")),
                                  report::counted(rows.front().asked.step.gpus, "rank"),
                                  core::printable(rows.front().reason)));
   const WhatIf what_if(f, rows, calibration);
   std::vector<core::Point> points;
-  for (const NetworkRow& r : rows) points.push_back(to_point(r));
+  for (const PredictedRow& r : rows) points.push_back(to_point(r));
   write_predictions(points, output, invocation);
   if (f.on("json")) {
-    for (const NetworkRow& r : rows) core::print("{}\n", core::json_text(to_json(r)));
+    for (const PredictedRow& r : rows) core::print("{}\n", core::json_text(to_json(r)));
     what_if.print_json();
     return;
   }

@@ -23,12 +23,12 @@ struct AskedStep {
 
 /// A row of the table: the step that a user asks about, and its prediction or the reason why there is none. All
 /// functions but ranks(), batch() and peak() need a prediction.
-struct NetworkRow {
+struct PredictedRow {
   AskedStep asked;
   std::optional<predict::Prediction> prediction;
   std::string reason;
-  /// samples/s of a rank, divided by those of one rank that computes alone; empty: not predicted, or
-  /// not on the same basis
+  /// samples/s of a rank, divided by those of one rank that computes alone; empty: one of them is not predicted, or
+  /// both are, but on different bases (predict::Basis).
   std::optional<double> efficiency = {};
   double price_per_hour = 0;  ///< the price of one rank [USD]; 0: not given
 
@@ -68,7 +68,7 @@ void set_bucket(const std::string& flag, const std::string& size, AskedStep&);
 void check_exchange(const AskedStep&);
 
 /// The row of a step: its prediction, or the reason why there is none (it needs too much memory, for one).
-NetworkRow predicted(const AskedStep&, const predict::Calibration&);
+PredictedRow predicted(const AskedStep&, const predict::Calibration&);
 
 /// Largest number of samples, layers and the like that a flag may give.
 inline constexpr std::uint64_t most_count = 1u << 24;

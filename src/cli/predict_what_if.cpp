@@ -39,7 +39,7 @@ std::vector<WhatIf::Alternative> WhatIf::read_changes(const Flags& f) {
 AskedStep WhatIf::changed(AskedStep a, const Alternative& c) {
   const std::string flag = "--what-if " + c.key;
   const auto one_of = [&](const std::vector<std::string>& values) {
-    check_only(flag, c.value, values);
+    check_one_of(flag, c.value, values);
     return c.value;
   };
   if (c.key == "link") {
@@ -96,12 +96,12 @@ std::string WhatIf::where_it_pays(const Effect& e) const {
   return fmt::format("at {} of {}", pays.size(), rows_.size());
 }
 
-WhatIf::WhatIf(const Flags& f, const std::vector<NetworkRow>& rows, const predict::Calibration& calibration)
+WhatIf::WhatIf(const Flags& f, const std::vector<PredictedRow>& rows, const predict::Calibration& calibration)
     : rows_(rows) {
   for (const Alternative& c : read_changes(f)) {
-    Effect e{.change = c, .ratios = {}, .reason = {}, .price = {}};
-    for (NetworkRow base : rows_) {
-      NetworkRow other = predicted(changed(base.asked, c), calibration);
+    Effect e{.change = c, .ratios = {}, .reason = {}, .price_ratio = {}};
+    for (PredictedRow base : rows_) {
+      PredictedRow other = predicted(changed(base.asked, c), calibration);
       const bool is_other_link = c.key == "link" && base.asked.step.gpus > base.asked.machine.ranks_per_node;
       if (base.prediction && other.prediction &&
           (base.prediction->basis != other.prediction->basis || (is_other_link && other.prediction->is_measured))) {
@@ -121,7 +121,7 @@ WhatIf::WhatIf(const Flags& f, const std::vector<NetworkRow>& rows, const predic
                    : base.reason.empty() ? "without the change there is no prediction"
                                          : "without the change there is no prediction: " + base.reason;
       const double before = base.asked.machine.device->price_usd, after = other.asked.machine.device->price_usd;
-      if (before > 0 && after > 0) e.price = after / before;
+      if (before > 0 && after > 0) e.price_ratio = after / before;
     }
     effects_.push_back(std::move(e));
   }
@@ -133,8 +133,9 @@ void WhatIf::print_json() const {
     for (std::size_t i = 0; i < rows_.size(); ++i)
       ratios.push_back({{"ranks", rows_[i].asked.step.gpus}, {"ratio", or_null(e.ratios[i])}});
     const bool has_ratio = std::ranges::any_of(e.ratios, [](const auto& ratio) { return ratio.has_value(); });
-    const core::Json line{{"what_if", e.change.key},     {"value", e.change.value},  {"predicted", has_ratio},
-                          {"ratios", std::move(ratios)}, {"pays", where_it_pays(e)}, {"price_ratio", or_null(e.price)},
+    const core::Json line{{"what_if", e.change.key},  {"value", e.change.value},
+                          {"predicted", has_ratio},   {"ratios", std::move(ratios)},
+                          {"pays", where_it_pays(e)}, {"price_ratio", or_null(e.price_ratio)},
                           {"reason", e.reason}};
     core::print("{}\n", core::json_text(line));
   }
@@ -143,9 +144,9 @@ void WhatIf::print_json() const {
 void WhatIf::print(std::size_t width) const {
   if (effects_.empty()) return;
   std::vector<core::Column> heads{{"change", "", core::Align::left}};
-  for (const NetworkRow& r : rows_)
+  for (const PredictedRow& r : rows_)
     heads.push_back({report::counted(r.asked.step.gpus, "rank"), "times", core::Align::right});
-  const bool has_price = std::ranges::any_of(effects_, [](const Effect& e) { return e.price.has_value(); });
+  const bool has_price = std::ranges::any_of(effects_, [](const Effect& e) { return e.price_ratio.has_value(); });
   if (has_price) heads.push_back({"list price", "times", core::Align::right});
   heads.push_back({"pays", "", core::Align::left});
   core::Table table(heads);
@@ -158,7 +159,7 @@ void WhatIf::print(std::size_t width) const {
       cells.push_back(e.ratios[i] ? fmt::format("{:.2f}", *e.ratios[i]) : "-");
       if (e.ratios[i] && (!best || *e.ratios[i] > best->ratios[best_at].value_or(0))) best = &e, best_at = i;
     }
-    if (has_price) cells.push_back(e.price ? fmt::format("{:.2f}", *e.price) : "-");
+    if (has_price) cells.push_back(e.price_ratio ? fmt::format("{:.2f}", *e.price_ratio) : "-");
     cells.push_back(where_it_pays(e));
     table.add_row(std::move(cells), e.reason.empty() ? "" : core::printable(e.reason));
   }

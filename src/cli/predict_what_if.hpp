@@ -16,7 +16,7 @@ namespace gradmeter::cli {
 class WhatIf {
  public:
   /// The rows must outlive this object. Errors: UsageError.
-  WhatIf(const Flags&, const std::vector<NetworkRow>&, const predict::Calibration&);
+  WhatIf(const Flags&, const std::vector<PredictedRow>&, const predict::Calibration&);
   void print(std::size_t width) const;
   void print_json() const;
 
@@ -28,15 +28,15 @@ class WhatIf {
   struct Effect {
     Alternative change;
     std::vector<std::optional<double>>
-        ratios;                   ///< samples/s with the change ÷ samples/s without, by row; empty: not predicted
-    std::string reason;           ///< why the first empty ratio is empty
-    std::optional<double> price;  ///< list price of the device with the change ÷ the price without
+        ratios;          ///< samples/s with the change ÷ samples/s without, by row; empty: not predicted
+    std::string reason;  ///< why the first empty ratio is empty
+    std::optional<double> price_ratio;  ///< list price of the device with the change ÷ the price without
   };
   static std::vector<Alternative> read_changes(const Flags&);
   static AskedStep changed(AskedStep, const Alternative&);
   std::string where_it_pays(const Effect&) const;
 
-  const std::vector<NetworkRow>& rows_;
+  const std::vector<PredictedRow>& rows_;
   std::vector<Effect> effects_;
 };
 

@@ -57,10 +57,10 @@ inline constexpr std::size_t whole_tensor = std::numeric_limits<std::size_t>::ma
 
 /// A codec is immutable, and any number of threads may use it. An encoding has no header and is little-endian. If the
 /// codec has a `layout`, all scales come first, then the codes; both parts are padded to 16 bytes. A code has b bits:
-/// that of element i begins at bit i·b, least significant bit first. An input that is not finite makes its whole bucket
-/// decode to NaN (`topk`: the whole tensor; fp16 and bf16: at most the element itself). Spans may be empty, and wire
-/// memory needs no alignment. Source and destination of a call must not overlap, except that the `addend` of decode_add
-/// may be `out` itself.
+/// that of element i begins at bit i·b, least significant bit first. An element that is not finite makes its whole
+/// bucket decode to NaN (`topk`: the whole tensor; fp16 and bf16: at most the element itself). Spans may be empty, and
+/// wire memory needs no alignment. Source and destination of a call must not overlap, except that the `addend` of
+/// decode_add may be `out` itself.
 class Codec {
  public:
   explicit Codec(std::string name) : name_(std::move(name)) {}
@@ -105,11 +105,11 @@ std::size_t encode_with_feedback(const Codec&, std::span<const float> x, std::sp
                                  std::span<float> scratch, std::byte* wire, const RandomDraw&);
 
 /// Does the work of the rank that owns a block in a compressed exchange: adds up encoded spans in fp32, in their order,
-/// and encodes the sum. For a codec with a `layout` it works in tiles of about 2 Ki elements, so that the sum stays in
-/// the L1 cache: with P spans and w bits an element on the wire, it reads P·w/8 and writes w/8 bytes of memory an
-/// element. If inputs and output have 32 MiB or more together, it writes by non-temporal stores. For other codecs it
-/// sums whole spans through memory; both ways give the same bits. It keeps scratch between calls, so only one thread
-/// may use it at a time.
+/// and encodes the sum. For a codec with a `layout` it works in tiles of whole buckets, usually 2 Ki elements, so that
+/// the sum stays in the L1 cache: with P spans and w bits an element on the wire, it reads P·w/8 and writes w/8 bytes
+/// of memory an element. If inputs and output have 32 MiB or more together, it writes by non-temporal stores. For other
+/// codecs, and for buckets above 64 Ki elements, it sums whole spans through memory; both ways give the same bits. It
+/// keeps scratch between calls, so only one thread may use it at a time.
 class Reducer {
  public:
   /// `longest`: the longest span that will be given [elements].

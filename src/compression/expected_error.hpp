@@ -11,7 +11,7 @@ namespace gradmeter::compression {
 
 /// Σ x², in double. Cost: one pass.
 double squared_norm(std::span<const float> x);
-/// Σ (decoded - exact)², in double. Shape: both [n].
+/// Σ (decoded - exact)², in double. Both spans have the same length.
 double squared_error(std::span<const float> decoded, std::span<const float> exact);
 
 /// The squared error ‖decoded - x‖² that one encoding of a given x should have.
@@ -19,8 +19,8 @@ struct ExpectedError {
   double mean = 0;       ///< mean over the codec's random draws; if `is_bound`, an upper bound of the error
   double deviation = 0;  ///< standard deviation over the draws; 0 if nothing is drawn
   bool is_bound = false;
-  /// The change of the squared error that rounding errors may make, since the codec computes in fp32, the prediction in
-  /// double.
+  /// The most by which the squared error may differ from the prediction because the codec computes in fp32 and the
+  /// prediction in double.
   double arithmetic = 0;
 };
 
@@ -29,15 +29,15 @@ struct ExpectedError {
 /// A stochastic codec rounds each element x without bias to one of its two neighbours lo <= x <= hi. Its squared error
 /// has the mean (x - lo)(hi - x) and the variance (x - lo)(hi - x)(lo + hi - 2x)². With rounding=nearest, the squared
 /// error is the squared distance to the nearer neighbour. For casts and fp8 the largest rounding error of the format
-/// gives an upper bound. The error of other codecs follows from their rule.
+/// gives an upper bound. The error of other codecs, and what terngrad clips off, follow from their rules.
 /// Cost: O(n), in double. Source: Alistarh et al., NIPS 2017 (QSGD); Wen et al., NIPS 2017 (TernGrad); Horváth et al.,
 /// 2019 (natural); Karimireddy et al., ICML 2019 (sign).
 std::optional<ExpectedError> expected_error(const core::ParsedName& codec, std::span<const float> x);
 
-/// The value that the decoder gets for an encoded x, if the errors of random rounding and of a number format are
-/// disregarded.
+/// The value that a receiver gets for an encoded x, apart from the errors of random rounding and of rounding to a
+/// number format.
 enum class DecoderInput : std::uint8_t {
-  all,        ///< x itself: on average over the draws, or rounded to the nearest number of a format
+  all,        ///< x itself
   encoded,    ///< a value that differs from x, but is the same for each encoding of x, since nothing is drawn
   chosen,     ///< x times a factor, at elements that all ranks choose alike; 0 elsewhere
   projected,  ///< the projection of the ranks' sum onto a space of few dimensions
@@ -45,9 +45,9 @@ enum class DecoderInput : std::uint8_t {
 /// `codec`: the canonical name, with every parameter written out.
 DecoderInput decoder_input(const core::ParsedName& codec);
 
-/// True if the mean error measured over `draws` encodings agrees with the prediction. It may differ from a predicted
-/// mean by six standard deviations of a mean of `draws` errors plus 0.1 %, and may exceed a bound by 0.1 %, both plus
-/// `arithmetic`. The 0.1 % allow for draws of few bits and for sums in fp32.
+/// True if `measured`, the mean squared error of `draws` encodings, agrees with the prediction. It may exceed a bound
+/// by d, or differ from a predicted mean by d plus six standard deviations of the mean of `draws` errors, where d is
+/// `arithmetic` plus 0.1 % of the prediction (for draws of few bits and sums in fp32).
 bool matches_prediction(const ExpectedError&, double measured, std::size_t draws);
 
 }  // namespace gradmeter::compression

@@ -27,17 +27,17 @@ enum class Exchange : std::uint8_t {
 /// Every codec has two more: ef=on|off (error feedback), whose default is `feedback`, and min=N: tensors of fewer
 /// elements are sent without the codec. `wire_text`: a formula of the bits an element takes on the wire. `rule`: how
 /// elements are encoded, in words. `default_exchange`: how gradients are exchanged unless the parameter `exchange` says
-/// otherwise; CodecChoice::exchange is the answer for a choice. `make` gets a name with every parameter written out,
-/// and refuses values that are not allowed. If a codec consists of collectives (allreduce/coded), or keeps more than
-/// its input between calls (`dgc`), `make` is null and `check` refuses values.
+/// otherwise (CodecChoice::exchange takes both into account). `make` gets a name with every parameter written out, and
+/// refuses values that are not allowed. If a codec consists of collectives (allreduce/coded), or keeps state between
+/// calls (`dgc`), `make` is null and `check` refuses values.
 struct CodecInfo {
   std::string_view name = {}, parameters = {}, wire_text = {}, rule = {}, source = {};
   Exchange default_exchange = Exchange::schedule;
   bool feedback = false;
-  /// Returns true if random rounding may lose more than the whole gradient. With error feedback the losses would add up
-  /// without end, so ef=on is then refused. This is decided for Gaussian elements: a large bucket with one element far
-  /// above all others may lose more with any random rounding. Null: this codec does not lose so much of Gaussian
-  /// elements.
+  /// Returns true if the squared error of random rounding may exceed the gradient's squared norm. ef=on is then
+  /// refused, since error feedback would add up such losses without end. The elements are assumed to be Gaussian (for
+  /// qsgd-elias: equally large). In a large bucket with one element far above all others, most codecs may lose more.
+  /// Null: this codec does not lose so much of Gaussian elements.
   bool (*may_lose_more_than_gradient)(const core::ParsedName&) = nullptr;
   std::unique_ptr<Codec> (*make)(const core::ParsedName&) = nullptr;
   void (*check)(const core::ParsedName&) = nullptr;

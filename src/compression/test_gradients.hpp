@@ -32,8 +32,8 @@ struct RecordedGradient {
 /// Errors: UsageError when the file exists or cannot be made; BackendError when writing fails.
 void write_gradient(const std::filesystem::path&, const RecordedGradient& head, std::span<const float> values,
                     bool replace);
-/// Throws, before any work is done, if the file exists and may not be replaced or is a directory, if its
-/// directory does not exist, or if this user may not write there.
+/// Checks before any work is done that the file can be written. Errors: UsageError if it is a directory, if it exists
+/// and `replace` is false, if its directory does not exist, or if this user may not write there.
 void check_gradient_path(const std::filesystem::path&, bool replace);
 
 /// Errors: UsageError, one line "FILE: what is wrong", for a file that is missing, not of this kind, or damaged;
@@ -45,10 +45,10 @@ RecordedGradient parse_gradient(std::string_view bytes, const std::string& label
 /// A gradient, given by name. "gaussian": mean 0, variance 1. "laplace": mean 0, variance 2, heavier tails.
 /// "sparse:density=0.05": 5 % of the elements are Gaussian, the rest zero. "file:PATH": a gradient that train
 /// --dump-gradients has recorded, repeated if more elements are asked for.
-/// Element i of a drawn gradient is a pure function of (seed, stream, i), a hash of which picks one of 2^16 numbers
-/// in a table, and a sign. No libm is needed, so the bits are equal on every machine. Cost: O(n). The table of
-/// "laplace" holds determinants of 2x2 matrices of Gaussians, which are Laplace-distributed (Kotz, Kozubowski,
-/// Podgorski 2001, section 2.2).
+/// Element i of a drawn gradient depends on (seed, stream, i) alone: their hash picks one of 2^16 numbers in a table, a
+/// sign, and for "sparse" whether the element is zero. No libm is needed, so the bits are equal on every machine. Cost:
+/// O(n). The table of "laplace" holds determinants of 2x2 matrices of Gaussians, which are Laplace-distributed (Kotz,
+/// Kozubowski, Podgorski 2001, section 2.2).
 class GradientSource {
  public:
   /// Errors: UsageError for a name that is not known, a density outside (0, 1], a file that cannot be read or holds

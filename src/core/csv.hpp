@@ -50,8 +50,8 @@ class CsvRow {
 };
 
 /// Calls `head` with the names of the columns, then `row` with each row and its line number, counted from 1. Comments,
-/// empty lines and UTF-8's byte order mark are skipped. A row for which `row` throws CsvFault is left out. Returns all
-/// faults: "file.csv:3:7: what".
+/// empty lines and UTF-8's byte order mark are skipped. If a callback throws CsvFault, reading goes on with the next
+/// line. Returns all faults: "file.csv:3:7: what".
 std::vector<std::string> read_csv(std::string_view text, const std::string& file,
                                   const std::function<void(const std::vector<std::string>& names)>& head,
                                   const std::function<void(const CsvRow&, std::size_t line)>& row);

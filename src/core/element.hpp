@@ -27,8 +27,8 @@ struct ElementInfo {
   std::size_t bytes;
   double unit_roundoff;
   std::int64_t exact_integers;  ///< every integer of at most this magnitude is representable
-  double largest;               ///< the largest finite value
-  double smallest;              ///< the smallest positive value (a subnormal)
+  double largest;               ///< the largest finite value, rounded to a double
+  double smallest;              ///< the smallest positive value (for floats a subnormal)
 };
 
 inline constexpr std::array elements{
@@ -98,7 +98,7 @@ struct SmallFormat {
 
 inline constexpr SmallFormat fp16_format{5, 10}, bf16_format{8, 7}, e4m3_format{4, 3, false}, e5m2_format{5, 2};
 
-/// Undefined for elements that are not small floats.
+/// The format of a small float. For other elements the result has no meaning.
 constexpr const SmallFormat& small_format(Element e) {
   switch (e) {
     case Element::f16:
@@ -113,8 +113,8 @@ constexpr const SmallFormat& small_format(Element e) {
 }
 
 /// The result of rounding a number that is too large for the format. `honest`: infinity, or NaN if the format has no
-/// infinity, so that training notices the overflow; used for sums. `saturate`: the largest finite number, which
-/// infinities become too; used by codecs with a scale.
+/// infinity, so that training notices the overflow; used for sums. `saturate`: the largest finite number, also for
+/// infinities; used by codecs with a scale.
 enum class Overflow { honest, saturate };
 
 /// Converts exactly; a NaN becomes the quiet NaN with the same sign.
@@ -130,7 +130,7 @@ GRADMETER_HOST_DEVICE constexpr float to_float(SmallFormat f, std::uint16_t code
     const auto bias_step = static_cast<std::uint32_t>(127 - f.bias());
     return signed_bits((exponent + bias_step) << 23 | mantissa << (23 - f.mantissa_bits));
   }
-  // Subnormal: mantissa * 2^(1 - bias - mantissa_bits), in two factors that are floats even for bf16.
+  // Subnormal: mantissa * 2^(1 - bias - mantissa_bits). The power is two factors, each a normal float even for bf16.
   const auto power = [](int p) { return bits_as<float>(static_cast<std::uint32_t>(p + 127) << 23); };
   const float value = static_cast<float>(mantissa) * power(1 - f.bias()) * power(-f.mantissa_bits);
   return negative ? -value : value;
@@ -174,9 +174,8 @@ GRADMETER_HOST_DEVICE constexpr std::uint32_t rounded_magnitude(std::uint32_t bi
   constexpr int cut = 23 - f.mantissa_bits, lowest = 1 - f.bias() + 127;  // exponents with fp32's bias
   constexpr std::uint32_t below_half = (1u << (cut - 1)) - 1, rebase = static_cast<std::uint32_t>(lowest - 1) << 23;
   if (lowest > 1 && bits < static_cast<std::uint32_t>(lowest) << 23) {
-    // The distance between the format's subnormals is that between fp32 numbers just above `from`. So adding `from`
-    // rounds to a multiple of this distance. That multiple, which is the code, is the difference of the sum's bits and
-    // the bits of `from`.
+    // Just above `from`, neighbouring fp32 numbers are as far apart as the format's subnormals. So adding `from` rounds
+    // to a multiple of this distance. The multiple is the code: the sum's bits minus the bits of `from`.
     constexpr std::uint32_t from = static_cast<std::uint32_t>(lowest + cut) << 23;
     return bits_as<std::uint32_t>(bits_as<float>(bits) + bits_as<float>(from)) - from;
   }

@@ -18,12 +18,12 @@ struct MessageId {
   std::uint64_t number = 0;
 };
 
-/// Faults that delay messages, which still arrive whole and in order, as TCP delivers them. Random draws depend only on
-/// the seed and on the message's MessageId, so two runs that send the same messages have the same faults.
+/// Faults that delay messages (for ever if a link stays cut), but keep them whole and in order, as TCP does. Random
+/// draws depend only on the seed and the MessageId, so two runs that send the same messages have the same faults.
 struct MessageFaults {
-  /// Each message, and each repetition of it, is lost with this probability. A lost message is sent again after
-  /// `timeout_s`; each further wait is twice as long as the one before (RFC 6298, section 5.5). Repetitions are not
-  /// counted as bytes sent.
+  /// Each message, and each repetition of it, is lost with the probability `probability`. A lost message is sent again
+  /// after `timeout_s`; each further wait is twice as long as the one before (RFC 6298, section 5.5). Repetitions are
+  /// not counted as bytes sent.
   struct Drop {
     double probability;  ///< 0 to below 1
     double timeout_s;
@@ -36,8 +36,8 @@ struct MessageFaults {
     double time_s, jitter_s;
     std::uint64_t seed;
   };
-  /// The link of this rank is cut for `for_s` seconds, beginning `at_s` seconds after the ranks were connected.
-  /// Messages from or to this rank that would arrive meanwhile arrive when the link is back.
+  /// The link of rank `rank` is cut for `for_s` seconds, beginning `at_s` seconds after the ranks were connected.
+  /// Messages from or to this rank that would arrive in this time arrive when the link is back.
   struct Cut {
     int rank;
     double at_s;
@@ -57,7 +57,7 @@ struct MessageFaults {
 
 /// At most one fault of each kind. Ranks are those of the world.
 struct Injection {
-  /// Every computation of this rank takes `factor` times as long. In the experiment `links`, which computes nothing,
+  /// Every computation of rank `rank` takes `factor` times as long. In the experiment `links`, which computes nothing,
   /// every message that the rank sends or receives takes `factor` times as long.
   struct Slow {
     int rank;
@@ -67,23 +67,23 @@ struct Injection {
     double after_s = 0, for_s = std::numeric_limits<double>::infinity();
     bool is_always() const { return after_s == 0 && std::isinf(for_s); }
     bool covers(double soak_s) const { return soak_s >= after_s && soak_s < after_s + for_s; }
-    /// The factor for this rank in the world; 1 if another rank is the slow one.
+    /// The factor for rank `world_rank`: 1 if another rank is the slow one.
     double of(int world_rank) const { return world_rank == rank ? factor : 1.0; }
   };
-  /// The fault begins with call number `call` of this rank, counted from 0, and affects all later calls too.
+  /// The fault affects the calls of rank `rank` from number `call` on, counted from 0.
   struct FromCall {
     int rank;
     std::uint64_t call;
   };
-  /// This rank's clock runs fast by `ppm` parts in a million (slow if negative), as if it were on another host.
+  /// The clock of rank `rank` runs fast by `ppm` parts in a million (slow if negative), like that of another host.
   struct Drift {
     std::optional<int> rank;  ///< empty: the last rank
     double ppm;
     int rank_of(int ranks) const { return rank.value_or(ranks - 1); }
   };
   std::optional<Slow> slow;
-  /// From that call on, one element is wrong in the data that each call gives this rank: a collective's result, or a
-  /// received message. (Messages through a port are wrong if this rank posts them, not if it receives them.)
+  /// From that call on, each call gives the rank data with one wrong element: a collective's result, or a received
+  /// message. (Messages through a port are wrong if the rank posts them, not if it receives them.)
   std::optional<FromCall> flip;
   /// From that call on, the rank contributes zeros to all-reduces and reduce-scatters, so all ranks agree on a wrong
   /// sum. Here `call` counts only all-reduces and reduce-scatters.

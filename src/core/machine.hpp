@@ -103,7 +103,7 @@ struct MachineFit {
   std::map<std::string, double, std::less<>> terms = {};
   /// 90th percentile of |log(predicted / measured)| over the steps, in the cross-validation.
   double spread = 0;
-  double ranks = 1;        ///< the most ranks of a measured step
+  double ranks = 1;        ///< the largest number of ranks among the measured steps
   std::uint64_t rows = 0;  ///< number of measured steps
   /// log(predicted / measured) of each step in the cross-validation, by the step's id.
   std::map<std::string, double, std::less<>> residuals = {};
@@ -112,12 +112,12 @@ struct MachineFit {
 
 struct Machine {
   std::string name = {};
-  std::uint32_t ranks_per_node = 0;  ///< on the fullest node; by convention 0 if several ranks are all on one node
+  std::uint32_t ranks_per_node = 0;  ///< on the fullest node; by convention 0: all ranks are on one node
   Link within_node = {}, between_nodes = {};
   std::optional<Link> trunk = {};  ///< link that all nodes share; empty: there is none
   NodePort node_port = {};
-  double reduce_bytes_per_s = 1;
-  double flops_per_s = 1;  ///< rate if no entry of `compute` fits
+  double reduce_bytes_per_s = 1;  ///< received bytes that a rank adds to its own data, per second
+  double flops_per_s = 1;         ///< rate if no entry of `compute` fits
   double memory_bytes_per_s = 1;
   std::vector<ComputeRate> compute = {};
   std::map<std::string, CodecRates, std::less<>> codecs = {};  ///< rates by the codec's name
@@ -136,11 +136,11 @@ struct Machine {
   bool operator==(const Machine&) const = default;
 };
 
-/// Writes JSON, with all digits of every number; empty names, groups, device and fit are left out. indent: spaces for
-/// each level; negative: everything is on one line.
+/// Writes JSON, with all digits of every number; empty names, groups, trunk, device and fit are left out. indent:
+/// spaces for each level; negative: everything is on one line.
 std::string to_json(const Machine&, int indent = -1);
 /// Missing keys keep their defaults. Errors: UsageError of one line for text that is no JSON, an unknown key, or a
-/// number out of its range. file: errors begin with "FILE:LINE: "; empty: without it.
+/// number out of its range. file: the name that errors begin with ("FILE:LINE: "); empty: errors name no place.
 Machine machine_from_json(std::string_view text, const std::string& file = "");
 
 /// Computes when messages leave, if each of these carries one message at a time: a rank's outgoing link, a node's port

@@ -15,14 +15,14 @@ std::string_view trim(std::string_view text);
 /// Turns A-Z into a-z, whatever the locale.
 std::string lower(std::string_view text);
 
-/// A name: `base` is the text before the colon. Behind the colon are key=value parameters, or other text (`bare`), such
-/// as a model's widths.
+/// A name: `base` is the text before the colon. Behind the colon are other text (`bare`), such as a model's widths, and
+/// key=value parameters; both may be missing.
 struct ParsedName {
   std::string base;
   std::string bare;
   std::map<std::string, std::string> parameters;
-  /// The name with its parameters, sorted by key. Two names mean the same if and only if their canonical texts are
-  /// equal.
+  /// The name with its parameters, sorted by key. If all parameters are written out (`with_defaults`), two names mean
+  /// the same if and only if their canonical texts are equal.
   std::string canonical() const;
 };
 /// Errors: UsageError on an empty name, an empty parameter, a parameter given twice.
@@ -49,7 +49,7 @@ struct NumberRange {
   double least, below;
 };
 double number_parameter(const ParsedName&, std::string_view key, NumberRange);
-/// The same for whole numbers from `least` to `most`.
+/// The whole numbers that a parameter may have: from `least` to `most`. `count_parameter` refuses others likewise.
 struct CountRange {
   std::uint64_t least, most;
 };

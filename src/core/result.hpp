@@ -91,7 +91,7 @@ class Value {
     return held ? *held : throw std::bad_variant_access();
   }
   bool is_null() const { return held_.index() == 0; }
-  /// Values are equal if their types and their texts (`to_text`) are equal. The text of a number reads back exactly.
+  /// Values are equal if type and text (`to_text`) are equal. Different finite numbers have different texts.
   friend bool operator==(const Value&, const Value&);
 
  private:

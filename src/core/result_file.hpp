@@ -35,8 +35,8 @@ struct RunEnd {
   std::string reason;     ///< the program's error message; empty: none
 };
 
-/// One run in a file. If the run wrote several plans, `plan` is their sum. `end` is empty if the run was killed, or if
-/// the file is from an earlier version of gradmeter, which did not write it.
+/// One run in a file. If the run wrote several plans, `plan` is their sum. `end` is empty if the run was killed or
+/// still runs, or if an earlier version of gradmeter, which wrote no end, wrote the file.
 struct Run {
   RunInfo info;
   std::vector<Point> points;
@@ -59,8 +59,8 @@ enum class Reading { strict, lenient };
 /// Whether a reader keeps the raw times of the points in memory. They are the largest part of a file.
 enum class Samples { kept, left_out };
 
-/// Each function returns one line of the file, without its newline. Numbers that are not finite become null, and the
-/// names of their keys are listed in "nonfinite".
+/// Each function returns one line of the file, without its newline. Numbers that are not finite become null, and their
+/// places ("metrics.time_s.p99") are listed in "nonfinite".
 std::string to_json_line(const RunInfo&);
 std::string to_json_line(const Point&, const std::string& run_id);
 std::string to_json_line(const RunPlan&, const std::string& run_id);
@@ -71,7 +71,7 @@ std::string to_json_line(const RunEnd&, const std::string& run_id);
 /// run. A lenient reader throws only if the file cannot be read or has no run at all. Cost: memory for the points, and
 /// for one line of the file.
 ResultFile read_results(const std::filesystem::path&, Reading = Reading::strict, Samples = Samples::kept);
-/// Parses `text` as the content of a file; errors name the file `label`. It is the target of fuzzing.
+/// Parses `text` as the content of a file; errors name the file `label`. The fuzz tests call this function.
 ResultFile parse_results(std::string_view text, const std::string& label, Reading = Reading::strict);
 
 enum class OpenMode { create, overwrite, resume };
@@ -121,26 +121,25 @@ class ResultWriter {
   std::string run_id_;
 };
 
-/// The conditions of a run on which the numbers of its rows depend, beside their factors, by name: machine
-/// (fingerprint), version, commit, MPI, MPI's single copy, libraries, binding, and the recorded environment variables
-/// except the numbers of batch jobs. A variable or library that the run does not have is not among them.
+/// The conditions, by name, on which the numbers of a run depend besides the factors: machine (fingerprint), version,
+/// commit, MPI, MPI's single copy, libraries, binding, and the recorded environment variables except the numbers of
+/// batch jobs. A variable or library that the run does not have is not among them.
 using Conditions = std::map<std::string, std::string>;
 Conditions conditions_of(const RunInfo&);
 
 /// The conditions in which two runs differ, as text: "commit 1a2b (now 3c4d)", "environment OMPI_MCA_btl tcp (now not
-/// set)". A condition that is unknown in one run counts as
-/// equal. If the result is empty, points of both runs are comparable.
+/// set)". A condition that is empty (unknown) in one run counts as equal. If the result is empty, points of both
+/// runs are comparable.
 std::vector<std::string> differing_conditions(const RunInfo& then, const RunInfo& now);
 
-/// Erases the skipped points that a later run of the same file has, if that run was to complete the earlier ones
-/// (--resume): both are one launch, and its point is the later one.
+/// Erases each skipped point that is also in a later run of the same file, if that later run was to complete the
+/// earlier ones (--resume). Only the later point is then left.
 void leave_out_measured_later(std::vector<Run>& runs_of_file);
 
 /// The points of earlier runs that need not be measured again: for each key the last point, if its status is ok or
 /// unsupported. (Points that failed, or are wrong or mistrusted, are measured again, and so are skipped ones: there may
-/// be more time or memory now.) Runs count only if
-/// they were made on the machine of `now` and, unless `any` is true, under conditions that do not differ
-/// (`differing_conditions`).
+/// be more time or memory now.) Runs count only if they were made on the machine of `now` and, unless `any` is true,
+/// under conditions that do not differ (`differing_conditions`).
 struct FinishedPoints {
   std::map<std::string, Point> points;  ///< by Factors::key()
   /// Number of the experiment's points in runs that do not count, by the first condition in which such a run differs

@@ -55,10 +55,9 @@ double quantile(std::span<const double> sorted, double q);
 /// when even the smallest and the largest sample give less confidence.
 std::optional<std::pair<std::size_t, std::size_t>> median_interval_ranks(std::size_t n);
 
-/// A median that lies above the median of the samples' distribution as often as below it, as `median_interval_ranks`
-/// requires of each number. Of an odd number of samples it is the one in the middle. Of an even number, the mean of the
-/// two in the middle would lie above more often, since times are skewed: of two samples it is their mean. So the last
-/// sample is left out.
+/// The median of a block, as `median_interval_ranks` requires it: it lies above the median of the samples' distribution
+/// as often as below. The middle one of an odd number of samples does so. The mean of the middle two of an even number
+/// lies above more often, since times are skewed; so the last sample of an even number is left out.
 /// Errors: UsageError if there is no sample, or one is not finite. Cost: O(n log n).
 double block_median(std::span<const double> block);
 
@@ -80,11 +79,11 @@ class Blocks {
   std::vector<std::size_t> ends_;  ///< end of each block in samples_
 };
 /// The 95 % interval of a time reaches at least this share of the median to each side. The addresses of code and data
-/// are random, and fixed for a launch, so blocks of one launch agree better than launches do (results/truth.md, "Over
-/// launches"), and one launch cannot measure that difference.
+/// are random, but fixed during a launch. So blocks of one launch differ less than launches do (results/truth.md, "Over
+/// launches"), and one launch cannot measure how much launches differ.
 inline constexpr double least_interval_share = 0.01;
-/// Summarises all samples, with the same weight for each block. The 95 % interval is that of the blocks' medians, but
-/// has at least the width of `least_interval_share`.
+/// Summarises all samples, with the same weight for each block. The 95 % interval is that of the blocks' medians,
+/// widened if it does not reach `least_interval_share` of the median to each side.
 Summary summarise(const Blocks&);
 
 /// The fewest blocks whose medians have a 95 % interval. With fewer blocks, a measured time has no interval.

@@ -8,8 +8,8 @@
 
 namespace gradmeter::core {
 
-/// The fewest blocks to measure, if a sample takes `sample`: 3 above 5 s, when a 95 % interval would take too long;
-/// else `fewest_blocks`.
+/// The fewest blocks to measure, if one sample takes the time `sample`: 3 if that is above 5 s, since enough blocks for
+/// a 95 % interval would take too long; else `fewest_blocks`.
 std::size_t fewest_blocks_of(Seconds sample);
 
 /// Says when sampling ends. It ends when there are at least `min_samples` samples in at least `min_blocks` blocks,

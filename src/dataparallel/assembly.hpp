@@ -23,7 +23,7 @@ struct AssemblyOptions {
   std::function<std::unique_ptr<model::Model>(const Mesh&, model::Peers&)> model;
   /// Seed of the initial weights; empty: none are drawn, for simulations in which nothing is computed.
   std::optional<std::uint64_t> seed = 1;
-  /// The optimizer of all weights. If the strategy makes optimizers of its own, the worker's optimizer keeps no state.
+  /// The optimizer of all weights. If the strategy makes optimizers of its own, the worker gets stateless sgd.
   std::string optimizer = "sgd";
   StrategyPtr strategy;
   StrategyOptions strategy_options = {};  ///< the worker takes its loss scale and its format of gradients from these

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Buckets of consecutive tensors, whose gradients are exchanged by one call. They are cut by size (make_buckets), or
-// where the exchange ends earliest (best_cut). Its end is predicted from the times at which gradients are ready and the
-// cost of a call, if calls run one after another; least_exchange_end is a lower bound for all cuts.
+// Buckets of consecutive tensors. The gradients of one bucket are exchanged by one call. make_buckets cuts by size;
+// best_cut finds the cut whose exchange ends earliest. exchange_end predicts that end from the times at which gradients
+// are ready and the cost of a call, if calls run one after another; least_exchange_end is its lower bound for all cuts.
 #pragma once
 #include <cstddef>
 #include <span>
@@ -22,8 +22,8 @@ struct Bucket {
 
 /// The first bucket has at most 1 MiB, so that communication starts early. The others have at most `bucket_bytes`, as
 /// in PyTorch's DDP (Li et al., VLDB 2020). A tensor that is longer than the limit is a bucket of its own. bucket_bytes
-/// 0: by convention, one bucket for all tensors. ends: if it is not empty, it says where buckets end instead, as the
-/// number of tensors in each bucket and in those before it (best_cut).
+/// 0: by convention, one bucket for all tensors. ends: if not empty, the ends of the buckets (as from best_cut) instead
+/// of a size: for each bucket the number of tensors in it and in those before it.
 std::vector<Bucket> make_buckets(std::span<const model::Tensor>, std::size_t element_count, std::size_t bucket_bytes,
                                  std::span<const std::size_t> ends = {});
 

@@ -38,7 +38,7 @@ struct ForecastInput {
   std::size_t elements = 0;  ///< elements of the flat buffer
   std::uint64_t steps = 1;
   std::uint64_t first_step = 1;                      ///< number of the first of these steps, as UpdateStep counts
-  std::optional<std::uint32_t> ranks_per_node = {};  ///< as in allreduce::shape_of; empty: all ranks are on one node
+  std::optional<std::uint32_t> ranks_per_node = {};  ///< 0: nodes are filled unequally; empty: there is one node
   allreduce::AlgorithmPtr algorithm = {};            ///< null: ring
   compression::CodecChoicePtr codec = {};            ///< null: no codec
   core::Machine machine = {};

@@ -14,7 +14,7 @@ namespace gradmeter::dataparallel {
 
 struct LossScaling {
   float start = 1;
-  std::uint64_t grow = 0;  ///< the scale doubles after so many steps with usable gradients; 0: the scale never changes
+  std::uint64_t grow = 0;  ///< steps without a skip in a row after which the scale doubles; 0: it never changes
   bool used() const { return start != 1 || grow > 0; }
   bool adapts() const { return grow > 0; }
   std::string text() const;  ///< canonical: "none", "1024", "dynamic:grow=2000,start=65536"
@@ -22,8 +22,8 @@ struct LossScaling {
 /// Reads "none", a number, or "dynamic" with parameters. Errors: UsageError that says what is allowed.
 LossScaling parse_loss_scaling(std::string_view);
 
-/// The loss scale of a run on one rank, in the memory of the device that computes. Only work on the rank's queue reads
-/// and changes the scale and skips updates, so the host need not wait for the scale's value in a step.
+/// The loss scale of a run on one rank, in the memory of the device that computes. In a step, work on the rank's queue
+/// reads the scale, changes it and skips updates, so the host need not wait for its value.
 class LossScaler {
  public:
   explicit LossScaler(const LossScaling&, runtime::Device& = runtime::host_device());
@@ -41,7 +41,7 @@ class LossScaler {
   void submit_end_of_step(runtime::Queue&) const;
 
   /// True if this step's gradients are not finite. This function, `note_not_finite` and `state` wait for the queue;
-  /// they are for tasks that must tell other ranks, or report to people.
+  /// call them only to agree with other ranks, or to report to people.
   bool skips(runtime::Queue&) const;
   /// Causes the updates of this step to be skipped, because some rank has found gradients that are not finite.
   void note_not_finite(runtime::Queue&) const;

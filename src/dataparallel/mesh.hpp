@@ -91,8 +91,8 @@ class FabricPeers final : public model::Peers {
   const Mesh& mesh_;
 };
 
-/// The bytes that the tensor ranks of one stage send together in one pass. Algorithm and link are taken from the input;
-/// `tensor_ranks` replaces the input's number of ranks.
+/// The bytes that the tensor ranks of one stage send together in one pass. Algorithm and machine are taken from the
+/// input; `tensor_ranks` replaces its number of ranks, all of which are taken to be on one node.
 Forecast forecast_stage(const ForecastInput&, int tensor_ranks, const model::PeerTraffic&);
 
 /// The bytes that the tensor ranks of stage number `stage` send together in one step. `model` is this stage's part of

@@ -141,10 +141,10 @@ class Strategy {
   /// The number of ranks of an axis that train: its first ranks. The others only serve.
   virtual int workers(int ranks) const { return ranks; }
   /// The most bytes that `begin` will take from the fabric.
-  virtual std::size_t memory_bytes(const model::Model&, int ranks) const { return (void)ranks, std::size_t{0}; }
-  /// The most bytes that the strategy keeps on one rank besides `memory_bytes`: copies of weights, and the state of
+  virtual std::size_t fabric_bytes(const model::Model&, int ranks) const { return (void)ranks, std::size_t{0}; }
+  /// The most bytes that the strategy keeps on one rank besides `fabric_bytes`: copies of weights, and the state of
   /// optimizers that it makes itself.
-  virtual std::size_t own_bytes(const model::Model&, int ranks) const { return (void)ranks, std::size_t{0}; }
+  virtual std::size_t bytes_besides_fabric(const model::Model&, int ranks) const { return (void)ranks, std::size_t{0}; }
   /// The reason why the strategy cannot be used with this optimizer on so many ranks; empty: it can be.
   virtual std::string refusal(const Optimizer&, int ranks) const { return (void)ranks, std::string(); }
 
@@ -186,7 +186,7 @@ class Strategy {
   /// Applies the worker's optimizer bucket by bucket, as `sync` does, so that a strategy that does not exchange
   /// gradients differs from `sync` only by its exchange.
   void update_by_buckets(Worker&, UpdateStep) const;
-  /// Evaluation weights that are the mean of all workers' weights.
+  /// Writes the mean of all workers' weights to `to`; for strategies whose evaluation weights are this mean.
   static void mean_weights(Worker&, Buffer to);
 
  private:
@@ -199,7 +199,7 @@ struct StrategyOptions {
   std::size_t bucket_bytes = std::size_t{25} << 20;
   std::vector<std::size_t> bucket_ends = {};  ///< for `sync`; empty: buckets are cut by their bytes
   bool overlap = true;                        ///< communicate during computation where the strategy allows it
-  /// how many ranks at the end of an axis only serve; 0: servers, if any, run beside workers
+  /// number of ranks at the end of an axis that only serve; 0: servers, if any, run beside workers
   int servers = 0;
   /// Optimizer of the servers, or of a strategy that keeps the optimizer itself (`keeps_optimizer_state`).
   std::string optimizer = "sgd";
@@ -212,7 +212,7 @@ struct StrategyOptions {
   std::string gradients = "fp32";
 };
 
-/// What a strategy sends. In brackets: the factors that apply to strategies with this pattern.
+/// The calls or messages that a strategy sends. In brackets: an experiment's factors that apply to such strategies.
 enum class CommunicationPattern : std::uint8_t {
   nothing,      ///< [none]
   all_reduce,   ///< all-reduces of gradients [algorithm, codec, transport, overlap, bucket]

@@ -42,7 +42,8 @@ std::string nccl_type(std::string_view name, std::size_t line);
 /// The version of NCCL that has this code: "2.28.9" for 22809, "2.7.8" for 2708.
 std::string nccl_version(std::int64_t code);
 
-/// A text for `Imported::not_stated`: rows that nccl-tests wrote with -C lack the rates of their times.
+/// A text for `Imported::not_stated`: with -C, nccl-tests prints the CPU's times, but rates of the whole call, which
+/// the importers leave out.
 inline constexpr const char* rates_of_cpu_times = "; the rates of the CPU's times (-C: those in the log are left out)";
 
 /// MPI_CHAR, MPI_FLOAT and ncclFloat as our element types; other types keep their names.
@@ -51,18 +52,18 @@ std::string mpi_element(std::string_view name);
 /// The element type for a name of PyTorch and others: float32, Float, c10::BFloat16, Half, Long; empty for other names.
 std::optional<core::Element> element_of(std::string_view name);
 
-/// A point of a collective with the facts that every log gives.
+/// A point of the experiment allreduce, also with the hints' interconnect. ranks 0: those of the hints; size [bytes].
 core::Point collective_point(const std::string& collective, std::int64_t ranks, std::int64_t size, const Hints&);
-/// A summary whose median is the only time that the log gives for all iterations, their mean; `Imported::not_stated`
-/// says so.
+/// The summary for a log that gives only the mean over all iterations: its median is that mean, its other statistics
+/// are NaN. `Imported::not_stated` says so.
 core::Summary mean_time(double seconds);
 /// A summary of the times of iterations one after another. These depend on each other, and the log does not say how, so
 /// they are one block and have no interval.
 core::Summary summary_of_iterations(std::span<const double> seconds);
 /// Sets the time, and the rates that follow from it and the point's size and ranks.
 void set_time_and_rates(core::Point&, double seconds);
-/// Marks a point that was ok so far as mistrusted, because its columns contradict each other: "400 floats are not 400
-/// bytes".
+/// Marks a point as mistrusted, unless its status is no longer ok, because its columns contradict each other. `why`:
+/// "400 floats are not 400 bytes".
 void mistrust(core::Point&, const std::string& why, Faults&);
 /// Checks that the point's size and time agree with these rates of the same row, up to a factor of 2.2, since tools
 /// count a collective's bytes differently; else marks it mistrusted. All rates are in bytes a second. `digit`: the
@@ -85,11 +86,11 @@ void check_order(core::Point&, double least, double mean, double most, Faults&);
 /// Adds a property to the factor `problem`, which tells apart calls of one collective and size: root=3, non-blocking.
 void add_problem(core::Point&, const std::string& what);
 /// True if the sizes that OSU, IMB, Chakra and NCCL's Inspector give for this collective are those of one rank's part,
-/// not of the whole buffer.
+/// not of the whole buffer. Exception: Chakra's size of an all_to_all is that of the whole buffer.
 bool counts_parts(std::string_view collective);
-/// Multiplies the size by the ranks if the log's size is one rank's part, since our sizes are of the whole buffer.
-/// `always`: the size is one rank's part even if counts_parts() is false. Errors: UsageError "line N: …" if the ranks
-/// are unknown.
+/// Multiplies the size by the number of ranks if the log's size is one rank's part, since our sizes are of the whole
+/// buffer. `always`: the size is one rank's part even if counts_parts() is false. Errors: UsageError "line N: …" if the
+/// ranks are unknown.
 void set_whole_size(core::Point&, std::size_t line, bool always = false);
 /// Sets the metric `wrong` to `elements`, the log's count of wrong elements, and marks the point wrong if there are
 /// any.

@@ -18,7 +18,7 @@ struct Hints {
   std::string collective;  ///< empty: unknown
   std::string interconnect;
   std::string machine =
-      {};  ///< a label; logs of equal labels are of one machine, whatever hosts they name. empty: none
+      {};  ///< a label; logs with equal labels count as one machine's, whatever hosts they name; empty: none
 };
 
 /// The record of a run of which nothing is known; its ranks and nodes are 0.
@@ -50,8 +50,8 @@ struct Format {
   std::string_view name, about, source;
   /// True if a log is in this format, judged by what the format's tool prints first.
   bool (*recognises)(std::string_view log);
-  /// Reads a log. Errors: UsageError "line N: what is wrong" for a row that is cut or not of this format; UsageError
-  /// for a log without rows, unless all its rows are of other kinds.
+  /// Reads a log. Rows of tables that are cut or unreadable are left out, and `faults` counts them. Errors: UsageError
+  /// "line N: what is wrong" for a log that is not of this format or contradicts the hints.
   Imported (*read)(std::string_view log, const Hints&);
 };
 std::span<const Format* const> formats();
@@ -60,7 +60,8 @@ std::span<const Format* const> formats();
 /// for the ids of the runs. If a row has the same factors as an earlier row of its run, it begins the next run, so that
 /// no row replaces another. The fingerprint of a run is that of its label (Hints), or else of the stems of its hosts'
 /// names (runtime::host_stem) and the kinds of its GPUs, or else of the log itself, since nothing says that two logs
-/// without hosts are of one machine. Errors: UsageError "FILE: line N: …", also for a log of no known format.
+/// without hosts are of one machine. Errors: UsageError "FILE: line N: …", also for a log of no known format, and for a
+/// log without rows to import, unless all its rows are of other kinds.
 Imported import_log(std::string_view log, const std::string& label, const std::string& format, const Hints&);
 
 // Each format is defined in the source that has its name.

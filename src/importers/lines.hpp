@@ -22,7 +22,7 @@ std::string first_plain_line(std::string_view text);
 std::vector<std::string> words_of(std::string_view line);
 /// True if a word consists of digits.
 bool is_count(std::string_view word);
-/// True if a line begins with such a word, and the next word, if there is one, looks like a number, nan or inf.
+/// True if a line begins with a word of digits, and the next word, if there is one, looks like a number, nan or inf.
 bool begins_with_count(std::string_view line);
 
 }  // namespace gradmeter::importers

@@ -27,8 +27,8 @@ struct Faults {
   std::size_t cut_line = 0;
   std::size_t torn = 0;       ///< rows that cannot be read, mostly because other output has broken them up
   std::string why_torn = {};  ///< reason of the first such row: "line 12: 'x' is no number"
-  /// Rows that the importer leaves out because it does not read their table, by the table's name; rows in another
-  /// tool's output, by that tool's name.
+  /// Rows that the importer leaves out, since it does not read their table, or since they are another tool's. Keys of
+  /// `other_kinds` are the names of these tables and tools. `line` and `why` are those of the first row.
   struct OtherKind {
     std::size_t rows = 0, line = 0;
     std::string why = {};

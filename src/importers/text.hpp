@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads text of users' files, which may be compressed, in another encoding or with a byte-order mark, and JSON with
-// errors.
+// Reads users' files: decodes text that may be compressed or in UTF-16, and parses JSON that may have errors.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -19,8 +18,8 @@ std::size_t line_at(std::string_view text, std::size_t place);
 /// True if `first` is the first character that is not blank.
 bool begins_with(std::string_view text, char first);
 /// Repairs JSON. Outside of strings, NaN, inf, Infinity and the like (written by Python's json and printf) become null.
-/// Inside strings, control characters become blanks, and bytes that are not UTF-8, such as a path in another encoding,
-/// become "?".
+/// Inside strings, control characters become blanks. Bytes that are not UTF-8, such as a path in another encoding,
+/// become "?" everywhere.
 std::string mended_json(std::string_view json);
 /// Parses JSON, if need be after `mended_json`. Errors: UsageError "line 3: it is no whole JSON; ...".
 core::Json parse_json(std::string_view json);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads traces of training: their steps, for `gradmeter replay` and as rows of a result file, and what they do not
-// state.
+// Reads the steps of training traces, for `gradmeter replay` and as rows of a result file, and notes what a trace does
+// not state.
 #pragma once
 #include <string>
 #include <string_view>
@@ -38,15 +38,16 @@ ReadTrace read_execution_trace(std::string_view json);
 
 /// Reads Chakra's traces as its jsonizer prints them; a whole trace is one step. A node begins when its dependencies
 /// have ended. In each of three classes (computation of the host, computation of the device, collectives), nodes run
-/// one after another. `ranks`: needed for all-gathers, since traces give the size of one rank's part; 0: unknown.
+/// one after another. `ranks`: needed for all-gathers, gathers and scatters, since traces give the size of one rank's
+/// part; 0: unknown, and these collectives have no size.
 /// Errors: UsageError "line 12: ..." for nodes not of this form, and for dependencies that form a cycle.
 ReadTrace read_chakra_trace(std::string_view json, std::int64_t ranks);
 
 /// Reads a file in any of these formats, compressed or not; a file of no known format is read as kineto's.
 ReadTrace read_trace(std::string_view bytes, std::int64_t ranks);
 
-/// Makes one row of `replay` for all steps, and one row of `allreduce` for the calls of each kind, size, element type
-/// and group.
+/// Makes one row of `replay` for all steps, and one row of `allreduce` for all calls with equal collective, size,
+/// element type, number of ranks, operation and problem (such as root=3, group=1).
 Imported trace_rows(const ReadTrace&, const Hints&);
 
 }  // namespace gradmeter::importers

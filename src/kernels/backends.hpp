@@ -66,8 +66,8 @@ std::string rnn_shape_refusal(const Problem&);
 std::string gemm_reference_refusal(const Problem&);
 std::unique_ptr<Op> make_gemm_reference(const Problem&, const OpOptions&, runtime::Device&);
 
-std::string gemm_op_refusal(const Problem&);
-std::unique_ptr<Op> make_gemm_op(const Problem&, const OpOptions&, runtime::Device&);
+std::string onednn_gemm_refusal(const Problem&);
+std::unique_ptr<Op> make_onednn_gemm(const Problem&, const OpOptions&, runtime::Device&);
 
 std::string lns_op_refusal(const Problem&);
 std::unique_ptr<Op> make_lns_op(const Problem&, const OpOptions&, runtime::Device&);
@@ -75,22 +75,22 @@ std::unique_ptr<Op> make_lns_op(const Problem&, const OpOptions&, runtime::Devic
 /// Takes a bf16 problem if oneDNN can be used, and a backend takes the problem in fp32.
 std::string converted_op_refusal(const Problem&);
 std::unique_ptr<Op> make_converted_op(const Problem&, const OpOptions&, runtime::Device&);
-/// True for operations of the backends `converted` and `emulated`, and for operations that convert operands to or from
-/// their packed form.
+/// True for operations of the backends `converted` and `emulated`, and for the packing and unpacking operations of
+/// `converted`.
 bool is_converted(const Op&);
 /// The format in which an operand's numbers lie in memory. It is the operand's own format, except for packed weights of
 /// operations that convert (is_converted), which lie in fp32.
 const NumberFormat& stored_format(const Op&, const Operand&);
 
-/// Takes the same problems as fp32, in a precision with `PrecisionInfo::emulated`.
+/// Takes a problem in a precision with `PrecisionInfo::emulated` if a backend takes the problem in fp32.
 std::string emulated_op_refusal(const Problem&);
 std::unique_ptr<Op> make_emulated_op(const Problem&, const OpOptions&, runtime::Device&);
 
-std::string conv_op_refusal(const Problem&);
-std::unique_ptr<Op> make_conv_op(const Problem&, const OpOptions&, runtime::Device&);
+std::string onednn_conv_refusal(const Problem&);
+std::unique_ptr<Op> make_onednn_conv(const Problem&, const OpOptions&, runtime::Device&);
 
-std::string rnn_op_refusal(const Problem&);
-std::unique_ptr<Op> make_rnn_op(const Problem&, const OpOptions&, runtime::Device&);
+std::string onednn_rnn_refusal(const Problem&);
+std::unique_ptr<Op> make_onednn_rnn(const Problem&, const OpOptions&, runtime::Device&);
 
 }  // namespace gradmeter::kernels
 

@@ -11,16 +11,16 @@
 
 namespace gradmeter::kernels {
 
-/// While it lives, operations that this thread runs through `Op::run` on memory of the host are checked, whoever
-/// submitted them, unless an output overlaps an input. Before a call, some elements of each result, drawn at random,
-/// are overwritten (except where the call adds to them); after it, they are compared with float64 arithmetic on the
-/// operands in memory. So the check finds calls that write nothing, write only half, or leave an older result.
+/// While it lives, operations that this thread runs through `Op::run` on memory of the host are checked, whichever
+/// thread submitted them, unless an output overlaps an input. Before a call, some elements of each result, drawn at
+/// random, are overwritten (except where the call adds to them); after it, they are compared with float64 arithmetic on
+/// the operands in memory. So the check finds calls that write nothing, write only half, or leave an older result.
 /// - Products, convolutions and the packing of their operands, in fp32, bf16 and int8: numbers must be right within the
 ///   errors of rounding.
-/// - Products without ReLU whose operands have up to 2^20 elements together: also, each row of the result, times a
-///   drawn vector of ±1, must equal the product of the operands with that vector (Freivalds 1977), so that a single
-///   wrong element is found.
-/// - Other operations in floats, which are the recurrent layers: elements must have been written.
+/// - Products without ReLU whose operands and result have up to 2^20 elements together: also, each row of the result,
+///   times a drawn vector of ±1, must equal the product of the operands with that vector (Freivalds 1977), so that a
+///   single wrong element is found.
+/// - Other operations with results in fp32, bf16 or int32, such as recurrent layers: elements must have been written.
 /// Cost: the FLOP of the drawn elements (1 % of a result's elements, but at least 4 and at most 16), and for the
 /// products with the additional check a pass over their operands. A thread has at most one check at a time.
 class CallCheck {

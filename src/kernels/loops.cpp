@@ -17,6 +17,7 @@
 #include "kernels/host/memory.hpp"
 #include "kernels/host/threads.hpp"
 #include "kernels/lns/lns.hpp"
+#include "kernels/pointwise/bf16_weights.hpp"
 #include "kernels/pointwise/pointwise.hpp"
 #include "kernels/pointwise/row_sums.hpp"
 #include "kernels/pointwise/updates.hpp"
@@ -36,7 +37,7 @@ std::map<std::string, const Loops*, std::less<>>& registered_loops() {
 
 void Loops::clear(Buffer b) const { std::memset(b.host(), 0, b.bytes()); }
 void Loops::copy(ConstBuffer from, Buffer to) const {
-  if (from.bytes() != to.bytes()) throw std::logic_error("a copy between buffers of different lengths");
+  if (from.bytes() != to.bytes()) throw std::invalid_argument("a copy between buffers of different lengths");
   if (runtime::device_access && runtime::device_access->copy(to.address(), from.address(), to.bytes())) return;
   std::memmove(to.host(), from.host(), to.bytes());
 }
@@ -50,6 +51,8 @@ void Loops::add(ConstBuffer a, ConstBuffer b, Buffer to) const {
 void Loops::add_and_scale(ConstBuffer a, ConstBuffer b, float factor, Buffer to) const {
   const auto x = floats(a), y = floats(b);
   const auto out = floats(to);
+  require_elements("add_and_scale: a", x.size(), out.size());
+  require_elements("add_and_scale: b", y.size(), out.size());
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = (x[i] + y[i]) * factor;
 }
 
@@ -250,6 +253,7 @@ void Loops::bf16_nearest(ConstBuffer target, Buffer to, const UpdateNumber& numb
   if (number.is_skipped()) return;
   const auto in = floats(target);
   const auto out = floats(to);
+  require_elements("bf16_nearest: target", in.size(), out.size());
   split(out.size(), grain, [=](std::size_t first, std::size_t n) {
     for (std::size_t i = first; i < first + n; ++i) out[i] = kernels::bf16_nearest(in[i]);
   });
@@ -258,6 +262,8 @@ void Loops::bf16_kahan(Buffer weights, ConstBuffer target, Buffer carry, const U
   if (number.is_skipped()) return;
   const auto w = floats(weights), kept = floats(carry);
   const auto to = floats(target);
+  require_elements("bf16_kahan: target", to.size(), w.size());
+  require_elements("bf16_kahan: carry", kept.size(), w.size());
   split(w.size(), grain, [=](std::size_t first, std::size_t n) {
     for (std::size_t i = first; i < first + n; ++i) kernels::bf16_kahan(w[i], to[i], kept[i]);
   });
@@ -266,6 +272,7 @@ void Loops::bf16_stochastic(Buffer weights, ConstBuffer target, std::uint64_t pl
   if (number.is_skipped()) return;
   const auto w = floats(weights);
   const auto to = floats(target);
+  require_elements("bf16_stochastic: target", to.size(), w.size());
   split(w.size(), grain, [&](std::size_t first, std::size_t n) {
     round_at_random(w.subspan(first, n), to.subspan(first, n), place + first, number.counted());
   });

@@ -31,7 +31,8 @@ class Loops {
   virtual ~Loops() = default;
 
   virtual void clear(Buffer) const;  ///< for any element type
-  /// Both buffers have the same element type; either may be in the host's memory.
+  /// Both buffers have the same element type; either may be in the host's memory. Errors: std::logic_error when lengths
+  /// differ.
   virtual void copy(ConstBuffer from, Buffer to) const;
   virtual void fill(Buffer, float value) const;
   virtual void scale(Buffer, float factor) const;
@@ -90,7 +91,8 @@ class Loops {
   virtual void lamb(Buffer w, ConstBuffer m, ConstBuffer v, Pieces, ConstBuffer sums, LambParameters,
                     const UpdateNumber&) const;
 
-  /// Weights in bf16, by kernels/pointwise/updates.hpp: writes `target`, rounded, to `to`; both may be the same buffer.
+  /// Weights in bf16, by kernels/pointwise/bf16_weights.hpp: writes `target`, rounded, to `to`; both may be the same
+  /// buffer.
   virtual void bf16_nearest(ConstBuffer target, Buffer to, const UpdateNumber&) const;
   virtual void bf16_kahan(Buffer w, ConstBuffer target, Buffer carry, const UpdateNumber&) const;
   /// place: index of the buffer's first weight among all weights; with the update's number it is the key of the draws.

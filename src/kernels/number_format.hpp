@@ -46,7 +46,8 @@ void fill_repeating(std::span<std::byte> memory, const NumberFormat&, std::uint6
 double root_mean_square(const NumberFormat&);
 
 /// Rounds each number to a number of e4m3 or e5m2 times a scale. All numbers share this scale, which is chosen so that
-/// the largest number becomes the format's largest (current scaling). Infinities and NaN stay, so that they are seen.
+/// the largest finite magnitude becomes the format's largest (current scaling). Infinities and NaN stay, so that they
+/// are seen.
 void round_to_fp8(std::span<float>, core::Element);
 
 // Quantization of numbers to 8 bits.
@@ -56,7 +57,7 @@ void round_to_fp8(std::span<float>, core::Element);
 struct Quantization {
   float quantum = 1;
   int zero_point = 0;
-  /// One for each output: column of a product, filter, or gate × hidden unit of an rnn.
+  /// The quanta of the outputs, which are a product's columns, the filters, or an rnn's gates × hidden units.
   std::vector<float> weight_quanta = {};
 };
 
@@ -108,7 +109,7 @@ class TablePlaces {
 /// operand, since a small kernel that is timed with cold caches needs thousands of operand sets.
 std::span<const double> gaussian_draws();
 
-/// Draws numbers of mean 0, variance 1, |x| <= 6, times `scale`; the same for the same seed.
+/// Draws numbers of mean 0, variance 1, |x| <= 6, times `scale`. Equal seeds give equal numbers.
 void fill_gaussian(std::span<float> values, std::uint64_t seed, double scale = 1);
 
 }  // namespace gradmeter::kernels

@@ -70,9 +70,9 @@ class Op {
   virtual std::size_t scratch_bytes() const = 0;
   /// The backend's choice of algorithm: "onednn brgemm:avx512_core".
   virtual std::string implementation() const = 0;
-  /// Makes the operation that converts an input from its plain into its stored form (for `unpacking`: an output back).
-  /// Layers run these conversions in each step, so their time counts too. Errors: std::logic_error when the operand is
-  /// not packed.
+  /// `packing` makes the operation that converts an input from its plain to its stored form, `unpacking` the operation
+  /// that converts an output back. Layers run these conversions in each step, so their time counts too. Errors:
+  /// std::logic_error when the operand is not packed.
   virtual std::unique_ptr<Op> packing(std::size_t input) const = 0;
   virtual std::unique_ptr<Op> unpacking(std::size_t output) const = 0;
   /// As `packing`, but from and to fp32 whatever the operation's own format, for parameters and gradients that are kept

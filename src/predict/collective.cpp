@@ -201,7 +201,7 @@ void direct(SliceCostSum& slice, const CollectiveCall& c) {
 }
 
 void bcube(SliceCostSum& slice, const CollectiveCall& c) {
-  const u32 base = allreduce::number_parameter(c.algorithm->request(c.shape, c.kind), "base", 2);
+  const u32 base = allreduce::whole_number_from(c.algorithm->request(c.shape, c.kind), "base", 2);
   u32 digits = 0, left = c.shape.ranks;
   for (; left % base == 0; left /= base) ++digits;
   if (left != 1) return direct(slice, c);
@@ -279,7 +279,7 @@ void hierarchical_lane(SliceCostSum& slice, const CollectiveCall& c) { grid(slic
 
 /// Without the parameter `rows`, the torus is as nearly square as possible.
 void torus2d(SliceCostSum& slice, const CollectiveCall& c) {
-  const u32 rows_parameter = allreduce::number_parameter(c.algorithm->request(c.shape, c.kind), "rows", 0);
+  const u32 rows_parameter = allreduce::whole_number_from(c.algorithm->request(c.shape, c.kind), "rows", 0);
   u32 rows = std::max(1u, rows_parameter);
   for (u32 r = 2; rows_parameter == 0 && std::uint64_t{r} * r <= c.shape.ranks; ++r)
     if (c.shape.ranks % r == 0) rows = r;

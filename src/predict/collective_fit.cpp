@@ -238,7 +238,7 @@ core::Machine machine_of(std::span<const double> log_terms, std::uint32_t ranks_
   // with it, a message that waits for a busy node would hold up the sender's later messages, which go by other
   // connections.
   if (ranks_per_node > 1) m.node_port.bytes_per_s = term(log_terms, LinkTerm::between_rate);
-  m.reduce_bytes_per_s = term(log_terms, LinkTerm::sum_rate);
+  m.reduce_bytes_per_s = term(log_terms, LinkTerm::reduce_rate);
   return m;
 }
 
@@ -269,8 +269,8 @@ std::optional<double> CollectiveCalibration::by_terms(const System& system, cons
   }
   double seconds = link_seconds(c, algorithms, *share, system.log_terms);
   if (!c.codec.empty())
-    seconds +=
-        static_cast<double>(c.bytes) * (codec->second.encode_s + decoded_share(c.shape.ranks) * codec->second.decode_s);
+    seconds += static_cast<double>(c.bytes) *
+               (codec->second.encode_s_per_byte + decoded_share(c.shape.ranks) * codec->second.decode_s_per_byte);
   return seconds;
 }
 
@@ -317,11 +317,11 @@ void CollectiveCalibration::fit(const std::string& name, bool with_spread) {
   for (const MeasuredCollective* c : rows) {
     std::string reason;
     if (!by_terms(system, *c, reason)) continue;
-    const double coding_s =
-        c->codec.empty()
-            ? 0
-            : static_cast<double>(c->bytes) * (system.codecs.at(c->codec).encode_s +
-                                               decoded_share(c->shape.ranks) * system.codecs.at(c->codec).decode_s);
+    const double coding_s = c->codec.empty()
+                                ? 0
+                                : static_cast<double>(c->bytes) *
+                                      (system.codecs.at(c->codec).encode_s_per_byte +
+                                       decoded_share(c->shape.ranks) * system.codecs.at(c->codec).decode_s_per_byte);
     residuals.emplace_back(
         [c, coding_s, algorithms = candidates(*c), share = *wire_share(*c)](std::span<const double> log_terms) {
           return std::log((link_seconds(*c, algorithms, share, log_terms) + coding_s) / c->seconds);
@@ -413,7 +413,7 @@ std::optional<core::Machine> CollectiveCalibration::machine(const std::string& s
   return machine_of(at->second.log_terms, ranks_per_node);
 }
 
-std::optional<core::Machine> CollectiveCalibration::any_machine(std::uint32_t ranks_per_node) const {
+std::optional<core::Machine> CollectiveCalibration::machine_with_most_rows(std::uint32_t ranks_per_node) const {
   std::map<std::string, std::size_t> rows;
   for (const auto& c : rows_) ++rows[c.system];
   if (rows.empty()) return std::nullopt;
@@ -425,9 +425,9 @@ std::map<std::string, core::CodecRates> CollectiveCalibration::codec_rates() con
   std::map<std::string, core::CodecRates> out;
   for (const auto& [name, system] : systems_)
     for (const auto& [codec, rates] : system.codecs) {
-      if (!(rates.encode_s > 0) || !(rates.decode_s > 0)) continue;
-      const double decode = 1 / rates.decode_s;
-      out[core::name_of(codec).base] = {.encode = 1 / rates.encode_s, .decode = decode, .add = decode};
+      if (!(rates.encode_s_per_byte > 0) || !(rates.decode_s_per_byte > 0)) continue;
+      const double decode = 1 / rates.decode_s_per_byte;
+      out[core::name_of(codec).base] = {.encode = 1 / rates.encode_s_per_byte, .decode = decode, .add = decode};
     }
   return out;
 }
@@ -441,7 +441,7 @@ std::string CollectiveCalibration::text() const {
     };
     out += fmt::format("{}: in a node {}, between nodes {}, sums {:.3g} bytes/s, {:.3g} s a call; {} {:.0f} %\n", name,
                        link(s.has_within, LinkTerm::within_latency, LinkTerm::within_rate),
-                       link(s.has_between, LinkTerm::between_latency, LinkTerm::between_rate), t(LinkTerm::sum_rate),
+                       link(s.has_between, LinkTerm::between_latency, LinkTerm::between_rate), t(LinkTerm::reduce_rate),
                        t(LinkTerm::fixed),
                        s.left_out.empty() ? "no row could be left out, and the error at 1 MiB is assumed to be within"
                                           : "rows of 1 MiB that were left out within",

@@ -19,13 +19,14 @@ namespace gradmeter::predict {
 /// One row. `problem` says why the row cannot be used: it has no measured time, or its collective cannot be predicted;
 /// empty: it can be used.
 struct MeasuredCollective {
-  /// Rows with the same `system` are fitted together: it names the links and how calls are made (exchange_system).
+  /// `system` names the links and the way of calling them (exchange_system); rows of one system are fitted together.
   std::string id = {}, system = {};
   std::string algorithm = {};  ///< canonical name; may also be a library's algorithm
   std::string codec = {};      ///< canonical name; empty: none
   allreduce::CollectiveKind kind = allreduce::CollectiveKind::all_reduce;
   allreduce::RankShape shape = {};
   std::size_t bytes = 0, element_bytes = sizeof(float);
+  /// The length of messages that the model assumes: 1 MiB for points of our own files on several nodes, else 256 KiB.
   std::size_t message_bytes = std::size_t{256} << 10;
   double rate_prior = 1e9;                         ///< prior of the rate of a link in a node [bytes/s]
   double encode_s = 0, decode_s = 0, seconds = 0;  ///< as measured; 0: not measured
@@ -41,8 +42,7 @@ std::optional<double> noise_of(const core::Metrics&);
 /// The system of a point of our own files: its link, transport and device, whether its ranks are processes or threads,
 /// and the disturbance that was injected.
 std::string exchange_system(const core::Factors&);
-/// The points with status ok of experiment `allreduce` in a result file. A point without a measured time gets a
-/// `problem`.
+/// The points with status ok of experiment `allreduce` in a result file. A point that cannot be used gets a `problem`.
 std::vector<MeasuredCollective> collectives_of(std::span<const core::Run>, const std::string& file);
 /// True if this is a table of collectives: only such a table has a column `op`.
 bool is_collective_table(std::string_view text);
@@ -56,7 +56,7 @@ enum class LinkTerm : std::uint8_t {
   within_rate,      ///< [bytes/s]
   between_latency,  ///< [s]
   between_rate,     ///< [bytes/s]
-  sum_rate,         ///< [bytes/s]
+  reduce_rate,      ///< the rate at which a rank adds up buffers [bytes/s]
   fixed             ///< the part of a call's time that depends on neither ranks nor bytes [s]
 };
 inline constexpr std::size_t link_term_count = 6;
@@ -76,7 +76,7 @@ class CollectiveCalibration {
   /// The links of a system; empty: no usable row is of this system.
   std::optional<core::Machine> machine(const std::string& system, std::uint32_t ranks_per_node) const;
   /// The links of the system with the most rows; empty: there are no rows.
-  std::optional<core::Machine> any_machine(std::uint32_t ranks_per_node) const;
+  std::optional<core::Machine> machine_with_most_rows(std::uint32_t ranks_per_node) const;
   /// The rates of codecs, by the codec's name without parameters. If several systems have rates for a name, those of
   /// the last system by name are returned; if that system has several codecs of this name, those of the last by
   /// canonical name.
@@ -87,7 +87,7 @@ class CollectiveCalibration {
 
  private:
   struct CodecTimes {
-    double encode_s = 0, decode_s = 0;  ///< time to encode, and to decode, one byte of the buffer [s]
+    double encode_s_per_byte = 0, decode_s_per_byte = 0;  ///< for one byte of the buffer
   };
   /// A row that was predicted by a fit to other rows.
   struct LeftOut {

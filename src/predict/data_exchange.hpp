@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How data-parallel ranks exchange gradients or weights in a step, how long this takes, and how much of it is exposed
-// time, which no computation hides.
+// The exchange of gradients or weights between data-parallel ranks in a step: the choices for it, its time, and its
+// exposed time, which no computation hides.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -12,9 +12,9 @@
 
 namespace gradmeter::predict {
 
-/// The choices for the exchange. The default is that of usual training software: it exchanges gradients in each
-/// step, by a ring in a node and a tree between nodes. The default buckets are so small that the exchange runs beside
-/// the whole backward pass, and only the time by which it is longer is exposed.
+/// The choices for the exchange. The default is that of usual training software: it exchanges gradients in each step,
+/// by a ring in a node and a tree between nodes. The default buckets are so small that the exchange runs beside the
+/// whole backward pass; the exposed time is that by which the exchange outlasts the backward pass.
 struct ExchangeChoice {
   std::string algorithm = {};  ///< name of an all-reduce with a closed form; empty: the default
   /// Bytes of gradients that are sent together. By convention 0 stands for one bucket with all gradients; empty: the

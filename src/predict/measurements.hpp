@@ -16,7 +16,7 @@ namespace gradmeter::predict {
 /// count is 0, but a degree of parallelism is 1.
 struct MeasuredStep {
   std::string id, system, gpu, model, precision, recompute, strategy, data, note;
-  std::string quantile = {};  ///< "p50" if the time is this quantile of steps; empty: a mean or a median
+  std::string quantile = {};  ///< "p95" if the time is this quantile of steps; empty: a mean or a median
   std::size_t gpus_per_node = 0, nodes = 0, gpus = 0;
   std::size_t layers = 0, hidden = 0, heads = 0, sequence = 0, vocabulary = 0;
   double parameters = 0;
@@ -28,22 +28,21 @@ struct MeasuredStep {
   bool is_sequence_parallel = false;  ///< whether tensor ranks also split the loops between a layer's products
   std::string attention = {};         ///< "flash" or "plain"; empty: what the device and the software imply
   double gradient_bits = 0;           ///< bits exchanged for each element of a gradient; 0: those of its precision
-  double coding_passes = 0;           ///< passes over an fp32 gradient in memory that encoding and decoding make
+  double coding_passes = 0;           ///< passes of encoding and decoding over an fp32 gradient in memory
   ExchangeChoice exchange = {};       ///< how the data-parallel ranks exchange
   double step_s = 0;                  ///< time of a step [s]; 0: there is none, for the reason in `problem`
   std::string problem = {};           ///< why there is no time of a step; empty: there is one
-  /// The reason why a cell that says what was trained cannot be read, so that the step is not predicted; empty: all
-  /// could be.
+  /// The reason why a cell that says what was trained is unreadable, so that the step is not predicted; empty: none is.
   std::string unread_cell = {};
 };
 
-/// True if both names are of one device of data/machines, or are the same name of no such device.
+/// True if both names mean one device of data/machines, or neither is there and they are equal.
 bool is_same_device(std::string_view a, std::string_view b);
 /// True if the time is that of a usual step: a mean or a median, not another quantile.
 bool is_usual_step(const MeasuredStep&);
 
-/// The GPUs of one replica of the network: the product of the tensor, pipeline and context degrees; the largest
-/// std::size_t if that does not hold the product.
+/// The GPUs of one replica of the network: the product of the tensor, pipeline and context degrees, or the largest
+/// std::size_t if the product is larger.
 std::size_t replica_gpus(const MeasuredStep&);
 
 /// Reads a table (core/csv.hpp). Columns may be in any order; unknown ones are ignored. If a cell that must be a number

@@ -285,7 +285,7 @@ double OwnStepCalibration::slowdown(const OwnStep& s, double alone_s) const {
 std::optional<core::Machine> OwnStepCalibration::machine_for(const OwnStep& s) const {
   const auto node = static_cast<std::uint32_t>(s.ranks > s.ranks_per_node ? s.ranks_per_node : 0);
   std::optional<core::Machine> fitted = collectives_.machine(exchange_system(s.factors), node);
-  if (!fitted) fitted = collectives_.any_machine(node);
+  if (!fitted) fitted = collectives_.machine_with_most_rows(node);
   if (!fitted) return std::nullopt;
   core::Machine& m = *fitted;
   for (const auto& [name, rates] : collectives_.codec_rates()) m.codecs[name] = rates;

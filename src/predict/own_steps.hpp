@@ -24,10 +24,10 @@ struct OwnStep {
   std::string model, strategy, algorithm, codec;
   double step_s = 0, compute_s = 0, comm_s = 0, encode_s = 0, decode_s = 0;
   std::optional<double> noise = {};
-  /// The key of the point's curve, which all its points have: all factors but those of the ranks and their places. Of
-  /// the batch it has what is the same on all numbers of ranks: in strong scaling that of all ranks, else that of one.
+  /// The key of the point's curve. Points that differ only in ranks and their places have the same key, so it contains
+  /// the batch that they share: in strong scaling that of all ranks, else that of one rank.
   std::string curve() const;
-  /// The reason why such a point is not predicted, nor learnt from; empty: it is.
+  /// The reason why the point is neither predicted nor used for calibration; empty: it is used.
   std::string refusal() const;
   /// The key of the point's computation: points with the same key do the same computation on machines of the same kind.
   std::string computation() const;
@@ -41,7 +41,7 @@ OwnStep on_ranks(const OwnStep&, std::int64_t ranks);
 /// A step with the parts that `scale` reports of it.
 struct OwnPrediction {
   Prediction step;
-  double compute_s = 0;     ///< on one rank
+  double compute_s = 0;     ///< the step of one rank alone
   double contention_s = 0;  ///< time by which ranks slow each other down without any exchange
   double wire_s = 0;        ///< exposed time of the exchange
 };
@@ -73,8 +73,8 @@ class OwnStepCalibration {
   OwnStepCalibration(std::vector<OwnStep> rows, std::vector<MeasuredCollective> collectives, OwnStepOptions,
                      bool with_spread);
   struct Modelled {
-    /// step: the step before it is multiplied by measured ÷ modelled; alone: the step of one rank; computing: the step
-    /// of these ranks without exchange [s].
+    /// Times [s]. step: the modelled step, before its correction by measured steps; alone: the step of one rank;
+    /// computing: the step of all ranks without exchange.
     double step = 0, alone = 0, computing = 0;
     /// Noise of the measured one-rank step; set only for one rank or without exchange, where no step is simulated.
     double noise = 0;
@@ -95,7 +95,7 @@ class OwnStepCalibration {
   OwnStepOptions options_;
   std::int64_t most_ranks_ = 1;
   double spread_ = 0;
-  mutable std::map<std::string, std::optional<Modelled>> simulated_;  ///< by curve, ranks and time of computation
+  mutable std::map<std::string, std::optional<Modelled>> simulated_;  ///< by curve, ranks, ranks a node, computing time
 };
 
 Score score(const OwnStepCalibration&, std::span<const OwnStep> rows, const std::string& file);

@@ -28,8 +28,8 @@ struct Prediction {
   MemoryParts memory = {};  ///< the memory of one rank; all 0: unknown
   std::string largest_part = {};
   Basis basis = Basis::data_sheet;
-  /// The factor in `seconds` by which like measured rows differ from the terms; 1: no such row. Before predictions of
-  /// unlike steps are compared, it is divided out, since it is known for one of them better than for the other.
+  /// The factor in `seconds` that corrects the terms by measured rows of the same network; 1: no such row. Comparisons
+  /// of unlike steps divide it out, since it is known for one of them better than for the other.
   double correction = 1;
   /// True if `seconds` is the measured step of the same network on as many GPUs, whatever connects them.
   bool is_measured = false;
@@ -58,11 +58,11 @@ struct Correction {
   double factor = 1;  ///< measured ÷ modelled; predictions are multiplied by it
   double noise = 0;   ///< half the width of the 95 % interval of those measurements, divided by the measured times
 };
-/// The spread of a prediction that is multiplied by `Correction::factor`. spread: that of the prediction before. On
-/// more ranks than were measured (times_ranks above 1), |log(factor)| is added too: there, the error that the factor
-/// corrects may be anything from zero to twice as large. The noise, and that between launches, are added twice: once
-/// for the measurements behind the prediction, and once for the measurement that the prediction is compared with. All
-/// these are added in quadrature.
+/// The spread of a prediction that was multiplied by `Correction::factor`: the sum, in quadrature, of four terms. (1)
+/// `spread`, that of the prediction without the factor. (2) On more ranks than were measured (times_ranks above 1),
+/// |log(factor)|, since the error that the factor corrects may be anything from zero to twice as large there. (3, 4)
+/// The noise of the correction and that between launches, scaled to 90 %: once for the measurements behind the
+/// prediction, and once for the measurement that the prediction is compared with.
 double spread_with(double spread, const Correction&, double times_ranks);
 
 struct PredictionOrReason {
@@ -97,25 +97,28 @@ class Calibration {
   std::optional<double> linear(const MeasuredStep&) const;
 
  private:
-  /// Estimates log(predicted by the terms ÷ measured) of a row from calibration rows of the same network, which the
-  /// system's own machine and fit predict, so that the estimate does not hide a change of the machine. What the
-  /// terms miss is a Gaussian process: a deviation of 15 % for the network, and 20 % that rows share the more, the more
-  /// alike their mesh and micro-batch are; measurements have a deviation of 4 %. Cost: n³/3 FLOP for n such rows.
-  /// Source: Rasmussen, Williams, Gaussian Processes for Machine Learning, 2006, section 2.2.
+  /// Estimates log(predicted by the terms ÷ measured) of a row from calibration rows of the same network. These are
+  /// predicted on their system's own machine and fit, so that the estimate does not hide a change of the machine. The
+  /// error of the terms is a Gaussian process: a deviation of 15 % that all rows of the network share, and one of 20 %
+  /// that two rows share the more, the more alike their mesh and micro-batch are; measurements have a deviation of 4 %.
+  /// Cost: n³/3 FLOP for n such rows. Source: Rasmussen, Williams, Gaussian Processes for Machine Learning, 2006,
+  /// section 2.2.
   double log_error(const MeasuredStep&) const;
-  /// True if the calibration row is of the step's system and device, and of the kind to which terms are fitted.
+  /// True if terms for the step are fitted to the calibration row: a transformer's usual step, of the same system and
+  /// GPU.
   static bool is_fitted(const MeasuredStep& row, const MeasuredStep& step);
 
   std::vector<MeasuredStep> rows_;
   mutable std::map<std::string, core::Machine> systems_;  ///< by system and device; fitted when first asked for
 };
 
-/// The scores of one table, in percent; empty where there are none.
+/// The scores of one table, in percent, but Outlier::error as a fraction; empty where there are none. `median` and
+/// `p90` are those of the errors whose mean is `mape`.
 struct Score {
   std::string file = {};
   std::size_t rows = 0, unpredicted = 0;
   std::optional<double> mape = {};      ///< mean of |predicted − measured| ÷ measured, over predicted rows
-  std::optional<double> mape_all = {};  ///< as `mape`, but unpredicted rows count as 100, except rows with experts
+  std::optional<double> mape_all = {};  ///< as `mape`, with 100 for unpredicted rows; rows with experts are left out
   std::optional<double> median = {}, p90 = {};
   std::optional<double> bias = {};        ///< mean of (predicted − measured) ÷ measured
   std::optional<double> coverage = {};    ///< share of rows whose measured time is in the 90 % interval

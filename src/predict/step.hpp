@@ -70,7 +70,7 @@ struct NetworkShape {
   bool is_gated = true;
 };
 std::span<const NetworkShape> network_shapes();
-/// The row, with what it does not state filled in from its network's name.
+/// The row; values that it does not state are taken from its network's name.
 MeasuredStep completed(MeasuredStep);
 
 /// Parts of a step [s].

@@ -45,7 +45,7 @@ std::string markup_text(std::string_view);
 /// The status and the reason of a point that was not measured, for the note of its row: "skipped: why". Empty if it was
 /// measured.
 std::string why_not(const core::Point&);
-/// How much of the legend is printed below tables.
+/// The amount of the legend that is printed below tables.
 enum class Legend {
   brief,  ///< at most three lines: the facts that are misread most easily, the marks, and how to get the rest
   whole,
@@ -70,8 +70,8 @@ std::string counted(std::integral auto n, std::string_view what) {
 }
 /// True if busy threads outnumber cores; tables mark such points "*".
 bool oversubscribed(const core::Point&);
-/// The values of a factor, by canonical name, with names as short as they can be while they still differ: "qsgd4", or
-/// if that is not enough "qsgd4:bucket=128".
+/// Short names of a factor's values, by canonical name. They lack the parameters that all values with the same base
+/// name share: "qsgd4", or "qsgd4:bucket=128" if values differ in `bucket`.
 using Labels = std::map<std::string, std::string>;
 Labels short_labels(std::span<const core::Point>, core::Factor);
 /// The exchange of a point: "ring/shm"; with a codec "ring/shm qsgd4"; only the algorithm if it is a vendor's, which
@@ -80,9 +80,9 @@ std::string exchange(const core::Point&, const Labels&);
 
 /// The factors that distinguish points whose rows have the same text. rows: the text of each point's row.
 std::vector<core::Factor> distinguishing_factors(std::span<const core::Factors>, std::span<const std::string> rows);
-/// Returns the heading of a point's table: `heading`, and behind it the values of the factors that distinguish points
-/// which otherwise would have the same `row`, a text with all that stands in the point's row or cell, under the same
-/// heading. So unlike points have tables of their own. All arguments may end before the result.
+/// Returns a function that gives the heading of a point's table: `heading`, then the values of the factors that
+/// distinguish points with the same `row` under the same `heading`, so that such points get tables of their own. `row`:
+/// all text in the point's row or cell. The arguments need not outlive the result.
 std::function<std::string(const core::Point&)> distinguishing_headings(
     std::span<const core::Point>, std::function<std::string(const core::Point&)> heading,
     const std::function<std::string(const core::Point&)>& row);
@@ -96,7 +96,7 @@ struct CodecPair {
   /// The median time without the codec, divided by the median time with it, with an interval from those of both times.
   analysis::Estimate gain() const;
 };
-/// Pairs in the order of the points. If several points have no codec, the last of them is used.
+/// Pairs in the order of the coded points. If several points without a codec fit, the last of them is used.
 std::vector<CodecPair> codec_pairs(std::span<const core::Point* const>);
 
 /// The points that share a name. `by_name` groups points by the name that the function gives them; names come in the
@@ -106,8 +106,8 @@ struct NamedPoints {
   std::vector<const core::Point*> points;
 };
 std::vector<NamedPoints> by_name(std::span<const core::Point>, const std::function<std::string(const core::Point&)>&);
-/// Groups points that each have a cell of their own by their names, as `by_name` does, but keeps points with equal
-/// factors, as several runs have them, apart from each other. The second run's name ends in " · run 2", and so on.
+/// Groups as `by_name` does, for tables in which each point has a cell of its own: points with equal factors, which
+/// come from several runs, are kept apart. The name of the second run's point ends in " · run 2", and so on.
 std::vector<NamedPoints> separate_runs(std::span<const core::Point>,
                                        const std::function<std::string(const core::Point&)>&);
 

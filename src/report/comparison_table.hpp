@@ -13,15 +13,15 @@ namespace gradmeter::report {
 
 /// The counts in one line: "42 points: 3 slower, 1 faster, 38 same".
 std::string comparison_summary(const analysis::Comparison&);
-/// The verdict. Its sentence says how many points are slower, names the slowest of them by ratio, and gives this
-/// point's geometric mean on each side. It says the same of faster points. If no point is slower or faster, it says
-/// that no difference is shown. Its figures are the counts of points by verdict, and the ratios "most_slower" and
-/// "most_faster". `experiment` is empty if the points are of several experiments.
+/// The verdict. Its sentence says how many points are slower, names the one with the lowest ratio, and gives that
+/// point's geometric mean on each side; then it says the same of the faster points, with the highest ratio. If no point
+/// is slower or faster, it says that no difference is shown. Its figures are the counts of points by verdict, and the
+/// ratios "most_slower" and "most_faster". `experiment` is empty if the points are of several experiments.
 analysis::Finding comparison_verdict(const analysis::Comparison&);
-/// A table: first the values that all points have in common, then a row for each of the first `most` points, the most
-/// important points first.
+/// A table: first the factors that have one value in all points, then a row for each of the first `most` points of the
+/// comparison, which is sorted by importance.
 std::string comparison_table(const analysis::Comparison&, std::size_t most, std::size_t width = core::any_width);
-/// The factors in which the point differs from the others, as text.
+/// The point's experiment, and its values of the factors that vary in the comparison, as text.
 std::string comparison_label(const analysis::Comparison&, const analysis::ComparedPoint&);
 std::string comparison_legend(double tolerance, Legend);
 /// CSV of all points, one a line.

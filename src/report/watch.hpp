@@ -12,8 +12,8 @@
 
 namespace gradmeter::report {
 
-/// gone: the run has released the result file's lock without writing its end. silent: the state of the lock is unknown,
-/// and the run has written nothing for a long time.
+/// gone: the run has released the result file's lock without writing its end. silent: the lock does not tell (its state
+/// is unknown, or the run is on another host), and the run has written nothing for a long time.
 enum class RunState : std::uint8_t { none, running, ended, gone, silent };
 
 /// The facts that an observer knows besides the file's contents. Times are in seconds since 1970.
@@ -24,13 +24,13 @@ struct Observation {
   std::string host = {};  ///< host of the observer
 };
 
-/// How far the last run in a file is.
+/// The progress of the last run in a file.
 struct Progress {
   RunState state = RunState::none;
   std::size_t done = 0;               ///< number of points of this run that are in the file
-  std::optional<core::RunPlan> plan;  ///< empty for files of earlier programs
+  std::optional<core::RunPlan> plan;  ///< empty: the file has none, as files of earlier versions of gradmeter
   double elapsed_s = 0;
-  std::optional<double> left_s;  ///< expected time to the end [s]; empty before the first point, and without a plan
+  std::optional<double> left_s;  ///< expected time to the end [s]; empty: no point or plan yet, or the run is over
   double quiet_s = 0;            ///< time since the file last grew [s]
 };
 /// Finds how far the last run in the file is. The time left assumes that the other points take as long as those that
@@ -49,8 +49,8 @@ struct ScreenLine {
 std::vector<ScreenLine> watch_screen(const core::ResultFile&, const Observation&, std::size_t width,
                                      std::size_t height);
 
-/// The text, shortened to so many terminal cells. Control characters become U+FFFD (core::printable), so that text from
-/// a file cannot control the terminal.
+/// The text, shortened to at most `width` terminal cells. Control characters become U+FFFD (core::printable), so that
+/// text from a file cannot control the terminal.
 std::string truncated_to(std::string_view text, std::size_t width);
 /// The progress in a line: "5 of 24 points · 01:10 elapsed · 03:20 left".
 std::string progress_text(const Progress&);
@@ -58,8 +58,8 @@ std::string progress_text(const Progress&);
 ScreenLine state_text(const core::ResultFile&, const Progress&);
 /// A point in one line, for output that cannot be redrawn.
 std::string point_line(const core::Point&);
-/// A point in one line for a person who waits: "resnet50 b4 2 ranks ring bf16: 147 ms, 47 %". The percentage is the
-/// efficiency, or the part of the roofline that is reached.
+/// A point in one line for a person who waits: "resnet50 b4 2 ranks ring bf16: 147 ms, 47 %". A percentage without a
+/// name is the efficiency; if there is none, it is "47 % of the roofline" or "47 % accuracy".
 std::string short_line(const core::Point&);
 /// A table of the last `most` points: the factors in which the run's points differ, and the results.
 std::string recent_table(const core::Run&, std::size_t most, std::size_t width);

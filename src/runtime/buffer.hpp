@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Buffers: views of host or device memory that know the type of its elements. Models, fabrics and strategies pass them
-// on without reading the memory. This header also has the access of a queue's work to its device's memory.
+// on without reading the memory. Also DeviceAccess, by which a queue's work reaches the memory of its device.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -43,10 +43,10 @@ class DeviceAccess {
   /// The address at which the host reaches device memory. `written`: the caller may write there. Errors:
   /// std::logic_error for an address that is not the device's.
   virtual std::byte* host_address(const std::byte* device_address, std::size_t bytes, bool written) const = 0;
-  /// The name of the set of kernels that work launches. On a device with its own kernels, host code touches memory only
-  /// in operations that have no kernel.
+  /// The name of the set of kernels that work launches: "host" or "cuda". On a device with its own kernels, host code
+  /// touches memory only in operations that have no kernel.
   virtual std::string_view kernels() const { return "host"; }
-  /// Copies device or host memory as the next work of the queue. False: it cannot, and the caller must copy.
+  /// Copies device or host memory as the next work of the queue. False: the device cannot, so the caller must copy.
   virtual bool copy(std::byte* to, const std::byte* from, std::size_t bytes) const {
     return (void)to, (void)from, (void)bytes, false;
   }
@@ -55,8 +55,8 @@ class DeviceAccess {
     (void)device_address, (void)bytes;
   }
   virtual void from_transport(std::byte* device_address, std::size_t bytes) const { (void)device_address, (void)bytes; }
-  /// An event at this point of the work, by which the work is timed. Null: work is done when it returns, so the host's
-  /// clock times it.
+  /// An event at this point of the work, by which the work is timed. Null: the work is done when its call returns, so
+  /// the host's clock can time it.
   virtual EventPtr mark() const { return nullptr; }
 };
 /// The access of the work that runs on this thread. Null: the thread can reach no device.
@@ -92,7 +92,7 @@ class BasicBuffer {
   requires(std::is_same_v<Byte, const Other>) BasicBuffer(const BasicBuffer<Other>& other)  // NOLINT
       : address_(other.address_), count_(other.count_), element_(other.element_), on_device_(other.on_device_) {}
 
-  /// Compares addresses, not contents.
+  /// Compares addresses, lengths and element types, not contents.
   bool operator==(const BasicBuffer&) const = default;
 
   core::Element element() const { return element_; }

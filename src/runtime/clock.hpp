@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Time: this host's clock; one clock for all ranks, with its uncertainty; and how iterations follow one another.
+// Time: this host's clock; one clock for all ranks, with its uncertainty; and the cadence of iterations.
 #pragma once
 #include <cstddef>
 #include <deque>
@@ -83,9 +83,9 @@ class SharedClock {
   void resynchronise();
   /// Converts this rank's host_clock() to rank 0's clock, and back.
   const DriftModel& model() const { return model_; }
-  /// The largest error that the difference of two ranks' reference times may have now: twice the largest uncertainty of
-  /// a clock; that uncertainty once if there are only two clocks, since one is the reference; 0 if all ranks read the
-  /// same clock.
+  /// The largest error that the difference of two ranks' reference times may have now [s]. It is 0 if all ranks read
+  /// the same clock; with two clocks, the uncertainty of the one that is not the reference; with more, twice the
+  /// largest uncertainty of any clock.
   double pair_uncertainty() const;
 
  private:
@@ -98,7 +98,7 @@ class SharedClock {
   double last_ = 0;  ///< time of the last synchronisation, by host_clock()
 };
 
-/// How one iteration follows another. The cadence changes the time of the same operation by up to 1.7x, so it is a
+/// The rule by which one iteration follows another. It changes the time of the same operation by up to 1.7x, so it is a
 /// factor of results. barrier: all ranks meet before each iteration (isolated). none: back to back (streaming). window:
 /// all ranks begin at an agreed time of the common clock, and iterations that begin late are dropped.
 enum class Cadence { barrier, none, window };
@@ -111,7 +111,8 @@ class Pacer {
   Pacer(Cadence c, const Communicator& communicator, SharedClock& clock)
       : cadence_(c), communicator_(communicator), clock_(clock) {}
   /// Call it before a block of iterations. Collective. It synchronises the clocks again if necessary. For
-  /// Cadence::window the ranks also agree on when the first window opens and how long each lasts.
+  /// Cadence::window the ranks also agree on the time at which the first window opens, and on rank 0's `window_s`, the
+  /// length of a window [s].
   void open(double window_s);
   /// False: this rank came too late for its window, so the iteration must not count.
   bool next();
@@ -120,7 +121,7 @@ class Pacer {
   Cadence cadence_;
   const Communicator& communicator_;
   SharedClock& clock_;
-  double opens_ = 0, window_ = 0;  ///< when the next window opens, and how long each lasts [s of rank 0's clock]
+  double opens_ = 0, window_ = 0;  ///< opening time of the next window, and length of a window [s of rank 0's clock]
 };
 
 }  // namespace gradmeter::runtime

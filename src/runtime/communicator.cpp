@@ -24,7 +24,7 @@ double combined(double a, double b, Combine c) {
   return a + b;
 }
 
-bool may_free() noexcept { return std::uncaught_exceptions() == 0; }
+bool may_call_collectives() noexcept { return std::uncaught_exceptions() == 0; }
 
 Communicator::Communicator(std::unique_ptr<GroupMember> member) : member_(std::move(member)) {
   if (!member_) return;

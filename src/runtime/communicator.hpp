@@ -26,15 +26,15 @@ std::string_view name(RanksAs);
 enum class Combine { sum, min, max, product };
 double combined(double a, double b, Combine);
 
-/// True if this rank may now call a collective free. False while an exception propagates: the rank is about to end, and
-/// the other ranks may never join the call.
-bool may_free() noexcept;
+/// True if this rank may now call a collective operation that others wait in, such as freeing a communicator. False
+/// while an exception propagates: the rank is about to end, and the other ranks may never join the call.
+bool may_call_collectives() noexcept;
 
-/// Each rank's part of shared memory begins at a multiple of this.
+/// Each rank's part of shared memory begins at a multiple of this many bytes.
 inline constexpr std::size_t page_bytes = 4096;
 
 /// Memory that all ranks of a group can read: one part for each rank, by rank, and the owner that keeps the parts
-/// mapped. If ranks are processes, freeing it is collective.
+/// mapped. If ranks are processes, freeing the owner is collective.
 struct SharedParts {
   std::vector<std::span<std::byte>> parts;
   std::shared_ptr<void> owner;
@@ -83,7 +83,8 @@ class GroupMember {
   virtual const std::atomic<bool>* abandoned() const { return nullptr; }
 };
 
-/// A group of ranks that talk to each other. Calls marked collective must be made by all its ranks.
+/// A group of ranks that talk to each other. All ranks must make the collective calls: barriers, broadcasts, gathers,
+/// max, sum, any, all, and the calls marked collective.
 class Communicator {
  public:
   Communicator() = default;  ///< a null communicator has no rank
@@ -149,7 +150,8 @@ class Communicator {
   bool any(bool mine) const { return max(mine ? 1.0 : 0.0) > 0; }
   bool all(bool mine) const { return !any(!mine); }
 
-  /// Between two ranks, not collective: both calls block, and move one message at a time, whose size both ranks know.
+  /// Sends and receives are between two ranks, not collective. They block. Between two ranks there is one message at a
+  /// time, and both ranks know its type.
   template <class T>
   void send_value(int peer, const T& value) const {
     member_->send(peer, std::as_bytes(std::span<const T>(&value, 1)));

@@ -30,13 +30,13 @@ class Queue;
 class Device {
  public:
   virtual ~Device() = default;
-  virtual std::string_view name() const = 0;  ///< "host"
+  virtual std::string_view name() const = 0;  ///< "host" or "cuda"
   /// The memory is zeroed and aligned to a cache line at least. Errors: BackendError or std::bad_alloc if none is left.
   virtual OwnedBuffer allocate(core::Element, std::size_t count) = 0;
-  /// Makes a buffer for this device's queues whose `transport_address` is process memory that transports reach. A
-  /// staged device allocates as much of its own memory, zeroed, beside the memory given, and `to_transport` and
-  /// `from_transport` of its queues copy between the two. The host and other devices that work on the given memory
-  /// itself allocate nothing. The given memory stays the caller's, and must outlive the result.
+  /// Makes a buffer for this device's queues whose `transport_address` is in `memory`, process memory that transports
+  /// reach. A staged device allocates as much zeroed memory of its own, and `to_transport` and `from_transport` of its
+  /// queues copy between the two. The host and other devices that work on `memory` itself allocate nothing. `memory`
+  /// stays the caller's, and must outlive the result.
   virtual OwnedBuffer allocate_beside(core::Element, std::span<std::byte> memory) = 0;
   /// Page-locks `memory` of this process while the result lives, so that copies between it and this device are as fast
   /// as possible. Null: this device has no use for that.
@@ -51,7 +51,7 @@ class Device {
   virtual const std::byte* transport_address(const ConstBuffer&) const = 0;
   /// Makes a queue for one task, to be used by the calling thread. Work of different queues runs in parallel.
   virtual std::unique_ptr<Queue> make_queue() = 0;
-  /// The size of the device's largest cache; 0: unknown.
+  /// The size of the device's largest cache [bytes]; 0: unknown.
   virtual std::size_t last_cache_bytes() const { return 0; }
   /// The bytes that `allocate` may still give, unless other programs take them; 0: unknown.
   virtual std::size_t free_bytes() const { return 0; }
@@ -165,8 +165,8 @@ class Queue {
   }
 
  private:
-  /// True for memory of a staged device, which transports reach only through a copy on the host. It does not say that
-  /// the buffer has such a copy: one from `Device::allocate` has none, and the device's access refuses it.
+  /// True for memory of a staged device, which transports reach only through a copy on the host. The buffer may still
+  /// lack such a copy: a buffer from `Device::allocate` has none, and the device's access refuses it.
   bool is_staged_memory(const ConstBuffer& b) { return b.on_device() && b.bytes() > 0 && device().is_staged(); }
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The adapter of gloo, PyTorch's collectives over TCP; it is empty in a program built without gloo.
+// The adapter of gloo, PyTorch's collectives over TCP. In a program built without gloo, it refuses (gloo_refusal).
 #pragma once
 #include <cstddef>
 #include <memory>

@@ -196,6 +196,20 @@ TEST(GpuMultimem, RefusesWhatSwitchesHaveNot) {
   EXPECT_EQ(find_algorithm("gpu-multimem")->refusal({4, 2}), "gpu-multimem needs all ranks on one node");
 }
 
+/// A collective that was bound for sums gets calls that switches cannot make.
+TEST(GpuMultimem, RefusesACallThatSwitchesHaveNot) {
+  if (const auto why = test::lack_of_gpus(2); !why.empty()) GTEST_SKIP() << why;
+  test::run_gpu_ranks(2, [](const GpuRank& r) {
+    const OfRank connection(r);
+    const auto floats = r.device.allocate(Element::f32, 64), doubles = r.device.allocate(Element::f64, 64);
+    const auto sums =
+        find_algorithm("gpu-multimem")->bind(connection.connection(), {.max_bytes = most_bytes, .queue = &r.queue});
+    EXPECT_THROW(sums->start({.in = floats.buffer, .out = floats.buffer, .op = Op::max}), core::BackendError);
+    EXPECT_THROW(sums->start({.in = doubles.buffer, .out = doubles.buffer}), core::BackendError);
+    r.world.barrier();
+  });
+}
+
 #ifdef GRADMETER_CUDA_EMULATED
 /// As on GPUs before Hopper, and where Fabric Manager does not run.
 TEST(GpuMultimem, IsUnavailableWithTheReasonWhereThereAreNoSwitches) {

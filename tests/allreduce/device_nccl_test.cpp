@@ -13,7 +13,7 @@
 #include "allreduce/vendor/vendor.hpp"
 #include "core/error.hpp"
 #include "runtime/nccl/communicator.hpp"
-#include "runtime/threads/this_thread.hpp"
+#include "runtime/threads/backoff.hpp"
 #include "runtime/transport/network.hpp"
 #include "support/collectives.hpp"
 #include "support/gpu_ranks.hpp"

@@ -14,7 +14,7 @@
 #include "allreduce/registry.hpp"
 #include "compression/registry.hpp"
 #include "core/format.hpp"
-#include "runtime/threads/this_thread.hpp"
+#include "runtime/threads/backoff.hpp"
 #include "runtime/threads/thread_group.hpp"
 #include "runtime/transport/network.hpp"
 

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "allreduce/registry.hpp"
-#include "runtime/threads/this_thread.hpp"
+#include "runtime/threads/backoff.hpp"
 #include "runtime/threads/thread_group.hpp"
 #include "runtime/transport/network.hpp"
 

@@ -11,7 +11,7 @@
 #include "core/statistics.hpp"
 #include "runtime/clock.hpp"
 #include "runtime/mpi/session.hpp"
-#include "runtime/threads/this_thread.hpp"
+#include "runtime/threads/backoff.hpp"
 #include "runtime/transport/network.hpp"
 
 namespace {

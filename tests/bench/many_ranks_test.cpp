@@ -18,6 +18,7 @@
 #include "bench/engine/rounds.hpp"
 #include "bench/scale/plan.hpp"
 #include "bench/train/config.hpp"
+#include "bench/train/memory.hpp"
 #include "dataparallel/forecast.hpp"
 #include "model/data/dataset.hpp"
 #include "model/data/sources.hpp"

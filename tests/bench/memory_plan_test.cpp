@@ -9,6 +9,7 @@
 
 #include "bench/engine/session.hpp"
 #include "bench/train/config.hpp"
+#include "bench/train/memory.hpp"
 #include "bench/train/training.hpp"
 #include "model/data/dataset.hpp"
 #include "runtime/host/kernel_files.hpp"

@@ -13,6 +13,7 @@ ALGORITHMS, STRATEGIES = ("mpi", "ring"), ("independent", "sync")
 
 
 # What is wrong on the command line: the arguments, and the words that the line must have.
+PREDICTED = ["predict", "--model", "llama3-8b", "--machine", "A100", "--ranks", "8", "--batch-global", "16"]
 FLAGS = [
     # commands and flags
     (["scael"], ["scael", "scale", "train", "list", "doctor"]),
@@ -135,6 +136,13 @@ FLAGS = [
     (["scale", "--gradients", "own", "--precision", "fp32"], ["--gradients own", "bf16"]),
     (["scale", "--device", "tpu"], ["tpu", "cpu", "cuda"]),
     (["kernels", "--device", "tpu"], ["tpu", "cpu", "cuda"]),
+    # one word, no list, and no "all"
+    (["scale", "--device", "all"], ["all", "cpu", "cuda"]),
+    (["kernels", "--device", "cpu,cuda"], ["cpu,cuda", "device"]),
+    (["kernels", "--sweep", "all"], ["all", "batch"]),
+    ([*PREDICTED, "--precision", "fp32,bf16"], ["precision", "fp32,bf16", "tf32"]),
+    ([*PREDICTED, "--recompute", "none,full"], ["recompute", "none,full", "selective"]),
+    ([*PREDICTED, "--what-if", "precision=all"], ["precision", "all", "bf16"]),
     (["scale", "--transport", "nccl"], ["nccl", "auto", "mpi", "shm"]),
     (["train", "--transport", "nccl"], ["nccl", "auto", "mpi", "shm"]),
     (["scale", "--overlap", "full"], ["full", "none", "bucketed"]),

@@ -38,7 +38,7 @@ def body(test):
 
     for flags, said in (
             (["--algorithm", "ring,direct", "--sizes", "1K"], "--goal holds one schedule, but these flags describe allreduce by ring"),
-            (["--algorithm", "ring", "--sizes", "1K,2K"], "give one --collective, --algorithm, --sizes and --root"),
+            (["--algorithm", "ring", "--sizes", "1K,2K"], "give one --collective, --algorithm, --datatype, --sizes and --root"),
             (["--algorithm", "mpi", "--sizes", "1K"], "--goal: mpi has no schedule of ours; take ring"),
             (["--algorithm", "swing", "--sizes", "1K", "--thread-ranks", "6"], "--goal: swing"),
             (["--algorithm", "ring", "--sizes", "1K", "--codec", "bf16"], "leave out --codec"),

@@ -70,7 +70,7 @@ TEST(Sharded, SendsTheNormsThatItForecasts) {
 TEST(Sharded, AnswersForTheNormsMemory) {
   const model::Mlp mlp({784, 16, 10});
   const auto bytes = [&](const char* rule, int p) {
-    return find_strategy("sharded")->make({.optimizer = rule})->memory_bytes(mlp, p);
+    return find_strategy("sharded")->make({.optimizer = rule})->fabric_bytes(mlp, p);
   };
   EXPECT_GE(bytes("lars", 8), std::size_t{8} * 4 * 2 * sizeof(double));  // of 4 tensors from 8 ranks two norms each
   EXPECT_EQ(bytes("lars", 1), 0u);
@@ -85,7 +85,7 @@ TEST(Sharded, AnswersForTheLongestShare) {
     for (std::uint32_t r = 0; r < ranks; ++r)
       longest = std::max(longest, allreduce::block_range(mlp.element_count(), ranks, r).count);
     const auto strategy = find_strategy("sharded")->make({.bucket_bytes = 0, .optimizer = "adam"});
-    EXPECT_EQ(strategy->own_bytes(mlp, p), optimizer_bytes("adam", longest)) << p;
+    EXPECT_EQ(strategy->bytes_besides_fabric(mlp, p), optimizer_bytes("adam", longest)) << p;
   }
 }
 

@@ -160,7 +160,7 @@ TEST_P(StrategyContract, BeginTakesNoMoreMemoryThanStated) {
       Worker worker(memory_counter, everybody, *model, buffers, *rule);
       const auto strategy = choice()->make({});
       strategy->begin(worker);
-      EXPECT_LE(memory_counter.taken(), strategy->memory_bytes(*model, p)) << p;
+      EXPECT_LE(memory_counter.taken(), strategy->fabric_bytes(*model, p)) << p;
     });
   }
 }

@@ -3,6 +3,7 @@
 
 #include "core/random.hpp"
 #include "kernels/cases/kernel_case.hpp"
+#include "kernels/pointwise/case.hpp"
 #include "support/instruction_sets.hpp"
 #include "support/kernel_cases.hpp"
 
@@ -72,6 +73,26 @@ TEST(PointwiseCase, WhatCannotBeHadIsRefusedWithTheReason) {
   EXPECT_NE(refusal({PointwiseKind::sgd, 0, true}, Pass::forward, Precision::fp32).find("at least 1"),
             std::string::npos);
   EXPECT_NE(refusal(fused, Pass::forward, Precision::int8).find("int8"), std::string::npos);
+}
+
+// Elements 0, 9, 18 … are at equal distances, and element 10 is never among them.
+TEST(PointwiseCase, CheckedElementsFollowFromTheSeed) {
+  const auto damaged = [](PointwiseKind kind, std::span<const runtime::Buffer> arrays) {
+    update_fp32_on_device(kind, arrays);
+    arrays[0].values<float>()[10] += 1;
+  };
+  const auto kernel_case =
+      make_device_pointwise_case({.shape = PointwiseShape{PointwiseKind::sgd, 64, true}}, {}, damaged, "damaged");
+  int found = 0;
+  constexpr int draws = 200;
+  for (int i = 0; i < draws; ++i) {
+    const CheckedCall call{.flops_at_most = 8 * 50, .seed = static_cast<std::uint64_t>(i)};
+    kernel_case->prepare_check(call);
+    kernel_case->run(0);
+    found += !kernel_case->finish_check(call).right();
+  }
+  EXPECT_GT(found, 0);
+  EXPECT_LT(found, draws / 2);
 }
 
 // What the loops of cases/pointwise.cpp read and write: an array is counted once for each pass that it is in.

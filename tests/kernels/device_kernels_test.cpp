@@ -9,6 +9,7 @@
 #include "core/random.hpp"
 #include "kernels/lns/gpu_kernels.hpp"
 #include "kernels/lns/lns.hpp"
+#include "kernels/pointwise/bf16_weights.hpp"
 #include "kernels/pointwise/gpu_kernels.hpp"
 #include "kernels/pointwise/updates.hpp"
 #include "support/device_seeds.hpp"

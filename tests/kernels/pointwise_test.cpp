@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/random.hpp"
+#include "kernels/loops.hpp"
 #include "support/instruction_sets.hpp"
 
 namespace gradmeter::kernels {
@@ -204,6 +205,14 @@ TEST(Pointwise, BuffersOfDifferentLengthAreRefused) {
   EXPECT_THROW(sgd(three, four, 1), std::invalid_argument);
   EXPECT_THROW(momentum(three, four, three, {}), std::invalid_argument);
   EXPECT_THROW(momentum(three, three, four, {}), std::invalid_argument);
+  const Loops loops;
+  EXPECT_THROW(loops.copy(three, four), std::invalid_argument);
+  EXPECT_THROW(loops.add_and_scale(three, four, 1, four), std::invalid_argument);
+  EXPECT_THROW(loops.add_and_scale(four, three, 1, four), std::invalid_argument);
+  EXPECT_THROW(loops.bf16_nearest(three, four, {}), std::invalid_argument);
+  EXPECT_THROW(loops.bf16_kahan(four, three, four, {}), std::invalid_argument);
+  EXPECT_THROW(loops.bf16_kahan(four, four, three, {}), std::invalid_argument);
+  EXPECT_THROW(loops.bf16_stochastic(four, three, 0, {}), std::invalid_argument);
 }
 
 }  // namespace

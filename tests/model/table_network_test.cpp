@@ -50,6 +50,11 @@ constexpr const char* all_kinds =
     "v,vector,8,8,96,,,,,6,\n"
     "top(tied e),linear_tied,40x24,0,11520,24,,,,6,\n"
     "top.b,bias,40,40,0,,,,,,\n";
+/// A recurrent layer whose matrix has both weights, with a bias that its operation writes and one that nothing writes.
+constexpr const char* fused_with_two_biases =
+    "l,lstm,32x96,3072,30720,8,,,,5,\n"
+    "b1,bias,96,96,0,,,,,,\n"
+    "b2,bias,96,96,0,,,,,,\n";
 
 LayerTable table(const std::string& rows) { return parse_layer_table(head + rows, "t.csv"); }
 
@@ -124,7 +129,7 @@ TEST(TableNetwork, ALayersGradientGrowsWithTheWeightsOfTheOthers) {
 
 TEST(TableNetwork, AnnouncesEachTensorOnceInOrderWithAGradientOfItsOwn) {
   for (const Precision p : precisions) {
-    for (const char* const rows : {chain, all_kinds}) {
+    for (const char* const rows : {chain, all_kinds, fused_with_two_biases}) {
       Trial run(rows, options(p), 3);
       const Outcome outcome = run.pass(run.queue);
       EXPECT_EQ(outcome.samples, 3U);

@@ -44,7 +44,7 @@ class CodedSite {
                  .transport = s.transport,
                  .progress = ProgressMode::thread,
                  .spin_policy = test::spin_policy_of(world, 2),
-                 .memory_bytes = 3 * (bytes_ + 4096) + strategy_->memory_bytes(*model_, world.size())},
+                 .memory_bytes = 3 * (bytes_ + 4096) + strategy_->fabric_bytes(*model_, world.size())},
                 activity_) {}
   StrategyEnd train(const StrategyRun& run) { return test::run_worker(fabric_, run); }
   /// message_bytes: 0: the fabric's.

@@ -147,7 +147,7 @@ TEST_P(Endurance, NoRunHangs) {
                        .transport = transport,
                        .progress = is_asynchronous || run % 2 == 0 ? ProgressMode::thread : ProgressMode::on_wait,
                        .spin_policy = {.spins = 20, .yields = 10},  // as in training with more threads than cores
-                       .memory_bytes = 3 * bytes + strategy->memory_bytes(model, world.size()),
+                       .memory_bytes = 3 * bytes + strategy->fabric_bytes(model, world.size()),
                        .scatters = true},
                       activity);
     const auto rank = static_cast<std::uint64_t>(world.rank());

@@ -13,7 +13,7 @@
 #include "core/format.hpp"
 #include "runtime/communicator.hpp"
 #include "runtime/process/watchdog.hpp"
-#include "runtime/threads/this_thread.hpp"
+#include "runtime/threads/backoff.hpp"
 #include "support/sanitized.hpp"
 
 namespace gradmeter::test {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/threads/this_thread.hpp"
+#include "runtime/threads/backoff.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

@@ -11,7 +11,7 @@
 #include <numeric>
 
 #include "core/error.hpp"
-#include "runtime/threads/this_thread.hpp"
+#include "runtime/threads/backoff.hpp"
 #include "support/thread_ranks.hpp"
 
 namespace gradmeter::runtime {

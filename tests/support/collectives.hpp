@@ -11,7 +11,7 @@
 #include "allreduce/registry.hpp"
 #include "allreduce/test_data.hpp"
 #include "core/format.hpp"
-#include "runtime/threads/this_thread.hpp"
+#include "runtime/threads/backoff.hpp"
 #include "support/run_to_end.hpp"
 #include "support/sanitized.hpp"
 

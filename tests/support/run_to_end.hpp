@@ -6,7 +6,7 @@
 
 #include "core/format.hpp"
 #include "runtime/clock.hpp"
-#include "runtime/threads/this_thread.hpp"
+#include "runtime/threads/backoff.hpp"
 
 namespace gradmeter::test {
 

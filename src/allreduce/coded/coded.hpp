@@ -23,10 +23,10 @@ struct CallPart {
 };
 using CallParts = std::vector<CallPart>;
 
-/// How gradients are exchanged with a codec. A call exchanges a pack: the tensors listed in its `tensor_layout`, with
+/// An exchange of gradients with a codec. A call exchanges a pack: the tensors listed in its `tensor_layout`, with
 /// residuals if the codec has error feedback. Each tensor is encoded separately, and all encodings travel together.
-/// `refusal` says why this codec cannot be combined with this algorithm and these ranks (null: it always can);
-/// `arena_bytes`, how many bytes `bind` takes from the arena; `parts`, which inner calls exchange a pack.
+/// `refusal` says why this codec cannot be combined with this algorithm and these ranks (null: it always can),
+/// `arena_bytes` how many bytes `bind` takes from the arena, and `parts` which inner calls exchange a pack.
 struct CodedExchange {
   std::string (*refusal)(const ExchangeSpec&);
   std::size_t (*arena_bytes)(const ExchangeSpec&, std::uint32_t rank);
@@ -49,7 +49,7 @@ inline std::size_t dense_bytes(const ExchangeSpec& spec) { return std::min(spec.
 
 /// The most tensors in any pack. This bounds the memory for the lengths or scales that a call keeps for each tensor.
 inline constexpr std::size_t pack_tensor_limit = 256;
-/// The most tensors in a pack with this spec's codec and buffers: each has at least `min_elements` elements.
+/// The most tensors in a pack with this spec: all fit into `max_bytes`, and each has at least `min_elements` elements.
 inline std::size_t most_tensors_in_pack(const ExchangeSpec& spec) {
   return std::clamp<std::size_t>(spec.max_floats() / std::max<std::size_t>(spec.codec->min_elements, 1), 1,
                                  pack_tensor_limit);

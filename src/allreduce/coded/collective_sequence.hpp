@@ -71,7 +71,7 @@ class CollectiveSequence : public Collective {
   /// Called at the start of each call, before its first `next`.
   virtual void begin(const Call&) = 0;
   /// Returns the step with this number. Steps are counted from 0 in each call of the sequence, waits included. `next`
-  /// is called when the previous step is complete. It may itself not read or write the buffers: local work does.
+  /// is called when the previous step is complete. It must leave reading and writing the buffers to local work.
   virtual SequenceStep next(std::size_t number) = 0;
 
   Collective& add_part(std::unique_ptr<Collective>);
@@ -117,7 +117,7 @@ class CollectiveSequence : public Collective {
   std::vector<std::unique_ptr<Collective>> parts_;
   SequenceStep inner_call_;
   std::size_t steps_taken_ = 0;                        ///< how often `next` has returned in this call
-  bool is_running_ = false, is_part_running_ = false;  ///< a call is under way; `inner_call_` is
+  bool is_running_ = false, is_part_running_ = false;  ///< the sequence's call is under way; so is its inner call
   CodingTime own_coding_time_;
 };
 
@@ -126,8 +126,8 @@ class CollectiveSequence : public Collective {
 /// The factor of one rank's numbers in the result: 1/ranks for an average, 1 for a sum.
 inline float share_of(const Call& c, float ranks) { return c.op == Op::average ? 1.0f / ranks : 1.0f; }
 
-/// Fills in the difference of a call that asks for one. `sent` is this rank's term of the sum, before an average is
-/// divided. Call this function before the call's input is overwritten.
+/// Fills in the difference of a call that asks for one. `sent` is this rank's term of the sum, not yet divided if the
+/// call is an average. Call this function before the call's input is overwritten.
 inline void record_difference(const Call& c, float ranks, std::span<const float> sent) {
   CodingDifference* d = c.tensor_layout.difference;
   const std::span<const float> in = c.in.values<float>();

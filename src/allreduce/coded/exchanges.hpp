@@ -34,7 +34,7 @@ std::unique_ptr<Collective> gather_on_gpu(const ExchangeSpec&, const GroupConnec
 extern const CodedExchange warm_up_exchange;
 
 /// random-k: all ranks draw the same indices, so any all-reduce can sum the values at these indices.
-/// Cost: an all-reduce of density·n values; n written by each rank.
+/// Cost: an all-reduce of density·n values; n elements written by each rank.
 extern const CodedExchange random_k_exchange;
 
 /// TernGrad as a sum of integers: all ranks quantise with the largest of their scales, so that their integer codes can

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operators on two vectors. Their order does not change the bits of the result, except for the sign and the payload of
-// a NaN, which `with_one_nan` replaces. The file is included once for each instruction set, hence its unusual include
+// Operators on two vectors. The vectors' order does not change the bits of the result, except the sign and payload of a
+// NaN, which `with_one_nan` replaces. The file is included once for each instruction set, hence its unusual include
 // guard.
 #if defined(GRADMETER_COMBINE_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRADMETER_COMBINE_INL

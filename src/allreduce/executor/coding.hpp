@@ -26,7 +26,7 @@ class BlockCodec {
   BlockCodec(const BlockCodec&) = delete;
   BlockCodec& operator=(const BlockCodec&) = delete;
   virtual ~BlockCodec() = default;
-  /// out = in / ranks
+  /// out = in · (1 / ranks), with 1 / ranks rounded to fp32
   virtual void divide(const float* in, float* out, std::size_t n, int ranks) = 0;
   /// Encodes x [n] into `wire`. residual [n]: the residual of error feedback, read and updated; null: there is none.
   /// The draw selects the random numbers of the rounding.

@@ -88,8 +88,7 @@ class Lane {
   std::size_t width_ = 1;  ///< bytes of an element
   std::size_t round_ = 0;
   Phase phase_ = Phase::encode;
-  /// Indices in this round: the next receive to be looked at for data that go straight to their destination, and the
-  /// next reduction.
+  /// Indices in this round: of the receive that `receive_direct` looks at next, and of the next reduction.
   std::uint32_t next_receive_ = 0, next_reduction_ = 0;
   std::vector<runtime::MessageHandle> sends_, receives_;
   std::vector<const std::byte*> received_;  ///< the data of each receive of this round; null: it has not arrived
@@ -140,16 +139,15 @@ struct ExchangeSpec {
 
 /// Runs an algorithm's schedules over a transport, slice by slice. Scratch is kept between calls. The memory of
 /// Place::alternate is taken from the arena `scratch`, since peers may read values that are summed into it; each of the
-/// slices that are under way at once has its own. Data received for a reduction go to private memory. On a GPU both are
-/// memory of the device, which is allocated beside this host memory, or without any where the transport takes device
-/// memory. The transport should have most_lanes() channels: each lane needs its own, and with fewer channels there are
-/// fewer lanes.
+/// slices that are under way at once has its own. Data received for a reduction go to private memory. On a GPU both
+/// kinds of scratch are device memory; unless the transport takes device memory, each piece has a copy in the host
+/// memory named above. The transport should have most_lanes() channels: each lane needs its own, and with fewer
+/// channels there are fewer lanes.
 /// With a codec, calls are sums or averages of fp32, buffers may lie inside the arena or outside, and each lane keeps
 /// an encoded slice. With a queue, a message is sent once the work before it is done, and a received message is
 /// released once the work that reads it is done. On a device that `is_staged`, work that was submitted to its queue
-/// before a call is done before the call's work, and buffers in the host's memory are refused. Errors: BackendError for
-/// a buffer longer than max_bytes, for one that peers cannot read over the transport, and for one of the host where the
-/// queue is a GPU's.
+/// before a call is done before the call's work. Errors: BackendError for a buffer longer than max_bytes, for a buffer
+/// that peers cannot read over the transport, and for buffers in host memory where the queue is a GPU's.
 class Executor final : public Collective {
  public:
   Executor(Algorithm, runtime::Transport&, runtime::Arena& scratch, ExchangeSpec);

@@ -87,8 +87,8 @@ class Submitter {
   bool done() { return done(submitted_); }
   /// True once the memory of received messages may be overwritten, since the work that reads them is done.
   bool landing_read() { return done(landing_read_); }
-  /// Releases the message once all work that was submitted so far is done, since that work may read the message. It
-  /// is released by the transport that is given to `release_read`, which must be the same.
+  /// Releases the message once all work that was submitted so far is done, since that work may read the message. The
+  /// release happens in `release_read`, which must be given the same transport.
   void release(runtime::Transport&, const runtime::MessageHandle& message) {
     messages_in_use_.emplace_back(submitted_, message);
   }
@@ -112,10 +112,10 @@ class Submitter {
   const SliceKernels* kernels_;
   /// Messages that work reads, each with the number of the last work that may read it, in ascending order.
   std::deque<std::pair<std::uint64_t, runtime::MessageHandle>> messages_in_use_;
-  // Work is numbered from 1 in the order of submission; 0: none.
+  // Numbers of work, counted from 1 in the order of submission; 0: none.
   std::uint64_t landing_read_ = 0;  ///< the last sum
   std::uint64_t submitted_ = 0, recorded_ = 0,
-                done_ = 0;   ///< the last submitted, covered by `event_`, known to be done
+                done_ = 0;   ///< the last submitted, the last covered by `event_`, the last known to be done
   runtime::EventPtr event_;  ///< recorded after work number `recorded_`
 };
 

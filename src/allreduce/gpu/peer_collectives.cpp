@@ -57,6 +57,17 @@ struct PeerKernel {
   std::function<void(const cuda::PeerCall&, const Call&)> launch;
 };
 
+/// The reason why NVLink's switches cannot make this sum; empty: they can.
+std::string switch_refusal(const Arithmetic& a) {
+  if (a.op != Op::sum && a.op != Op::average)
+    return fmt::format("gpu-multimem has sums and averages: NVLink's switches have no {} of all types", name(a.op));
+  if (a.element != core::Element::f32 && a.element != core::Element::f16 && a.element != core::Element::bf16)
+    return fmt::format("gpu-multimem has fp32, fp16 and bf16: NVLink's switches add no {} by 16 bytes",
+                       core::info(a.element).name);
+  if (a.accumulate() != core::Element::f32) return "gpu-multimem adds 16-bit floats in fp32: accumulate in fp32";
+  return {};
+}
+
 /// The facts about its window that each rank sends to all others.
 struct WindowFacts {
   pid_t process;
@@ -221,11 +232,11 @@ void PeerCollective::close_windows() noexcept {
 /// Waits for the kernels before the memory that they read is freed. No rank frees its window before all others have
 /// closed it.
 PeerCollective::~PeerCollective() {
-  if (is_running_ || !runtime::may_free()) abort();
+  if (is_running_ || !runtime::may_call_collectives()) abort();
   wait_before_end(queue_);
   close_windows();
   // While an exception propagates, the memory is kept: peers' kernels may still use it, and the rank is about to end.
-  if (!runtime::may_free()) {
+  if (!runtime::may_call_collectives()) {
     keep_for_ever(std::move(own_window_.memory));
     keep_for_ever(std::move(multicast_));
     return;
@@ -268,6 +279,9 @@ void PeerCollective::enqueue(const Call& call) {
   if (is_running_) throw core::BackendError("allreduce", name_, "started before the last call was complete");
   if (is_given_up_) throw core::BackendError(kernel_.row, kernel_.what, "an earlier call was given up");
   check_supported(call.element(), call.op, call.accumulates_in());
+  if (kernel_.in_switch)
+    if (auto why = switch_refusal({call.element(), call.op, call.accumulates_in() == core::Element::f32}); !why.empty())
+      throw core::BackendError(kernel_.row, kernel_.what, why);
   if (call.out.bytes() > window_.room)
     throw core::BackendError(
         "allreduce", name_, fmt::format("{} bytes are more than it was bound for, {}", call.out.bytes(), window_.room));
@@ -399,16 +413,9 @@ std::unique_ptr<Collective> bind_gpu_direct(const Request& r, const GroupConnect
   return bind_kernel(r, connection, options, direct_kernel(small_of(r)));
 }
 
-/// Refuses the operations and types that NVLink's switches do not have.
 std::string gpu_multimem_refusal(const Request& r) {
   if (auto why = refusal_unless(r, {CollectiveKind::all_reduce}); !why.empty()) return why;
-  const auto [element, op, wide] = r.arithmetic;
-  if (op != Op::sum && op != Op::average)
-    return fmt::format("gpu-multimem has sums and averages: NVLink's switches have no {} of all types", name(op));
-  if (element != core::Element::f32 && element != core::Element::f16 && element != core::Element::bf16)
-    return fmt::format("gpu-multimem has fp32, fp16 and bf16: NVLink's switches add no {} by 16 bytes",
-                       core::info(element).name);
-  if (element != core::Element::f32 && !wide) return "gpu-multimem adds 16-bit floats in fp32: accumulate in fp32";
+  if (auto why = switch_refusal(r.arithmetic); !why.empty()) return why;
   return peers_refusal(r);
 }
 std::unique_ptr<Collective> bind_gpu_multimem(const Request& r, const GroupConnection& connection,

@@ -24,11 +24,11 @@ inline constexpr unsigned most_peer_blocks = 36;
 /// places (the slots) in turn. The memory must be zero before the first call.
 struct PeerWindow {
   static constexpr std::size_t flag_bytes = sizeof(std::uint32_t) * most_peers * most_peer_blocks;
-  /// The bytes of three words: the number of this GPU's calls, how many thread blocks of the current call are done, and
+  /// Room for three words: the number of this GPU's calls, how many thread blocks of the current call are done, and
   /// whether a barrier was given up.
   static constexpr std::size_t count_bytes = 16;
   std::size_t room;     ///< bytes of each place, a multiple of 16
-  unsigned places = 2;  ///< number of places, including the two slots
+  unsigned places = 2;  ///< number of places, including the two slots; 0: all places are in multicast memory
 
   /// Offsets in the window [bytes]: of the counts, and of a slot or another place.
   GRADMETER_HOST_DEVICE static constexpr std::size_t counts() { return flag_bytes; }

@@ -15,7 +15,7 @@ namespace gradmeter::allreduce::cuda {
 inline constexpr std::size_t most_sources = 256;
 
 /// Does what allreduce::reduce does, with the same bits: left to right, the same roundings, the same NaN. All addresses
-/// are of device memory, and multiples of an element's size; where they are multiples of 16 bytes, 16 bytes are read
+/// are of device memory, and multiples of an element's size; where all are multiples of 16 bytes, 16 bytes are read
 /// and written at a time. There are two or more sources. The work is queued on the stream. Cost: (sources + 1)·n
 /// elements moved, each once.
 /// Errors: std::invalid_argument with fewer than two sources or more than most_sources; BackendError when a launch

@@ -33,8 +33,8 @@ class StreamCollective : public Collective {
   virtual void check() {}
   /// To be called once the stream has done the call or the launched graph. Errors: BackendError.
   virtual void completed() {}
-  /// True once the stream has reached `done`, an event recorded behind a call or a launch, and `completed` has been
-  /// called. Errors: those of `check` and `completed`.
+  /// Calls `completed` and returns true once the stream has reached `done`, the event behind a call or a launch (null:
+  /// at once); until then calls `check` and returns false. Errors: those of `check` and `completed`.
   bool completes(const runtime::EventPtr& done) {
     if (done && !done->reached()) {
       check();
@@ -58,9 +58,9 @@ struct GraphShape {
   std::size_t calls = 1, launches = 1;
 };
 
-/// Two collectives that capture a call when it is first made on its buffers, and launch the graph for this and every
-/// later call on them. Only the graphs for calls of one length are kept; a call of another length discards them. The
-/// first call is slower, since it captures before it launches, so a caller that times calls first makes an untimed one.
+/// Two collectives that capture a call when it is first made on its buffers, and launch its graph each time that it is
+/// made on them. Only the graphs for calls of one length are kept; a call of another length discards them. The first
+/// call is slower, since it captures before it launches, so a caller that times calls first makes an untimed one.
 /// Source: CUDA C++ Programming Guide, "CUDA Graphs"; NCCL User Guide, "Using NCCL with CUDA Graphs"
 struct GraphedCollectives {
   std::unique_ptr<Collective> one;        ///< a call to it launches, once, a graph that holds one captured call

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Our algorithms: their rows of the registry, and the schedules that others are made of. p is the number of ranks, and
-// n the size of the buffer. "Any p" means that an algorithm serves every number of ranks.
+// Our algorithms: their rows of the registry, and schedules that are parts of several algorithms. p is the number of
+// ranks, and n the size of the buffer. "Any p" means that an algorithm serves every number of ranks.
 #pragma once
 #include "allreduce/request.hpp"
 #include "allreduce/schedule/schedule.hpp"

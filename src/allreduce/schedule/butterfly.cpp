@@ -198,18 +198,18 @@ std::optional<u32> digits_of(u32 ranks, u32 base) {
 }
 
 std::string bcube_refusal(const Request& r) {
-  number_parameter(r, "base", 2);
+  whole_number_from(r, "base", 2);
   return refusal_unless(r, {CollectiveKind::all_reduce, CollectiveKind::reduce_scatter, CollectiveKind::all_gather});
 }
 
 std::vector<SchedulePtr> make_bcube(const Request& r) {
-  const u32 base = number_parameter(r, "base", 2);
+  const u32 base = whole_number_from(r, "base", 2);
   const auto digits = digits_of(r.shape.ranks, base);
   return {digits ? butterfly(r.collective_kind, base, *digits) : butterfly(r.collective_kind, r.shape.ranks, 1)};
 }
 
 StatedCost bcube_cost(const Request& r) {
-  const u32 base = number_parameter(r, "base", 2);
+  const u32 base = whole_number_from(r, "base", 2);
   const auto digits = digits_of(r.shape.ranks, base);
   return digits ? butterfly_cost(r.collective_kind, base, *digits)
                 : butterfly_cost(r.collective_kind, r.shape.ranks, 1);

@@ -49,7 +49,7 @@ StatedCost hierarchical_lane_cost(const Request& r) { return ring_grid_cost(r.sh
 
 /// The number of rows of the torus; 0: there is none with these ranks and this parameter.
 u32 torus_rows(const Request& r) {
-  const u32 p = r.shape.ranks, parameter = number_parameter(r, "rows", 0);
+  const u32 p = r.shape.ranks, parameter = whole_number_from(r, "rows", 0);
   if (parameter != 0) return p % parameter == 0 ? parameter : 0;
   u32 best = 0;
   for (u32 rows = 2; std::uint64_t{rows} * rows <= p; ++rows) {
@@ -59,7 +59,7 @@ u32 torus_rows(const Request& r) {
 }
 
 std::string torus2d_refusal(const Request& r) {
-  const u32 rows = number_parameter(r, "rows", 0);
+  const u32 rows = whole_number_from(r, "rows", 0);
   if (auto why = refusal_unless(r, {CollectiveKind::all_reduce}); !why.empty()) return why;
   if (torus_rows(r) != 0) return {};
   if (rows != 0) {

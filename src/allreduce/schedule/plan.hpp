@@ -11,7 +11,7 @@
 
 namespace gradmeter::allreduce {
 
-/// The place of a value: the caller's input, its output, `alternate` (scratch of the buffer's size), or `wire`
+/// The place of a value: the caller's input, the caller's output, `alternate` (scratch for one slice), or `wire`
 /// (blocks as a codec encoded them). A sum may not overwrite a value that a peer still reads, and waiting for that peer
 /// could deadlock. So while peers read a block in `out`, its next sum is written to `alternate`, and the other way
 /// round. With a codec, peers read `wire` only, so `alternate` is not used.
@@ -41,7 +41,7 @@ struct ReceiveStep {
   std::uint32_t peer;
   Blocks blocks;
   bool direct;  ///< the values go straight into `to`; else they are an operand of a reduction
-  Place to;     ///< where the values go; values that go to `wire` are also decoded into `out`
+  Place to;     ///< place of the values, or of their sum; values that go to `wire` are also decoded into `out`
   std::uint32_t sends_before_write;
   bool forwards = false;  ///< only in coded plans: the received bytes are sent on in a later round
 };
@@ -89,8 +89,8 @@ struct Plan {
   bool uses_alternate = false;
 };
 
-/// Compiles the plan. For a plain plan out of place it may compile a second one, in which first sums go to `alternate`
-/// and not to `out`, and it returns the one with fewer copies.
+/// Compiles the plan. For a plain plan out of place it may compile a second one, in which the sums of blocks that peers
+/// still read in `in` go to `alternate` and not to `out`; it returns the plan with fewer copies.
 /// Errors: std::logic_error when a message would come from two places, when two reductions overlap in part, or when
 /// `coded_refusal` refuses a coded plan.
 Plan compile(const Schedule&, std::uint32_t rank, Placement, MessageForm = MessageForm::plain);

@@ -110,8 +110,8 @@ inline bool sends_several_blocks(const Schedule& s, std::uint32_t rank) {
   return any;
 }
 
-/// True where in each round all ranks send, receive, add up and finish equally many blocks, and send and receive
-/// equally many of them from and to other nodes. node_of: the node of each rank. Cost: O(steps of all ranks).
+/// True where in each round all ranks send, receive, add up and finish equally many blocks, and equally many of these
+/// go to or come from other nodes. node_of: the node of each rank. Cost: O(steps of all ranks).
 bool ranks_have_equal_work(const Schedule&, std::span<const int> node_of);
 
 /// One schedule after another, over the same ranks and blocks. The sequence has a collective kind of its own.

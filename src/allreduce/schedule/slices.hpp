@@ -20,14 +20,14 @@ class BlockCuts {
   BlockCuts() = default;
   BlockCuts(std::size_t n, std::uint32_t blocks, std::size_t grain = 1);
   /// The index of the element at which block b begins; begin(blocks) = n.
-  /// Cost: no division where every block has as many grains, since the executor asks several times a message.
+  /// Cost: no division where all blocks have equally many grains; the executor calls this several times a message.
   std::size_t begin(std::uint32_t b) const {
     return std::min(n_, (equal_ ? equal_ * b : grains_ * b / blocks_) * grain_);
   }
 
  private:
   std::size_t n_ = 0, grain_ = 1, grains_ = 0;
-  std::size_t equal_ = 0;  ///< grains of each block; 0: not all blocks have as many
+  std::size_t equal_ = 0;  ///< grains of each block; 0: not the same for all blocks
   std::uint32_t blocks_ = 1;
 };
 
@@ -63,12 +63,12 @@ struct Extent {
 struct Slice {
   SliceCut cut = SliceCut::run;
   std::uint32_t blocks = 1;
-  std::size_t total = 0, begin = 0, length = 0;  ///< begin and length: the elements of a run
+  std::size_t total = 0, begin = 0, length = 0;  ///< begin, length: only for run, the slice's elements
   /// Index of this slice among `count` slices. For share_of_each_block every block is cut into `count` shares, and the
   /// slice has the share with this index of each block.
   std::size_t number = 0, count = 1;
   std::size_t grain = 1;  ///< for run: blocks begin at multiples of this [elements]
-  BlockCuts cuts;         ///< of the run; for share_of_each_block of the whole buffer
+  BlockCuts cuts;         ///< cuts of the run; for share_of_each_block, cuts of the whole buffer
   /// The elements of these blocks that the slice has. For share_of_each_block, several blocks are allowed only where
   /// there is one slice.
   Extent extent(Blocks) const;
@@ -92,7 +92,7 @@ class Slices {
   std::uint32_t blocks_ = 1;
   std::size_t total_ = 0, count_ = 1, grain_ = 1;
   std::size_t length_ = 0;  ///< for run: the elements of each slice except the last
-  BlockCuts cuts_;          ///< those of a slice, for run of each except the last
+  BlockCuts cuts_;          ///< the cuts of each slice; for run, of each slice except the last
 };
 
 /// The number of slices that are under way at once: lane i takes slices i, i + lanes, i + 2·lanes … one after the

@@ -37,8 +37,8 @@ std::vector<Fingerprint> contributions(const Schedule&);
 /// True where rank `rank` must hold a value of `block` at the end.
 bool must_hold(CollectiveKind, std::uint32_t rank, std::uint32_t block);
 
-// Proves a schedule right by playing it over fingerprints: each rank ends with each contribution exactly once, no
-// message is lost, mismatched or awaited for ever, and all ranks have the same summation tree, so that bits are equal.
+// Proves a schedule right by playing it over fingerprints: each rank ends with each contribution exactly once, and no
+// message is lost, mismatched or awaited for ever. Also compares the ranks' summation trees (equal trees: equal bits).
 
 struct ScheduleVerdict {
   std::string fault;      ///< what is wrong; empty: the schedule is right

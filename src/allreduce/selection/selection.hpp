@@ -47,10 +47,10 @@ class SelectedCollective final : public Collective {
   bool running_ = false, bytes_counted_ = true;
 };
 
-/// Selects by the request's table (given, or predicted for the request's machine), else by the tuned table for such
-/// calls, else by the shipped table of the transport. Collectives with a schedule share one scratch area. `arena_bytes`
-/// does not know the transport; so where a tuned or shipped table will be used, it gives the most bytes that the table
-/// of any transport needs.
+/// Selects by the request's table (given, or predicted for the request's machine), else by the tuned table for the use
+/// of the calls (TableUse), else by the shipped table of the transport. Collectives with a schedule share one scratch
+/// area. `arena_bytes` does not know the transport; so where a tuned or shipped table will be used, it gives the most
+/// bytes that the table of any transport needs.
 extern const AlgorithmInfo auto_row;
 
 // The table of sizes that the cost model gives for a machine, for `auto:machine=FILE`.
@@ -60,7 +60,7 @@ extern const AlgorithmInfo auto_row;
 /// none can. Cost: O(steps of all schedules) for each size.
 std::string predicted_table(const core::Machine&, const Request&);
 
-/// Reads a machine's description. Errors: UsageError naming the file, where it cannot be read or does not describe one.
+/// Reads a machine's description. Errors: UsageError naming the file, if it is unreadable or describes no machine.
 core::Machine read_machine_file(const std::filesystem::path&);
 
 }  // namespace gradmeter::allreduce

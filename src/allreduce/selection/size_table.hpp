@@ -26,8 +26,8 @@ struct SizeRange {
 /// a cost model are written as such a table, too.
 class SizeTable {
  public:
-  /// "0-64K:recursive-doubling,64K-:torus2d:rows=2": ranges from the first size on, below the second; K, M, G are
-  /// binary.
+  /// Parses "0-64K:recursive-doubling,64K-:torus2d:rows=2": a range begins at its first size, and ends before its
+  /// second; K, M, G are binary.
   /// Errors: UsageError in one line, which names the gap, the overlap, or a size or an algorithm that is not
   /// understood.
   explicit SizeTable(std::string_view text);
@@ -63,17 +63,17 @@ struct MeasuredSize {
   std::uint64_t bytes = 0;
   std::string algorithm;  ///< canonical
   double median_s = 0;
-  double low_s = 0, high_s = std::numeric_limits<double>::infinity();  ///< as they are here: no interval is known
+  double low_s = 0, high_s = std::numeric_limits<double>::infinity();  ///< 0 and infinity: not known
 };
 
-// Both functions take the median of several measurements of one algorithm at one size, and ignore those of selections.
+// Both functions take the median of several measurements of one algorithm at one size, and ignore selections.
 
-/// The text of the table that names the algorithm with the least median time at each size. Where it changes between two
-/// measured sizes, the boundary is their geometric mean, rounded to whole K or M if it then still lies between them.
-/// Errors: UsageError when no measurement remains.
+/// The text of the table that names the algorithm with the least median time at each size. Where two measured sizes
+/// have different algorithms, the boundary is the geometric mean of the sizes, rounded to whole M or K if it is at
+/// least 8 of these and still lies between the sizes after rounding. Errors: UsageError when no measurement remains.
 std::string fit_table(std::span<const MeasuredSize>);
 /// The sizes [bytes], ascending, at which the algorithm with the least median time is not shown to be faster than all
-/// others: its interval is not below each of theirs. The interval of several measurements spans all of theirs.
+/// others: its interval is not below each of theirs. Repeated measurements count as one, whose interval spans theirs.
 std::vector<std::uint64_t> sizes_without_proof(std::span<const MeasuredSize>);
 
 /// The text of a table file. It begins with a line "# COMMENT" for each comment (such as the ranks, the transport, the

@@ -16,7 +16,7 @@
 
 namespace gradmeter::allreduce {
 
-/// The use of a table: it serves exactly the calls that agree with it in all of these fields.
+/// The use of a table: the table serves exactly the calls that agree with its use in all of these fields.
 struct TableUse {
   RankShape shape = {};
   runtime::TransportKind transport = runtime::TransportKind::shm;
@@ -25,11 +25,11 @@ struct TableUse {
   Placement placement = Placement::in_place;
   bool operator==(const TableUse&) const = default;
 };
-/// "all-reduce in place over shm".
+/// "all_reduce in place over shm".
 std::string describe(const TableUse&);
 
-/// True for an algorithm that a table for this use may name: it serves the ranks, has this collective, works on the
-/// host's memory, and can read the use's kind of buffers over the use's transport.
+/// True for an algorithm that a table for this use may name: it is no selection, serves the ranks, has this collective,
+/// works on the host's memory, and can read the use's kind of buffers over the use's transport.
 bool can_serve(const AlgorithmChoice&, const TableUse&);
 
 struct TunedTable {
@@ -55,11 +55,11 @@ struct TunedTables {
   void put(TunedTable);
 };
 
-/// Changes with every change of the text below or of what a table means.
+/// The version of the text that `to_text` writes; it changes when the text or what a table means changes.
 inline constexpr int tuned_tables_format = 1;
 std::string to_text(const TunedTables&);
 /// Errors: UsageError in one line, for a text that is not exactly one that `to_text` has written, or with a table that
-/// names an algorithm that cannot serve here.
+/// names an algorithm that cannot serve the table's use in this program.
 TunedTables read_tuned_tables(std::string_view text);
 
 // These functions choose a table from measured times.
@@ -68,8 +68,8 @@ TunedTables read_tuned_tables(std::string_view text);
 /// from half of it up to below twice it, and 256 also for all smaller ones.
 std::vector<std::uint64_t> sizes_to_tune(std::uint64_t least, std::uint64_t most);
 
-/// Times of algorithms at one size [s], by name. Entry i of each is its time in round i, in which all algorithms took
-/// turns.
+/// Times of algorithms at one size [s], by name. Entry i of an algorithm's times is from round i; in a round all
+/// algorithms took turns.
 using RoundTimes = std::map<std::string, std::vector<double>>;
 
 /// The algorithm to use in place of `shipped`: of those that are faster, the one with the least median. Faster means by

@@ -16,24 +16,24 @@
 namespace gradmeter::allreduce {
 
 /// The collective of the row `shm-direct`. A call's path depends on its buffers:
-/// - Of up to `small` bytes: every rank copies its buffer to shared memory, and every rank sums all of them, with one
-///   barrier instead of two.
-/// - In the arena, or anywhere if all ranks are threads: buffers are read and written where they lie, in one pass over
-///   all of them.
+/// - Buffers of up to `small` bytes: every rank copies its buffer to shared memory, and every rank sums all of them,
+///   with one barrier instead of two.
+/// - Buffers in the arena, or anywhere if all ranks are threads: they are read and written where they lie, in one pass
+///   over all of them.
 /// - Private buffers of processes: each rank copies its share of every peer's buffer to private memory, piece by piece,
 ///   and copies the sums back, if the operating system lets it (runtime::PeerMemory).
 /// - All others: buffers go through memory of the arena, in chunks that are short enough to stay in cache.
 /// The owner of an element sums it in rank order (for small buffers, every rank sums in that order), so bits are equal
 /// on all ranks.
 /// Cost: 2 barriers; p·n bytes read and p·n written by all ranks together. Calls of up to `small` bytes have 1 barrier,
-/// and every rank reads all p·n bytes. Buffers that go through the arena have one barrier a chunk. Buffers that are
-/// copied between processes: 2(p-1) system calls a piece, and max(512 KiB, 16p KiB) of memory.
+/// and every rank reads all p·n bytes. Buffers that go through the arena: one barrier a chunk, and one more.
+/// Buffers that are copied between processes: 2(p-1) system calls a piece, and max(512 KiB, 16p KiB) of memory.
 /// Errors: BackendError when a call is started before the last one is complete; when some ranks' buffers are in the
 /// arena and others' are not; when the operating system refuses a copy. In the last two cases other ranks may wait for
 /// this one.
 class ShmDirect final : public Collective {
  public:
-  /// The longest buffers that every rank sums itself, and that travel in SharedState::numbers [bytes].
+  /// Bytes of the longest buffers that every rank sums whole (small), and that travel in SharedState::numbers (tiny).
   static constexpr std::size_t small = 8192, tiny = 16;
   /// A buffer that no peer can reach is copied to the arena in pieces of this many bytes.
   static constexpr std::size_t chunk = std::size_t{256} << 10;
@@ -48,8 +48,8 @@ class ShmDirect final : public Collective {
     /// peer reads both at once.
     alignas(tiny) std::array<std::array<std::byte, tiny>, 2> numbers = {};
   };
-  /// The arena of rank q, at the address where the rank that reads it maps it, and q's region in this arena: a page
-  /// with q's SharedState, then q's memory for copies (`scratch`).
+  /// The arena of a rank q, at the address at which this rank has mapped it, and q's region in that arena: a page with
+  /// q's SharedState, then q's memory for copies (`scratch`).
   struct Peer {
     std::span<std::byte> arena;
     SharedState* shared_state;

@@ -39,7 +39,7 @@ extern const AlgorithmInfo gloo_row;
 /// and a reduce-scatter is MPI_Reduce_scatter_block, as a user would call them. Otherwise these are MPI_Allgatherv and
 /// MPI_Reduce_scatter, which take blocks of any lengths.
 enum class MpiMode : std::uint8_t {
-  blocking,     ///< `advance` returns when the call is complete; most MPI libraries do this best
+  blocking,     ///< `advance`, or `start` if a call is repeated, waits for the end; most MPI libraries do this best
   nonblocking,  ///< `start` begins the call, and `advance` moves it on by MPI_Test
   any_lengths   ///< blocking, and always the calls for blocks of any lengths
 };
@@ -80,8 +80,8 @@ class MpiCollective final : public Collective {
   CollectiveKind collective_kind_;
   int root_;
   std::vector<KnownReduction> reductions_;
-  /// Serves further calls like `call_`; empty unless these are blocking all-reduces of one MPI call, with no work after
-  /// it.
+  /// Makes calls like the last one, `call_`, on any buffers. Empty unless these are blocking all-reduces that take one
+  /// MPI call and no work after it.
   std::optional<runtime::MpiAllReduce> repeated_call_;
   runtime::MpiCuts block_cuts_;
   std::size_t cut_elements_ = 0;    ///< number of elements that `block_cuts_` cuts
@@ -115,10 +115,10 @@ std::unique_ptr<Collective> bind_ompi(const Request&, const GroupConnection&, co
 /// NCCL's collective of any kind, on buffers of the queue's GPU. Blocks are cut by `block_begin` over the whole buffer:
 /// equal ones go by ncclReduceScatter and ncclAllGather, others by a group of ncclReduce or ncclBroadcast, one for each
 /// block. All-to-all and send-receive are groups of ncclSend and ncclRecv; in place they go through scratch. An average
-/// is NCCL's sum, then `cuda::finish`, since ncclAvg multiplies by a rounded 1/ranks. NCCL sums in an order of its own.
-/// Errors: BackendError for buffers of the host, an all-to-all whose count is no multiple of the ranks, a call that
-/// accumulates in another type than its elements, sums of 8-bit floats before sm_90 or NCCL 2.24, NCCL's asynchronous
-/// errors, and peers that do not take part in time.
+/// is NCCL's sum, then `cuda::finish`, since ncclAvg multiplies each summand, by 1/ranks rounded to the type. NCCL sums
+/// in an order of its own. Errors: BackendError for buffers of the host, an all-to-all whose count is no multiple of
+/// the ranks, a call that accumulates in another type than its elements, sums of 8-bit floats before sm_90 or NCCL
+/// 2.24, NCCL's asynchronous errors, and peers that do not take part in time.
 class NcclCollective final : public StreamCollective {
  public:
   /// To be called by all ranks together. The queue must outlive the object. landing_bytes: scratch that is taken now,
@@ -177,11 +177,11 @@ std::string ring_instead_refusal(std::string_view algorithm, CollectiveKind, std
 
 /// The row `nccl:algorithm=any,protocol=any`: every collective kind, any ranks, each on a GPU of its own. algorithm:
 /// any (NCCL's choice), tree, ring, collnetdirect, collnetchain, nvls, nvlstree, pat; protocol: any, ll, ll128, simple;
-/// as NCCL_ALGO and NCCL_PROTO have them. Refused: an algorithm for a collective that NCCL does not have by it, or in
-/// whose place an NCCL before 2.24 may take its ring, an algorithm or a protocol for all-to-all and send-receive, and a
-/// program without NCCL. What NCCL lacks for this protocol or machine ends in NCCL's own error. LL128 is the user's
-/// risk: where links do not support it, data is wrong. Source: NCCL 2.28, "Environment variables", NCCL_ALGO. Errors of
-/// binding: BackendError if there is no queue of a GPU.
+/// as NCCL_ALGO and NCCL_PROTO have them. Refused: a program without NCCL; an algorithm that NCCL does not have for the
+/// collective, or in whose place NCCL may take its ring (`ring_instead_refusal`); and an algorithm or a protocol for
+/// all-to-all and send-receive. A protocol that NCCL does not have for this algorithm or machine ends in NCCL's own
+/// error. LL128 is the user's risk: where links do not support it, data is wrong. Source: NCCL 2.28, "Environment
+/// variables", NCCL_ALGO. Errors of binding: BackendError if there is no queue of a GPU.
 extern const AlgorithmInfo nccl_row;
 
 }  // namespace gradmeter::allreduce

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "analysis/findings.hpp"
-#include "analysis/sentences/rows.hpp"
+#include "analysis/sentences/sentences.hpp"
 #include "analysis/words.hpp"
 #include "core/format.hpp"
 #include "core/name.hpp"

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "analysis/links.hpp"
-#include "analysis/sentences/rows.hpp"
+#include "analysis/sentences/sentences.hpp"
 #include "core/format.hpp"
 #include "core/result.hpp"
 #include "core/units.hpp"

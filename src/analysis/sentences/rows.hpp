@@ -21,7 +21,7 @@ using Axes = std::vector<core::Factor>;
 struct MergedRow {
   core::Point point;
   std::vector<SourceRow> sources;
-  std::size_t origin = 0;  ///< index of its machine and build
+  std::size_t origin = 0;  ///< number of its origin (`origins_of`)
   /// Numbers that stand for the row's values of the factors in which the experiment's rows differ. Values with equal
   /// texts have equal numbers, so that rows are grouped without comparing texts. Empty for a row that is not ok.
   std::vector<std::uint32_t> values = {};
@@ -52,10 +52,10 @@ Estimate ratio(const Estimate& a, const Estimate& b);
 /// True if the efficiency is too high to be true: its 95 % interval lies above 105 %, or, if it has no interval, it is
 /// above 110 %.
 bool is_implausible(const MergedRow&);
-/// True if the row has an efficiency that has a 95 % interval and is not implausible. Only of such rows of `scale` is
-/// the efficiency judged.
+/// True if the row has an efficiency that has a 95 % interval and is not implausible. The efficiency of other rows of
+/// `scale` is not judged.
 bool has_efficiency(const MergedRow&);
-/// Speed is lost if the whole interval of efficiency lies below this, and none if it lies above.
+/// Speed is lost if the whole interval of efficiency lies below this; no speed is lost if it lies above.
 inline constexpr double lossless_efficiency = 0.97;
 
 class MergedRows {
@@ -108,7 +108,7 @@ class MergedRows {
   std::map<std::pair<std::string, core::Factor>, std::vector<core::Value>> values_;
 };
 
-/// Adds a full stop, and a capital letter unless `has_name`: the text begins with the name of a model.
+/// Adds a full stop, and begins with a capital letter unless `has_name` says that the text begins with a model's name.
 std::string as_sentence(std::string text, bool has_name);
 /// "61 %"; "61 % (60–62 %)".
 std::string percent(double share);
@@ -117,21 +117,5 @@ std::string percent(const Estimate&);
 std::string seconds(const Estimate&);
 /// "× 1.56 (1.50–1.60)".
 std::string times(const Estimate&);
-
-/// The rules. Each adds its findings to the vector.
-void find_mixed_machines(const MergedRows&, std::vector<Finding>&);
-void find_outlier_launches(const MergedRows&, std::vector<Finding>&);
-void find_shared_cores(const MergedRows&, std::vector<Finding>&);
-void find_slow_ranks(const MergedRows&, std::vector<Finding>&);
-void find_slow_links(const MergedRows&, std::vector<Finding>&);
-void find_disturbances(const MergedRows&, std::vector<Finding>&);
-void find_efficiency(const MergedRows&, std::vector<Finding>&);
-void find_changes(const MergedRows&, std::vector<Finding>&);
-void find_fastest_exchange(const MergedRows&, std::vector<Finding>&);
-void find_rooflines(const MergedRows&, std::vector<Finding>&);
-void find_crossovers(const MergedRows&, std::vector<Finding>&);
-void find_accuracy(const MergedRows&, std::vector<Finding>&);
-void find_replays(const MergedRows&, std::vector<Finding>&);
-void find_gaps(const MergedRows&, std::vector<Finding>&);
 
 }  // namespace gradmeter::analysis::detail

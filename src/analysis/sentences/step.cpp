@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "analysis/sentences/rows.hpp"
+#include "analysis/sentences/sentences.hpp"
 #include "core/format.hpp"
 #include "core/print.hpp"
 #include "core/units.hpp"

@@ -40,7 +40,7 @@ std::vector<Estimated<CollectivePoint>> estimate_collectives(const CollectiveOpt
 /// The tables of the points. Factors that have no column (collective, element type, operation, kind of buffers, cadence
 /// and others) stand above a table instead: points that differ in one of them are in different tables. Tables are in
 /// the order of their first points, and rows by size. A row has the times out of place and in place, if both were
-/// measured. Rows that were not measured show why.
+/// measured (with overlap, a row each). The reason why a point was not measured stands in its row or below the table.
 std::string collective_tables(std::span<const core::Point>, std::size_t width = core::any_width);
 /// Explains the columns; to be printed below the last table.
 std::string collective_legend(report::Legend);
@@ -50,8 +50,8 @@ const report::CsvColumns& collective_csv();
 /// measured (analysis::FindingKind::fastest_exchange). Empty where there is no such size.
 std::string collective_winners(std::span<const core::Point>, std::size_t width = core::any_width);
 
-/// A table that compares each point with a codec to the point without one and otherwise equal factors; empty without
-/// such pairs.
+/// A table that compares each point with a codec to the point without a codec whose other factors are equal; empty if
+/// there are no such pairs.
 std::string codec_comparison(std::span<const core::Point>, std::size_t width = core::any_width);
 std::string codec_comparison_legend();
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One iteration of a collective on this rank, with as little overhead as possible: nothing but the call is between the
-// two clock readings.
+// One iteration of a collective on this rank. Between the two clock readings are only its calls, and the stores of
+// FirstElements.
 #pragma once
 #include <array>
 #include <cstring>
@@ -16,7 +16,7 @@
 #include "bench/allreduce/setup.hpp"
 #include "dataparallel/fabric/ranks/engine.hpp"
 #include "runtime/clock.hpp"
-#include "runtime/threads/this_thread.hpp"
+#include "runtime/threads/backoff.hpp"
 
 namespace gradmeter::bench {
 

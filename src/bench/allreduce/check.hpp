@@ -23,7 +23,7 @@ struct CheckOfAllRanks {
 
 /// The point's call on known data of this pattern.
 allreduce::KnownCollective known_call(const CollectivePoint&, allreduce::Pattern, std::uint64_t seed, int ranks);
-/// Writes known data to the buffers, before the call.
+/// Writes known data as input, and overwrites the output unless it is in place; before the call.
 void give_known(const allreduce::KnownCollective&, int rank, CollectiveBuffers);
 /// Compares the result with known data, after the call. Collective over `c`.
 CheckOfAllRanks check_known(const allreduce::KnownCollective&, const runtime::Communicator& c,
@@ -32,9 +32,9 @@ CheckOfAllRanks check_known(const allreduce::KnownCollective&, const runtime::Co
 void give_gradient(std::uint64_t seed, int rank, CollectiveBuffers);
 /// Writes known data as input, for a checked call with a codec.
 void give_coded(const CodedTensor&, const runtime::Communicator& c, CollectiveBuffers);
-/// Checks the result of a call with a codec. Collective over `c`, after the call. In the finding, `error` is what the
-/// codec has lost, which does not count as wrong. `wrong` counts the elements that differ from rank 0's; if the sum
-/// cannot come from this codec, `fault` says why, and `wrong` counts all elements.
+/// Checks the result of a call with a codec. Collective over `c`, after the call. In the finding, `error` is the
+/// codec's loss, which does not count as wrong. `wrong` counts the elements that differ from rank 0's, over all ranks;
+/// but if the sum cannot come from this codec, `fault` says why, and `wrong` is the length of the result [elements].
 CheckOfAllRanks check_coded(const CodedTensor&, const runtime::Communicator& c, std::span<const std::byte> result);
 /// Fills buffers for timing without a codec. Calls that are repeated in place work on their own results: integers are 0
 /// and so do not overflow, floats are 1 and so never become subnormal. Floats are not 0, because some processors store

@@ -31,7 +31,7 @@ const CollectivePoint& only_schedule(std::span<const CollectivePoint> points, al
     if (schedule_text(other) != schedule_text(p))
       throw UsageError(
           fmt::format("--goal holds one schedule, but these flags describe {} and {}; give one "
-                      "--collective, --algorithm, --sizes and --root",
+                      "--collective, --algorithm, --datatype, --sizes and --root",
                       schedule_text(p), schedule_text(other)));
     if (other.codec)
       throw UsageError(

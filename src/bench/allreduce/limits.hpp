@@ -22,10 +22,10 @@
 namespace gradmeter::bench {
 
 /// The kind of memory traffic. copy: reads `count` elements and writes them to other memory. update: reads `count`
-/// elements and writes them back to the same memory. This may be faster than a copy, because a processor may load the
-/// lines that a copy overwrites. write: writes `count` elements. The collective also reads, but only few elements, or
-/// the same ones on all ranks; these may come from a shared cache and do not count. reduce: reads `count` elements and
-/// writes a share of them.
+/// elements and writes them back to the same memory. An update may be faster than a copy, for which a processor may
+/// also load the lines that it overwrites. write: writes `count` elements. The collective also reads, but only few
+/// elements, or the same ones on all ranks; these may come from a shared cache and do not count. reduce: reads `count`
+/// elements and writes `count` / ranks.
 enum class Traffic : std::uint8_t { none, copy, update, write, reduce };
 /// The name that the metric `limit` has for it: "memcpy", "update", "write", "reduce".
 std::string_view name(Traffic);
@@ -40,14 +40,14 @@ struct LeastTraffic {
 ///   all-reduce, send-receive   a copy: all inputs are read once, and each rank writes a result of `count` elements; in
 ///                              place an update, since a rank may write a result where it has just read the inputs
 ///   all-to-all                 a copy; in place an update of the blocks that move, without the rank's own
-///   reduce-scatter             a reduction: reads `count` elements (its block of every rank), writes a block
-///   all-gather, broadcast      a write of the elements that the rank did not hold: out of place all elements; in place
-///                              an all-gather leaves out the rank's own block, and a broadcast's root writes nothing
+///   reduce-scatter             a reduction: reads `count` elements (its block of every rank), writes a block, if any
+///   all-gather, broadcast      a write of `count` elements; in place an all-gather leaves out the rank's own block,
+///                              and a broadcast's root writes nothing
 /// A single rank in the world does nothing in place, and makes a copy out of place.
 LeastTraffic least_traffic(allreduce::CollectiveKind, std::size_t count, std::size_t ranks, bool in_place,
                            bool is_root);
 
-/// True where every rank has the same least traffic, and has some.
+/// True if all ranks have the same least traffic, other than none.
 bool have_equal_traffic(const CollectivePoint&, std::size_t ranks);
 
 /// The limit "wire" of a point: its wire bound. A rank may return while others still wait for their data, so the bound
@@ -72,8 +72,8 @@ class LeastWork final : public allreduce::Collective {
 
   LeastTraffic traffic_;
   std::string name_;
-  std::array<double, 2> fastest_s_{};      ///< of memcpy, and of streaming stores; 0: not tried yet
-  std::size_t long_copies_ = 0;            ///< calls that chose between the two
+  std::array<double, 2> fastest_s_{};      ///< shortest long copy by memcpy, and by streaming stores; 0: not tried yet
+  std::size_t long_copies_ = 0;            ///< number of long copies so far
   std::vector<const std::byte*> sources_;  ///< the blocks that a reduction reads, one for each rank
 };
 
@@ -85,7 +85,7 @@ class LimitBenchmark {
  public:
   LimitBenchmark(Session&, CollectiveSetup&, runtime::SharedClock&, const CollectivePoint&, const RoundOptions&);
   void warm_up();
-  /// Runs one block of iterations. Returns true if no more are needed: there are enough samples, or the time is spent.
+  /// Runs one block of iterations. Returns true if there are enough samples, or if the time is spent.
   bool round();
   core::Seconds least() const { return rounds_.least(); }
   /// Ends the measurement once all turns are over: computes the limit and the ranks' times without the blocks of
@@ -103,7 +103,7 @@ class LimitBenchmark {
   allreduce::Call call_;
   std::unique_ptr<CollectiveTask> task_;
   Rounds rounds_;
-  Turns turns_, own_turns_;  ///< the turns of the blocks of `rounds_`, and of `own_times_`
+  Turns turns_, own_turns_;  ///< turns in which the blocks of `rounds_` and of `own_times_` were taken
   core::Blocks own_times_;   ///< this rank's times, without waits for other ranks
   CollectiveLimit limit_;
   std::vector<OwnTime> by_rank_;
@@ -112,17 +112,17 @@ class LimitBenchmark {
 // Predicts where a codec pays on this machine, by the formula of compression/crossover.hpp, with codec and link speeds
 // measured in this run.
 
-/// True if the algorithm is a schedule in which every rank sends as much as in a reduce-scatter and an all-gather, and
-/// one rank finishes each sum. Only for such algorithms the formula holds.
+/// True if the algorithm is a schedule in which the busiest rank sends as much as in a reduce-scatter and an
+/// all-gather, and one rank finishes each sum. The formula holds only for such algorithms.
 bool costs_as_scatter_and_gather(const allreduce::AlgorithmChoice&, allreduce::RankShape);
 
-/// Collective over the session's world; each link and each codec is measured once.
+/// Makes these predictions. Collective over the session's world; each link and each codec is measured once.
 class CodecEstimator {
  public:
   CodecEstimator(Session& s, allreduce::RankShape shape) : session_(s), shape_(shape) {}
-  /// The estimate for a point. The formula is that of a reduce-scatter and an all-gather. Empty without a codec, for
-  /// codecs that are not exchanged by a schedule (compression::Exchange), for algorithms of another cost, on one rank,
-  /// without a transport, and for buffers that are too short to be encoded.
+  /// The estimate for a point. Empty on one rank, without a transport, for collectives other than all-reduce, without a
+  /// codec, for codecs that are not exchanged by a schedule (compression::Exchange), for buffers too short to be
+  /// encoded, and for algorithms without the costs that the formula needs (`costs_as_scatter_and_gather`).
   std::optional<compression::CodecEstimate> of(const CollectivePoint&);
 
  private:

@@ -21,9 +21,9 @@ struct BenchmarkOptions {
   std::uint64_t run_seed = 0;  ///< selects the calls that are checked while timing; the same on every rank
 };
 
-/// The times of encoding and decoding in one call, for each block of timed calls. They are taken over the same calls as
-/// the time of the call: other calls (of the warm-up, those that are discarded, those that are checked) are left out,
-/// and a median over blocks is as insensitive to a disturbed block as the median of the times.
+/// The times of encoding and decoding in a call: one mean for each block, over the calls whose time is a sample. Calls
+/// of the warm-up, discarded calls and extra checked calls are left out. The result is a median over blocks, which a
+/// disturbed block changes as little as it changes the median time of a call.
 class CodingTimes {
  public:
   /// Adds timed calls to the block under way. `before` and `after`: the collective's counters around these calls.
@@ -39,8 +39,8 @@ class CodingTimes {
   Turns turns_;                       ///< the turns of these blocks
 };
 
-/// The times of an overlapped exchange's other parts, as blocks. Since the time of both at once leaves out the blocks
-/// of disturbed turns, these do too: differences of these times are differences within the same blocks.
+/// The times of the exchange alone and of the matrix product alone. Like the time of both at once, they leave out
+/// disturbed turns, so that all three come from the same blocks and can be subtracted.
 class PartBlocks {
  public:
   /// Adds the times of a turn; there may be none.
@@ -53,22 +53,22 @@ class PartBlocks {
   Turns turns_;  ///< the turns of these blocks
 };
 
-/// Measures a point and fills its row; the point must outlive this object. Collective over all ranks of the stage's
+/// Measures a point and fills its row; the point must outlive this object. Collective over all ranks of the setup's
 /// world. Errors: Interrupted.
 class CollectiveBenchmark {
  public:
   CollectiveBenchmark(Session&, CollectiveSetup&, const NodeMap&, runtime::SharedClock&, CollectivePoint&,
                       const BenchmarkOptions&);
 
-  /// Checks one call with exact data and one with random data before anything is timed. A point that is wrong is not
-  /// timed.
+  /// Counts the bytes of a first call, then checks two calls before anything is timed: on `exact` and on `random` data,
+  /// or with a codec on gradients and, if the codec keeps them, on signs. A point that is wrong is not timed.
   void prepare();
   void warm_up();
   /// Makes a block of timed calls, one of which is checked, at a random place; a wrong result ends the point. Timed
-  /// calls have known data, which differ from call to call. Two kinds of timed calls cannot be checked: those with a
-  /// codec, and those in place that change the data. For these, extra calls are checked, which have data of their own,
-  /// are made like the timed ones, and are no samples. Returns whether the point has enough samples; `round` may still
-  /// be called after it has returned true.
+  /// calls have known data, which differ from call to call (on a device from block to block). Two kinds of timed calls
+  /// cannot be checked: those with a codec, and those in place that change the data. For these, an extra call on other
+  /// data is checked, which is made like a timed call but is no sample. Returns whether the point has enough samples;
+  /// `round` may still be called after it has returned true.
   bool round();
   /// True where there is nothing to time, because the point is refused or wrong.
   bool done() const { return done_; }
@@ -127,16 +127,16 @@ class CollectiveBenchmark {
   CollectiveCaller caller_;
   std::unique_ptr<CollectiveTask> task_;
   std::optional<Rounds> rounds_;
-  Turns turns_, own_turns_;  ///< the turns of the blocks of `rounds_`, and of `own_times_`
+  Turns turns_, own_turns_;  ///< turns in which the blocks of `rounds_` and of `own_times_` were taken
   core::Blocks own_times_;   ///< this rank's times
   NoiseSampler noise_{session_.gpu_gauge()};
   CheckOfAllRanks findings_;  ///< the worst of all checks so far
   std::vector<OwnTime> by_rank_;
-  /// Seed of the data. No earlier point has the same seed, so data that an earlier point has left cannot pass a check.
+  /// Seed of the data, from the point's `data_hash` (measure.cpp). Data of a point with another hash fail a check.
   std::uint64_t data_seed_;
   core::Random checked_calls_, first_pages_;  ///< draw a block's checked call, and the pages where its buffers begin
   std::uint64_t blocks_ = 0;  ///< number of blocks so far, by which a block's data and its checked call are drawn
-  std::uint64_t stamp_ = 0;   ///< stamp (KnownData) of the last iteration's data; each iteration has another stamp
+  std::uint64_t stamp_ = 0;   ///< stamp (KnownData) of the last iteration's data; the next iteration gets another one
   /// Inputs made in advance. Each iteration copies the next one, cyclically, over the start of its input: a first
   /// element, or for short known data the whole input. Empty: data are not made in advance.
   std::vector<std::vector<std::byte>> stamps_;

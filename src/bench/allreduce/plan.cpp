@@ -386,7 +386,7 @@ using core::UsageError;
 
 std::vector<std::size_t> read_collective_sizes(const Flags& f) {
   if (f.has("set")) {
-    check_only("--set", f.text("set"), {"deepbench"});
+    check_one_of("--set", f.text("set"), {"deepbench"});
     if (f.has("sizes")) throw UsageError("give one of --set and --sizes");
     return deepbench_sizes();
   }

@@ -29,7 +29,7 @@ std::string_view name(RankReduction);
 std::span<const RankReduction> rank_reductions();
 
 /// The memory of a call's buffers. arena: memory that the transport moves best, which a node's ranks share if the
-/// transport shares memory. plain: private memory on huge pages by advice. malloc: private memory as malloc gives it,
+/// transport shares memory. plain: private memory, on huge pages if granted. malloc: private memory as malloc gives it,
 /// which is what most MPI programs have. registered: GPU memory that is registered with NCCL before the calls.
 enum class BufferKind : std::uint8_t { arena, plain, malloc, registered };
 std::span<const BufferKind> buffer_kinds();
@@ -67,14 +67,14 @@ struct CollectiveOptions {
   std::size_t calls = 1;  ///< number of calls in one timed iteration, back to back
   /// The numbers of times that a timed iteration launches a graph of `calls` calls; 0: calls are not captured.
   std::vector<std::size_t> cudagraphs{0};
-  std::size_t repeats = 1;     ///< measurements of the same work
+  std::size_t repeats = 1;     ///< number of measurements of the same work
   int threads = 1;             ///< threads of the matrix product that overlaps
   std::string device = "cpu";  ///< device whose memory is exchanged
-  std::string interconnect;
+  std::string interconnect;    ///< the user's label of the network; may be empty
   core::StoppingRule rule = {};
   std::size_t exact_samples = 0;                 ///< value of -n; 0: as many samples as the stopping rule takes
   std::optional<std::size_t> exact_warmup = {};  ///< value of -w
-  std::optional<TimeBudget> time_budget = {};    ///< for all points together, shared out evenly
+  std::optional<TimeBudget> time_budget = {};    ///< for all points together, shared out evenly; empty: 1 s a point
   bool check = true;
   core::Injection injection = {};  ///< faults to inject
   std::uint64_t seed = 1;
@@ -124,8 +124,8 @@ inline constexpr double most_growth = 30;
 /// The points with their groups; their rows are still empty. Sizes are rounded down to whole elements, for all-to-all
 /// to whole blocks; sizes that are then equal count once.
 std::vector<CollectivePoint> plan_collectives(const CollectiveOptions&, const NodeMap&);
-/// The sizes min, min·factor … or min, min + step … up to max. Errors: UsageError when the sizes would never reach max
-/// or are too many.
+/// The sizes from min up to max. If step is above 0, each is the one before plus step, else the one before times
+/// factor. Errors: UsageError if min is above max, if the sizes would never reach max, or if there are over 10,000.
 std::vector<std::size_t> sweep_sizes(std::size_t min, std::size_t max, std::size_t step, double factor);
 /// The buffer sizes of DeepBench's all-reduce [bytes], fp32.
 /// Source: Baidu Research, DeepBench, code/kernels/all_reduce_problems.h.

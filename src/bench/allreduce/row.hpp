@@ -23,8 +23,8 @@ struct OverlapTimes {
 
 struct CollectiveLimit {
   double seconds = 0;  ///< 0: no limit is known
-  /// The low end of the limit's own 95 % interval, or for "wire" the limit less a tolerance. A row is mistrusted if its
-  /// whole 95 % interval lies below this. By convention 0 if times are not compared with the limit.
+  /// The low end of the limit's own 95 % interval, or for "wire" the limit less a tolerance. A row whose whole 95 %
+  /// interval lies below `low` is mistrusted. By convention 0 if times are not compared with the limit.
   double low = 0;
   std::string name;             ///< the name of a `Traffic` (limits.hpp), or "wire"
   core::BytesPerSecond link{};  ///< the rate behind the limit "wire"; 0 for others
@@ -48,7 +48,7 @@ struct CollectiveMeasurement {
 
 /// Fills in the row. The status is `wrong` if elements, bits or numbers of bytes are not right.
 void fill_collective_row(const CollectiveMeasurement&, int ranks, core::Point&);
-/// True where the row's whole 95 % interval is below CollectiveLimit::low.
+/// True where the row's whole 95 % interval is below CollectiveLimit::low; without an interval, where all samples are.
 bool is_faster_than(const CollectiveLimit&, const core::Point&);
 /// Fills in the limit of the point, once it is known. A row that is faster than the limit is mistrusted.
 void fill_collective_limit(const CollectiveLimit&, core::Point&);

@@ -30,11 +30,12 @@ struct InjectedFaults {
   }
 };
 
-/// flip: from the call of the given number on (the first is 0), one element of this rank's result is wrong. omit: from
-/// that call on, the rank contributes zeros to all-reduces and reduce-scatters, and its input is overwritten. slow:
-/// before each call the rank computes for factor - 1 times the duration of the call before it, so that to its peers the
-/// call takes `factor` times as long; a call of another length than the one before it is not slowed.
-/// All other functions are those of the inner collective, with which buffers are registered before it is wrapped.
+/// A collective with injected faults. flip: from call number `call` on (the first is 0), one element of this rank's
+/// result is wrong. omit: from that call on, the rank contributes zeros to all-reduces and reduce-scatters, and its
+/// input is overwritten. slow: before each call the rank computes for factor - 1 times the duration of the call before
+/// it, so that to its peers the call takes `factor` times as long; a call of another length than the one before it is
+/// not slowed.
+/// All other calls are passed on to the inner collective; buffers must be registered with it before it is wrapped.
 class InjectedCollective final : public allreduce::Collective {
  public:
   /// `faults` and the queue must outlive it. Without a queue (null) buffers are host memory.
@@ -129,9 +130,9 @@ class CollectiveSetup {
   CollectiveSetup(const CollectiveSetup&) = delete;
   CollectiveSetup& operator=(const CollectiveSetup&) = delete;
 
-  /// Each block of a point may use buffers that begin at another page, the same on all ranks. The time depends on the
-  /// pages that hold the data, and these differ from launch to launch. Since blocks change pages, a point's 95 %
-  /// interval covers this difference.
+  /// The number of pages at which the buffers of a block may begin; a block's page is the same on all ranks. The time
+  /// of a call depends on the pages that hold the data, and these differ from launch to launch. If blocks change pages,
+  /// a point's 95 % interval covers this difference.
   static constexpr std::size_t first_pages = 16;
   CollectiveBuffers buffers(const CollectivePoint&, std::size_t first_page = 0);
   /// Copies the buffers' data to the device, after the host has written them. `download` copies the result back, before

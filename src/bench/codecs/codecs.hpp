@@ -50,7 +50,7 @@ struct CodecPoint {
 /// cannot encode so many elements. Errors: UsageError for a size that is not a positive multiple of 4.
 std::vector<CodecPoint> plan_codecs(const CodecFactors&);
 
-/// Two sizes [bytes]: one that fits into the caches with all its buffers, and one that no cache holds.
+/// Two sizes [bytes]: 256 KiB, which caches hold with all buffers, and at least twice the last cache, in 64 to 512 MiB.
 std::vector<std::size_t> usual_codec_sizes(std::size_t last_cache_bytes);
 
 /// Memory that a point needs at once [bytes]: three gradients in fp32 (five if the codec consists of collectives), and
@@ -98,11 +98,11 @@ struct ExchangeErrorPoint {
 /// The points by codec, algorithm, ranks, in the order given; each once.
 std::vector<ExchangeErrorPoint> plan_exchange_errors(const ExchangeErrorOptions&);
 
-/// Measures the relative squared error of the exchanged sum of gradients by `draw_worker_gradient`, without error
-/// feedback. Ranks are threads of this process that read each other's memory. A row has the status `wrong` where ranks
-/// end with different bits.
-/// `finished` and the listener are as in run_codecs. Cost: memory of ranks × size; some seconds for 64 ranks. Errors:
-/// Interrupted.
+/// Measures the relative squared error of the sum that ranks exchange without error feedback. Their gradients are those
+/// of `draw_worker_gradient`. Ranks are threads of this process that read each other's memory. A row has the status
+/// `wrong` where ranks end with different bits.
+/// `finished`, the listener and the result are as in run_codecs. Cost: memory of 2 × ranks × size, and scratch; some
+/// seconds for 64 ranks. Errors: Interrupted.
 std::size_t run_exchange_errors(const ExchangeErrorOptions&, const FinishedRows& finished, const runtime::SignalWatch&,
                                 const RowListener&);
 

@@ -228,7 +228,7 @@ ChosenSweep exchange_errors(const Flags& f, const runtime::HostFacts& host, cons
 
 int measure_codecs(const Flags& f, const Invocation& invocation) {
   const auto host = runtime::read_host();
-  check_only("--device", f.text("device"), device_names);
+  check_one_of("--device", f.text("device"), device_names);
   const OpenedDevice device = open_device(f.text("device"));
   const ChosenSweep sweep = f.has("exchange") ? exchange_errors(f, host, invocation.process.signals)
                                               : speeds(f, host, invocation.process.signals, device);

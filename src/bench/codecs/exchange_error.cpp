@@ -7,7 +7,7 @@
 #include "allreduce/schedule/plan.hpp"
 #include "bench/engine/coded_sum.hpp"
 #include "core/format.hpp"
-#include "runtime/threads/this_thread.hpp"
+#include "runtime/threads/backoff.hpp"
 #include "runtime/threads/thread_group.hpp"
 #include "runtime/transport/shared_memory_transport.hpp"
 

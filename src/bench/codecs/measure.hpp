@@ -26,8 +26,8 @@ inline constexpr std::size_t codec_call_count = 6;
 core::Metric metric_of(CodecCall);
 
 /// The error of one encoding of the gradient; a recorded gradient is encoded tensor by tensor, as training does it.
-/// squared_error: ‖decoded − gradient‖², the mean over `draws` encodings.
-/// squared_norm: ‖gradient‖². expected: `squared_error` by theory.
+/// squared_error: ‖decoded − gradient‖², the mean over `draws` encodings. squared_norm: ‖gradient‖².
+/// expected: `squared_error` by theory; empty: no formula is known.
 struct CodecError {
   double squared_error = 0, squared_norm = 0;
   std::size_t draws = 1;
@@ -39,7 +39,7 @@ struct CodecFindings {
   const CodecPoint& point;
   const compression::Codec& codec;  ///< the codec of the point, or its CodecSteps (below)
   std::size_t wire_bytes = 0;       ///< bytes that the encoding took
-  /// Bytes that the encoding must take, or may take at most; empty: as the codec declares for all elements together.
+  /// Bytes that the encoding must take (at most, if the codec is variable()); empty: codec.wire_bytes of all elements.
   std::optional<std::size_t> declared_bytes = {};
   CodecError error;
   std::array<core::Summary, codec_call_count> times{};  ///< empty summaries for calls that this codec does not have
@@ -65,7 +65,7 @@ class CodecCalls {
   virtual std::vector<double> time(CodecCall, std::size_t iterations) = 0;
 };
 
-/// The input of the calls, on the host or on a device. All references must outlive the calls.
+/// The input of the calls, in the host's memory. All references must outlive the calls.
 struct CodecTask {
   const compression::CodecChoice& choice;
   const compression::Codec& codec;  ///< the codec of the choice, or its CodecSteps
@@ -75,7 +75,7 @@ struct CodecTask {
 
   /// True for a codec that consists of collectives.
   bool has_steps() const { return choice.codec == nullptr; }
-  /// The random draw for encoding one of the parts; each part has another.
+  /// The random draw for encoding one of the parts; each part has its own.
   compression::RandomDraw draw(std::size_t part = 0) const {
     return {.seed = seed, .rank = static_cast<std::uint32_t>(part)};
   }
@@ -121,7 +121,7 @@ std::string codec_steps_refusal(const compression::CodecChoice&, std::size_t n, 
 
 // Measures one codec on one gradient: it is checked, then its calls and a plain copy are timed in turn.
 
-/// For use by one thread. `gradient`, the device and its gauge must outlive the object. Errors: Interrupted.
+/// For use by one thread. All arguments but the seed must outlive the object. Errors: Interrupted.
 class CodecBenchmark {
  public:
   CodecBenchmark(const CodecPoint&, const CodecFactors&, std::span<const float> gradient, std::uint64_t seed,

@@ -16,7 +16,7 @@ struct CheckupProblem {
   std::string what, why, remedy;
 };
 
-/// The speed of each of `workers` threads while all of them compute, also as a share of the speed of one thread alone.
+/// The median speed of `workers` threads that compute at once, and this speed as a share of that of one thread alone.
 struct Crowding {
   int workers;
   double flops_per_s_each, share_of_alone;

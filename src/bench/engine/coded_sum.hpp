@@ -64,8 +64,9 @@ struct CodedSum {
 };
 
 /// Checks a sum. Collective. If all ranks hold the same bits, all get the same finding; otherwise `lost` and `error`
-/// are those of this rank's result. The call must have begun without residuals of earlier calls. The check depends on
-/// what the codec's decoder gets of a contribution (compression::DecoderInput); n is the number of elements:
+/// are those of this rank's result. The call must have begun without residuals of earlier calls. Without a codec
+/// (`encodings` 0) the result must be the exact sum, within fp32 rounding. Otherwise the check depends on what the
+/// codec's decoder gets of a contribution (compression::DecoderInput); n is the number of elements:
 ///   all         The error may be at most the expected error of all encodings on the way, plus a quarter of it and six
 ///               standard deviations. The sum is also projected on each rank's own numbers (`draw_own_gradient`), which
 ///               shows the share with which they are in the sum. The share should be 1, and may be off by 1/4 plus six
@@ -74,17 +75,16 @@ struct CodedSum {
 ///               (qsgd4 over direct on 8 ranks: from some 200 elements on).
 ///   encoded     The sum must be that of the ranks' own encodings, within fp32 rounding. Where sums are encoded again
 ///               on the way, only the error is checked, against the worst case.
-///   chosen      The result must be the exact sum (times n/k where the codec multiplies its values by that), within
-///               fp32 rounding, at the elements that arrived; these are as many as the codec sends, or up to a tenth
-///               fewer.
+///   chosen      At the k elements that the codec sends, the result must be the exact sum (times n/k where the codec
+///               scales its values so), within fp32 rounding. Up to a tenth of the k elements may be missing.
 ///   projected   The result's product with the exact sum must be the result's own square, within 1e-3, since it is a
 ///               projection of the sum (`ProjectedSum`).
-/// For signs and a codec that keeps them, the result must be the known sum within fp32 rounding, whatever
-/// `DecoderInput` is. In addition, the signed differences of all elements may add up to the magnitude of three
-/// elements, and of n/2^20 more elements for each encoding, because rounding takes a wrong level of the codec now and
-/// then. So a dropped contribution is noticed if it is more than 3/n of the sum. With 1024 elements, by default the
-/// fewest that a codec encodes, every rank's contribution is more than that on up to some 200 ranks. Cost: drawing the
-/// gradient, and 8 bytes an element over MPI, in pieces (for `encoded` 16 bytes, for signs none).
+/// For signs and a codec that keeps them, the result must be the known sum, whatever `DecoderInput` is. Beyond fp32
+/// rounding, its signed differences may add up to the magnitude of three elements, and of n/2^20 more elements for each
+/// encoding, because rounding takes a wrong level of the codec now and then. So a dropped contribution is noticed if it
+/// is more than 3/n of the sum. With 1024 elements, by default the fewest that a codec encodes, each rank's
+/// contribution is more than 3/n on up to some 200 ranks. Cost: drawing the gradient, and 8 bytes an element over MPI,
+/// in pieces (for `encoded` 16 bytes, for signs none).
 CodedSum check_coded_sum(const runtime::Communicator&, const CodedTensor&, std::span<const float> result);
 
 // Checks that PowerSGD's result is the projection of the exact sum.

@@ -209,12 +209,8 @@ std::vector<runtime::Cadence> parse_cadences(const std::string& text) {
                 [](auto c) { return std::string(runtime::name(c)); });
 }
 
-void check_only(const std::string& flag, const std::string& text, const std::vector<std::string>& known) {
-  for (const auto& item : split_list(flag, text)) {
-    if (item != "all" && std::find(known.begin(), known.end(), item) == known.end()) {
-      core::refuse_unknown(flag.substr(2), item, known);
-    }
-  }
+void check_one_of(const std::string& flag, const std::string& text, const std::vector<std::string>& known) {
+  if (std::ranges::find(known, text) == known.end()) core::refuse_unknown(flag.substr(2), text, known);
 }
 
 void add_wide_flag(FlagList& list) {

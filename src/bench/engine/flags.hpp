@@ -137,7 +137,7 @@ void add_injection(FlagList&);
 core::Injection read_injection(const Flags&, int ranks);
 /// The line about injected faults in the head of an output; empty where nothing is injected.
 std::string injection_line(const core::Injection&);
-/// Lets this rank's clock drift if the injected faults say so. To be called before anything is measured.
+/// Lets this rank's clock drift if a fault says so; call it before measuring. Errors: UsageError if ranks are threads.
 void start_drift(const core::Injection&, const runtime::Communicator& world);
 
 /// Splits a list such as "16,64,256". Errors: UsageError naming the flag and the item.
@@ -183,15 +183,15 @@ auto naming_flag(const std::string& flag, Parse parse) {
   }
 }
 
-/// Parsers of factors whose values have names. Errors: UsageError that lists the names. For algorithms, "all" gives
-/// every algorithm of the registry except selections (such as `auto`), which only choose among the others; with
-/// `collective_kind`, only algorithms that serve this kind.
+/// Parsers of factors whose values have names. Errors: UsageError that lists the names. "all" gives for transports mpi
+/// and shm; for algorithms all of the registry except selections (such as `auto`), which only choose among the others;
+/// with `collective_kind`, only algorithms that serve this kind.
 std::vector<allreduce::AlgorithmPtr> parse_algorithms(
     const std::string& text, std::optional<allreduce::CollectiveKind> collective_kind = std::nullopt);
 std::vector<dataparallel::TransportKind> parse_transports(const std::string& text);
 std::vector<runtime::Cadence> parse_cadences(const std::string& text);
-/// Refuses items of the list `text` that are neither in `known` nor "all".
-void check_only(const std::string& flag, const std::string& text, const std::vector<std::string>& known);
+/// Refuses a `text` that is not in `known`.
+void check_one_of(const std::string& flag, const std::string& text, const std::vector<std::string>& known);
 
 // The flags that shape tables: --wide and --legend.
 

@@ -9,7 +9,7 @@
 #include "kernels/host/roofline.hpp"
 #include "kernels/host/threads.hpp"
 #include "runtime/clock.hpp"
-#include "runtime/threads/this_thread.hpp"
+#include "runtime/threads/backoff.hpp"
 
 namespace gradmeter::bench {
 namespace {

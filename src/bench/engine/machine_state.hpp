@@ -43,7 +43,7 @@ class CanaryTimes {
 /// The canary's work, on one thread of each rank: a product of two fp32 matrices of 128 × 128 (192 KiB with the result;
 /// its time depends on the core's clock, arithmetic units and L2), and a copy of 256 KiB whose source has been flushed
 /// from all caches, so that each line comes from memory. Each takes some tens of microseconds, and shows a neighbour's
-/// load. A round runs the work five times on all ranks at once. A rank's time is the median of its five, so that one
+/// load. A round runs the work five times on all ranks at once. The median of the five is a rank's time, so that one
 /// interruption (with many ranks there is always one) does not count as the machine's state.
 /// Cost: about a millisecond a round. A round displaces under 0.8 MiB of the measured program's data from each core's
 /// L2 and from its share of the last-level cache. The untimed iterations before each block (RoundOptions::discarded)
@@ -168,7 +168,7 @@ struct Noise {
   /// no GPU, or NVML does not tell. Clock and power are means over rounds: the clock of the rank where it is lowest,
   /// the power of the rank where it is highest.
   std::optional<double> gpu_clock_hz = {}, gpu_power_watts = {};
-  std::optional<std::uint64_t> gpu_events = {};  ///< bits (runtime::clock_event_names) of all rounds and GPUs
+  std::optional<std::uint64_t> gpu_events = {};  ///< what slowed a GPU in any round: bits (runtime::clock_event_names)
 };
 
 void fill_noise(const Noise&, core::Point& row);

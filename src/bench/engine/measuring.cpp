@@ -46,7 +46,7 @@ std::unique_ptr<Session> open_session(const Flags& f, const Invocation& invocati
   // Reading it takes a while, so it is only read for runs whose head line is written.
   if (f.has("out") || f.on("json")) session->read_mpi_single_copy();
   if (!f.has("device")) return session;
-  check_only("--device", f.text("device"), device_names);
+  check_one_of("--device", f.text("device"), device_names);
   const OpenedDevice device = open_device(f.text("device"), session->world());
   session->compute_on(device.device, device.note, device.gauge);
   if (session->is_root() && !device.note.empty()) core::print(stderr, "{}\n", device.note);

@@ -144,14 +144,14 @@ struct MeasuringCommand {
   std::function<std::string(std::span<const core::Point>)> legend = {};         ///< text below the tables
   /// The command's own finding, in place of those of analysis::findings.
   std::function<std::optional<analysis::Finding>(std::span<const core::Point>)> answer = {};
-  /// What the message after a run with wrong points says of them: "3 of 8 points gave …".
+  /// The end of the message after a run with wrong points; the message begins with "3 of 8 points ".
   std::string_view wrong_message = "gave wrong results: their times mean nothing";
   /// Called last in a run without wrong points; returns the exit code.
   std::function<core::ExitCode(std::span<const core::Point>)> end = {};
 };
 
-/// Prints what is wrong with the rows of a finished run, and returns its exit code: of a wrong row, else of a failed
-/// one, else that of `end`. wrong: the number of wrong points. It is called on rank 0 only.
+/// Prints what is wrong with the rows of a finished run. Returns the exit code for wrong rows, else that for failed
+/// rows, else that of `end`. wrong: the number of wrong points. It is called on rank 0 only.
 int exit_code(const MeasuringCommand&, std::span<const core::Point>, std::size_t wrong);
 
 /// Runs a command that measures. Collective over the measurer's ranks. Returns the exit code, the same on all ranks.

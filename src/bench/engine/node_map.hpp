@@ -29,8 +29,8 @@ struct NodeMap {
   /// The ranks of each node, in the order of the nodes' lowest ranks: "0-1,2-3"; "0-6:2,1-7:2" where every second rank
   /// is on the same node; "0+3-4,1-2".
   std::string ranks_by_node() const;
-  /// The ranks that a point of so many ranks takes. They are listed node after node for either placement, nodes by
-  /// their lowest rank, since hierarchical algorithms want a node's ranks consecutive. Rank 0 comes first.
+  /// The ranks that a point with `ranks` ranks takes, node after node for either placement, since hierarchical
+  /// algorithms want a node's ranks consecutive. Nodes are ordered by their lowest rank, so rank 0 comes first.
   std::vector<int> ranks_for(int ranks, Placement) const;
   /// The map of these ranks alone, in the order given.
   NodeMap of(std::span<const int> ranks) const;

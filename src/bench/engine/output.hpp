@@ -15,7 +15,7 @@ namespace gradmeter::bench {
 
 /// Adds --out, --force, --append and --resume, for commands that measure.
 void add_output_flags(FlagList&);
-/// Adds the same without --resume, for commands that cannot continue an earlier run (import, predict, train).
+/// Adds --out, --force and --append, for commands that cannot continue an earlier run (import, predict, train).
 void add_result_file_flags(FlagList&);
 
 struct OutputFlags {
@@ -24,7 +24,8 @@ struct OutputFlags {
   /// Also keep points that were measured by another build, or with other libraries, environment or binding.
   bool resume_any = false;
 };
-/// Errors: UsageError when two of --force, --resume, --append are given, or one of them without --out.
+/// Errors: UsageError when two of --force, --resume, --append are given, when one is given without --out (unless
+/// --force is meant for another output file), and for control characters in the path.
 OutputFlags read_output_flags(const Flags&);
 
 /// The rows that the result file has already.

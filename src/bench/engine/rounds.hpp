@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rounds of one measurement: warm-up, blocks of iterations, the stopping rule. It handles times of any kind of
-// work.
+// The rounds of one measurement, of any kind of work: warm-up, blocks of iterations, the stopping rule.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -32,8 +31,9 @@ struct RoundOptions {
   /// The discarded iterations of a block together take at least this long. So the blocks of short calls are spread over
   /// time, and the caches settle.
   core::Seconds settling{0};
-  /// The least length of a block, which has an odd number of iterations where `most_block_iterations` allows. Where
-  /// half of the budget is too short for `rule.min_blocks` such blocks, blocks are shorter, but not below 2 ms.
+  /// The least time that a block takes, unless `most_block_iterations` ends it earlier. A block has an odd number of
+  /// iterations if that limit allows. Where half of the budget is too short for `rule.min_blocks` such blocks, blocks
+  /// are shorter, but not below 2 ms.
   core::Seconds block{0.1};
   std::size_t most_block_iterations = 100;  ///< [iterations]
 };

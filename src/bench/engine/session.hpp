@@ -86,7 +86,7 @@ class Session {
   /// on every rank.
   std::vector<int> ranks_for(int ranks, Placement p = Placement::packed) const { return map_.ranks_for(ranks, p); }
   NodeMap map_for(int ranks, Placement p = Placement::packed) const { return map_.of(ranks_for(ranks, p)); }
-  /// For a point on so many ranks: the number of ranks on its fullest node, and the number of its nodes.
+  /// The number of ranks on the fullest node of a point with `ranks` ranks, and the number of the point's nodes.
   int ranks_per_node(int ranks, Placement p = Placement::packed) const { return map_for(ranks, p).ranks_per_node(); }
   int nodes(int ranks, Placement p = Placement::packed) const { return map_for(ranks, p).nodes(); }
   /// The host of a rank of the world. Cost: O(log nodes).

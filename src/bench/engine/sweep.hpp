@@ -147,22 +147,22 @@ class Experiment {
 using Turn = std::function<bool()>;
 /// Calls all turns in rotations until all have enough samples, so that a quiet or a noisy spell of the machine affects
 /// all of them alike. The order is drawn for each rotation: in a fixed order, a turn would always find the caches as
-/// one and the same other turn has left them. seed: the same on all ranks (Session::run_seed). is_over: called after
-/// each rotation, with whether all have enough samples; the turns end when it returns true. If is_over is empty, the
-/// turns end when all have enough samples.
+/// the turn before it leaves them. seed: the same on all ranks (Session::run_seed). is_over: called after each
+/// rotation, with whether all have enough samples; the turns end when it returns true. If is_over is empty, the turns
+/// end when all have enough samples.
 void take_turns(std::uint64_t seed, std::span<const Turn>, const std::function<bool(bool enough)>& is_over = {});
 
 /// Measures and shows all points of the experiment. Returns the number of wrong points. Errors: Interrupted.
 std::size_t run_sweep(Experiment&, const RoundPeers&, const FinishedRows&, const RowListener&,
                       std::optional<TimeBudget>);
 
-/// An equal part of the budget for each of so many points; `usual` without a budget.
+/// The budget divided by the number of points; without a budget `usual`.
 core::Seconds equal_share(const std::optional<TimeBudget>&, std::size_t points, core::Seconds usual);
 void refuse(core::Point& row, core::Status, std::string why);
 /// For a point that a single process measures: refuses it if it is unsupported or needs too much memory. unsupported:
 /// the reason; empty: it is supported. needs, free: memory [bytes]; free is 0 where it is unknown.
 void refuse_alone(const std::string& unsupported, std::size_t needs, std::size_t free, core::Point& row);
-/// "needs 3 GiB of memory where 2 GiB are free". where: "where", "on a node where".
+/// "needs 3 GiB of memory where 2 GiB are free". where: the words before the free memory, "where" or "on a node where".
 std::string short_of_memory(std::size_t needs, std::size_t free, std::string_view where = "on a node where");
 
 /// Runs work for one point, or for some that take turns; `points()` returns their names. A library's error that has

@@ -28,7 +28,7 @@
 #include "core/statistics.hpp"
 #include "report/cells.hpp"
 #include "runtime/clock.hpp"
-#include "runtime/threads/this_thread.hpp"
+#include "runtime/threads/backoff.hpp"
 #include "runtime/transport/network.hpp"
 #include "runtime/transport/shared_memory_transport.hpp"
 

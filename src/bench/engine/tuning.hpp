@@ -38,9 +38,9 @@ struct WantedTable {
 void want(std::vector<WantedTable>&, WantedTable);
 
 using TablesPtr = std::shared_ptr<const allreduce::TunedTables>;
-/// Returns the wanted tables, the same on all ranks; null without --tune-auto. A table that the user's cache holds, and
-/// that fits, is taken from there. The others are measured in the time of --tune-auto and put into the cache; rank 0's
-/// results count. Says on standard error what was done.
+/// Returns the wanted tables, the same on all ranks; null without --tune-auto. A table is taken from the user's cache
+/// if it was made for this machine and these settings and sizes, in at least the time of --tune-auto. Others are
+/// measured in that time and put into the cache; rank 0's results count. Says on standard error what was done.
 /// Collective over the session's world. Errors: Interrupted.
 TablesPtr tuned_tables(Session&, const Flags&, const std::vector<WantedTable>&);
 

@@ -96,7 +96,7 @@ FlagList describe_infer() {
 }
 
 InferOptions read_infer_options(const Flags& f, const DataShape& data, int default_threads) {
-  check_only("--device", f.text("device"), device_names);
+  check_one_of("--device", f.text("device"), device_names);
   InferOptions o;
   o.factors = read_infer_factors(f, data);
   const int threads =

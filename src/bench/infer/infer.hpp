@@ -62,8 +62,8 @@ struct TrainOnce {
 using TrainingProgress = std::function<void(std::size_t step, std::size_t steps, double loss)>;
 
 /// Trains a model and calibrates it. Rank 0 trains while the others sleep, so the weights are the same for any number
-/// of ranks; each rank calibrates its own copy. Collective over `c`. Errors: WrongResult for a loss that is not finite;
-/// Interrupted.
+/// of ranks; each rank calibrates its own copy. Collective over `c`. Errors: WrongResult, on rank 0 only, for a loss
+/// that is not finite or a step whose check fails; UsageError; Interrupted.
 TrainedModel train_once(Session&, const runtime::Communicator& c, const model::DataSplit&, const TrainOnce&,
                         const TrainingProgress&);
 
@@ -74,7 +74,7 @@ struct InferOptions {
   TrainOnce training;  ///< how each model of the factors is trained; the model named here is ignored
   model::DataOptions data;
   core::StoppingRule rule;
-  std::optional<TimeBudget> time_budget;  ///< for all points together, trainings too
+  std::optional<TimeBudget> time_budget;  ///< for all points together, with the trainings
 };
 
 /// Runs the sweep. Collective over the session's world. A trainable model is trained just before its first point is

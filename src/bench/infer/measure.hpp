@@ -31,16 +31,15 @@ struct PrecisionAccuracy {
   /// passes that they are compared with; empty: nothing.
   std::string fault = {};
 };
-/// The reason why the logits cannot be the network's; empty: they can be. In fp32 they may differ from the host's only
-/// by rounding. In other precisions their error must be below 1: a network unrelated to the trained one has an error of
-/// 1 or more.
+/// The reason why the logits cannot be the network's; empty: they can be. Their error must be below 1e-3 in fp32, 0.1
+/// in bf16, 0.25 in int8, and 1 in other precisions: a network unrelated to the trained one has an error of 1 or more.
 std::string accuracy_fault(kernels::Precision, const PrecisionAccuracy&);
 /// As `accuracy_fault`, for the logits of one batch. reference: the host's logits in fp32, which have been checked.
 std::string logits_fault(kernels::Precision, std::span<const float> logits, std::span<const float> reference);
 
-/// Collective over `c`. Each rank measures its part of the validation set on its session's device. `weights` are the
-/// model's, in that device's memory. Errors: UsageError or BackendError when the network has no inference in the
-/// precision.
+/// Measures the accuracy. Collective over `c`. Each rank measures its part of the validation set on its session's
+/// device. `weights` are the model's, in that device's memory. Errors: UsageError, on all ranks, if the network has no
+/// inference in the precision on some rank; BackendError for a lost GPU.
 PrecisionAccuracy measure_accuracy(Session&, const runtime::Communicator& c, TrainedModel&,
                                    const runtime::ConstBuffer& weights, kernels::Precision,
                                    const model::Dataset& validation);
@@ -51,12 +50,12 @@ PrecisionAccuracy measure_accuracy(Session&, const runtime::Communicator& c, Tra
 /// wrong.
 struct TimedPass {
   std::function<void()> run;
-  /// In each block that counts, one pass is drawn at random. Before this pass `renew` writes other inputs, and after it
+  /// In each block of samples, one pass is drawn at random. Before this pass `renew` writes other inputs, and after it
   /// `judge` checks that the result belongs to these inputs; both are outside the pass's time.
   std::function<void()> renew = [] {};
   std::function<std::string()> judge = [] { return std::string(); };
-  /// Makes and checks one more pass, which is no sample. It is called after a block that counts, unless such checks
-  /// have taken more than a tenth of the time so far.
+  /// Makes and checks one more pass, which is no sample. It is called after a block of samples, unless such checks have
+  /// taken more than a tenth of the time so far.
   std::function<std::string()> check = [] { return std::string(); };
 };
 
@@ -80,7 +79,7 @@ class LatencyBenchmark {
                    Rebuilder rebuilder, const core::StoppingRule&);
 
   void warm_up();
-  /// Makes a block. Returns whether there are enough blocks.
+  /// Makes a block. Returns true if no more blocks are needed: there are enough, or the time is spent.
   bool turn();
   LatencyFindings findings() const;
 
@@ -95,7 +94,7 @@ class LatencyBenchmark {
   std::function<TimedPass()> build_pass_;
   Rebuilder rebuilder_;
   core::Random judged_passes_;       ///< draws for each block the pass that is judged
-  std::uint64_t blocks_ = 0;         ///< number of blocks that count
+  std::uint64_t blocks_ = 0;         ///< number of blocks of samples
   std::string fault_;                ///< the first fault of this rank
   core::Blocks times_;               ///< this rank's times
   double begin_ = 0, checks_s_ = 0;  ///< begin of the warm-up by the host clock; time of all extra checks [s]

@@ -110,7 +110,7 @@ bool has_deepbench_products(const Flags& f) {
 std::vector<std::size_t> read_batches(const Flags& f) {
   const auto most = parse_count("--batch-max", f.text("batch-max"), 1, 1u << 20);
   if (!f.has("sweep")) return {};
-  check_only("--sweep", f.text("sweep"), {"batch"});
+  check_one_of("--sweep", f.text("sweep"), {"batch"});
   std::vector<std::size_t> out;
   for (std::size_t b = 1; b <= most; b *= 2) out.push_back(b);
   return out;
@@ -233,7 +233,7 @@ void complain(const std::vector<std::string>& faults) {
 int print_kernels_plan(const Flags& f) {
   const auto launcher = planned_launcher(f);
   if (launcher.rank != 0) return 0;
-  check_only("--device", f.text("device"), device_names);
+  check_one_of("--device", f.text("device"), device_names);
   const OpenedDevice opened = open_device(f.text("device"));
   const runtime::Device& device = opened.device ? *opened.device : runtime::host_device();
   const auto host = runtime::read_host();

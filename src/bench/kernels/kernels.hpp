@@ -31,8 +31,8 @@ struct KernelOptions {
 
 /// Receives the sweep's points. Called on rank 0 of the ranks that measure.
 struct KernelListener {
-  /// Called once before any point, with the limits of the machine and the precisions of all points. A peak that was not
-  /// measured yet is measured when it is asked for, hence the reference.
+  /// Called once before any point, with the limits of the machine and the precisions of all points to be measured.
+  /// Their peaks are known; other peaks must not be asked for here, since `peak` is collective.
   std::function<void(KernelLimits&, const std::vector<kernels::Precision>&)> limits;
   RowListener rows;
 };
@@ -40,11 +40,11 @@ struct KernelListener {
 /// The number of ranks of `c`, their nodes and threads. `c` has the first ranks of the world.
 KernelPlacement placement_of(const Session&, const runtime::Communicator& c, int threads);
 
-/// Collective over `c`. `finished`: points of earlier runs by Factors::key(); the same on every rank. Returns the
-/// number of wrong points. Cost without a time budget: some seconds for the roofline; then for each point its
-/// preparation, its check and about 1 s of calls. A point with long calls takes longer, since an interval needs 6 of
-/// them (3 if one takes over 5 s). With a time budget: that budget, which only the last point may exceed. The points
-/// get at least half of it, even if the roofline takes more than the other half. Errors: Interrupted.
+/// Runs the sweep. Collective over `c`. `finished`: points of earlier runs by Factors::key(); the same on every rank.
+/// Returns the number of wrong points. Cost without a time budget: some seconds for the roofline; then for each point
+/// its preparation, its check and about 1 s of calls. A point with long calls takes longer, since an interval needs 6
+/// of them (3 if one takes over 5 s). With a time budget: that budget, which the last point may exceed, and also a long
+/// roofline, since the points get at least half of the budget. Errors: Interrupted.
 std::size_t run_kernels(Session&, const runtime::Communicator& c, const KernelOptions&, const FinishedRows& finished,
                         const KernelListener&);
 

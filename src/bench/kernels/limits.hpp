@@ -41,13 +41,13 @@ KernelBound kernel_bound(double flops, double bytes, core::FlopsPerSecond peak, 
 struct BoundFacts {
   bool on_host = true;       ///< false: on a device, a call may be faster than those that the rates were measured with
   bool computes_all = true;  ///< false: its FLOP include products with padding, which need not be computed
-  bool is_own_peak = true;   ///< KernelLimits::is_own_peak of its precision
-  /// The bytes that calls touch before they come back to the same operands, and all caches that may hold them; 0:
-  /// unknown.
+  bool is_own_peak = true;   ///< KernelLimits::is_own_peak of the call's precision
+  /// in_turn: the bytes that calls touch before they come back to the same operands. caches: the bytes of all caches
+  /// that may hold them; 0: unknown.
   std::size_t in_turn = 0, caches = 0;
 };
-/// True if no call can be faster than the bound. Memory bounds only calls whose operands are twice as large as the
-/// caches: of less, the caches keep a part from call to call.
+/// True if no call can be faster than the bound. A bound by memory is certain only if `in_turn` is at least twice
+/// `caches`: of fewer bytes, the caches keep a part from call to call. A bound by a cache is never certain.
 bool is_certain(const KernelBound&, const BoundFacts&);
 
 /// The limits of the session's device. The constructor, `peak` and `measure_again` are collective over `c`. Cost: about
@@ -117,8 +117,8 @@ class DeviceClock {
   std::vector<double> time(
       runtime::Queue&, std::size_t samples, std::size_t calls, bool cold, const std::function<void()>& call,
       const std::function<void()>& before = [] {});
-  /// The number of calls that the device has made in `time` so far, those that were not timed included. A graph of
-  /// calls counts as often as it was submitted.
+  /// The number of calls that the device has made in `time` so far, those that were not timed included. The calls of a
+  /// graph count each time that the graph is submitted.
   std::size_t calls_made() const { return calls_made_; }
 
  private:
@@ -133,25 +133,25 @@ class DeviceClock {
   std::size_t calls_made_ = 0;
 };
 
-/// The machine, as far as it decides how many bytes a rank goes over when it measures the rate of memory.
+/// The facts of the machine that decide how many bytes a rank touches when it measures the rate of memory.
 struct PassNeeds {
-  /// The caches of the last level: one of them, all that serve the rank's processing units, all of the machine. 0:
+  /// Bytes of the last-level caches: of one, of all that serve the rank's processing units, of all of the machine. 0:
   /// unknown.
   std::size_t cache = 0, reached_caches = 0, all_caches = 0;
   std::size_t usual = 0;  ///< the bytes of a pass on a machine with one rank and one such cache
   std::size_t free_memory = 0;
   int ranks_per_node = 1, threads = 1;
 };
-/// The bytes of memory that a pass of this rank touches: those of all ranks are four times the caches that hold them; a
-/// machine may have such a cache for each socket, or for each group of cores. They are fewer if the arrays would take
-/// more than half of the free memory, but at least 16 MiB and the usual number.
+/// The bytes of memory that a pass of this rank touches: four times the last-level caches that its units reach, of
+/// which it counts at most one for each thread and its share of the machine's. Fewer if the arrays of all ranks would
+/// take more than half of the free memory; at least 16 MiB and its share of `usual`.
 std::size_t memory_pass_bytes(const PassNeeds&);
 
 /// The bytes read and written a second while a device copies `bytes` bytes from one buffer to another: the median of
 /// copies that together take about `budget`. Errors: BackendError when there is not enough memory.
 core::BytesPerSecond device_traffic(runtime::Device&, std::size_t bytes, core::Seconds budget);
 /// The best rate among the square products that fit into the budget; 0 where the device has no product in this
-/// precision.
+/// precision. Errors: WrongResult for a product that is wrong.
 core::FlopsPerSecond best_device_product(runtime::Device&, kernels::Precision, core::Seconds budget);
 
 }  // namespace gradmeter::bench

@@ -28,9 +28,9 @@ class KernelBenchmark {
   KernelBenchmark(Session&, const runtime::Communicator& c, const KernelPoint&, int threads, std::size_t sets,
                   std::uint64_t seed);
 
-  /// `prepare` makes the kernel, and `check` checks it. Both return the reason why this failed on some rank; empty: it
-  /// did not fail. flops_at_most: limit of the reference's FLOP. inject_error: one element on this rank is made wrong
-  /// first.
+  /// `prepare` makes the kernel, `check` checks it. Both return why a rank could not; empty: all could. Wrong results
+  /// go to KernelResults. flops_at_most: limit of the reference's FLOP. inject_error: one element on this rank is made
+  /// wrong first.
   std::string prepare();
   std::string check(double flops_at_most, bool inject_error, KernelResults&);
   /// Times a call, and sets the number of calls of a sample from that time. Returns the time on the slowest rank [s].
@@ -64,9 +64,9 @@ class KernelBenchmark {
   void call();
   /// The reason why the case could not be made on some rank; empty: it was made.
   std::string make_case();
-  /// True if the kernel should now be built again in other memory, so that the interval covers the effect of memory
-  /// pages on the time (see Rebuilder), and there is time for it. Always false on a device and for cold operands; the
-  /// latter are spread over so many pages that this effect is small.
+  /// True if there is time to build the kernel again in other memory, so that the time's 95 % interval covers the
+  /// effect of memory pages (see Rebuilder). Always false on a device and for cold operands; the latter are spread over
+  /// so many pages that this effect is small.
   bool may_build_anew() const;
   RoundOptions options(const core::StoppingRule&, double seconds, bool bounded) const;
   void gather(KernelResults&) const;
@@ -76,7 +76,7 @@ class KernelBenchmark {
   const KernelPoint& point_;
   int threads_;
   std::size_t sets_, next_set_ = 0, calls_per_sample_ = 1;
-  std::size_t checked_set_ = 0, checked_runs_ = 0;  ///< the set under check, and how often `call` has run it since
+  std::size_t checked_set_ = 0, checked_runs_ = 0;  ///< the set under check; its runs since the check began
   std::uint64_t seed_;
   Rebuilder rebuilder_;
   std::optional<Rounds> rounds_;  ///< empty: the probe is the only sample

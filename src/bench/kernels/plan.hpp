@@ -42,11 +42,11 @@ struct KernelFactors {
   std::vector<kernels::Pass> passes;           ///< empty: all
   std::vector<kernels::Precision> precisions;  ///< empty: each problem's own
   std::vector<CacheState> caches{CacheState::hot};
-  /// Values besides `estimated` make a difference on GPUs only.
+  /// The ways in which a library chooses an algorithm; values besides `estimated` make a difference on GPUs only.
   std::vector<kernels::AlgorithmSearch> searches{kernels::AlgorithmSearch::estimated};
   std::vector<std::size_t> batches;  ///< mini-batches that replace the problems' own; empty: problems stay as they are
   std::size_t repeats = 1;           ///< measurements of the same work
-  bool packed = false;               ///< B of products, the right operand, is in the backend's own layout
+  bool packed = false;               ///< true: the right operand of products, B, is in the backend's own layout
 };
 
 struct KernelPoint {
@@ -59,7 +59,7 @@ struct KernelPoint {
 };
 
 /// The points, ordered by problem, batch, precision, cache, search and repeat, as given; each point once.
-/// Errors: UsageError when the filter leaves nothing, and when `batches` are given for problems without a batch.
+/// Errors: UsageError when the filter leaves nothing, and for `batches` of packed products or problems without a batch.
 std::vector<KernelPoint> plan_kernels(const KernelFactors&);
 
 /// The number of ranks that run a point at once, their nodes, and the threads of each.
@@ -75,8 +75,8 @@ core::Factors to_factors(const KernelPoint&, const KernelPlacement&);
 std::size_t all_cache_bytes(std::size_t last_caches, std::size_t l2, int threads);
 /// The bytes of an operand set that a call reads or writes: less than the set has where a call leaves a part unread.
 std::size_t touched_bytes(const kernels::Problem&, const runtime::Device& = runtime::host_device());
-/// The number of operand sets that a point rotates through. hot: one. cold: at least 2 and at most 16,384, if possible
-/// so many that what calls touch of them is together larger than twice the caches (of all that the rank's cores use).
+/// The number of operand sets that a point rotates through. hot: one. cold: 2 to 16,384, if possible so many that calls
+/// touch more than twice `cache_bytes` in all sets together. cache_bytes: all caches of the rank's cores; 0: 64 MiB.
 std::size_t operand_sets(CacheState, std::size_t touched_bytes, std::size_t cache_bytes);
 /// The memory that a rank needs [bytes].
 struct KernelMemory {

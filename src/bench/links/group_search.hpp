@@ -18,7 +18,7 @@ using MeasureGroups = std::function<std::vector<double>(std::span<const NodeGrou
 struct GroupSearchOptions {
   /// A group is slow when it takes more than this many times as long as groups usually do.
   double slow_ratio = 1.3;
-  /// The number of groups at first. By convention 0 stands for 16, or for half of the nodes where that is less.
+  /// The number of groups at first, but at most half of the number of nodes. By convention 0 stands for 16.
   int first_groups = 0;
 };
 

@@ -10,7 +10,7 @@
 
 #include "bench/engine/session.hpp"
 #include "core/injection.hpp"
-#include "runtime/threads/this_thread.hpp"
+#include "runtime/threads/backoff.hpp"
 #include "runtime/transport/network.hpp"
 
 namespace gradmeter::bench {
@@ -44,8 +44,8 @@ class LinkMessages {
 
   /// The number of wrong messages from rank `from` since the last call of this function.
   std::size_t take_wrong(int from);
-  /// Sets the time since the begin of a soak [s]. An injected fault may slow a rank's messages in a part of the soak
-  /// only.
+  /// Sets the time since the begin of a soak (`gradmeter links --soak`) [s], since an injected fault may slow a rank's
+  /// messages in a part of the soak only.
   void set_soak_time(double seconds);
   const runtime::Transport& transport() const { return *link_; }
 
@@ -58,7 +58,7 @@ class LinkMessages {
   void wait_until(const char* what, int peer, Done done);
   void collect(std::vector<runtime::MessageHandle>& arriving, std::size_t size_bytes, std::size_t& landed);
   void check(const Window&, std::uint64_t number, bool check_all);
-  /// Flips a bit in each received message from the one on that an injected fault names.
+  /// Counts the received messages, and flips a bit in each whose number an injected fault covers.
   void damage(const Window&);
   /// Waits until the time since `begin` is as long as an injected slowdown makes it.
   void stretch(double begin) const;

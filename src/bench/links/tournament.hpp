@@ -11,11 +11,11 @@
 
 namespace gradmeter::bench {
 
-/// The number of rounds in which each of `ranks` meets every other once: ranks - 1, or ranks where their number is odd.
+/// The number of rounds in which each rank meets every other once: `ranks` - 1 if `ranks` is even, else `ranks`.
 int tournament_rounds(int ranks);
 
-/// The rank that `rank` meets in a round, or -1 where it sits out (odd numbers only). Partners are mutual, and over all
-/// rounds every rank meets every other once. Cost: O(1).
+/// The rank that `rank` meets in a round; -1 if it meets none, which happens only if `ranks` is odd. Partners are
+/// mutual, and over all rounds every rank meets every other once. Cost: O(1).
 /// Source: Kirkman 1847; de Werra, "Scheduling in sports", 1981.
 int tournament_partner(int ranks, int round, int rank);
 
@@ -32,7 +32,7 @@ struct OwnLink {
 };
 
 struct LinkPassesOptions {
-  LinkPattern pattern = LinkPattern::one_way;  ///< or both_ways
+  LinkPattern pattern = LinkPattern::one_way;  ///< one_way or both_ways
   std::size_t size_bytes = 0, outstanding = 1;
   int pairs_at_once = 0;  ///< the most pairs of a round that exchange at once; by convention 0: all
   core::StoppingRule rule;
@@ -40,12 +40,12 @@ struct LinkPassesOptions {
 
 /// A pass visits every pair in rounds of disjoint pairs. All ranks begin a round together, so that pairs of different
 /// rounds never use a rank or a node's link at once. Passes follow each other until each link has as many blocks as the
-/// rule asks for. So a temporary state of the machine affects one block of each link, and not all blocks of one link.
+/// rule asks for, so that a temporary state of the machine affects one block of each link, not all blocks of one link.
 class LinkPasses {
  public:
   /// All arguments must outlive this object. Collective over `c`, as are all functions that measure.
   LinkPasses(Session&, const runtime::Communicator& c, LinkMessages&, const LinkPassesOptions&);
-  /// Makes a pass without samples, so that connections and page faults are paid for. Errors: Interrupted.
+  /// Makes a pass without samples, so that samples do not include connections and page faults. Errors: Interrupted.
   void warm_up();
   /// Makes passes until the rule ends them. Errors: Interrupted.
   void run();
@@ -57,7 +57,7 @@ class LinkPasses {
   static constexpr std::size_t warmup_windows = 3;
 
  private:
-  /// The numbers of round trips and of windows in a turn, and of windows that are discarded before them.
+  /// The numbers of round trips and of windows that a turn measures, and of windows that it discards first.
   struct Counts {
     std::uint32_t latencies, windows, discarded;
   };
@@ -79,7 +79,7 @@ class LinkPasses {
   LinkPassesOptions options_;
   double block_scale_;  ///< the factor by which a small budget shortens blocks, at most 1
   std::vector<OwnLink> links_;
-  std::vector<double> last_latency_, last_window_;  ///< by peer [s]
+  std::vector<double> last_latency_, last_window_;  ///< by peer: medians of the last turn [s]; 0: none yet
   double warmup_s_ = 0;
 };
 

@@ -86,9 +86,9 @@ std::string text_in(const std::string& path) {
 
 int measure_replay(const Flags& f, const Invocation& invocation) {
   const std::string overlap = f.text("overlap");
-  check_only("--overlap", overlap, {"auto", "none", "bucketed"});
+  check_one_of("--overlap", overlap, {"auto", "none", "bucketed"});
   const std::string computation = f.text("computation");
-  check_only("--computation", computation, {"spin", "sleep"});
+  check_one_of("--computation", computation, {"spin", "sleep"});
   const double seconds = parse_number("--seconds", f.text("seconds"), 0.1, longest_s);
   const auto session = open_session(f, invocation);
   const auto& world = session->world();

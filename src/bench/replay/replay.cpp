@@ -11,7 +11,7 @@
 #include "dataparallel/fabric/decorators/probe.hpp"
 #include "dataparallel/fabric/ranks/rank_fabric.hpp"
 #include "dataparallel/replay/replay.hpp"
-#include "runtime/threads/this_thread.hpp"
+#include "runtime/threads/backoff.hpp"
 
 namespace gradmeter::bench {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Divides the time that a step takes beyond a step of one rank among its causes, by blocks that were measured in turns.
+// Divides a step's lost time (by which it exceeds a step of one rank) among causes, from blocks measured in turns.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -35,8 +35,8 @@ struct ComparedBlocks {
   double ideal = 1;
   bool lock_step = true;   ///< StepMeter::Source::lock_step of the point
   bool wait_known = true;  ///< false: the clocks cannot tell `wait` from `wire` (see Causes), so `wire` holds both
-  /// True where each rank does what the base does. A part of that work may fit the caches better than the whole, so
-  /// that only then a rank that computes faster than the base shows that the base was slow.
+  /// True if each rank does the base's whole work. Only then does a rank that computes faster than the base show that
+  /// the base was slow: a rank with a part of the work may be faster because the part fits its caches.
   bool has_equal_work() const { return ideal == 1; }
 };
 /// Pairs the blocks of those rounds in which all three points have one.
@@ -52,7 +52,7 @@ struct ComparedTimes {
   double base_compute = 0, base_rest = 0;  ///< compute time of the base, and the rest of its step
   double median_compute = 0;               ///< compute time of the control's median rank (the faster of the middle two)
   /// Compute time of the control on the rank that computed longest in the point's block; without lock step, the mean
-  /// over its workers, weighted by their steps per second at the point, as the point's own times are (StepParts).
+  /// over the ranks that train at the point, weighted by their steps per second there, as in StepParts.
   double own_compute = 0;
   double compute = 0;                   ///< compute time of the point, in kernels that the control has too
   double wait = 0, wire = 0, rest = 0;  ///< times of the point; `rest` is its step − compute − wait − wire
@@ -63,8 +63,8 @@ struct ComparedTimes {
 ComparedTimes times_of(const ComparedBlocks&, std::size_t block);
 
 /// lost = contention + straggle + interference + wait + wire + other [s], on r*, the rank that computed longest in the
-/// block. The times in which other ranks wait for r* do not count, since r* computes meanwhile and its compute time
-/// counts.
+/// block (without lock step: means over workers). Waits of other ranks for r* do not count, since r* computes meanwhile
+/// and its compute time counts. Base times are divided by ComparedBlocks::ideal.
 struct Causes {
   double lost = 0;  ///< step − base
   /// Compute of the control's median rank (the faster of the middle two) − compute of the base.
@@ -78,9 +78,9 @@ struct Causes {
   /// Time outside kernels and calls − the same of the base, plus the time of kernels that only the point has.
   Estimate other = {};
   Estimate exposed = {};  ///< step − control's step
-  Estimate speed = {};    ///< base ÷ step: efficiency in weak scaling
-  /// The rank that computes longest in at least two thirds of the control's blocks, if the interval of `straggle` is
-  /// above zero and its value at least 5 % of the base's step.
+  Estimate speed = {};    ///< base ÷ step: the efficiency, if every rank trains
+  /// The rank that computes longest in at least two thirds of the control's blocks, if `straggle` is at least 5 % of
+  /// the base's step and its whole interval is above zero; else empty.
   std::optional<int> straggler = {};
   std::array<Estimate*, cause_count> parts() { return {&contention, &straggle, &interference, &wait, &wire, &other}; }
 };

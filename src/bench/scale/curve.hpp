@@ -54,7 +54,7 @@ core::Seconds trial_step(Session&, RankGroups&, const model::DataSplit&, const S
 /// preparation of each point; all points are prepared before any is timed. Its arguments are estimates, valid on rank 0
 /// only: `rest` is the least time until all points are measured, and `point` the mean time of a point with its
 /// preparation. Each point not yet prepared is assumed to take as long as the cheapest so far.
-/// Errors: Interrupted, after the rows of points with enough blocks for a 95 % interval are filled in.
+/// Errors: Interrupted; if all points were prepared before, their rows are first filled in from the blocks so far.
 void measure_curve(Session&, RankGroups&, const model::DataSplit&, std::deque<CurvePoint>&, const MeasureOptions&,
                    bool per_bucket, const std::function<void(core::Seconds rest, core::Seconds point)>& foresee);
 

@@ -20,8 +20,8 @@ struct Learned {
   double at_samples = 0, at_time = 0;  ///< accuracies
 };
 
-/// The plan for a point whose step takes `step_s` [s]. `at_samples` is the number of its steps with `samples` samples,
-/// `at_time` that in the time in which the control, whose step takes `control_s` [s], trains on so many samples.
+/// The plan for a point whose step takes `step_s` [s]. at_samples: the steps that it needs for `samples` samples.
+/// at_time: the steps that it makes while the control, whose step takes `control_s` [s], trains on `samples` samples.
 LearningPlan plan_learning(std::size_t samples, std::size_t batch_global, std::size_t control_batch, double step_s,
                            double control_s);
 

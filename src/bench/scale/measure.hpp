@@ -18,7 +18,7 @@ struct MeasureOptions {
   core::StoppingRule rule;
   std::size_t warmup_min = 5;  ///< number of samples, never zero
   core::Seconds warmup_budget{1};
-  core::Seconds all{5};  ///< the whole time of a point, not only that of its samples
+  core::Seconds all{5};  ///< time budget of a whole point, not only of its samples
 };
 
 /// The parts of a step's time [s]. In lock step (StepMeter::Source::lock_step) they are the parts of the rank that
@@ -52,7 +52,7 @@ struct StepBlock {
   std::vector<double> wait = {};     ///< by rank: median over the samples of its waits for other ranks [s]
   std::vector<double> steps = {};    ///< by rank: median over the samples of its own step [s]
   std::vector<KernelTimes> kernels = {};
-  /// The median times of each call on `longest`; empty unless asked for, or if samples differ in their calls.
+  /// The median times of each call on `longest`; empty if not asked for, or if samples differ in their number of calls.
   std::vector<dataparallel::CallTimes> calls = {};
   /// The time at which each tensor's gradient was ready on all ranks: the largest of the ranks' medians, each from the
   /// begin of its own step [s]. Empty unless the records have such times.
@@ -86,7 +86,7 @@ struct Measurement {
 
 /// Measures one kind of step in rounds, so that several kinds can take turns: a temporary state of the machine then
 /// affects all of them. Collective over `c`. Cost: a block gathers one record a rank on the first rank; all else is
-/// reduced in O(log ranks). Errors: Interrupted when any rank has seen a signal.
+/// reduced in O(log ranks). It does not look for signals; the caller does, between turns.
 class StepMeter {
  public:
   /// The functions that make this rank's steps, and how they are sampled.
@@ -95,7 +95,7 @@ class StepMeter {
     std::function<void()> step;     ///< makes a step, or only submits it to a device
     /// Waits for the steps since the last call, and returns their records in their order.
     std::function<std::vector<dataparallel::StepRecord>()> take_records;
-    /// Called around each block. Between them the meter itself communicates only where ranks are in lock step.
+    /// Called before and after each block. During a block the meter itself communicates only if ranks are in lock step.
     std::function<void()> begin_block = [] {}, end_block = [] {};
     /// verify_next: asks that the next step with an exchange be checked. verdict: returns what the checks have found
     /// since it was last called; empty: nothing wrong. Both are collective, and `verdict` is called after `end_block`.
@@ -144,7 +144,7 @@ class StepMeter {
   Rounds rounds_;
   std::uint64_t blocks_begun_ = 0;
   bool verified_end_ = false;           ///< a step was verified after the last block
-  bool verifies_end_ = false;           ///< the running block only verifies that step
+  bool verifies_end_ = false;           ///< the running block has no samples and only verifies this step
   double blocks_s_ = 0, checks_s_ = 0;  ///< time of all kept blocks, and of all verified steps with their verdicts
 };
 

@@ -60,7 +60,7 @@ ScalePoint baseline_of(ScalePoint);
 ScalePoint alone_of(ScalePoint);
 /// The point with strategy `independent` on the ranks of one full node.
 ScalePoint node_of(ScalePoint, const NodeMap& world, int ranks_per_node);
-/// The point with strategy `independent`, and otherwise equal factors; each rank trains with the batch of the point's
+/// The point with strategy `independent`, and otherwise equal factors. A rank's batch is that of one of the point's
 /// workers.
 ScalePoint control_of(ScalePoint);
 

@@ -21,7 +21,7 @@ struct PointResults {
   const StepSamples& steps;
   bool oversubscribed;
   UsedBlocks blocks = {};
-  std::optional<double> error = {};  ///< relative squared error of a sum exchanged with a codec
+  std::optional<double> error = {};  ///< relative squared error of a sum exchanged with a codec; empty: none
 };
 
 /// Fills in times, parts, bytes, limit and noise. If the bytes sent are not the schedule's, the status is wrong.

@@ -9,6 +9,7 @@
 
 #include "bench/scale/curve.hpp"
 #include "bench/scale/learning.hpp"
+#include "bench/train/memory.hpp"
 #include "bench/train/training.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"

@@ -23,8 +23,8 @@ struct ScaleOptions {
   core::StoppingRule rule;
   std::optional<TimeBudget> time_budget;  ///< for all points together, shared out evenly
   std::string data_directory;             ///< empty: the built-in digits
-  /// The number of samples after which accuracy is measured; it is also measured after the time that the control takes
-  /// for them. 0: it is not measured.
+  /// Accuracy is measured after training on this number of samples, and after the time in which the control trains on
+  /// as many; 0: it is not measured.
   std::size_t learn_samples = 0;
   LearningRule learning_rule = {};  ///< step sizes of that training
 };
@@ -51,12 +51,12 @@ struct ScaleListener {
 /// Returns the number of points with a wrong result, which have status wrong. Errors: Interrupted.
 std::size_t run_scale(Session&, const ScaleOptions&, const FinishedRows& finished, const ScaleListener&);
 
-/// Estimates what each point needs, for --dry-run, without any ranks.
+/// Estimates the memory and the time of each point, for --dry-run, without any ranks.
 std::vector<Estimated<ScalePoint>> estimate_scale(const ScaleOptions&);
 
-/// The tables of one sweep, one for each curve, in the order of their first points. A curve is the points of one model
-/// and one batch. Its heading names its baseline; its columns line up and carry units. Points that were not measured
-/// show why.
+/// The tables of one sweep, one for each curve, in the order of their first points. The points of a curve agree in
+/// model, number formats, batch, threads and cadence. A heading names the curve's baseline; columns line up and carry
+/// units. Points that were not measured show why.
 std::string scale_tables(std::span<const core::Point>, std::size_t width = core::any_width);
 
 /// Explains the columns, below the last table.

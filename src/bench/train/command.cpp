@@ -9,6 +9,7 @@
 #include "bench/engine/measuring.hpp"
 #include "bench/engine/output.hpp"
 #include "bench/train/flags.hpp"
+#include "bench/train/memory.hpp"
 #include "bench/train/metrics.hpp"
 #include "bench/train/trace.hpp"
 #include "bench/train/train.hpp"

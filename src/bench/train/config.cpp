@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <array>
 
-#include "bench/train/uploaded.hpp"
+#include "bench/train/memory.hpp"
 #include "compression/codecs/dgc.hpp"
 #include "core/error.hpp"
 #include "core/format.hpp"
@@ -22,11 +22,6 @@ using dataparallel::CommunicationPattern;
 using dataparallel::GroupSums;
 
 constexpr std::size_t slack = 4096;  ///< the bytes by which alignment may lengthen one allocation of the arena
-/// Arrays of a tensor's length that the check of a coded sum keeps at once.
-constexpr std::size_t arrays_of_coded_check = 8;
-constexpr std::size_t copies_of_feedback = 2;  ///< copies of the tensors: two residuals, or momentum and its sum
-constexpr std::size_t process_bytes = std::size_t{96}
-                                      << 20;  ///< the memory of a rank without any training: libraries, MPI
 
 /// The reason why the codec's work before encoding (clipping, a warm-up of its density) is impossible in this training;
 /// empty: it is possible.
@@ -254,37 +249,6 @@ std::string refusal(const TrainingConfig& c, const DataFacts& d, const NodeMap& 
   }
 }
 
-namespace {
-
-/// The most bytes that any part of one replica of the model needs, for each use. strategy: in the fabric's memory; own:
-/// what the strategy keeps besides. norm_*: for sums over tensors' norms.
-struct LargestPart {
-  std::size_t parameters = 0, strategy = 0, own = 0, norm_memory = 0, norm_message = 0;
-  model::PeerNeeds peers = {};
-};
-LargestPart largest_part(const TrainingConfig& c, Layout l, const DataFacts& d) {
-  const auto strategy = c.strategy->make(c.strategy_options());
-  LargestPart most;
-  for (int r = 0; r < l.mesh.replica_ranks(); ++r) {
-    l.place = l.mesh.place(r);
-    const auto m = sized_model(c, l, d);
-    const auto needs = m->peer_needs();
-    most.parameters = std::max(most.parameters, m->element_count() * sizeof(float));
-    most.strategy = std::max(most.strategy, strategy->memory_bytes(*m, l.mesh.data));
-    most.own = std::max(most.own, strategy->own_bytes(*m, l.mesh.data));
-    const std::size_t sums = dataparallel::sums_per_tensor * m->tensors().size();
-    const int ranks = std::max(l.mesh.data, l.mesh.tensor);
-    most.norm_message = std::max(most.norm_message, GroupSums::gathered_floats(ranks, sums) * sizeof(float));
-    if (dataparallel::shares_norms(l.mesh, c.optimizer))
-      most.norm_memory = std::max(most.norm_memory, GroupSums::memory_bytes(l.mesh.tensor, sums));
-    most.peers.memory_bytes = std::max(most.peers.memory_bytes, needs.memory_bytes);
-    most.peers.largest_sum_bytes = std::max(most.peers.largest_sum_bytes, needs.largest_sum_bytes);
-  }
-  return most;
-}
-
-}  // namespace
-
 dataparallel::RankFabricOptions fabric_options(const TrainingConfig& c, const Layout& l, const DataFacts& d) {
   const LargestPart part = largest_part(c, l, d);
   const CommunicationPattern communication = c.strategy->info().communication;
@@ -311,57 +275,6 @@ std::optional<WantedTable> wanted_table(const TrainingConfig& c, const DataFacts
   constexpr std::size_t least = 1 << 10;  // a bucket may be as small as the smallest tensor
   const std::size_t most = std::max(least, fabric_options(c, l, d).exchange.max_bytes);
   return WantedTable{.use = *use, .ranks = std::move(ranks), .map = map, .least_bytes = least, .most_bytes = most};
-}
-
-namespace {
-
-/// The bytes that optimizers, strategy and codec keep from step to step, outside the fabric's memory.
-std::size_t state_bytes(const TrainingConfig& c, const Layout& l, const DataFacts& d) {
-  const LargestPart part = largest_part(c, l, d);
-  const std::size_t optimizer_state =
-      c.strategy->info().keeps_optimizer_state
-          ? 0
-          : dataparallel::optimizer_bytes(c.optimizer_name(), part.parameters / sizeof(float));
-  const bool feeds_back = c.codec && c.codec->feedback && encodes_sums(c.strategy->info().communication);
-  return part.own + optimizer_state + (feeds_back && exchanges(c, l) ? copies_of_feedback * part.parameters : 0);
-}
-
-}  // namespace
-
-std::size_t resident_bytes(const TrainingConfig& c, const DataFacts& d, int ranks) {
-  const std::size_t batch = c.batch_per_rank * d.features * sizeof(float);
-  const std::size_t pinned = c.device == "cpu" ? 0 : most_upload_buffers(batch) * batch;
-  return process_bytes + training_bytes(c, d, ranks) + pinned;
-}
-
-std::size_t shm_bytes(const TrainingConfig& c, const DataFacts& d, const NodeMap& map) {
-  using runtime::TransportKind;
-  if (c.transport == TransportKind::mpi || c.transport == TransportKind::cuda_mpi) return 0;
-  const auto options = fabric_options(c, layout_of(c, map.ranks(), 0), d);
-  const std::size_t cells = static_cast<std::size_t>(options.groups) *
-                            runtime::shared_memory_cell_count(map.ranks_per_node(), allreduce::most_lanes(map.ranks()));
-  return runtime::shm_for(static_cast<std::size_t>(map.ranks_per_node()) *
-                              dataparallel::RankFabric::resident_bytes(options, map.ranks()) +
-                          cells * sizeof(runtime::SharedMemoryCell));
-}
-
-std::size_t training_bytes(const TrainingConfig& c, const DataFacts& d, int ranks) {
-  const auto fabric = dataparallel::RankFabric::resident_bytes(fabric_options(c, layout_of(c, ranks, 0), d), ranks);
-  const double copies = c.precision == kernels::Precision::bf16 && !kernels::has_bf16_kernels() ? 3 : 1;
-  std::size_t most = 0;
-  for (int r = 0; r < std::min(ranks, 64); ++r) {  // later ranks hold the same parts of the model again
-    const Layout l = layout_of(c, ranks, r);
-    const auto m = sized_model(c, l, d);
-    double operands = 0;  // bytes of the largest operation's operands, which the limits' measurement allocates
-    for (const auto& p : m->pass_problems(c.batch_per_rank))
-      operands = std::max(operands, kernels::held_bytes(p.problem));
-    std::size_t largest = 0;
-    for (const model::Tensor& t : m->tensors()) largest = std::max(largest, t.count * sizeof(float));
-    most = std::max(most, (c.codec && exchanges(c, l) ? arrays_of_coded_check * largest : 0) + state_bytes(c, l, d) +
-                              m->workspace_bytes(c.batch_per_rank) + static_cast<std::size_t>(copies * operands));
-    if (l.mesh.replica_ranks() == 1 && l.workers == l.mesh.data) break;  // all are alike
-  }
-  return fabric + most + c.batch_per_rank * d.features * sizeof(float);
 }
 
 }  // namespace gradmeter::bench

@@ -24,7 +24,7 @@ namespace gradmeter::bench {
 enum class Overlap { none, bucketed, automatic };
 std::string_view name(Overlap);
 
-/// How a configuration fills the cores: compute threads of a rank; ranks and cores of the fullest node; all ranks.
+/// The use of cores by a configuration: compute threads of a rank; ranks and cores of the fullest node; all ranks.
 struct Occupancy {
   int threads = 1, ranks_per_node = 1, cores_per_node = 1, ranks = 1;
   bool has_one_node() const { return ranks <= ranks_per_node; }
@@ -53,11 +53,11 @@ struct TrainingConfig {
   dataparallel::TransportKind transport = dataparallel::TransportKind::automatic;
   Overlap overlap = Overlap::bucketed;
   std::size_t bucket_bytes = std::size_t{25} << 20;  ///< [bytes], or automatic_bucket
-  std::vector<std::size_t> bucket_ends = {};         ///< where buckets end (make_buckets); empty: by bucket_bytes
+  std::vector<std::size_t> bucket_ends = {};  ///< ends of the buckets [tensors] (make_buckets); empty: by bucket_bytes
   std::string optimizer = "sgd";
   std::string update = "fp32";  ///< format of the weights; may be given in the optimizer's name instead
   dataparallel::LossScaling loss_scale = {};
-  /// True: gradients have the number format of the operations' results, in which they are also exchanged.
+  /// True: gradients have the number format of the operations' results, also in exchanges; false: fp32.
   bool own_gradients = false;
   std::uint64_t seed = 1;
   float step_size = 0.05f;
@@ -71,7 +71,7 @@ struct TrainingConfig {
   compression::CodecChoicePtr gradient_codec(compression::CodecChoicePtr given) const;
 };
 
-/// The exchange factors that apply to a training.
+/// The factors that concern only exchanges; each is true if it applies to a training.
 struct ExchangeFactors {
   bool algorithm = false, codec = false, transport = false, overlap = false, bucket = false;
   ExchangeFactors& operator|=(const ExchangeFactors&);
@@ -126,13 +126,6 @@ allreduce::RankShape axis_shape(const Layout&, std::span<const int> node_of);
 
 /// The reason why these ranks cannot train with this configuration; empty: they can. node_of: the node of each rank.
 std::string refusal(const TrainingConfig&, const DataFacts&, const NodeMap&);
-/// The bytes that one rank will have resident, without the data set. Requires that `refusal` is empty.
-std::size_t resident_bytes(const TrainingConfig&, const DataFacts&, int ranks);
-/// The part of the resident bytes that is in /dev/shm, summed over the ranks of a node; for ranks that are processes.
-std::size_t shm_bytes(const TrainingConfig&, const DataFacts&, const NodeMap&);
-/// The part of the resident bytes that the training takes: weights, gradients, activations, states of optimizers,
-/// strategy and codec, and buffers of exchanges. The rest belongs to the process and its libraries.
-std::size_t training_bytes(const TrainingConfig&, const DataFacts&, int ranks);
 
 ExchangeFactors exchange_factors(const dataparallel::StrategyChoice&);
 /// The factors that apply to this training: none where nothing is exchanged. The transport does not apply to a vendor's
@@ -150,9 +143,9 @@ std::optional<allreduce::TableUse> table_use(const TrainingConfig&, const Layout
 /// --tune-auto needs them.
 std::optional<WantedTable> wanted_table(const TrainingConfig&, const DataFacts&, const NodeMap&,
                                         std::vector<int> ranks);
-/// True where a thread is needed to handle messages from servers, or to overlap exchanges with computation.
+/// True where a thread is needed to handle messages at any time (uses_ports), or to overlap exchanges with computation.
 bool needs_progress_thread(const TrainingConfig&, const Layout&);
-/// The options of the fabric, which are the same on all ranks, whatever their parts.
+/// The options of the fabric, the same on all ranks, whatever part of the model a rank has.
 dataparallel::RankFabricOptions fabric_options(const TrainingConfig&, const Layout&, const DataFacts&);
 
 }  // namespace gradmeter::bench

@@ -12,7 +12,7 @@
 namespace gradmeter::bench {
 
 struct DataShape : DataFacts {
-  /// Number of samples in the files; SIZE_MAX for the built-in digits, which never run out.
+  /// Number of samples in the files; SIZE_MAX for built-in data, which never run out.
   std::size_t train_samples = SIZE_MAX;
 };
 
@@ -32,7 +32,7 @@ void check_enough(const DataShape&, const std::string& directory, std::size_t ba
 
 /// The number of values that a flag takes: one (train), or a list, which makes it a factor (scale).
 enum class Values { one, list };
-/// Adds the flags. With Values::one it also adds --strict, since commands that take lists are strict anyway.
+/// Adds the flags. With Values::one it also adds --strict; commands that take lists have it by add_stopping_flags.
 void add_training_flags(FlagList&, Values);
 
 /// Reads the flags as lists; those of train have one value each. usual_threads: threads of a rank, unless `--threads`
@@ -43,7 +43,7 @@ ScaleFactors read_training_flags(const Flags&, const DataShape&, int usual_threa
 /// TrainingFactor::applies) to their usual values.
 void set_usual_exchange(TrainingConfig&);
 
-/// Fills in a row's factors that belong to the training alone. The caller fills in the ranks, their batch, mesh and
+/// Fills in a row's factors that belong to the training alone. The caller fills in ranks, global batch, mesh and
 /// transport.
 void fill_training(const TrainingConfig&, const ExchangeFactors&, core::Factors&);
 

@@ -75,7 +75,7 @@ class OperationTimer {
 struct StepBound {
   bool is_known = true;      ///< false: there is no bound to compare a time with
   core::Seconds compute{};   ///< time of the step's operations at the library's best
-  core::Seconds roofline{};  ///< time at the hardware's best, which is never more than `compute`
+  core::Seconds roofline{};  ///< time at the hardware's best (OperationTimes::roofline)
   core::Seconds exchange{};
   /// The best rates measured: flops_per_s is that of the slowest rank; links and ports are known where anything is
   /// exchanged.

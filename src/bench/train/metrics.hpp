@@ -17,7 +17,7 @@ namespace gradmeter::bench {
 /// Samples of one rank's steps.
 struct StepSamples {
   std::vector<double> times = {};            ///< time of each step [s]
-  std::map<std::string, double> waits = {};  ///< by cause [s]
+  std::map<std::string, double> waits = {};  ///< total over all steps, by cause [s]
   double outside_training = 0;               ///< time between steps, for work that is not training [s]
 };
 void fill_waits(const StepSamples&, core::Metrics&);
@@ -33,8 +33,8 @@ struct StalenessSummary {
 };
 StalenessSummary summarise_staleness(std::span<const std::uint64_t> counts);
 
-/// Fills in what the strategy has observed; nothing where no server applied updates. seconds: the time spent training
-/// so far.
+/// Fills in what the strategy has observed; nothing if it has counted no updates. seconds: the time spent training so
+/// far.
 void fill_observations(const dataparallel::Observations&, double seconds, core::Metrics&);
 /// Fills in the state of the loss scale; nothing where the loss is not scaled.
 void fill_loss_scale(const std::optional<dataparallel::LossScaler::State>&, core::Metrics&);

@@ -89,7 +89,7 @@ void gather_trace(const runtime::Communicator&, const RankEvents& mine, const ru
 /// A request to record everything that every rank did in some steps, for a trace viewer.
 struct TraceRequest {
   std::string path;
-  std::optional<std::size_t> first = {};  ///< empty: step 5, or the beginning of a shorter run
+  std::optional<std::size_t> first = {};  ///< empty: step 5; 0 if the run has fewer than 5 + `count` steps
   std::size_t count = 20;                 ///< the most steps that are traced
   bool replace = false;                   ///< true: an existing file is replaced
 };

@@ -40,10 +40,11 @@ struct TrainOptions {
 };
 
 struct TrainListener {
-  /// Called on rank 0 before the first row. rows: the number of rows to come; if there is a target, at most so many.
+  /// Called on rank 0 before the first row. rows: the number of rows to come, an upper bound if there is a target.
   std::function<void(std::size_t rows)> planned = {};
-  std::function<void(const core::Point&)> row;                                     ///< called on rank 0
-  std::function<void(std::size_t step, std::size_t steps, double loss)> progress;  ///< called on rank 0
+  std::function<void(const core::Point&)> row;  ///< called on rank 0
+  /// Called on rank 0 after each step. loss: the mean over rank 0's part of the batch.
+  std::function<void(std::size_t step, std::size_t steps, double loss)> progress;
 };
 
 struct TrainResult {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One training configuration prepared on a group of ranks: data, model, fabric, strategy and the probe over them.
+// One training configuration prepared on a group of ranks: data, model, fabric, strategy, and the probe of its steps.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -46,7 +46,7 @@ struct TrainingTotals {
   bool is_over_bound() const { return forecast.upper_bound && bytes_sent > forecast.bytes; }
   std::uint64_t expected_bytes() const { return forecast.exact ? forecast.bytes : bytes_required; }
   std::string fault() const;  ///< says in a line what is not right
-  /// Adds the totals of another training of the same point. The strategy's observations are replaced by the other's.
+  /// Adds the totals of another training of the same point. Observations and loss scale become those of the other.
   TrainingTotals& operator+=(const TrainingTotals&);
 };
 
@@ -70,8 +70,8 @@ class Training {
 
   /// Loads this worker's part of batch number `step`, so that the step itself need not load it. Not collective.
   void prepare(std::size_t step);
-  /// Draws this worker's samples of an epoch in advance, since each built-in digit takes 11 us to draw. Meant for the
-  /// first epoch; in later epochs each step draws its own samples. Not collective.
+  /// Draws this worker's samples of an epoch in advance, since a built-in digit otherwise takes 11 us to draw when a
+  /// step first reads it. The constructor does this for epoch 0. Not collective.
   void draw_epoch(std::size_t first_step);
   /// Trains on this worker's part of global batch number `step`. On a device the step is only submitted; `get` of the
   /// outcome and `take_records` wait for it.
@@ -96,8 +96,8 @@ class Training {
 
   /// True if the strategy exchanges messages at any time, so that workers may be at different steps.
   bool uses_ports() const { return dataparallel::uses_ports(config_.strategy->info().communication); }
-  /// Returns when all ranks have called it and have nothing of their own under way, so that a common action after it
-  /// does not wait for another rank's training. Collective.
+  /// Returns when this rank has no exchange under way; if `uses_ports()`, also not before all ranks have called it, so
+  /// that a common action after it does not wait for another rank's training. Collective.
   void quiesce();
   /// Does what `quiesce` does, and keeps progress threads idle as long as the returned value lives. Null where they are
   /// idle anyway. Collective.
@@ -220,13 +220,12 @@ std::vector<std::size_t> bucket_candidates(std::span<const model::Tensor>, std::
 /// [s].
 std::size_t fastest_candidate(const std::vector<std::vector<double>>& times);
 
-/// The configuration with definite buckets. Where they are automatic and matter, a training is made for each candidate
-/// size, makes a few steps, and is dropped. If exchanges run beside backward, the trial steps also show when each
-/// gradient is ready on all ranks and what a call costs; the best cut by these (best_cut) is then
-/// measured in turn with the fastest size, and taken unless its steps are over 2 % longer. Else the fastest size is
-/// chosen, or the size is the given or the usual one. Collective over the communicator; all ranks choose alike.
-/// Cost: for every candidate, twice the set-up of a training and four of its steps; twice more for the fastest size.
-/// Errors: UsageError where the configuration cannot be trained; Interrupted.
+/// The configuration with definite buckets. A given size stays. An automatic size becomes the usual one if it does not
+/// matter or if `refusal` rejects the configuration; otherwise the candidate size whose trial trainings are fastest. If
+/// exchanges run beside backward, the trials also show when each gradient is ready on all ranks and what a call costs;
+/// the best cut by these (best_cut) is then measured in turn with the fastest size, and chosen unless its steps are
+/// over 2 % longer. Collective over the communicator; all ranks choose alike. Errors: those of a Training; Interrupted.
+/// Cost: two trials of four steps for each candidate, then two for the fastest size and two for the best cut.
 TrainingConfig with_chosen_bucket(Session&, const runtime::Communicator&, const model::DataSplit&, TrainingConfig);
 
 }  // namespace gradmeter::bench

@@ -14,7 +14,7 @@
 namespace gradmeter::bench {
 
 /// The largest number of places (pinned buffers of `bytes` bytes, each for one upload): 16, enough for the steps that a
-/// host submits ahead. If these take more than 64 MiB, as many as fit into 64 MiB, but at least 2.
+/// host submits ahead; but if 16 places take more than 64 MiB, as many as fit into 64 MiB, and at least 2.
 constexpr std::size_t most_upload_buffers(std::size_t bytes) {
   constexpr std::size_t most = 16, most_bytes = std::size_t{64} << 20;
   return std::clamp<std::size_t>(most_bytes / std::max<std::size_t>(bytes, 1), 2, most);
@@ -63,8 +63,8 @@ class Uploaded {
     runtime::EventPtr copied = {};  ///< reached when the last copy from here has been made
   };
 
-  /// Gives the host a place to write to: a place whose copy has been made, a new one, or, when there are enough, waits
-  /// for the oldest copy.
+  /// Makes `next_` a place that the host may write to: the oldest place if its copy has been made, else a new place. If
+  /// there are the most places already, waits for the oldest place's copy.
   void open() {
     const bool is_free = !places_.empty() && (!places_[next_].copied || places_[next_].copied->reached());
     if (!is_free && places_.size() < most_upload_buffers(Place::paged(count_))) {

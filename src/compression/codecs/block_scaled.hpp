@@ -80,7 +80,7 @@ struct Fp8Rule {
 struct Lns4Rule {
   static constexpr std::size_t bits = 4;
   static constexpr bool random = true;
-  /// Shares |x|/N: the largest, the lowest level, and 1 in units of 2^-29, of which the lowest level has 2^23.
+  /// |x|/N of the highest level, and of the lowest one above 0; the number 1 in units of 2^-29 (lowest·2^29 = 2^23).
   static constexpr float top = 1.0f, lowest = 0x1p-6f, one_in_units = 0x1p29f;
   static constexpr std::uint32_t base = std::uint32_t{120} << 23;  ///< the float 2^-7, one level below the lowest
   using Scale = float;

@@ -70,7 +70,7 @@ inline constexpr std::uint64_t auto_warm_up_epochs = 4;
 /// by a number.
 /// Errors: UsageError for another value.
 std::uint64_t warm_up_steps(const core::ParsedName&);
-/// Replaces `auto` by `steps`. All other codecs, and null, are returned unchanged.
+/// Replaces warmup=auto by `steps`. Codecs without warmup=auto, and null, are returned unchanged.
 CodecChoicePtr with_warm_up(const CodecChoicePtr&, std::uint64_t steps);
 /// The codecs of the warm-up in order, each without a warm-up of its own; the last one has the final density.
 std::vector<CodecChoicePtr> warm_up_stages(const CodecChoice&);

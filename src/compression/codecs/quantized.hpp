@@ -68,10 +68,10 @@ bool qsgd_elias_expands(const core::ParsedName&);
 /// Clipping adds a bias, whose square is Σ (|x| - clip·σ)₊². Its grain is 1, but each call has its own scale, so codes
 /// depend on how a tensor is cut into spans.
 /// Cost: reads and writes 8.25 bytes an element to encode (x is read twice), 4.25 to decode, 8.25 to decode and add.
-/// Errors: UsageError unless `clip` is a number from 0 to 1000 and `exchange` is one of gather (every rank gets all
-/// ranks' encodings), sra (a schedule exchanges encoded blocks) and sum (codes are summed as integers with one scale
-/// for all ranks, see below; since the sum of P codes needs log2(2P + 1) bits, each code is sent as one byte, which is
-/// enough for 127 ranks).
+/// The parameter `exchange` is one of three. gather: every rank gets all ranks' encodings. sra: a schedule exchanges
+/// encoded blocks. sum: codes are summed as integers with one scale for all ranks (see below); the sum of P codes needs
+/// log2(2P + 1) bits, so each code is sent as one byte, which is enough for 127 ranks.
+/// Errors: UsageError unless `clip` is a number from 0 to 1000 and `exchange` is one of the three.
 /// Source: Wen et al., NeurIPS 2017.
 std::unique_ptr<Codec> make_terngrad(const core::ParsedName&);
 

@@ -19,8 +19,8 @@ namespace gradmeter::compression::detail {
 
 // Functions that read the parameters of sparse codecs. Those for other parameters are in compression/registry.hpp.
 
-/// A number from `least` to `most`, where `most` itself is allowed only if `closed`. Errors: UsageError that says what
-/// is allowed.
+/// Reads a number from `least` to `most`, where `most` itself is allowed only if `closed`. Errors: UsageError that says
+/// what is allowed.
 double number_between(const core::ParsedName&, std::string_view parameter, double least, double most, bool closed);
 
 /// The share of a tensor that is sent. It is held as the decimal number that was written: 0.07 of 100 elements are 7,

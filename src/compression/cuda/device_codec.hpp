@@ -95,16 +95,16 @@ std::size_t topk_workspace(std::size_t n);
 
 /// Queued on the stream; n is at least 1. Two passes count magnitudes in histograms: the first by the upper 11 bits,
 /// the second by the lower 20 bits within the bin that holds the k-th. Two more passes count the elements that are sent
-/// and write them in order. Cost: four reads of x, as on the host. Errors: BackendError.
+/// and write them in order. Cost: four reads of x. Errors: BackendError.
 void topk_encode(const float* x, const TopKWire&, std::byte* wire, std::byte* workspace, cudaStream_t);
 
-/// What `topk_decode` does to an element that was sent: it assigns the value, adds the value, or (`clear`) sets the
+/// The effect of `topk_decode` on an element that was sent: it assigns the value, adds the value, or (`clear`) sets the
 /// element to 0 and leaves all others as they are.
 enum class Scatter : unsigned char { assign, add, clear };
 /// With `assign` all other elements become 0; with `add` they become those of `addend`, which may be `out`. If the
 /// input was not finite, all elements become NaN, or 0 with `clear`. A damaged wire cannot make the kernel write
-/// outside the memory; all elements then become NaN, since a kernel cannot throw. Cost: k elements with `clear`, and
-/// with `add` if `addend` is `out`; otherwise n elements more.
+/// outside the memory; all elements then become NaN, since a kernel cannot throw. Cost: reads the wire and writes k
+/// elements; unless `clear` is asked for, or `addend` is `out`, also writes all n elements.
 void topk_decode(const std::byte* wire, const TopKWire&, Scatter, const float* addend, float* out, std::byte* workspace,
                  cudaStream_t);
 
@@ -132,8 +132,8 @@ void clear_sent(DeviceSpan<const std::uint32_t> places, DeviceSpan<float> x, cud
 /// P = M·Q. One warp computes a row. Cost: one read of M.
 void multiply(const Matrix&, std::size_t rank, DeviceSpan<const float> m, DeviceSpan<const float> q,
               DeviceSpan<float> p, cudaStream_t);
-/// Q = Mᵀ·P. One thread multiplies a column of M, since sums run over the rows in order. Cost: M is read once for every
-/// four columns of P.
+/// Q = Mᵀ·P. One thread multiplies a column of M with four columns of P, since sums run over the rows in order. Cost: M
+/// is read once for every four columns of P.
 void multiply_transposed(const Matrix&, std::size_t rank, DeviceSpan<const float> m, DeviceSpan<const float> p,
                          DeviceSpan<float> q, cudaStream_t);
 /// out = P·Qᵀ.

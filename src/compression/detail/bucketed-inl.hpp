@@ -81,7 +81,7 @@ HWY_INLINE void prefetch_codes(const std::byte* from) {
   for (std::size_t at = 0; at < bytes; at += line) hwy::Prefetch(from + ahead + at);
 }
 
-/// How decoded numbers are stored: through the caches, or by non-temporal stores, which need whole aligned vectors.
+/// The way to store decoded numbers: through the caches, or by non-temporal stores, which need whole aligned vectors.
 enum class Store { cached, streaming };
 
 template <Store store>
@@ -270,7 +270,7 @@ HWY_INLINE Scaling scaling_for(detail::Coefficients c, float largest) {
   return Scaling::general;
 }
 
-/// Whole parts of numbers that an int32 can hold. Highway's conversion spends four more instructions on larger numbers.
+/// Whole parts of numbers that an int32 can hold. Highway's conversion needs four more instructions for larger ones.
 HWY_INLINE hn::Vec<I32> whole_part(Floats v) {
 #if HWY_TARGET == HWY_AVX2
   return hn::Vec<I32>{_mm256_cvttps_epi32(v.raw)};
@@ -303,7 +303,7 @@ HWY_INLINE float largest_of(hn::Vec<I32> most, const float* x, std::size_t n) {
   return bits < 0x7f800000 ? std::bit_cast<float>(bits) : std::numeric_limits<float>::quiet_NaN();
 }
 
-/// detail::max_norm.
+/// This is detail::max_norm.
 HWY_INLINE float max_norm(const float* x, std::size_t n) {
   const std::size_t lanes = hn::Lanes(I32());
   auto a = hn::Zero(I32()), b = a, c = a, d = a;
@@ -317,9 +317,9 @@ HWY_INLINE float max_norm(const float* x, std::size_t n) {
   return largest_of(hn::Max(hn::Max(a, b), hn::Max(c, d)), x + i, n - i);
 }
 
-/// detail::add_squares; each of its sixteen partial sums has a lane of its own. The square of a float is exact as a
-/// double, so that a fused addition rounds like a separate one. Four vectors of four lanes hold all sums, so that four
-/// chains of dependent additions run at once. `visit` is called once for each sixteen floats, with their address.
+/// This is detail::add_squares; each of the sixteen partial sums has a lane of its own. The square of a float is exact
+/// as a double, so that a fused addition rounds like a separate one. Four vectors of four lanes hold all sums, so that
+/// four chains of dependent additions run at once. `visit` is called with the address of every sixteenth float.
 template <class Visit>
 HWY_INLINE void add_squares(const float* x, std::size_t n, std::array<double, detail::sum_lanes>& partial,
                             const Visit& visit) {
@@ -501,8 +501,8 @@ HWY_INLINE void store_next(Rule, Coder& coder, const float* x, std::byte* to) {
   store_codes<Rule::bits>(coder.next_bytes(x), to);
 }
 
-/// Writes the codes of n elements; n is a multiple of bucket_unit. Meanwhile the next elements are prefetched, also
-/// those of the next bucket: its norm is computed first, but that alone is too short to hide much of the reading.
+/// Writes the codes of n elements; n is a multiple of bucket_unit. Also prefetches later elements, beyond the bucket's
+/// end too: the loop over the next bucket's norm, which reads them first, is too short to hide much of the latency.
 template <class Rule, class Encoder, class DrawSource>
 HWY_INLINE void encode_units(const Encoder& encoder, const float* x, std::size_t n, const DrawSource& draws,
                              std::byte* to) {
@@ -661,7 +661,7 @@ HWY_INLINE void decode_bucket(std::span<const BucketPart> parts, std::size_t n, 
   std::copy(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(rest), out + whole);
 }
 
-/// True if a bucket can be decoded with Scaling::direct. The type std::false_type: no bucket of this rule can.
+/// True if a bucket can be decoded with Scaling::direct. A result of type std::false_type: no bucket of the rule can.
 template <class Rule>
 HWY_INLINE auto is_direct(Rule, std::span<const BucketPart> parts, std::size_t) {
   if constexpr (requires { Rule::direct(parts[0].decoder); }) {

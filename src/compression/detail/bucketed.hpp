@@ -21,10 +21,10 @@ namespace gradmeter::compression::detail {
 
 enum class Norm : std::uint8_t { max, l2 };
 enum class Rounding : std::uint8_t { stochastic, nearest };
-/// With this draw (one half of the range [0, 2^24) of draws) stochastic rounding rounds to nearest.
+/// The middle of the range [0, 2^24) of draws. With this draw, stochastic rounding rounds to nearest.
 inline constexpr std::uint32_t half_draw = 1u << 23;
 
-/// Buckets begin at multiples of this [elements], so that their codes begin at whole bytes for every number of bits.
+/// The parameter `bucket` is a multiple of this [elements], so that the codes of every bucket begin at a whole byte.
 inline constexpr std::size_t bucket_unit = 64;
 
 struct EncodeJob {
@@ -40,14 +40,14 @@ struct Encoded {
 };
 /// The most encodings that one DecodeJob adds up.
 inline constexpr std::size_t most_parts = 16;
-/// out[i] = addend[i] + what each part decodes to for element i, added one after the other in fp32.
+/// out[i] = addend[i] + the decoded element i of each part, added in fp32 in the order of the parts.
 struct DecodeJob {
   std::span<const Encoded> parts;  ///< 1 to most_parts encodings of the same elements
   const float* addend = nullptr;   ///< null: nothing is added
   std::span<float> out;
   WireLayout layout;
 };
-/// Calls decode_one(part, addend) for each part, for loops that can decode only one part at a time.
+/// For loops that decode one part at a time: calls decode_one(part, addend) for each, with the sum so far as `addend`.
 template <class DecodeOne>
 void part_by_part(const DecodeJob& job, const DecodeOne& decode_one) {
   const float* addend = job.addend;
@@ -109,11 +109,11 @@ struct Coefficients {
   float first = 0, second = 0;
 };
 
-/// Two factors that scale numbers so that `norm` becomes `top`, if a number is multiplied by one and then the other.
-/// For a tiny norm the single factor top/norm would overflow, so the first factor is then 2^64, by which floats are
-/// multiplied without rounding. For a norm above 2^126 top/norm may be subnormal, which is 0 where the processor
-/// flushes subnormals, so the first factor is then 2^-64; it rounds only numbers that are far below any code. The
-/// arithmetic is fp32, since on a GPU every warp does this division.
+/// Two factors: a number that is multiplied by `first` and then by `second` is scaled so that `norm` becomes `top`.
+/// `first` is 1 except for two ranges of norms. Below 2^-60 it is 2^64, since top/norm could overflow; the product with
+/// 2^64 is exact. Above 2^126 it is 2^-64, since top/norm could be subnormal, and some processors replace subnormals by
+/// 0; this rounds only numbers that are far too small for a code other than 0. The arithmetic is fp32, since on a GPU
+/// every warp does this division.
 GRADMETER_HOST_DEVICE constexpr Coefficients factors_to(float top, float norm) {
   const float prescale = norm < 0x1p-60f ? 0x1p64f : norm > 0x1p126f ? 0x1p-64f : 1.0f;
   return {prescale, top / (norm * prescale)};
@@ -126,7 +126,7 @@ GRADMETER_HOST_DEVICE constexpr Coefficients factors_to(float top, float norm) {
 //   Coefficients encoder(float norm) and std::uint32_t code(Coefficients, float x, std::uint32_t draw), which are
 //   called only if norm is neither 0 nor NaN; in other buckets all codes are 0;
 //   Coefficients decoder(Scale) and float value(Coefficients, std::uint32_t code);
-//   top, the largest scaled magnitude, if the encoder scales magnitudes by both factors.
+//   top, the largest scaled magnitude; only rules whose encoder() returns two factors for magnitudes have this member.
 
 /// Encodes x, whose first element has index `at` in the span of `draws`. `codes` is where the code of x[0] begins; the
 /// bytes from there on must be 0.

@@ -47,7 +47,7 @@ class Draws {
     const std::uint64_t mix = mixed(key_ ^ mixed(number(i) >> 32));
     return {static_cast<std::uint32_t>(mix), static_cast<std::uint32_t>(mix >> 32)};
   }
-  /// True if the numbers of elements [i, i + n) differ in their upper 32 bits, so that one `keys` does not serve all.
+  /// True if the numbers of elements [i, i + n) differ in their upper 32 bits, so that their keys differ.
   GRADMETER_HOST_DEVICE constexpr bool crosses(std::uint64_t i, std::uint64_t n) const {
     return n > 0 && number(i) >> 32 != number(i + n - 1) >> 32;
   }

@@ -9,8 +9,8 @@
 namespace gradmeter::compression::detail {
 
 /// Long sums are cut into pieces of 512 elements. In a piece, element i is added to partial sum i mod 16, in order;
-/// then the sixteen partial sums are added pairwise: i + 8 to i, then i + 4 to i, and so on. A TreeSum adds up the sums
-/// of the pieces.
+/// then the sixteen partial sums are added pairwise: first sum i + 8 to sum i, then sum i + 4 to sum i, and so on. A
+/// TreeSum adds up the sums of the pieces.
 inline constexpr std::size_t sum_piece = 512, sum_lanes = 16;
 
 /// Adds numbers as a tree: first neighbours (0 + 1, 2 + 3, …), then neighbours among these sums ((0 + 1) + (2 + 3), …),

@@ -109,8 +109,8 @@ void each_end_field(End& end, const Visit& visit) {
   visit("reason", end.reason);
 }
 
-/// The error of a text that is not one complete JSON value. If the text is the last line of a file, the run was killed
-/// while it wrote the line.
+/// The error of a text that is not one complete JSON value, such as a last line that a killed run did not finish; also
+/// of a number too large for a double.
 class NotJson : public UsageError {
  public:
   using UsageError::UsageError;

@@ -31,14 +31,13 @@ struct Range {
   std::size_t end() const { return first + count; }
 };
 
-/// The facts about a completed call. Times [s] are by the fabric's clock: the host's, a stream's events, or virtual
-/// time.
+/// The facts about a completed call. Times [s] are by the fabric's clock: the host's, or virtual time.
 struct Completion {
   double posted = 0, started = 0, finished = 0;
   std::uint64_t bytes_sent = 0, bytes_between_nodes = 0;  ///< payload that this rank has sent
   /// The bytes that this rank should have sent by the schedule; null for a vendor's call.
   std::optional<std::uint64_t> bytes_required;
-  double encode_s = 0, decode_s = 0;  ///< time that the codec takes on the thread that moves the call
+  double encode_s = 0, decode_s = 0;  ///< time of the codec on the thread that makes progress on the call
 };
 
 /// A call under way.
@@ -89,8 +88,8 @@ class ExecutionContext : public runtime::Queue {
 
 using BackgroundProgram = std::function<void(ExecutionContext&)>;
 
-// Messages between tasks of different ranks: a worker on most ranks, a server on some. Unlike collectives, messages
-// need no agreed order: the header says what a message is, and the receiver polls for it.
+// Ports carry messages between tasks, mostly of different ranks: most ranks have a worker, and some have a server.
+// Unlike collectives, messages need no agreed order: the header says what a message is, and the receiver polls for it.
 
 /// The header of every message. What its fields mean is up to the tasks (server/protocol.hpp), except for
 /// `outside_step`, `bytes`, `check`, `answer_place` and `payload_place`.
@@ -127,9 +126,9 @@ struct PortOptions {
 constexpr std::size_t slot_bytes(const PortOptions& o) {
   return (sizeof(MessageHeader) + o.payload_bytes + 63) / 64 * 64;
 }
-/// The most payloads for which a port has memory to send from (drafts, see Port::draft), and the most for which it has
-/// memory to receive to, however many ranks there are. Messages to one receiver occupy at most `in_flight` drafts, so a
-/// receiver that does not read cannot block them all.
+/// The most payloads that a port can hold to send (drafts, see Port::draft), and the most that it can hold as received,
+/// however many ranks there are. Messages to one receiver occupy at most `in_flight` drafts, so a receiver that does
+/// not read cannot occupy all drafts of a sender.
 constexpr std::size_t held_payloads = 16;
 /// The most bytes that the two ports of a rank together take from a fabric's memory.
 constexpr std::size_t port_memory_bytes(const PortOptions& o, int ranks) {
@@ -174,9 +173,10 @@ class Port {
   /// Sends a message whose payload this task has already written to the receiver's memory, at header.payload_place. The
   /// payload counts as bytes sent. Null: there is no room, as for `draft`.
   virtual Ticket post_written(int to, const MessageHeader&, std::span<std::byte> payload, const char* label);
-  /// Waits for a message and returns the earliest. Returns nothing at `deadline` (by the fabric's clock), or when a
-  /// posted message has left, so that `draft` may have room again. `why` and `from` are for the report of a hang: `why`
-  /// is a literal; `from` is the rank in the group whose message is awaited, -1 for no particular rank.
+  /// Waits for a message and returns the earliest. Returns nothing at `deadline` (by the fabric's clock), or, if there
+  /// was no room for a draft, when a posted message has left, so that there may be room again. `why` and `from` are for
+  /// the report of a hang: `why` is a literal; `from` is the rank in the group whose message is awaited, -1 for no
+  /// particular rank.
   virtual std::optional<Message> next(const char* why, double deadline = std::numeric_limits<double>::infinity(),
                                       int from = -1) = 0;
   /// Returns the earliest message without waiting.
@@ -273,7 +273,8 @@ class Fabric : public ExecutionContext {
   /// alone.
   virtual Ticket start(const FabricCall&) = 0;
   virtual void wait(const Ticket&) = 0;
-  /// Sums in place. average: the sum is divided by the group's size. `tensor_layout`: for codecs, which encode tensors.
+  /// Reduces in place by `op`; `average` divides the sum by the group's size. tensor_layout: for codecs, which encode
+  /// tensor by tensor.
   Ticket all_reduce(Group g, Buffer b, allreduce::Op op, runtime::EventPtr ready = {},
                     const allreduce::TensorLayout& tensor_layout = {}) {
     return start({.kind = CallKind::all_reduce,
@@ -321,8 +322,8 @@ class Fabric : public ExecutionContext {
   /// Starts a background task. Objects that it refers to must live until `join`. It may use this fabric's ports, but
   /// not the fabric itself.
   virtual std::unique_ptr<BackgroundTask> launch(BackgroundProgram) = 0;
-  /// The times at which the gradient of each tensor of this step is ready, for the worker to stamp; null where nobody
-  /// wants them. They stay where they are until the step ends.
+  /// Returns a vector, by tensor, to which the worker writes when each gradient of this step is ready; null: nobody
+  /// wants these times. The vector stays valid until the step ends.
   virtual std::vector<double>* ready_times() { return nullptr; }
   /// Zeroed memory that any call accepts, valid as long as the fabric. Errors: BackendError when there is none left.
   virtual Buffer memory(std::size_t floats) = 0;
@@ -330,7 +331,7 @@ class Fabric : public ExecutionContext {
 
 // The bases of decorators, which forward every call to an inner context, fabric or port.
 
-/// The functions that contexts and fabrics have in common. Interface: ExecutionContext or Fabric.
+/// Forwards the functions that contexts and fabrics have in common. Interface: ExecutionContext or Fabric.
 template <class Interface>
 class ForwardingContext : public Interface {
  public:

@@ -45,8 +45,8 @@ class Optimizer {
   explicit Optimizer(std::string name) : name_(std::move(name)) {}
   virtual ~Optimizer() = default;
   const std::string& name() const { return name_; }  ///< canonical: "momentum:mu=0.9"
-  /// True if the optimizer uses norms of whole tensors. Ranges must then not cut tensors, unless it was made with
-  /// `SumsOverRanks`.
+  /// True if the optimizer uses norms of whole tensors. Ranges must then not cut the tensors of its scope; these may be
+  /// parts of the model's tensors if it was made with `SumsOverRanks`.
   virtual bool needs_whole_tensors() const { return false; }
   /// Updates the range that begins at `offset` of the flat buffer. weights: the range itself. change, of the same
   /// length: a gradient, or for an outer optimizer a difference of weights.

@@ -25,7 +25,7 @@ std::size_t replay_floats(const StepTrace&);
 /// The time for which the rank is busy in one pass over all steps of the trace [s]. No pass can be shorter.
 double replay_busy_s(const StepTrace&);
 
-/// In virtual time, a computation of t seconds is submitted as t times this many FLOP.
+/// The FLOP that stand for one second of computation, and so the rate that a simulated machine must have.
 inline constexpr double replay_flops_per_s = 1e9;
 
 /// What a rank does during a computation of the trace. spin: it keeps its core busy, like a computation on the host.
@@ -54,7 +54,7 @@ class Replay {
   Fabric& fabric_;
   ReplayedComputation computation_;
   std::function<bool()> is_over_;
-  /// By index of a call in its step: a buffer as long as the longest that the calls with this index have in any step.
+  /// By index of a call in its step: one buffer for the calls with this index in all steps, as long as the longest.
   std::vector<Buffer> buffers_;
   std::vector<Step> steps_;
 };

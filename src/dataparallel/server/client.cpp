@@ -142,7 +142,7 @@ void ServerClient::fetch(Buffer to) {
 void ServerClient::take_over(ServerConnection& connection, const Buffer& to) {
   for (std::size_t i = 0; i < connection.chunks; ++i) {
     ChunkVersions& v = connection.versions[i];
-    v.base = v.incoming, v.reached = v.incoming_reached;
+    v.base = v.incoming, v.updates_included = v.incoming_updates;
     const Range chunk = sharding_.chunk(connection.server, i);
     if (std::exchange(v.is_written, false)) fabric_.from_transport(to.part(chunk.first, chunk.count));
   }
@@ -159,10 +159,10 @@ void ServerClient::put(ServerConnection& connection, std::size_t i, const Buffer
   connection.versions[i].waits = false;
 }
 
-std::uint64_t ServerClient::reached() const {
+std::uint64_t ServerClient::updates_included() const {
   std::uint64_t least = std::numeric_limits<std::uint64_t>::max();
   for (const ServerConnection& connection : connections_) {
-    for (const ChunkVersions& v : connection.versions) least = std::min(least, v.reached);
+    for (const ChunkVersions& v : connection.versions) least = std::min(least, v.updates_included);
   }
   return least;
 }
@@ -239,7 +239,7 @@ void ServerClient::take_weights(ServerConnection& connection, const MessageHeade
   if (!written) decode(h, payload, dense, (direct ? target_ : Buffer(weights_)).part(h.first, h.count));
   if (for_evaluation) return;
   ChunkVersions& v = connection.versions.at(i);
-  v.incoming = h.version, v.incoming_reached = h.clock;
+  v.incoming = h.version, v.incoming_updates = h.clock;
   v.waits = !written && !direct;
   v.is_written = written;
   if (v.waits && target_.count() > 0) put(connection, i, target_);

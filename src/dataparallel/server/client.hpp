@@ -14,7 +14,7 @@ namespace gradmeter::dataparallel {
 /// chunk, which with error feedback is as large as the weights.
 class ServerClient {
  public:
-  /// rank: the rank of this worker. first: the initial weights, equal on all workers.
+  /// rank: the rank of this worker. initial: the initial weights, equal on all workers.
   ServerClient(Fabric&, std::unique_ptr<Port>, const Sharding&, const ServicePlan&, int rank,
                const ConstBuffer& initial);
 
@@ -47,17 +47,18 @@ class ServerClient {
   void disconnect();
 
   std::uint64_t pushed() const { return clock_; }  ///< number of updates begun so far
-  /// Each chunk of the weights fetched last includes at least this many updates of every worker.
-  std::uint64_t reached() const;
+  /// Each chunk of the weights fetched last includes at least this many updates of every worker (unless a StepRule
+  /// collects or drops changes: then the server had received as many).
+  std::uint64_t updates_included() const;
 
  private:
   /// The versions of the weights of one chunk.
   struct ChunkVersions {
     /// The version of the weights from which this worker computes, and the number of updates of every worker that they
     /// include.
-    std::uint64_t base = 0, reached = 0;
+    std::uint64_t base = 0, updates_included = 0;
     /// The same two numbers for the weights that have arrived since then, but were not fetched yet.
-    std::uint64_t incoming = 0, incoming_reached = 0;
+    std::uint64_t incoming = 0, incoming_updates = 0;
     bool waits = false;       ///< the incoming weights lie in `weights_`, and `fetch` must copy them
     bool is_written = false;  ///< a server has written the incoming weights to the buffer of `finish_push`
   };

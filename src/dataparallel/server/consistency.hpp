@@ -56,9 +56,9 @@ class Admission {
 /// Counts updates by their staleness. The staleness of an update is the number of updates, of any worker, that were
 /// applied after the read of the weights from which it was computed and before the update itself. The caller counts
 /// only while all workers train. If every worker reads right after its own update, the mean staleness is workers - 1,
-/// whatever the workers' speeds: each update is applied once between the read and the update of every other worker.
-/// More precisely, the staleness of the first n updates and `outstanding` after the n-th update add up to
-/// (workers - 1)·n.
+/// whatever the workers' speeds: each update then lies between the read and the next update of every other worker, so
+/// it adds 1 to the staleness of workers - 1 updates. More precisely, the staleness of the first n updates and
+/// `outstanding` after the n-th update add up to (workers - 1)·n.
 class StalenessCount {
  public:
   explicit StalenessCount(int workers) : read_(static_cast<std::size_t>(workers), 0) {}
@@ -78,10 +78,10 @@ class StalenessCount {
 
 // The rules by which servers without bulk synchrony make steps of the weights from the workers' changes.
 
-/// How changes are scaled. mean: if a step is made from a single change, the step size is divided by the number of
+/// Says how changes are scaled. mean: if a step is made from a single change, the step size is divided by the number of
 /// workers; if from several, their mean is used. sum: changes are not scaled. staleness: if a step is made from a
 /// single change, the step size is divided by the change's staleness (the number of updates applied since the worker's
-/// read), or by 1 if that is 0.
+/// read), or by 1 if that is 0; if from several, their mean is used.
 enum class ChangeScale : std::uint8_t { mean, sum, staleness };
 
 /// Delay compensation (Zheng et al., "Asynchronous stochastic gradient descent with delay compensation", ICML 2017):
@@ -108,7 +108,7 @@ struct StepRule {
   int backups = 0;
   std::optional<CompensationPlan> compensation = {};
 
-  /// The steps that n-softsync makes of one change of each worker; 0: the rule is another.
+  /// The number of steps that n-softsync makes when each worker sends one change; 0: the rule is not n-softsync.
   int softsync_steps(int workers) const { return std::min(softsync, workers); }
   /// The number of changes that make one step.
   int group(int workers) const {

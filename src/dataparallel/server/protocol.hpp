@@ -28,8 +28,8 @@
 // | disconnect | -                     | -                   | 1: acknowledge it    | -            | -             |
 // | rest       | -                     | -                   | -                    | -            | -             |
 // Clock of a push: the number of pushes before. Version of a pull: how many of the worker's own updates the weights
-// must include. Clock of weights: how many updates of every training worker they include. Value of weights: for how
-// long the staleness bound held back the request. Requests are numbered from 1.
+// must include. Clock of weights: how many updates the server has of the slowest training worker. Value of weights: for
+// how long the staleness bound held back the request. Requests are numbered from 1.
 //
 // Every message arrives once, and those of one sender in order, so an `ack` is for the oldest unacknowledged chunk.
 #pragma once
@@ -55,8 +55,8 @@ enum class Opcode : std::uint8_t { push = 1, ack, pull, evaluate, weights, disco
 /// have none.
 class Sharding {
  public:
-  /// grain: the length of all chunks but the last is a multiple of this [elements]. longest: the most bytes of a chunk
-  /// in fp32.
+  /// grain: the length of all chunks but the last is a multiple of this [elements]. longest_bytes: the most bytes of
+  /// a chunk in fp32, unless the grain is longer.
   Sharding(std::size_t elements, std::uint32_t servers, std::size_t grain,
            std::size_t longest_bytes = most_payload_bytes);
   std::size_t elements() const { return elements_; }
@@ -128,7 +128,7 @@ class Coding {
   std::size_t min_elements_;
 };
 
-/// How servers serve an axis, as the strategy chose it.
+/// The options with which a strategy makes the servers of an axis.
 struct ServiceOptions {
   /// The number of ranks at the end of the axis that only serve. By convention 0 means that every rank is worker and
   /// server.
@@ -141,7 +141,7 @@ struct ServiceOptions {
   std::uint64_t seed = 1;
 };
 
-/// What all workers and servers of an axis know.
+/// The facts that all workers and servers of an axis know.
 struct ServicePlan {
   ServiceOptions options = {};
   int workers = 1;       ///< number of workers: ranks 0, 1, …

@@ -116,8 +116,8 @@ class SpareMemory {
 /// (the i-th change of each worker, see consistency.hpp) are added up in rank order and applied as one. Otherwise each
 /// change is applied when it arrives, or as the StepRule says. A step is one pass over the weights and the changes; the
 /// changes are read from their messages, if the port can keep these. Memory: two copies of the weights (ChunkWeights),
-/// and the optimizer's state. If the port cannot keep messages, also a sum, and with staleness 0 copies of the changes
-/// that arrive before those of lower ranks.
+/// and the optimizer's state; a sum, if a StepRule collects changes. With staleness 0, if the port cannot keep
+/// messages: also a sum, and copies of the changes that arrive before those of lower ranks.
 class ServedChunk {
  public:
   /// weights, tensors: those of the whole flat buffer; the chunk is copied. memory, local_worker: as for ChunkWeights.
@@ -129,7 +129,8 @@ class ServedChunk {
   ChunkWeights& weights() { return weights_; }
   const ChunkWeights& weights() const { return weights_; }
   std::uint64_t version() const { return version_; }  ///< number of updates applied
-  /// The weights include at least this many updates of every worker that still trains.
+  /// The server has at least this many updates of every worker that still trains. The weights include them, unless a
+  /// StepRule collects or drops changes.
   std::uint64_t slowest() const { return admission_.slowest(); }
 
   /// Takes a worker's change from `Message`, which must be the one that the port returned last.
@@ -153,8 +154,8 @@ class ServedChunk {
     float size = 0;          ///< step size
     std::span<const float> values = {};
     std::shared_ptr<const void> message = {};  ///< keeps the message that holds the values
-    /// Holds the values if they are decoded or copied. If `message` and `memory` are both empty, the values lie in a
-    /// message that is valid only until the port returns the next one.
+    /// Holds the values if they are copied, or decoded with staleness 0. If `message` and `memory` are both empty, the
+    /// values are valid only until `take` returns.
     std::vector<float> memory = {};
     bool has_lasting_values() const { return message || !memory.empty(); }
   };

@@ -45,7 +45,7 @@ class ReplyQueue {
     std::size_t chunk = 0;        ///< index among the chunks of this server
     bool for_evaluation = false;  ///< true: the weights are sent as they are, whatever the codec
     std::uint64_t version = 0;
-    std::uint64_t slowest = 0;  ///< the weights include at least this many updates of every worker
+    std::uint64_t slowest = 0;  ///< ServedChunk::slowest when the read was answered
     double held = 0;            ///< time that the read had to wait [s]
     SnapshotPtr weights = {};   ///< the weights, while the reply waits for room
   };

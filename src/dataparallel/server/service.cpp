@@ -76,13 +76,13 @@ Sharding ServerStrategy::sharding(std::size_t elements, const ServicePlan& plan,
           encodes ? Sharding::most_payload_bytes : Sharding::dense_payload_bytes};
 }
 
-std::size_t ServerStrategy::memory_bytes(const model::Model& m, int ranks) const {
+std::size_t ServerStrategy::fabric_bytes(const model::Model& m, int ranks) const {
   const Sharding shards = sharding(m.element_count(), plan(ranks), ranks);
   return port_memory_bytes(port_options(shards), ranks) + Server::elements_needed(shards, 0) * sizeof(float) +
          memory_page_bytes;
 }
 
-std::size_t ServerStrategy::own_bytes(const model::Model& m, int ranks) const {
+std::size_t ServerStrategy::bytes_besides_fabric(const model::Model& m, int ranks) const {
   const std::size_t elements = m.element_count(), weight_bytes = elements * sizeof(float);
   const std::size_t served = Server::elements_needed(sharding(elements, plan(ranks), ranks), 0);
   const StepRule& rule = options_.rule;
@@ -158,7 +158,7 @@ Forecast ServerStrategy::forecast(const ForecastInput& s, const RequestCounts& r
     const std::uint64_t chunks = shards.chunks(i);
     if (chunks == 0) continue;
     out.messages +=
-        clients * (2 * chunks * request_counts.pushes + chunks * request_counts.pulls + request_counts.requests);
+        clients * (2 * chunks * request_counts.pushes + chunks * request_counts.pulls + request_counts.separate_pulls);
     if (clients > 0 && ((request_counts.pushes > 0 && changes.variable(shards, i)) ||
                         (request_counts.pulls > 0 && weights.variable(shards, i)))) {
       out.exact = false, out.upper_bound = true;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What strategies with servers share: which ranks serve, how service begins and ends, and what it costs.
+// The common part of strategies with servers: which ranks serve, how service begins and ends, and what it costs.
 #pragma once
 #include <memory>
 #include <optional>
@@ -13,11 +13,11 @@
 
 namespace gradmeter::dataparallel {
 
-/// How often one worker pushes to all servers, and pulls from all servers.
+/// The numbers of pushes and pulls of one worker, each of which goes to all servers.
 struct RequestCounts {
   std::uint64_t pushes = 0, pulls = 0;
   /// the pulls that are messages of their own; other pulls are part of a push
-  std::uint64_t requests = 0;
+  std::uint64_t separate_pulls = 0;
 };
 
 /// The base of all strategies with servers. Each derived class says how it trains.
@@ -25,9 +25,9 @@ class ServerStrategy : public Strategy {
  public:
   explicit ServerStrategy(ServiceOptions o) : options_(std::move(o)) {}
   int workers(int ranks) const final { return ranks - options_.servers; }
-  std::size_t memory_bytes(const model::Model&, int ranks) const override;
-  /// The bytes kept by a rank that both trains and serves.
-  std::size_t own_bytes(const model::Model&, int ranks) const override;
+  std::size_t fabric_bytes(const model::Model&, int ranks) const override;
+  /// An upper bound for all ranks: that of a rank which both trains and serves.
+  std::size_t bytes_besides_fabric(const model::Model&, int ranks) const override;
   /// The workers' own optimizer is ignored, since servers update the weights.
   std::string refusal(const Optimizer&, int ranks) const final { return refusal(ranks); }
   void begin(Worker&) override;
@@ -44,7 +44,7 @@ class ServerStrategy : public Strategy {
   ServerClient& server_client() { return *server_client_; }
   /// True if the weights that this worker fetched last are older than the staleness bound allows at that clock.
   bool too_old(std::uint64_t clock) const {
-    return clock > options_.staleness && server_client_->reached() < clock - options_.staleness;
+    return clock > options_.staleness && server_client_->updates_included() < clock - options_.staleness;
   }
   /// The forecast for these pushes and pulls of every worker. Its `bytes` are those that all ranks send, except to
   /// themselves; with a codec of variable length, an upper bound. Its `seconds` are the time for which the busiest rank
@@ -62,7 +62,7 @@ class ServerStrategy : public Strategy {
   std::shared_ptr<Server> server_;
   std::unique_ptr<ServerClient> server_client_;
   std::uint64_t pushed_ = 0;  ///< number of updates that the client had pushed when it was destroyed
-  /// Declared last, so that it is destroyed first: that ends the server's task before the members that it uses.
+  /// Declared last, so that the server's task ends while the members that it uses still live.
   std::unique_ptr<BackgroundTask> background_task_;
 };
 

@@ -380,7 +380,7 @@ class AdPsgd final : public Strategy {
  public:
   AdPsgd(std::uint64_t seed, bool overlap) : seed_(seed), overlap_(overlap) {}
 
-  std::size_t memory_bytes(const model::Model& m, int ranks) const override {
+  std::size_t fabric_bytes(const model::Model& m, int ranks) const override {
     if (ranks == 1) return 0;
     const PairPlan plan(m.element_count(), ranks);
     return port_memory_bytes(plan.port_options(), ranks) + (plan.passive_elements() + barrier_floats) * sizeof(float) +

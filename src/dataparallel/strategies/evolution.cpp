@@ -116,11 +116,13 @@ class EvolutionStrategies final : public Strategy {
  public:
   EvolutionStrategies(std::size_t pairs, float sigma, std::uint64_t seed) : pairs_(pairs), sigma_(sigma), seed_(seed) {}
 
-  std::size_t memory_bytes(const model::Model&, int ranks) const override {
+  std::size_t fabric_bytes(const model::Model&, int ranks) const override {
     return all_pairs(ranks) * sizeof(float) + memory_page_bytes;
   }
   /// The bytes of the weights that are perturbed.
-  std::size_t own_bytes(const model::Model& m, int) const override { return m.element_count() * sizeof(float); }
+  std::size_t bytes_besides_fabric(const model::Model& m, int) const override {
+    return m.element_count() * sizeof(float);
+  }
 
   void begin(Worker& w) override {
     Strategy::begin(w);
@@ -264,7 +266,7 @@ class Population final : public Strategy {
  public:
   explicit Population(const Search& s) : search_(s) {}
 
-  std::size_t memory_bytes(const model::Model& m, int ranks) const override {
+  std::size_t fabric_bytes(const model::Model& m, int ranks) const override {
     const std::size_t models = per_rank(ranks) + (ranks > 1 ? search_.survivors : 0);
     return models * (m.element_count() * sizeof(float) + memory_page_bytes) +
            (all_members(ranks) + ranking_floats()) * sizeof(float) + 2 * memory_page_bytes;

@@ -87,7 +87,7 @@ class Gossip final : public Strategy {
  public:
   Gossip(PushTargets targets, bool overlap) : targets_(targets), overlap_(overlap) {}
 
-  std::size_t memory_bytes(const model::Model& m, int ranks) const override {
+  std::size_t fabric_bytes(const model::Model& m, int ranks) const override {
     return ranks == 1 ? 0 : buffers() * ((m.element_count() + tail_floats) * sizeof(float) + memory_page_bytes);
   }
 
@@ -232,7 +232,7 @@ class DPsgd final : public Strategy {
  public:
   DPsgd(Graph graph, bool overlap) : graph_(graph), overlap_(overlap) {}
 
-  std::size_t memory_bytes(const model::Model& m, int ranks) const override {
+  std::size_t fabric_bytes(const model::Model& m, int ranks) const override {
     const auto others = static_cast<std::size_t>(most_neighbours(graph_, ranks));
     return others > 0 ? others * m.element_count() * sizeof(float) + memory_page_bytes : 0;
   }

@@ -180,9 +180,9 @@ class BlockAveraging final : public Strategy {
         averaged_buffers_(inner == InnerState::average ? make_optimizer(o.optimizer, {})->state().size() : 0) {}
 
   std::size_t period() const override { return period_->longest(); }
-  std::size_t memory_bytes(const model::Model&, int ranks) const override { return period_->memory_bytes(ranks); }
+  std::size_t fabric_bytes(const model::Model&, int ranks) const override { return period_->memory_bytes(ranks); }
   /// The anchor and the outer optimizer's velocity.
-  std::size_t own_bytes(const model::Model& m, int) const override {
+  std::size_t bytes_besides_fabric(const model::Model& m, int) const override {
     return outer_ ? 2 * m.element_count() * sizeof(float) : 0;
   }
 
@@ -418,11 +418,13 @@ class Diloco final : public Strategy {
   }
 
   std::size_t period() const override { return rule_.every; }
-  std::size_t memory_bytes(const model::Model& m, int) const override {
+  std::size_t fabric_bytes(const model::Model& m, int) const override {
     return rule_.overlap > 0 ? m.element_count() * sizeof(float) + memory_page_bytes : 0;
   }
   /// The anchor and the outer optimizer's velocity.
-  std::size_t own_bytes(const model::Model& m, int) const override { return 2 * m.element_count() * sizeof(float); }
+  std::size_t bytes_besides_fabric(const model::Model& m, int) const override {
+    return 2 * m.element_count() * sizeof(float);
+  }
 
   void begin(Worker& w) override {
     Strategy::begin(w);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Strategies whose workers train independently for a block of steps and then average their weights. The strategies
-// differ in how they use that mean.
+// The length of blocks in a strategy of local_sgd.cpp, whose workers train independently for a block of steps and then
+// average their weights.
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -40,9 +40,9 @@ class ParameterServer final : public ServerStrategy {
 
   std::size_t period() const override { return std::lcm(periods_.push, periods_.fetch); }
 
-  std::size_t memory_bytes(const model::Model& m, int ranks) const override {
+  std::size_t fabric_bytes(const model::Model& m, int ranks) const override {
     const std::size_t accrued = periods_.push > 1 ? m.element_count() * sizeof(float) + memory_page_bytes : 0;
-    return ServerStrategy::memory_bytes(m, ranks) + accrued;
+    return ServerStrategy::fabric_bytes(m, ranks) + accrued;
   }
 
   void begin(Worker& w) override {
@@ -87,12 +87,12 @@ class ParameterServer final : public ServerStrategy {
   Forecast predict(const ForecastInput& s) const override {
     const std::uint64_t both = s.multiples_of(std::lcm(periods_.push, periods_.fetch));
     RequestCounts request_counts{.pushes = s.multiples_of(periods_.push), .pulls = s.multiples_of(periods_.fetch)};
-    request_counts.requests = periods_.prefetch ? request_counts.pulls : request_counts.pulls - both;
+    request_counts.separate_pulls = periods_.prefetch ? request_counts.pulls : request_counts.pulls - both;
     const std::uint64_t pushes_without_pull = request_counts.pushes - both;  // after which the weights may be too old
     if (options().staleness == Admission::unbounded || pushes_without_pull == 0) return forecast(s, request_counts);
     const Forecast fewest_pulls = forecast(s, request_counts);
     request_counts.pulls += pushes_without_pull;
-    if (periods_.prefetch) request_counts.requests += pushes_without_pull;
+    if (periods_.prefetch) request_counts.separate_pulls += pushes_without_pull;
     const Forecast most_pulls = forecast(s, request_counts);
     if (options().staleness == 0) return most_pulls;  // every push is followed by a pull
     Forecast between = fewest_pulls;                  // its lower bounds and its time are those of the fewest pulls
@@ -262,8 +262,8 @@ class Easgd final : public ServerStrategy {
   std::size_t period() const override { return every_; }
 
   /// In addition, the fetched centre or the difference (`difference_`).
-  std::size_t own_bytes(const model::Model& m, int ranks) const override {
-    return ServerStrategy::own_bytes(m, ranks) + m.element_count() * sizeof(float);
+  std::size_t bytes_besides_fabric(const model::Model& m, int ranks) const override {
+    return ServerStrategy::bytes_besides_fabric(m, ranks) + m.element_count() * sizeof(float);
   }
 
   void begin(Worker& w) override {
@@ -285,7 +285,7 @@ class Easgd final : public ServerStrategy {
 
   Forecast predict(const ForecastInput& s) const override {
     const std::uint64_t visits = s.multiples_of(every_);
-    return forecast(s, {.pushes = visits, .pulls = visits, .requests = visits});
+    return forecast(s, {.pushes = visits, .pulls = visits, .separate_pulls = visits});
   }
 
  private:

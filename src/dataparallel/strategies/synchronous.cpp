@@ -123,13 +123,13 @@ class Sharded final : public Strategy {
         agrees_on_skipping_(o.loss_scale.adapts()),
         takes_norms_(make_optimizer(o.optimizer, {})->needs_whole_tensors()) {}
 
-  std::size_t memory_bytes(const model::Model& m, int ranks) const override {
+  std::size_t fabric_bytes(const model::Model& m, int ranks) const override {
     const std::size_t most = most_values_in_a_sum(m);
     return ranks > 1 && most > 0 ? GroupSums::memory_bytes(ranks, most) : 0;
   }
   /// The bytes for the blocks of the rank that has the most elements: a bucket's blocks differ in length where their
   /// number does not divide it, and any of them may be the longest.
-  std::size_t own_bytes(const model::Model& m, int ranks) const override {
+  std::size_t bytes_besides_fabric(const model::Model& m, int ranks) const override {
     const auto blocks = static_cast<std::uint32_t>(ranks);
     std::vector<std::size_t> owned(blocks, 0);
     for (const Bucket& b : buckets(m)) {

@@ -2,7 +2,6 @@
 // A kernel case, which `gradmeter kernels` times: a problem prepared on a backend with data of its own, checked against
 // a float64 reference, and run many times.
 #pragma once
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -10,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/cases/error_bound.hpp"
 #include "kernels/problems/problem.hpp"
 #include "runtime/device.hpp"
 
@@ -25,28 +25,17 @@ struct KernelCaseOptions {
   AlgorithmSearch search = AlgorithmSearch::estimated;  ///< the search for products and convolutions
 };
 
-/// How far a result is from the reference on the same inputs, which are rounded to the storage type. `error` hides one
-/// wrong element among millions. `worst` shows it, because each element is judged by itself: by the distance from its
-/// reference, divided by the rounding error that is possible there (for a sum of products: `allowed_distance`). Whole
-/// numbers must be equal.
-struct KernelCaseCheck {
-  double error = 0;       ///< ‖result − reference‖ / ‖reference‖ over the checked elements, for the record
-  double worst = 0;       ///< the largest quotient of distance and possible rounding error; the result is right up to 1
-  double zero_share = 0;  ///< share of zeros in the result; if it is large, the data was wrong
-  bool right() const { return worst <= 1; }  // false for NaN
-};
-
-/// One check of one call. Which elements are checked is drawn from `seed`, so that no call can prepare for it.
+/// One check of an operand set's result. `seed` decides which elements are checked, so that no call can prepare for it.
 struct CheckedCall {
   std::size_t set = 0;
-  std::size_t runs = 1;       ///< number of runs of the set between the two halves of the check
+  std::size_t runs = 1;       ///< number of runs of the set between prepare_check and finish_check
   double flops_at_most = 0;   ///< limit of the reference's FLOP; a large problem is checked in part
   std::uint64_t seed = 1;     ///< seed of the draw of checked elements
   bool inject_error = false;  ///< one checked element is first made wrong, by half of the usual magnitude (for tests)
 };
 
-/// Data is random, uniform or Gaussian, never zeros nor small whole numbers. One thread uses it; kernels use as many
-/// threads as compute_threads() gave on the thread that made it.
+/// Data is random: Gaussian, or uniform over the range of an 8-bit format. Only one thread uses a case; its kernels run
+/// on as many threads as compute_threads() gave on the thread that made the case.
 class KernelCase {
  public:
   virtual ~KernelCase() = default;
@@ -54,13 +43,15 @@ class KernelCase {
   virtual void run(std::size_t set) = 0;
   /// The queue into which `run` submits the call. Null: `run` runs it on the host before it returns.
   virtual runtime::Queue* queue() { return nullptr; }
-  /// Gives a set other inputs, so that its results are no longer those of earlier calls.
+  /// Gives a set other inputs, so that its results are no longer those of earlier calls. (cuSPARSE and cuSPARSELt keep
+  /// theirs.)
   virtual void redraw(std::size_t set, std::uint64_t seed) = 0;
-  /// The two halves of a check, before and after CheckedCall::runs runs of the set, which the second half is told: some
-  /// operations change their inputs or add to their results. Captured work runs without a call of `run`. The first half
-  /// overwrites some of the outputs that will be checked with a value that no call writes, so that a call that leaves
-  /// them out is noticed; only a few, so that the call takes as long as others. The second half checks the result: all
-  /// of it, or in large problems as many elements, rows, planes or steps as the limit of FLOP allows.
+  /// A check calls prepare_check before, and finish_check after, one or more runs of the set. finish_check needs their
+  /// number (CheckedCall::runs), since some operations change their inputs or add to their results; the case cannot
+  /// count them, since captured work runs without calls of `run`. prepare_check overwrites outputs, unless the
+  /// operation updates them in place, with a value that no call is likely to write, so that a call that leaves them out
+  /// is noticed; most cases overwrite only a few, so that the call takes as long as others. finish_check checks the
+  /// whole result, or in large problems as many elements, rows, planes or steps as the limit of FLOP allows.
   virtual void prepare_check(const CheckedCall&) = 0;
   virtual KernelCaseCheck finish_check(const CheckedCall&) = 0;
   /// Makes one call on set 0 and checks it.
@@ -96,61 +87,6 @@ std::unique_ptr<KernelCase> make_kernel_case(const Problem&, const KernelCaseOpt
 /// The reason why no backend of the device takes the problem; empty: one does.
 std::string kernel_case_refusal(const Problem&, const runtime::Device& = runtime::host_device());
 std::size_t kernel_case_bytes(const Problem&, const runtime::Device& = runtime::host_device());
-
-// Compares the elements of a result with a float64 reference, one by one, to make a KernelCaseCheck.
-
-/// A sum of products in float64, and the magnitudes by which the error of a float sum is bounded.
-struct ReferenceSum {
-  double value = 0;
-  double size = 0;        ///< sum of |a·b|
-  double squares = 0;     ///< sum of (a·b)²
-  std::size_t terms = 0;  ///< number of products; 0: the element is zero for any data
-  void add(double a, double b) {
-    value += a * b;
-    size += std::fabs(a * b);
-    squares += a * b * a * b;
-    ++terms;
-  }
-};
-
-/// Element `index` of C = op(A)·op(B) by its definition, where C holds the results of all `count` products one after
-/// another. `a` and `b` read elements.
-template <class A, class B>
-ReferenceSum product_at(const GemmShape& s, const A& a, const B& b, std::size_t index) {
-  const std::size_t row_of_all = index / s.n, column = index % s.n, product = row_of_all / s.m, row = row_of_all % s.m;
-  const std::size_t first_a = product * s.m * s.k, first_b = product * s.k * s.n;
-  const bool ta = s.transpose_a == Transpose::yes, tb = s.transpose_b == Transpose::yes;
-  ReferenceSum sum;
-  for (std::size_t l = 0; l < s.k; ++l)
-    sum.add(a(first_a + (ta ? l * s.m + row : row * s.k + l)), b(first_b + (tb ? column * s.k + l : l * s.n + column)));
-  return sum;
-}
-
-/// The possible error of a sum: u·|value| + 4·v·√terms·size, where u is the roundoff of the type that results are
-/// stored in, and v that of an addition (2^-24 for fp32). It covers sums in any order, of any terms, and additions that
-/// cut digits off. 0 for precisions whose sums are exact.
-double allowed_distance(const ReferenceSum&, Precision);
-/// The same for a sum of random terms of either sign with additions that round to nearest, as on a host:
-/// u·|value| + 4·v·√terms·min(size, 2·√squares). Partial sums of such terms grow as √terms, as the result does, so the
-/// bound stays a small share of a result of millions of terms; with `size` it would exceed the result.
-double allowed_distance_of_random_terms(const ReferenceSum&, Precision);
-
-class ElementCheck {
- public:
-  /// `counts`: false for an element that is zero by the shape alone: it is checked, but does not count as a suspicious
-  /// zero.
-  void add(double result, double reference, double allowed, bool counts = true);
-  KernelCaseCheck verdict() const;
-
- private:
-  double squared_distance_ = 0, squared_reference_ = 0, worst_ = 0;
-  std::size_t counted_ = 0, zeros_ = 0;
-};
-
-/// At most `count` indices out of [0, n), n > 0, in ascending order. If they cannot be all indices, they are the first,
-/// the last, and a random one from each of the equal stretches between. (Indices at equal distances could miss whole
-/// columns of a matrix.)
-std::vector<std::size_t> sample_places(std::size_t n, std::size_t count, std::uint64_t seed);
 
 // The functions behind kernel_cases(), one group for each file of cases. Users call make_kernel_case, which names the
 // backend.

@@ -27,7 +27,8 @@ struct PlainNumbers {
   const NumberFormat* format;
   double at(std::size_t i) const { return format->load(bytes.data() + i * format->bytes); }
   std::size_t size() const { return bytes.size() / format->bytes; }
-  /// Converts exactly: the elements of all formats up to 16 bits, fp32, and whole numbers up to 2^24 can be floats.
+  /// Converts to fp32: exact for floating-point formats and for whole numbers up to 2^24; logarithmic numbers are
+  /// rounded.
   std::vector<float> floats() const;
   /// Adds to one element, rounded to the format.
   void add(std::size_t i, double by);
@@ -37,7 +38,7 @@ struct PlainNumbers {
 /// back.
 class OpCase {
  public:
-  /// Prepares the operation and `sets` of its operands. The device must outlive it.
+  /// Prepares the operation and `sets` sets of its operands. The device must outlive the case.
   OpCase(const Problem&, std::size_t sets, const OpOptions& = {}, runtime::Device& = runtime::host_device());
 
   const Op& op() const { return *op_; }
@@ -58,10 +59,10 @@ class OpCase {
   std::vector<std::byte> stored_output(std::size_t set, std::string_view name) const;
   void store_input(std::size_t set, std::string_view name, std::span<const std::byte>);
   void store_output(std::size_t set, std::string_view name, std::span<const std::byte>);
-  /// Overwrites these elements of an output with a value that no operation writes (`never_written`). Of very
-  /// many elements only every k-th is overwritten, but `enough_poisoned` at least. If the backend does not tell where
-  /// its layout has the elements, the whole output is overwritten; in 8-bit formats every value may be a result; an
-  /// output without a format is left as it is.
+  /// Overwrites these elements of an output with a value that no operation writes (`never_written`; in 8-bit formats a
+  /// result may have this value). If there are many elements, only every k-th is overwritten, but `enough_poisoned` at
+  /// least. If the backend does not tell where its layout has the elements, the whole output is overwritten. An output
+  /// without a format is left as it is.
   void poison(std::size_t set, std::string_view output, std::span<const std::size_t> elements);
   /// Counts how many of these elements still have the value that `poison` wrote; 0 where the backend does not tell
   /// where they are.

@@ -15,8 +15,8 @@ using runtime::DeviceSpan;
 
 /// The extents m, n and k of the matrix product that computes a pass, where taps are the elements of a filter's window.
 /// Forward: filters, output pixels of all images, channels × taps. Backward data: channels, input pixels of all images,
-/// filters × taps. Backward weights: filters, channels × taps, output pixels of all images. Where k is a product of two
-/// extents, taps run fastest.
+/// filters × taps. Backward weights: filters, channels × taps, output pixels of all images. Taps run fastest in
+/// channels × taps and filters × taps.
 ProductExtents extents_of(const ConvShape&, Pass);
 
 /// Operands are in the order of kernels::Op's conv: input, filters to output; output gradient, filters to input

@@ -134,14 +134,14 @@ class ConvMaker {
 
 }  // namespace
 
-std::string conv_op_refusal(const Problem& p) {
+std::string onednn_conv_refusal(const Problem& p) {
   if (auto why = conv_shape_refusal(p); !why.empty()) return why;
   if (p.precision == Precision::int8 && p.pass != Pass::forward)
     return "int8 convolution has a forward pass alone: gradients need more range than 8 bits have";
   return p.precision == Precision::bf16 ? onednn::bf16_refusal() : "";
 }
 
-std::unique_ptr<Op> make_conv_op(const Problem& p, const OpOptions& o, runtime::Device& device) {
+std::unique_ptr<Op> make_onednn_conv(const Problem& p, const OpOptions& o, runtime::Device& device) {
   const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
   return onednn::make_primitive_op(
       onednn::checked("creation of a convolution primitive",

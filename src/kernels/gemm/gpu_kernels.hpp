@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Dense products on a GPU by our own kernels, conversions of operands for libraries, and how a product is divided into
-// pieces. The division decides the order of sums. It depends on the shape alone, so that all GPUs give the same bits.
+// pieces. This division, which decides the order of sums, depends on the shape alone: all GPUs give the same bits.
 #pragma once
 #include <cuda_runtime_api.h>
 
@@ -29,7 +29,7 @@ struct ProductPieces {
   unsigned count, length;
 };
 /// Divides k into pieces if C has few tiles but long sums, as for gradients of weights, so that enough thread blocks
-/// have work. Each piece has at least about 256 summands, and there are no more pieces than give busy_blocks blocks.
+/// have work. Pieces have about 256 summands or more. If there are several, pieces times tiles are at most busy_blocks.
 inline ProductPieces pieces_of(const ProductExtents& e) {
   constexpr unsigned tile = 64, least = 256;
   const std::size_t tiles = (std::size_t{e.m} + tile - 1) / tile * ((std::size_t{e.n} + tile - 1) / tile) * e.batches;

@@ -58,14 +58,14 @@ onednn::PreparedPrimitive prepared(const Problem& p, const OpOptions& o, const d
 
 }  // namespace
 
-std::string gemm_op_refusal(const Problem& p) {
+std::string onednn_gemm_refusal(const Problem& p) {
   if (auto why = gemm_shape_refusal(p); !why.empty()) return why;
   const auto& s = std::get<GemmShape>(p.shape);
   if (s.count > 1 && (s.packed || s.bias)) return "products by the count have no packed operand and no bias";
   return p.precision == Precision::bf16 ? onednn::bf16_refusal() : "";
 }
 
-std::unique_ptr<Op> make_gemm_op(const Problem& p, const OpOptions& o, runtime::Device& device) {
+std::unique_ptr<Op> make_onednn_gemm(const Problem& p, const OpOptions& o, runtime::Device& device) {
   const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
   return onednn::make_primitive_op(
       onednn::checked("creation of a matmul primitive", [&] { return prepared(p, o, engine); }),

@@ -13,8 +13,8 @@ std::map<std::string, std::string> library_versions();
 /// The reason why oneDNN cannot be used; empty: it can.
 std::string onednn_refusal();
 /// Keeps the vector loops of all modules from instruction sets that oneDNN may not use, so that ONEDNN_MAX_CPU_ISA
-/// limits both: loops to SSE4, to AVX2, or not at all if oneDNN may use AVX-512. Other libraries (memcpy, MPI's sums)
-/// are not limited. Call it before any loop has run. Without oneDNN it does nothing.
+/// limits them too: to SSE4 if oneDNN may not use AVX2, to AVX2 if it may not use AVX-512, else not at all. Other
+/// libraries (memcpy, MPI's sums) are not limited. Call it before any loop has run. Without oneDNN it does nothing.
 void limit_loops_to_onednn_isa();
 /// True if oneDNN has bf16 kernels on this processor; else operations convert bf16 to fp32.
 bool has_bf16_kernels();

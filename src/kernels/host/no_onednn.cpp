@@ -16,18 +16,18 @@ void limit_loops_to_onednn_isa() {}
 bool has_bf16_kernels() { return false; }
 std::string how_multiplied(Precision) { return {}; }
 
-std::string gemm_op_refusal(const Problem&) { return onednn_refusal(); }
-std::unique_ptr<Op> make_gemm_op(const Problem&, const OpOptions&, runtime::Device&) {
+std::string onednn_gemm_refusal(const Problem&) { return onednn_refusal(); }
+std::unique_ptr<Op> make_onednn_gemm(const Problem&, const OpOptions&, runtime::Device&) {
   throw core::UsageError(onednn_refusal());
 }
 
-std::string conv_op_refusal(const Problem&) { return onednn_refusal(); }
-std::unique_ptr<Op> make_conv_op(const Problem&, const OpOptions&, runtime::Device&) {
+std::string onednn_conv_refusal(const Problem&) { return onednn_refusal(); }
+std::unique_ptr<Op> make_onednn_conv(const Problem&, const OpOptions&, runtime::Device&) {
   throw core::UsageError(onednn_refusal());
 }
 
-std::string rnn_op_refusal(const Problem&) { return onednn_refusal(); }
-std::unique_ptr<Op> make_rnn_op(const Problem&, const OpOptions&, runtime::Device&) {
+std::string onednn_rnn_refusal(const Problem&) { return onednn_refusal(); }
+std::unique_ptr<Op> make_onednn_rnn(const Problem&, const OpOptions&, runtime::Device&) {
   throw core::UsageError(onednn_refusal());
 }
 

@@ -39,22 +39,21 @@ struct MemoryRates {
   core::BytesPerSecond best() const { return {std::max({triad.value, update.value, read.value})}; }
 };
 /// Each rate is that of the fastest pass; as many passes are made as fit in a third of `budget`, at least six. A pass
-/// goes over three or four arrays, which have together about `pass_bytes` bytes, or memory_pass_bytes() if that is 0
-/// (four of them a third more: this is the memory that the call needs). The budget does not include the time in which
-/// memory is first touched, which on virtual machines may be seconds a GiB. Errors: WrongResult when a pass computed a
-/// wrong number.
+/// goes over three or four arrays of about pass_bytes / 3 bytes each, so the call needs 4/3 · pass_bytes of memory.
+/// pass_bytes 0 stands for memory_pass_bytes(). The budget does not include the time in which memory is first touched,
+/// which on virtual machines may be seconds a GiB. Errors: WrongResult when a pass computed a wrong number.
 MemoryRates measure_memory(core::Seconds budget, std::size_t pass_bytes = 0);
 
 /// The sum of all values, each loaded once by compute_threads() threads on the widest vectors. No kernel that reads
-/// these values, or writes them, takes less time: a written line is either loaded first, or stored no faster than it is
-/// loaded.
+/// these values, or writes them, takes less time than this function: a written line is either loaded first, or stored
+/// no faster than it is loaded.
 float read_once(std::span<const float> values);
 
-/// The bytes that a pass over memory touches: four times a cache of the last level; at least 64 and at most 512 MiB. Up
-/// to 128 MiB, a cache then serves at most a quarter of a pass. (STREAM's rules ask for four times the cache in each of
-/// three arrays.) 0 stands for a cache whose size is not known: then the C library's figure serves, which may be larger
-/// than any cache of this machine (on many AMD processors it is the sum of all caches of a socket, whether or not a
-/// virtual machine has them).
+/// The bytes that a pass over memory touches: four times the last-level cache, but at least 64 and at most 512 MiB. A
+/// cache of up to 128 MiB then serves at most a quarter of a pass. (STREAM's rules ask for four times the cache in each
+/// of three arrays.) cache: the size of that cache [bytes]; 0: not known, so the C library's figure is used, which may
+/// be larger than any cache of this machine (on many AMD processors it is the sum of all caches of a socket, whether or
+/// not a virtual machine has them).
 std::size_t memory_pass_bytes(std::size_t cache = 0);
 
 // The rates that libraries reach, measured in the same run as the kernels that are compared with them. They are below

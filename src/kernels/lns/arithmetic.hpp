@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products and sums of logarithmic numbers (lns.hpp), one at a time, for the host and for a GPU's threads. In all
-// functions, `table` is a callable: table(d, opposite) is G−(d) if `opposite`, else G+(d) (tables.hpp). `events` may be
-// null: nothing is counted.
+// functions, `table` is a callable: table(d, opposite) is G−(d) if `opposite`, else G+(d) (tables.hpp). `events`: the
+// counts to which results out of range are added; null: nothing is counted.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -111,7 +111,7 @@ struct LnsConversion {
 
   const float* number = nullptr;         ///< the fp32 value of each word, [65536]
   const std::uint16_t* code = nullptr;   ///< for each cell, the fraction of its first mantissa, [512]
-  const std::uint32_t* begin = nullptr;  ///< for each fraction, the first mantissa that rounds to it, [258]
+  const std::uint32_t* begin = nullptr;  ///< first mantissa that rounds to each fraction, then 2^32 − 1, [258]
   unsigned fraction_bits = 0;
 };
 
@@ -180,7 +180,7 @@ void lns_round(unsigned fraction_bits, std::span<float> weights);
 /// w becomes w + (target − w), where the difference is first rounded to a word. carry: as long as w, or empty without
 /// Kahan's sum. Cost: 12 bytes an element, with a carry 20, and one look-up for each sum.
 void lns_update(LnsUpdateRule, std::span<float> w, std::span<const float> target, std::span<float> carry);
-/// w becomes w + (−size)·g, where product and sum are those of the system. carry and cost: as for lns_add.
+/// w becomes w + (−size)·g, where product and sum are those of the system. carry and cost: as for lns_update.
 void lns_descend(LnsUpdateRule, std::span<float> w, std::span<const float> g, float size, std::span<float> carry);
 
 }  // namespace gradmeter::kernels

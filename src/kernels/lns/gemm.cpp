@@ -282,7 +282,7 @@ class LnsOp final : public HostOp {
 }  // namespace
 
 std::string lns_op_refusal(const Problem& p) {
-  if (auto why = gemm_op_refusal(p); !why.empty()) return why;
+  if (auto why = onednn_gemm_refusal(p); !why.empty()) return why;
   return lns_shape_refusal(p);
 }
 

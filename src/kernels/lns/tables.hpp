@@ -24,7 +24,7 @@ enum class LnsArc { line, parabola };
 /// and each product is shifted right by 16, as vector units do. With w = 2^(F−2), a quarter of an octave:
 /// - Lines are w wide, and t runs from 0 to 2^15.
 /// - Parabolas of G+ are 2w wide, around the multiples of 2w; those of G− are w wide, and w/4 in the first octave. t
-///   runs from −2^15 to 2^15 between one odd multiple of w and the next, since that is what a shift of d leaves.
+///   is the low 16 bits of d·2^(17−F), signed, so it runs from −2^15 to 2^15 from one odd multiple of w to the next.
 struct LnsKnots {
   static constexpr std::size_t first_minus_line = 32;     ///< the index of the first line of G−, behind those of G+
   static constexpr std::size_t first_plus_parabola = 44;  ///< the index of the first parabola of G+, behind those of G−
@@ -33,7 +33,7 @@ struct LnsKnots {
   /// The number of single entries of G−.
   static constexpr std::uint32_t near_count(LnsArc arc) { return arc == LnsArc::line ? 256 : 64; }
   /// The unit of an arc's numbers [2^-16]. That of parabolas is chosen such that the steepest G− fits into 16 bits, and
-  /// that the search finds all parabolas.
+  /// that make_lns_knots finds all parabolas.
   static constexpr std::int16_t unit(LnsArc arc) { return arc == LnsArc::line ? 1024 : 1400; }
   std::array<std::int16_t, 64> value{}, slope{}, curve{};  ///< of each arc
   /// Entry d is G−(d) rounded, for d < near_count. Entry 0, for minus infinity, is so low that a code plus this entry
@@ -47,10 +47,10 @@ struct LnsKnots {
 };
 
 /// Finds the arcs. A line goes through the ends of its part of G, and is then shifted to the middle between its largest
-/// distances from G. For a parabola, candidates around that through both ends and the middle are tried, until one gives
-/// each entry as G rounded to nearest. It is not enough that a parabola is within 0.06 of G, as many are: where G is
-/// almost halfway between two integers, the parabola must be on the same side of the halfway point. entries: see
-/// `LnsKnots::entries`. Errors: std::logic_error when no candidate will do; a test shows that one is found for each F.
+/// distances from G. Parabolas near the one through both ends and the middle are tried, until one gives each entry as G
+/// rounded to nearest. It is not enough that a parabola is within 0.06 of G, as many are: where G is almost halfway
+/// between two integers, the parabola must be on the same side of the halfway point. entries: see `LnsKnots::entries`.
+/// Errors: std::logic_error when no candidate will do; a test shows that one is found for each F.
 LnsKnots make_lns_knots(unsigned fraction_bits, LnsArc arc, std::uint32_t entries);
 
 /// How the entries of a table are computed. exact: every entry is G± rounded to nearest. interpolated: by 64 straight

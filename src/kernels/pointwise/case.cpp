@@ -203,7 +203,7 @@ class PointwiseCase : public KernelCase {
 
   /// Keeps the numbers before the call, since the call changes its inputs.
   void prepare_check(const CheckedCall& call) override {
-    places_ = places_to_check(call.flops_at_most);
+    places_ = places_to_check(call);
     download(call.set);
     before_ = at(host_set(call.set), places_);
   }
@@ -243,15 +243,10 @@ class PointwiseCase : public KernelCase {
   ArraySet<T>& first() { return sets_[0]; }
 
  private:
-  /// The elements to check, at most 2^20 to limit memory; the first and the last are among them.
-  std::vector<std::size_t> places_to_check(double flops_at_most) const {
-    const double most = std::min(flops_at_most / 50, 0x1p20);  // an element costs the reference up to about 50 FLOP
-    const std::size_t count =
-        std::clamp<std::size_t>(static_cast<std::size_t>(most), 2, std::max<std::size_t>(shape_.elements, 2));
-    std::vector<std::size_t> places;
-    for (std::size_t i = 0; i < std::min(count, shape_.elements); ++i)
-      places.push_back(shape_.elements > 1 ? i * (shape_.elements - 1) / (std::min(count, shape_.elements) - 1) : 0);
-    return places;
+  /// The elements to check, at most 2^20 to limit memory.
+  std::vector<std::size_t> places_to_check(const CheckedCall& call) const {
+    const double most = std::min(call.flops_at_most / 50, 0x1p20);  // an element costs the reference up to 50 FLOP
+    return sample_places(shape_.elements, std::max<std::size_t>(static_cast<std::size_t>(most), 2), call.seed);
   }
 
   ArraySet<float> at(const ArraySet<T>& from, const std::vector<std::size_t>& places) const {

@@ -70,8 +70,8 @@ void adam(DeviceSpan<Bf16> w, DeviceSpan<Bf16> m, DeviceSpan<Bf16> v, DeviceSpan
 void adam_step(DeviceSpan<float> w, DeviceSpan<float> m, DeviceSpan<float> v, DeviceSpan<const float> g, AdamParameters,
                float kept, UpdateGate, DeviceSpan<AdamRates> rates, cudaStream_t);
 
-// Weights on a GPU that are rounded to bf16 but stored as fp32: the functions of kernels/pointwise/updates.hpp for each
-// number of a buffer.
+// Weights on a GPU that are rounded to bf16 but stored as fp32: the functions of
+// kernels/pointwise/bf16_weights.hpp for each number of a buffer.
 
 using runtime::DeviceSpan;
 
@@ -82,9 +82,9 @@ using runtime::DeviceSpan;
 void bf16_nearest(DeviceSpan<const float> target, DeviceSpan<float> w, UpdateGate, cudaStream_t);
 /// Keeps the rounding error in `carry`. Cost: 20 bytes an element.
 void bf16_kahan(DeviceSpan<float> w, DeviceSpan<const float> target, DeviceSpan<float> carry, UpdateGate, cudaStream_t);
-/// Rounds up with a probability equal to the fraction that is cut off. `place`: index of w's first element among all
-/// weights; together with the update's number it is the key of the draws. Cost: 8 bytes an element, and a Philox block
-/// for every four elements.
+/// Rounds away from zero with a probability equal to the fraction that is cut off, else towards zero. `place`: index of
+/// w's first element among all weights; together with the update's number it is the key of the draws. Cost: 8 bytes an
+/// element, and a Philox block for every four elements.
 void bf16_stochastic(DeviceSpan<float> w, DeviceSpan<const float> target, std::uint64_t place, UpdateGate,
                      cudaStream_t);
 

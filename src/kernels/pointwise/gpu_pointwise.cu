@@ -2,6 +2,7 @@
 // Every step of the arithmetic is rounded, as on the host: this file is compiled without fused multiply-adds.
 #include "kernels/cuda/each.cuh"
 #include "kernels/cuda/row_sums.cuh"
+#include "kernels/pointwise/bf16_weights.hpp"
 #include "kernels/pointwise/gpu_kernels.hpp"
 #include "kernels/pointwise/updates.hpp"
 

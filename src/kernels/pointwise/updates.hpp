@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The arithmetic of updates that the host and GPUs share: the numbers of updates if a loss scale may skip steps, LARS
-// and LAMB, and weights in bf16.
+// and LAMB.
 #pragma once
 #include <cmath>
 #include <cstddef>
@@ -8,7 +8,6 @@
 #include <span>
 
 #include "core/host_device.hpp"
-#include "core/random.hpp"
 #include "kernels/pointwise/pointwise.hpp"
 #include "runtime/buffer.hpp"
 
@@ -86,7 +85,7 @@ GRADMETER_HOST_DEVICE inline float adam_epsilon(float epsilon, float beta2, std:
 struct TensorPiece {
   std::size_t offset, count;
 };
-/// Two sums of squares over a piece, in float64.
+/// Two sums of squares over a piece, in float64: Σw², and Σg² (LARS) or Σr² (LAMB).
 struct NormSquares {
   double first = 0, second = 0;
 };
@@ -160,39 +159,5 @@ NormSquares lamb_norms(std::span<const float> w, std::span<float> m, std::span<f
 /// again instead of kept.
 void lamb(std::span<float> w, std::span<const float> m, std::span<const float> v, TensorPiece, NormSquares,
           LambParameters, std::uint64_t number);
-
-// Updates of weights kept in bf16, one number at a time, for the host's loops and a GPU's threads.
-
-/// Adds `added` to the bits of x, so that a carry may reach the upper half, and clears the lower half. Infinities and
-/// NaNs stay.
-GRADMETER_HOST_DEVICE constexpr float bf16_with(float x, std::uint32_t added) {
-  const auto bits = core::bits_as<std::uint32_t>(x);
-  const bool finite = (bits & 0x7f800000) != 0x7f800000;
-  return core::bits_as<float>(finite ? (bits + added) & 0xffff0000u : bits);
-}
-/// Rounds to nearest, ties to even.
-GRADMETER_HOST_DEVICE constexpr float bf16_nearest(float x) {
-  return bf16_with(x, 0x7fff + (core::bits_as<std::uint32_t>(x) >> 16 & 1));
-}
-
-/// w becomes `target` minus the carry, rounded to bf16; the carry becomes the new rounding error, which is also in
-/// bf16. Source: Kahan, CACM 8(1), 1965; Zamirai et al., 2020.
-GRADMETER_HOST_DEVICE constexpr void bf16_kahan(float& w, float target, float& carry) {
-  const float y = bf16_nearest((target - w) - carry);
-  const float sum = bf16_nearest(w + y);
-  carry = bf16_nearest((sum - w) - y);
-  w = sum;
-}
-
-/// Rounds up with a probability equal to the fraction that is cut off. The number of the update and the place of the
-/// weight among all weights are the key of the draw; a block of random bits serves four neighbours. Source: Gupta et
-/// al., ICML 2015.
-struct Bf16Stochastic {
-  static constexpr std::uint64_t seed = 0x62663136, each = 4;  ///< each draw of 64 bits gives four numbers of 16 bits
-  /// bits: the random bits of the block place / each.
-  GRADMETER_HOST_DEVICE static constexpr float rounded(float x, std::uint64_t bits, std::uint64_t place) {
-    return bf16_with(x, static_cast<std::uint32_t>(bits >> (16 * (place % each))) & 0xffff);
-  }
-};
 
 }  // namespace gradmeter::kernels

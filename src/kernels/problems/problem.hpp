@@ -140,7 +140,7 @@ double native_bytes(const Problem&);
 /// The memory that the operands take: `bytes` and `native_bytes` with the bytes that a call does not read.
 double held_bytes(const Problem&);
 double native_held_bytes(const Problem&);
-/// The whole number of bytes, at most 2^62, so that those of absurd shapes do not wrap to small numbers.
+/// Converts a number of bytes to a whole number, at most 2^62, so that absurd shapes do not wrap to small numbers.
 std::size_t whole_bytes(double);
 
 /// How a GPU's library chooses among its algorithms: by its own estimate, or by timing all that it lists.

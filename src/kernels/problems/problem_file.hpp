@@ -23,7 +23,7 @@ struct ListedProblem {
 };
 struct ProblemList {
   std::vector<ListedProblem> problems;
-  /// One for each row left out: "problems.csv:3:7: 'x' is no number of at least 1 for n".
+  /// One for each row left out: "problems.csv:3:7: 'x' is no whole number of at least 1 for n".
   std::vector<std::string> faults;
 };
 
@@ -54,8 +54,8 @@ std::string problem_text(const ProblemShape&);
 /// (a=N, pw=0, sw=1, fused=yes); a batch that is left out is 1. Errors: UsageError that says what the operation needs.
 ProblemShape parse_shape(std::string_view text);
 
-/// The shape with another mini-batch: n of a product and of a convolution, batch of a recurrent layer. Empty for shapes
-/// without such a dimension (pointwise).
+/// The shape with another mini-batch: n of a dense or sparse product and of a convolution, batch of a recurrent layer.
+/// Empty for shapes without such a dimension (pointwise).
 std::optional<ProblemShape> with_batch(const ProblemShape&, std::size_t batch);
 
 // Times that DeepBench's authors published for the same problems on machines of their time, for comparison.
@@ -73,15 +73,15 @@ class PublishedTimes {
   /// Errors: UsageError that names the known sets.
   explicit PublishedTimes(std::string_view name);
   const std::string& name() const { return name_; }
-  /// The time of the same shape and pass, in whatever precision the set has. If both a training and an inference result
-  /// exist, `training` says which one is taken. Our backward pass of a recurrent layer makes all gradients, so it is
-  /// compared with the sum of the times of both passes. By convention 0 s if none, or only one of the two, was
-  /// published.
+  /// The set's time for this shape and pass; the problem's precision is ignored. If both a training and an inference
+  /// result exist, `training` says which one is taken. Our backward pass of a recurrent layer makes all gradients, so
+  /// it gets the sum of the published times of both backward passes. By convention 0 s if the time, or one of the two,
+  /// was not published.
   core::Seconds find(const Problem&, bool training) const;
 
  private:
   std::string name_;
-  std::map<std::string, double> training_, inference_;  ///< times by shape and pass
+  std::map<std::string, double> training_, inference_;  ///< times [s] by shape and pass
 };
 
 }  // namespace gradmeter::kernels

@@ -30,8 +30,8 @@ using RnnOperands = RnnSpans<const float>;
 using RnnGradientSpans = RnnSpans<float>;
 
 /// Queues the forward pass on the stream. A gate's sum is the product with the input, plus the bias, plus the product
-/// with the state; products are in the order of gemm/product.cuh. Exponentials are CUDA's: besides the rounding of its
-/// sum, the error of a gate is at most 2^-20.
+/// with the state; products are in the order of gemm/product.cuh. Exponentials are CUDA's: they add at most 2^-20 to
+/// the error that a gate has from the rounding of its sum.
 /// Cost:   2·gates·hidden·(input + hidden)·batch·steps FLOP; two kernels a step, four for a gru, and one more for each
 ///         product that is divided into pieces.
 /// Errors: std::invalid_argument when a length differs; BackendError when a launch fails.

@@ -218,7 +218,7 @@ class RnnMaker {
 
 }  // namespace
 
-std::string rnn_op_refusal(const Problem& p) {
+std::string onednn_rnn_refusal(const Problem& p) {
   if (auto why = rnn_shape_refusal(p); !why.empty()) return why;
   const auto& s = std::get<RnnShape>(p.shape);
   if (p.precision == Precision::int8 && p.pass != Pass::forward)
@@ -227,7 +227,7 @@ std::string rnn_op_refusal(const Problem& p) {
   return p.precision == Precision::bf16 ? onednn::bf16_refusal() : "";
 }
 
-std::unique_ptr<Op> make_rnn_op(const Problem& p, const OpOptions& o, runtime::Device& device) {
+std::unique_ptr<Op> make_onednn_rnn(const Problem& p, const OpOptions& o, runtime::Device& device) {
   const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
   return onednn::make_primitive_op(
       onednn::checked("creation of a recurrent primitive", [&] { return RnnMaker(p, engine, o).make(); }),

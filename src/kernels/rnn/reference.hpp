@@ -40,12 +40,13 @@ struct RnnInputs {
   /// steps start from the reference's own h.
   std::vector<double> observed = {};
   /// True: the implementation under test rounds h in its result, but its next step starts from h before rounding. Steps
-  /// of the reference then start from its own h, and `observed` only says on which side of 0 a relu's argument is.
+  /// of the reference then start from the reference's own h, and `observed` only tells whether a relu's argument is
+  /// above 0.
   bool rounds_only_results = false;
   bool starts_from_observed() const { return !rounds_only_results && !observed.empty(); }
 };
 
-/// What the forward reference computed.
+/// The results of the forward reference.
 struct RnnTrace {
   std::vector<double> gates;   ///< gates after their nonlinearity [steps x rows x gates x hidden]
   std::vector<double> hidden;  ///< h after each step, not rounded [steps x rows x hidden]
@@ -54,7 +55,7 @@ struct RnnTrace {
 /// Cost:   2·gates·hidden·(input + hidden) FLOP for each row and step.
 RnnTrace rnn_forward_reference(const RnnInputs&);
 
-/// What the backward reference computed.
+/// The results of the backward reference.
 struct RnnGradients {
   /// gradients of the sums Wx + Uh + b of the gates, before their nonlinearity [steps x rows x gates x hidden]
   std::vector<double> sums;

@@ -14,7 +14,7 @@ namespace gradmeter::kernels::cuda {
 /// The reason why the library does not take the shape; empty: it does.
 std::string cusparse_refusal(const SparseShape&);
 
-/// Notes an error that a destructor cannot throw.
+/// Reports a destroy call that failed, since destructors cannot throw (core::note_failed_release).
 void release_cusparse(cusparseStatus_t) noexcept;
 
 /// A product with a fixed A, whose copy on the device it owns.

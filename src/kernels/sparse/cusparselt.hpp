@@ -30,7 +30,7 @@ SparseLtTypes sparselt_types(Precision);
 /// Throws if a call failed. Errors: BackendError with the library's own text and the caller's file and line.
 void check_cusparselt(cusparseStatus_t, const char* call, std::source_location = std::source_location::current());
 
-/// Notes an error that a destructor cannot throw.
+/// Reports a destroy call that failed, since destructors cannot throw (core::note_failed_release).
 void release_cusparselt(cusparseStatus_t) noexcept;
 
 /// Owns one of the library's structures. The structures point to one another, so they must not move.

@@ -68,7 +68,7 @@ SparseOperands random_sparse_operands(const SparseShape&, Precision, std::uint64
 
 /// Reads element i of C [m x n], row-major.
 using ProductElement = std::function<double(std::size_t i)>;
-/// Checks a result C against the operands, as KernelCase::finish_check does.
+/// Checks rows of a result C against float64 sums of the operands. KernelCase::finish_check on all devices uses it.
 KernelCaseCheck checked_product(const SparseShape&, Precision, const SparseOperands&, const ProductElement& c,
                                 const CheckedCall&);
 

@@ -23,8 +23,8 @@ class Dataset {
   virtual void read(std::size_t i, std::span<float> inputs, std::span<std::int32_t> labels) const = 0;
   /// Draws sample i now, if it would otherwise be drawn when it is first read.
   virtual void prepare(std::size_t i) const { (void)i; }
-  /// The least mean loss [nats] that a model can expect on samples that it was not trained on; few samples may by
-  /// chance have less. 0: unknown.
+  /// The least mean loss [nats] that a model can expect on samples that it was not trained on; the mean over a few
+  /// samples may by chance be lower. 0: unknown.
   virtual double least_loss() const { return 0; }
 };
 

@@ -17,8 +17,8 @@
 
 namespace gradmeter::model {
 
-/// The shape of one sample of a layer's input or output. Memory is in the order of the fields; samples follow one
-/// another.
+/// The shape of one sample of a layer's input or output. In memory a sample is row-major with its dimensions in the
+/// order of the fields; samples follow one another.
 struct FeatureShape {
   std::size_t count = 0;
 };
@@ -49,8 +49,8 @@ struct LayerTensor {
 };
 std::size_t elements(const LayerTensor&);
 
-/// How the tensor ranks of a stage share a layer. Layers are cut in pairs: the first by outputs, the second by inputs,
-/// so that no activations are exchanged between them. Layers between the two work on the features that each rank has.
+/// A way in which tensor ranks share a layer. Layers are cut in pairs: the first by outputs, the second by inputs, so
+/// that no activations are exchanged between the two. Layers between them work on the features that each rank has.
 /// Source: Shoeybi et al., "Megatron-LM", 2019, section 3.
 enum class Cut : std::uint8_t {
   /// Each rank has some outputs; the gradients with respect to the layer's input must be added over the ranks.
@@ -145,8 +145,8 @@ class Layer {
   virtual LayerProblems problems(std::size_t samples, bool input_gradient) const = 0;
   /// Elements of activations and gradients that the layer keeps for each sample, besides the buffers that it is given.
   virtual std::size_t activation_elements() const { return 0; }
-  /// True if a prepared layer has memory of its own for its output and for the gradient with respect to it, which it
-  /// shares with the next layer (`prepare_run`). The network then gives it memory at the ends of a stage only.
+  /// True if prepared layers themselves hold the activations and gradients that pass between them (`prepare_run`). The
+  /// network then gives memory for these only at the ends of a stage.
   virtual bool keeps_activations() const { return false; }
   /// Bytes that `prepare_run` of these layers needs besides what each keeps; runs of different micro-batches share
   /// them.
@@ -180,8 +180,7 @@ class Layer {
   virtual std::unique_ptr<InferenceLayer> prepare_inference(const InferenceRequest&, runtime::Queue&) const;
 };
 
-/// The reason why no backend takes one of the problems in this precision (the first such problem); empty: all are
-/// taken.
+/// The reason why no backend takes a problem in this precision, for the first such problem; empty: all are taken.
 std::string backend_refusal(kernels::Precision, std::vector<kernels::Problem>);
 
 /// Selects the layers that tensor ranks share: pairs of a layer that can be cut by outputs and a later one that can be

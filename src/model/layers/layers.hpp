@@ -97,7 +97,7 @@ std::unique_ptr<Layer> make_layer_norm_layer(const TokenShape&);
 /// those of the layers, last layer first, named like "2.weight". Cost: that of the layers, and 12 bytes an element
 /// forward, 20 backward. Tensor ranks share pairs of its layers (`cut_pairs`, `Cut::within`); a pair's output is summed
 /// over the ranks before it is used. Source: He et al., CVPR 2016. Errors: std::logic_error when a layer's input does
-/// not have the shape of the previous output, or the last output not the shape of x.
+/// not have the size of the previous output, or the last output not the size of x.
 std::unique_ptr<Layer> make_residual_layer(std::vector<std::unique_ptr<Layer>> layers);
 
 }  // namespace gradmeter::model

@@ -34,7 +34,7 @@ class PlainOp {
   struct Packed {
     std::unique_ptr<kernels::Op> op;  ///< packs or unpacks; null: the operand is plain fp32, or has no plain form
     runtime::OwnedBuffer stored;
-    std::optional<runtime::ConstBuffer> kept = {};  ///< the input's form since `keep` was called for it
+    std::optional<runtime::ConstBuffer> kept = {};  ///< what `run` reads for this input; empty: `keep` was not called
   };
   /// The operands that must be converted because `run` gets them in another form.
   struct Packing {
@@ -56,7 +56,7 @@ class PlainOp {
 struct InferenceProduct {
   kernels::Problem problem;           ///< a forward pass, in a precision that some backend takes
   std::size_t weights_per_output;     ///< number of weights of one output, which are adjacent in memory
-  std::size_t places_per_output = 1;  ///< numbers of one output in a sample, such as the pixels of a filter's result
+  std::size_t places_per_output = 1;  ///< results of one output in a sample: a filter has one at each pixel
   bool is_relu = false;
 };
 
@@ -73,8 +73,7 @@ std::unique_ptr<InferenceLayer> make_inference_product(const InferenceProduct&, 
 /// unchanged.
 kernels::Problem with_packed_weights(kernels::Problem, const runtime::Device&);
 /// The options that quantize an operation in int8; empty in other precisions. The quantum of an output follows from the
-/// largest of its weights. Each buffer of `weights` holds `outputs` outputs one after another, with
-/// `weights_per_output` weights each.
+/// largest of its weights in all buffers of `weights`. Shape of each: [… × outputs × weights_per_output].
 kernels::OpOptions quantized(kernels::Precision, const ActivationRange& input, std::span<const ConstBuffer> weights,
                              std::size_t weights_per_output, std::size_t outputs, Queue&);
 

@@ -12,8 +12,8 @@
 
 namespace gradmeter::model {
 
-/// The reason why the network has no inference in this precision: the reason of the first layer that has none; empty:
-/// all layers have it.
+/// The reason why the network has no inference in this precision: that of the first layer that has none, or that the
+/// precision is only a mode of a GPU's products; empty: all layers have it.
 std::string inference_refusal(const Network&, kernels::Precision);
 
 /// Makes a forward pass of the batch, and widens the ranges, one for each layer, so that they include the layers'
@@ -78,7 +78,7 @@ class ForwardOperations {
   std::string implementation_, left_to_host_;
 };
 
-/// The most bytes that `ForwardOperations` will allocate. parameters: number of all weights.
+/// An estimate of the bytes that `ForwardOperations` allocates. parameters: number of all weights.
 std::size_t forward_operations_bytes(std::span<const RepeatedProblem>, std::size_t parameters);
 
 }  // namespace gradmeter::model

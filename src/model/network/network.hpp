@@ -34,9 +34,10 @@ struct NetworkOptions {
 /// layers in pairs, the first cut by outputs and the second by inputs (`Cut`). For each pair they sum one buffer
 /// forward [n × outputs of the pair] and one backward [n × inputs of the pair]; a pair that begins with the network's
 /// first layer has no backward sum. Between two stages one message [n × width] goes each way; if a stage ends inside a
-/// pair, each tensor rank sends only its share of the width. A weight that the last stage shares with the first is sent
-/// once each way in a pass (`TiedWeight`). Memory: the activations of `most_in_flight` micro-batches. A part allocates
-/// this memory once; a whole network allocates anew whenever a batch is larger than all before.
+/// pair, each tensor rank sends only its share of the width. In each pass, a weight that the last stage shares with the
+/// first is sent to the last stage once, and its gradient back once (`TiedWeight`). Memory: the activations of
+/// `most_in_flight` micro-batches. A part allocates this memory once; a whole network allocates anew whenever a batch
+/// is larger than all before.
 /// Errors: those of `HeldLayers`; UsageError when a batch does not divide into the micro-batches; std::invalid_argument
 /// for buffers or batches of the wrong size; std::logic_error when a part is run without peers, or with more samples
 /// than it was made for. Sources: GPipe and 1F1B, as in `part.hpp`.
@@ -58,8 +59,8 @@ class Network : public Model {
   double step_flops(std::size_t samples) const override { return flops_of(held_.problems(samples, true)); }
   std::vector<RepeatedProblem> pass_problems(std::size_t samples) const override;
   std::vector<RepeatedProblem> forward_problems(std::size_t samples) const override;
-  /// Activations and their gradients, but neither the memory taken from Peers, nor the memory of the layers (packed
-  /// operands, scratch).
+  /// Activations, their gradients, the sums of gradients over micro-batches, and `Layer::run_bytes`. The memory from
+  /// Peers is not counted, nor are packed operands and scratch of layers without run_bytes.
   std::size_t workspace_bytes(std::size_t samples) const override;
   PeerNeeds peer_needs() const override;
   PeerTraffic pass_traffic(std::size_t samples) const override;

@@ -50,7 +50,7 @@ class Peers {
   virtual runtime::Buffer memory(std::size_t floats) = 0;
 };
 
-/// What one rank's part of a model needs from `Peers`.
+/// The needs of one rank's part of a model from `Peers`.
 struct PeerNeeds {
   std::size_t memory_bytes = 0;       ///< taken from `Peers::memory`, once
   std::size_t largest_sum_bytes = 0;  ///< length of the longest buffer that is summed
@@ -64,9 +64,9 @@ struct PeerTraffic {
 };
 
 /// The order in which a stage takes the micro-batches of a step. gpipe: first all forward passes, then all backward
-/// passes. 1f1b: a stage begins with one forward pass for each stage behind it; then forward and backward passes
-/// alternate, so that no stage holds more micro-batches than there are stages. Both orders take equal time. They also
-/// give equal bits, since both run the backward passes in the order of the micro-batches.
+/// passes. 1f1b: a stage begins with one forward pass for each later stage; then forward and backward passes alternate,
+/// so that no stage holds more micro-batches than there are stages. Both orders take equal time. They also give equal
+/// bits, since both run the backward passes in the order of the micro-batches.
 /// Sources: Huang et al., "GPipe", NeurIPS 2019; Narayanan et al., "PipeDream", SOSP 2019 (1F1B), with the flush of
 /// Narayanan et al., SC21, section 2.2.
 enum class PipelineOrder : std::uint8_t { one_f_one_b, gpipe };
@@ -87,9 +87,9 @@ struct Part {
   bool is_whole() const { return tensor_ranks == 1 && stages == 1; }
 };
 
-/// Where the elements of a part of a tensor lie in the whole tensor, or in the flat buffers of the whole model: in rows
-/// of `columns` elements. The first row begins at element `first`, and each further row begins `stride` elements after
-/// the row before it.
+/// The places of a part's elements in the whole tensor, or in the flat buffers of the whole model: they lie in rows of
+/// `columns` elements. The first row begins at element `first`, and each further row begins `stride` elements after the
+/// beginning of the row before it.
 struct WholePlace {
   std::size_t first = 0, columns = 0, stride = 0;
   /// The index, in the whole, of the part's element `i`.

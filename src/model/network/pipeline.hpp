@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a network's pass uses besides the layers: recorded work, the sum of gradients over micro-batches, a weight
+// The tools of a network's pass besides its layers: recorded work, the sum of gradients over micro-batches, a weight
 // that two stages share, and memory.
 #pragma once
 #include <array>
@@ -52,7 +52,7 @@ class RecordedPass {
   Operands last_;
   bool recorded_ = false;  ///< whether the pass on `last_` is recorded
   std::vector<runtime::RecordedWork> forward_, backward_;
-  /// By tensor: the number of pieces of backward work that are submitted before it is announced.
+  /// For each tensor: the number of pieces of backward work that are submitted before it is announced.
   std::vector<std::size_t> announced_after_;
 };
 
@@ -79,7 +79,7 @@ class GradientSum {
 /// The number of samples in each of `micro_batches` equal parts of a batch. Errors: UsageError when the batch does not
 /// divide evenly.
 std::size_t micro_batch_samples(std::size_t samples, std::size_t micro_batches);
-/// Samples [first, first + count) of a batch whose inputs have `features` numbers.
+/// Samples [first, first + count) of a batch. features: the number of inputs of a sample.
 Batch part_of(const Batch&, std::size_t features, std::size_t first, std::size_t count);
 
 /// Hands out floats one after another, from two buffers: the rank's own memory, and memory that peers can read. A

@@ -29,8 +29,8 @@ inline constexpr std::size_t of_other_stage = std::numeric_limits<std::size_t>::
 /// are equal on all of them, to the bit: sums have equal bits on all ranks, and whole layers do the same operations on
 /// equal numbers.
 /// Errors: UsageError when a layer's input does not have the size of the previous output, when the last layer gives an
-/// image, when there are more stages than layers, when there are several stages although a layer before the last shares
-/// the first one's weight, or when tensor ranks find no pair or cannot share one evenly.
+/// image, when there are more stages than layers, when a weight is shared across stages other than by the first and the
+/// last layer, or when tensor ranks find no pair or cannot share one evenly.
 class HeldLayers {
  public:
   /// layers: all layers of the network, whichever part of them this rank holds.
@@ -55,8 +55,8 @@ class HeldLayers {
   bool has_input_gradient(std::size_t layer) const { return begin_ + layer > 0; }
   std::span<const Tensor> tensors() const { return tensors_; }
   std::size_t element_count() const { return element_count_; }
-  /// The number of floats of the weight that the last of several stages shares with the first. It is 0 on other stages,
-  /// and if no weight is shared.
+  /// The number of floats of the weight that the last of several stages shares with the first. It is 0 on the stages
+  /// between them, and if no weight is shared.
   std::size_t tied_between_stages() const { return tied_between_stages_; }
   /// The number of a layer's tensor among all tensors of this rank. For a tied tensor it is the number of its
   /// owner's tensor, or `of_other_stage` if another stage has the owner.
@@ -169,7 +169,7 @@ class Stage {
   const HeldLayers& held_;
   Peers* peers_;
   std::vector<TensorPlace> places_;  ///< tensors of all layers, layer by layer
-  /// By layer: index of its first tensor in places_. One more element holds the size of places_.
+  /// For each layer: the index of its first tensor in places_. One more element holds the size of places_.
   std::vector<std::size_t> first_;
   std::vector<Prepared> prepared_;  ///< few elements, since a run has few different numbers of samples
   /// This member and the next list the tensors of the pass being submitted; as members they keep their memory from pass

@@ -48,7 +48,7 @@ struct TableRow {
   std::vector<std::size_t> input = {};
   std::array<std::size_t, 2> stride{1, 1}, padding{0, 0};  ///< height, width
   std::size_t groups = 1;
-  std::size_t steps = 0;  ///< rows of a product, steps of a recurrent layer, tokens of an attention, per sample
+  std::size_t steps = 0;  ///< per sample: rows of a product, steps of a recurrent layer, tokens, lookups of words
   std::size_t heads = 0;  ///< of an attention
   std::size_t line = 0;   ///< line in the file, from 1
   bool has_geometry = false;
@@ -67,7 +67,7 @@ struct LayerTable {
   std::size_t tensors() const;   ///< number of rows with parameters, each of which has a gradient
   /// The row with the largest tensor; if there are several, the first.
   const TableRow& largest() const;
-  double activation_bytes() const;  ///< for one sample: the results of all products, 4 bytes each
+  double activation_bytes() const;  ///< for one sample: 4 bytes for each number that products compute
 };
 
 /// The tables of data/models, which are part of the program, by name.

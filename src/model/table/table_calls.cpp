@@ -213,11 +213,9 @@ class CallBuilder {
   TensorPart recurrent_part(std::size_t part) const {
     const auto& s = std::get<kernels::RnnShape>(table_layer().shape);
     const std::size_t hidden = s.hidden, gates = kernels::gates_of(s.cell), state_weights = gates * hidden * hidden;
-    const std::size_t first = run_layer().counts.front();
-    const bool is_fused = first == gates * hidden * (s.input_width() + hidden);
-    if (part == 0) return {.count = gates * hidden * s.input_width()};
-    if (part == 1) return is_fused ? TensorPart{.first = first - state_weights, .count = state_weights} : whole(1);
-    const std::size_t bias = is_fused ? 1 : 2;
+    const std::size_t input_weights = gates * hidden * s.input_width(), bias = table_layer().matrices;
+    if (part == 0) return {.count = input_weights};
+    if (part == 1) return bias == 1 ? TensorPart{.first = input_weights, .count = state_weights} : whole(1);
     return bias < table_layer().rows.size() ? whole(bias) : TensorPart{};
   }
 

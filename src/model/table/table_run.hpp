@@ -36,7 +36,7 @@ struct TableRunShape {
   std::size_t input_floats = 0, output_floats = 0;
 };
 
-/// Where the memory of an operand of a `Call` is.
+/// The place of the memory of an operand of a `Call`.
 struct Place {
   enum class Kind : std::uint8_t {
     own,              ///< memory of this layer, or memory that it shares with a neighbouring layer
@@ -134,7 +134,7 @@ using TableWorkspaces = std::vector<std::weak_ptr<const TableWorkspace>>;
 class TableRun {
  public:
   /// worker: runs with different numbers have different random data.
-  /// workspaces: those of the same table on this rank, of which the run takes one or to which it adds its own.
+  /// workspaces: those of the same table on this rank. The run shares the one with the same needs, or adds its own.
   TableRun(TableRunShape, runtime::Device&, std::uint64_t worker, TableWorkspaces& workspaces);
 
   void forward(std::size_t layer, const LayerForward&);
@@ -142,7 +142,7 @@ class TableRun {
   void backward(std::size_t layer, const LayerBackward&);
 
  private:
-  /// A layer's tensors in a pass, in the order of its `LayerTensor`s: that in which their gradients become ready.
+  /// A layer's tensors in a pass, in the order in which their gradients become ready (that of its `LayerTensor`s).
   struct Tensors {
     kernels::BufferList<runtime::ConstBuffer> parameters;
     kernels::BufferList<runtime::Buffer> gradients;

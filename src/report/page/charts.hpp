@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Charts as declarative specifications. Each is a file of charts/, which also states the rows that the chart is drawn
-// for. The same specification is drawn by the page in a browser and, by `write_pictures`, without one.
+// Charts as declarative specifications. Each chart is a file of charts/, which also says for which rows the chart is
+// drawn. The page draws it in a browser; `write_pictures` draws the same specification without a browser.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -25,7 +25,8 @@ inline constexpr std::array palette{"#0072B2", "#D55E00", "#009E73", "#CC79A7",
 
 /// The files charts/*.json by name.
 std::span<const core::EmbeddedFile> chart_files();
-/// The page's frame.html, style.css, page.js and so on by name, and `library`, the code that draws.
+/// The page's parts by name without extension (frame, style, labels, fit, page), and `library`, the JavaScript that
+/// draws charts (empty in a build without vl-convert).
 std::span<const core::EmbeddedFile> page_files();
 std::string_view page_file(std::string_view name);
 /// Replaces each {{name}} by its part. A part that was filled in is not searched for further names.
@@ -38,10 +39,9 @@ struct Bounds {
 };
 
 /// A Vega-Lite specification (v6) over the data set "points", and the rows that it is drawn for. The file of a chart
-/// must have title, about (one sentence that says how to read the chart), experiments, needs (columns that a row must
-/// have), along, and order (the chart's place on the page). It may have least, values, series, doubtful, curves, spans
-/// and labels. Charts show the `series` and the `panel` of a row (PageRow); `along` has all other factors that they
-/// show.
+/// must have spec, title, about (one sentence that says how to read the chart), experiments, needs (columns that a row
+/// must have), along, and order (the chart's place on the page). It may have least, values, series, doubtful, curves,
+/// spans and labels. A chart shows the `series` and the `panel` of a row (PageRow), and the factors of `along`.
 /// `labels` asks for the name of each series after the series' last point, moved up where two names would overlap. It
 /// has the columns x, y and top (the upper end of an error bar; default: y), and log (true: the y axis is logarithmic).
 struct Chart {
@@ -49,9 +49,9 @@ struct Chart {
   std::vector<std::string> experiments, needs;
   /// Columns of time spans that the chart draws; the chart's data have a row for each span.
   std::vector<std::string> spans;
-  std::vector<std::string> along;       ///< factors that the axes and the names of the panels show
+  std::vector<std::string> along;       ///< factors: the first is on the axis, the others in the panels' names
   std::map<std::string, double> least;  ///< by column: the least value that a row must have
-  Bounds values;  ///< accepted number of values that the first factor of `along` has in a series of a panel
+  Bounds values;  ///< accepted number of values on the axis (first factor of `along`) in a series of a panel
   Bounds series;  ///< accepted number of series in a panel
   int order = 0;
   bool curves = false;    ///< the chart is over ranks, and also uses the table's curve_starts
@@ -70,10 +70,10 @@ core::Json to_json(const Chart&);
 
 // Charts as pictures without a browser: vl-convert draws the same specifications in a Python process.
 
-/// Writes a file NAME.FORMAT to the folder for every chart that applies, and returns their paths. The format is png or
-/// svg. The environment variable `GRADMETER_CHARTS_PYTHON` names a Python that has vl_convert; default: the one that
-/// gradmeter was built with. Errors: UsageError where there is no such Python; BackendError where a picture could not
-/// be drawn or written.
+/// Writes a file NAME.FORMAT to the folder for every chart of `charts_for`, and returns the files' paths. The format is
+/// png or svg. The environment variable `GRADMETER_CHARTS_PYTHON` names a Python that has vl_convert; default: the
+/// Python that gradmeter was configured with. Errors: UsageError where this Python or its vl_convert is missing;
+/// BackendError where a picture could not be drawn or written.
 std::vector<std::filesystem::path> write_pictures(const PageTable&, const std::filesystem::path& folder,
                                                   std::string_view format);
 

@@ -24,7 +24,7 @@ struct ReportText {
 ReportText summarise_findings(std::span<const analysis::Side>, std::span<const std::vector<analysis::Finding>> findings,
                               std::span<const analysis::Comparison>);
 
-/// A figure, its name and its interval: "84 %", "efficiency on 8 ranks", "82–86".
+/// A figure, its name, and its interval or other small print: "84 %", "efficiency on 8 ranks", "82–86".
 struct HeadlineFigure {
   std::string value, what, interval = {};
 };
@@ -34,24 +34,27 @@ struct Headline {
   std::string of;                       ///< the point that all figures belong to, in words
 };
 
-/// The figures of a single point, which `of` names: figures of several points would describe none of them. For `scale`,
-/// the candidates are the points of the file's first model that exchange gradients, have an efficiency, and have the
-/// most ranks. If one of them is not in doubt, only candidates in the panel (PageRow) of the first such point remain,
-/// else those in the panel of the first candidate. Of these, the point with the most samples/s is chosen, a point in
-/// doubt only if all are in doubt. For other experiments, it is the point that answers their question: the fastest
-/// exchange of the largest buffer at the most ranks, the kernel with the most arithmetic a second, the slowest link of
-/// the largest message in one direction, the forward pass of the first model with the most samples/s, the first model's
-/// highest accuracy. The figures of a point in doubt end with " ?", and the name of the first one says why. Empty if no
-/// point has figures.
+/// The figures of a single point, which `of` names: figures of several points would describe none of them. The point is
+/// one with status ok, of the first of these experiments that has figures:
+///  - scale: the most samples/s (else efficiency) of the first model at the most ranks, among points with an exchange
+///    and an efficiency;
+///  - allreduce: the fastest call at the most ranks with the largest buffer;
+///  - train: the highest accuracy of the first model;
+///  - kernels: the most FLOP/s;
+///  - infer: the most samples/s of the first model;
+///  - links: the slowest link for the largest one-way message.
+/// In scale, allreduce and links, the candidates are further limited to one panel (PageRow): that of the first one not
+/// in doubt, else of the first. A point in doubt is chosen only if all are in doubt; its figures then end with " ?",
+/// and the name of the first figure says why. Empty if no point has figures.
 Headline headline(const PageTable&);
 
 /// Writes a page with findings, charts, a table to sort and filter, skipped points with their reasons, and the
-/// machines. It works from disk without a network. Names and texts of result files are shown as text, whatever they
-/// contain.
+/// machines. The page works from disk without a network. Names and texts of result files are shown as text, whatever
+/// they contain.
 void write_html_page(const PageTable&, const ReportText&, std::span<const analysis::Side>, std::ostream&);
 
-/// Markdown for a pull request: the findings as a list, the result of the comparisons, and for each experiment a table
-/// of its varying factors and its main figures. A table that was shortened says so.
+/// Markdown for a pull request: the sentences of ReportText as a list, and for each experiment a table of its varying
+/// factors and its main figures. A table that was shortened says how many rows are left out.
 std::string markdown(const PageTable&, const ReportText&);
 
 }  // namespace gradmeter::report

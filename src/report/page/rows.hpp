@@ -30,10 +30,10 @@ namespace gradmeter::report {
 ///  - `side`, `machine`, `build`: the words for these in `series` and `panel`, if rows differ in them;
 ///  - `doubt`: why the figure is not to be relied on; absent where nothing is known against it;
 ///  - `fp32_speedup` and its interval: samples/s, divided by those of one rank in fp32 with all else equal;
-///  - `codec_gain` of rows with a codec whose point was also measured without one: the time without the codec divided
-///    by the time with it, with its interval;
-///  - `series_over_links` and `panel_over_links`, also for these rows: `series` and `panel` without the link and the
-///    factors that belong to it.
+///  - `codec_gain`, for a row with a codec whose point was also measured without a codec: the time without the codec
+///    divided by the time with it, and the interval of this ratio;
+///  - `series_over_links` and `panel_over_links`, for rows with `codec_gain`: `series` and `panel` without the link and
+///    the factors that change with it.
 class PageRow {
  public:
   explicit PageRow(core::Point of = {}) : point(std::move(of)) {}
@@ -66,8 +66,8 @@ class PageRow {
 
 struct PageTable {
   std::vector<PageRow> rows;
-  /// Copies of rows of one rank, for curves over ranks that begin there. A copy has the series, panel and batch of its
-  /// curve; the row itself has others, since it has no factors of an exchange.
+  /// Copies of rows of one rank, as the first points of curves over ranks. A copy has the series, panel and batch of
+  /// its curve. Its original in `rows` has other ones, since one rank has no factors of an exchange.
   std::vector<PageRow> curve_starts;
   std::vector<core::Factor> varying;  ///< factors in which rows of one experiment differ
 };
@@ -90,11 +90,11 @@ void name_by_file(std::span<analysis::Side>);
 /// The experiment of rows that compare two points.
 inline constexpr std::string_view compared = "compare";
 /// Adds a row of experiment "compare" for each point of the comparison, also for points that are missing on a side. Its
-/// columns are point (the point's label), ratio, verdict, reason and q_value.
+/// columns are series, panel, point (the point's label), ratio and its interval, verdict, reason and q_value.
 void add_comparison(PageTable&, const analysis::Comparison&);
 
 /// Writes {"columns": [...], "rows": [[...], ...], "curve_starts": [[...], ...]}, with the escapes of `script_json`.
-/// This takes a third of the bytes of a list of objects. Cost: the memory of one row.
+/// This form takes a third of the bytes that one object for each row would take. Cost: the memory of one row.
 void write_compact(const PageTable&, std::ostream&);
 
 /// The name of a column for people, in the words of the charts: "mini-batch of a rank" for batch_per_rank. The name of

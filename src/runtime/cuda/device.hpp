@@ -14,12 +14,12 @@
 
 namespace gradmeter::runtime {
 
-/// Makes a GPU the calling thread's current one, if it is not yet. Without it, any call of CUDA's runtime makes a
+/// Makes a GPU the calling thread's current one. On a thread that has selected none, any call of CUDA's runtime makes a
 /// context on GPU 0, even a call that only asks for an event or frees memory. Errors: BackendError.
 void select_gpu(int number);
 /// For destructors, which may run on any thread: selects the GPU, and notes an error that cannot be thrown.
 void select_gpu_to_release(int number) noexcept;
-/// The GPU that the calling thread has chosen; -1: none.
+/// The GPU that the calling thread has selected; -1: none.
 int selected_gpu() noexcept;
 
 /// One of a node's GPUs, by its number in this process. It must outlive its buffers and queues. Any thread may call any
@@ -30,8 +30,8 @@ class CudaDevice final : public Device {
   explicit CudaDevice(int number);
   std::string_view name() const override { return "cuda"; }
   OwnedBuffer allocate(core::Element, std::size_t count) override;
-  /// Allocates GPU memory of the size of `memory`, which transports reach. Queue::to_transport and from_transport copy
-  /// between the two.
+  /// Allocates as many bytes of GPU memory as `memory` has. Transports reach `memory`, and Queue::to_transport and
+  /// from_transport copy between the two.
   OwnedBuffer allocate_beside(core::Element, std::span<std::byte> memory) override;
   /// An allocator that replaces cudaMalloc. `allocate` throws when no memory is left.
   struct Allocator {

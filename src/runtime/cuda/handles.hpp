@@ -37,7 +37,7 @@ inline void release_cuda(cudaError_t error, const char* call) noexcept {
 }
 
 /// Notes the name of a kernel, or a label of work, that this thread gives to a GPU. A kernel's error appears only in a
-/// later call, so the report of that call's failure includes `recent_gpu_work`.
+/// later call, so the report of a lost GPU (`lost_gpu`) includes `recent_gpu_work`.
 void note_gpu_work(std::string_view name) noexcept;
 /// The last names that this thread has noted, the oldest first: "forward.gemm, multiply_tile"; empty: none.
 std::string recent_gpu_work();
@@ -101,11 +101,12 @@ inline void Stream::wait(const CudaEvent& event) const {
   check_cuda(cudaStreamWaitEvent(get(), event.get(), 0), "cudaStreamWaitEvent");
 }
 
-/// Allocates memory of the current device, not initialised. Errors: BackendError, which says how much is free if that
-/// is too little.
+/// Allocates memory of the current device, not initialised. Errors: BackendError, which says how much memory is free if
+/// there is too little.
 void* allocate_device_memory(std::size_t bytes, std::source_location where = std::source_location::current());
 
-/// Allocates `count` elements on the current device, not initialised. Errors: BackendError without enough memory.
+/// Owns `count` elements, not initialised, on the device that is current when the buffer is made. Errors: BackendError
+/// without enough memory.
 template <class T>
 class DeviceBuffer {
   static_assert(std::is_trivially_copyable_v<T>, "device memory is copied byte by byte");

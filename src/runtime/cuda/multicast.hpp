@@ -13,8 +13,8 @@ namespace gradmeter::runtime {
 
 class MulticastDriver;
 
-/// Multicast memory of the ranks of a group. Each rank has a part of it in the memory of its own GPU, which begins at
-/// `own()`. An address at an offset from `all()` stands for the same offset in the parts of all ranks, and only
+/// Multicast memory of the ranks of a group. Each rank's part lies in the memory of its own GPU, and begins at `own()`.
+/// An address at an offset from `all()` stands for the same offset in the parts of all ranks, and only
 /// multimem instructions may use it (multimem.cuh). New memory has undefined contents.
 /// Cost: the bytes rounded up to the driver's granularity (2 MiB on an H100) on each GPU.
 /// Errors: core::Unavailable with the reason, the same on all ranks: GPUs without multicast memory, a driver before

@@ -23,7 +23,7 @@ struct PinnedTraits {
   static void free(type address) noexcept { release_cuda(cudaFreeHost(address), "cudaFreeHost"); }
 };
 
-/// Keeps unused events for reuse, since making one takes longer than recording it. Any thread may use the pool.
+/// Keeps unused events for reuse, since creating an event takes longer than recording it. Any thread may use the pool.
 class EventPool {
  public:
   std::unique_ptr<CudaEvent> take();

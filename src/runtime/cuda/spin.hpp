@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For loops in kernels that wait for another GPU, and give up after some time: reads of words that other processors
-// write, and a clock.
+// Functions for kernels that wait in a loop for another GPU, and give up after some time: a read of a word that another
+// processor writes, and a clock.
 #pragma once
 #include "runtime/cuda/launch.hpp"
 

@@ -12,10 +12,10 @@ namespace gradmeter::gpu {
 /// such work runs on this thread.
 cudaStream_t stream();
 
-/// Calls `then` after the next wait for the queue, on the thread that waits. That is the queue's owner, or work of the
-/// queue when its host code asks for the device's memory. Use it to read words that the stream has copied to pinned
-/// memory: a host function in the stream could read them too, but it would delay the kernels behind it. Errors: those
-/// of `stream`.
+/// Calls `then` after the next wait for the queue's stream, on the thread that waits. The queue's owner waits in
+/// `synchronise`, and work waits when its host code asks for the device's memory. Use it to read words that the stream
+/// has copied to pinned memory: a host function in the stream could read them too, but it would delay the kernels
+/// behind it. Errors: those of `stream`.
 void when_done(std::function<void()> then);
 
 }  // namespace gradmeter::gpu

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Facts from environment variables (settings that change this program's times, and its launcher), and versions of
-// libraries. Results never record
-// the whole environment, since it holds secrets.
+// libraries. Results never record the whole environment, since it may hold secrets.
 #pragma once
 #include <functional>
 #include <map>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GPUs of this machine and the libraries for them; none is required. Tells which GPUs can be used, or why none can,
-// and which one each rank uses.
+// The GPUs of this machine and the libraries for them; the program needs none of them. Tells which GPUs can be used, or
+// why none can, and which GPU each rank uses.
 #pragma once
 #include <cstddef>
 #include <map>
@@ -26,7 +26,7 @@ struct CudaFacts {
   bool built = false;   ///< whether this program was built with CUDA
   std::string version;  ///< version of the runtime library, "13.0"; empty when not built
   std::string driver;   ///< newest runtime that the driver supports, "13.0"; empty without a driver
-  std::string problem;  ///< one line: why no GPU, or one of them, cannot be used, and what to do; empty: all can
+  std::string problem;  ///< one line: why no GPU can be used, or why one cannot, and what to do; empty: all can
   std::vector<GpuFacts> gpus;
 };
 
@@ -36,8 +36,8 @@ CudaFacts read_cuda();
 
 /// The reason why the GPU of this thread answers no call any more, and which work the thread last gave to it; empty:
 /// the GPU answers, or the thread has none. After an illegal access, for example, a process loses its GPU, and every
-/// later call fails. So code that catches an error of a GPU must call this function, before it takes the failures of
-/// later points for their own. It does not wait for work.
+/// later call fails. So code that catches an error of a GPU must call this function; otherwise it would blame every
+/// later point for its own failure. It does not wait for work.
 std::string lost_gpu();
 
 /// Sets two variables that CUDA reads at its first call, unless the user has set them. CUDA_MODULE_LOADING=EAGER loads
@@ -64,8 +64,8 @@ using VisibleDevices = std::vector<std::string>;
 /// after another, those that see the fewest devices first; each takes the device that the fewest ranks have chosen so
 /// far. So a rank that sees one device gets it, and ranks that all see the same devices get their node-local number
 /// modulo the number of devices. Devices are compared by identity, since one number means different devices on
-/// different ranks where a launcher shows each rank its own. The result has one element for each rank; it is empty for
-/// a rank that sees no device (no_device_reason). Errors: none.
+/// different ranks where a launcher shows each rank its own. The result has one element for each rank; the element of a
+/// rank that sees no device is empty (no_device_reason). Errors: none.
 std::vector<std::optional<int>> choose_devices(std::span<const VisibleDevices> ranks_of_a_node);
 
 /// The largest number of ranks that use the same device; 1: every rank has a device of its own; 0: there are no ranks.

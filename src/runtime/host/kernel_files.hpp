@@ -22,7 +22,7 @@ std::vector<std::string_view> lines(std::string_view text);
 /// "47 kB" for /proc/meminfo's line "MemTotal: 47 kB". Empty where there is no such line.
 std::optional<std::string_view> value_of(std::string_view text, std::string_view key);
 std::string_view trimmed(std::string_view text);
-/// Does what `value_of` does, for a number that the kernel writes in kB; in bytes.
+/// Like `value_of`, for a number that the kernel writes in kB; the result is in bytes.
 std::optional<std::size_t> kib_value_of(std::string_view text, std::string_view key);
 
 /// The number at the beginning of `text`; empty where there is none, or one out of range.

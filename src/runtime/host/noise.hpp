@@ -18,13 +18,12 @@ struct NoiseReading {
   double elapsed_s = 0;
   /// Share of (elapsed time × CPUs) that the hypervisor took. The kernel counts it in ticks of 10 ms.
   double steal_share = 0;
-  /// The total time for which a thread was ready to run but waited for a core, of the thread that waited longest [s].
-  /// It is not a sum over threads, since work cut into equal parts ends with its slowest thread, and a sum could exceed
-  /// the elapsed time. The value does not tell what ran instead: if this process has more threads than cores, its
-  /// threads wait for each other.
+  /// The largest time that any one thread was ready to run but waited for a core [s]. It is not a sum over threads,
+  /// since work cut into equal parts ends with its slowest thread, and a sum could exceed the elapsed time. The value
+  /// does not tell what ran instead: if this process has more threads than cores, its threads wait for each other.
   double run_delay_s = 0;
   std::int64_t involuntary_switches = 0;  ///< number of preemptions of this process; of one thread if ranks are threads
-  double frequency_hz = 0;  ///< mean over up to 16 usable CPUs, else over all [Hz], at the time of reading
+  double frequency_hz = 0;  ///< at the reading: mean of up to 16 usable CPUs, else of all in /proc/cpuinfo [Hz]
 };
 
 /// The stolen time in /proc/stat's first line, in ticks, and the number of CPUs that /proc/stat lists.

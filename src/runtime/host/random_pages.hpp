@@ -8,9 +8,9 @@
 
 namespace gradmeter::runtime {
 
-/// Draws a random offset from the start of an allocation, at which a buffer of this size is to begin [bytes]: a whole
-/// number of pages, less than 16 and less than the buffer's own number of pages (0 for a buffer of up to one page).
-/// Each call draws anew.
+/// Draws the offset from the start of an allocation at which a buffer of `bytes` is to begin [bytes]. It is a whole
+/// number of pages, less than 16 and less than the number of whole pages in the buffer (so 0 below two pages). Each
+/// call draws anew.
 std::size_t draw_page_offset(std::size_t bytes);
 
 /// Allocates memory for a buffer, aligned to cache lines, without writing to it. Errors: std::bad_alloc.

@@ -13,8 +13,7 @@ namespace gradmeter::runtime {
 /// Narrows a count for MPI 3's int arguments. Errors: BackendError when it does not fit.
 int mpi_count(std::size_t n);
 
-/// Computes inout[i] = in[i] ∘ inout[i] for n elements, where ∘ is the operation. It must be commutative, and must not
-/// throw.
+/// Computes inout[i] = in[i] ∘ inout[i] for n elements, where ∘ is a commutative operation. It must not throw.
 using Combiner = void (*)(const std::byte* in, std::byte* inout, std::size_t n);
 
 /// An element type and an operation, in the form that MPI's reductions take.
@@ -44,7 +43,7 @@ class MpiRequests {
   ~MpiRequests();
   MpiRequests(MpiRequests&&) noexcept;
   MpiRequests& operator=(MpiRequests&&) noexcept;
-  /// Calls MPI_Test on each call; true once all are complete.
+  /// Tests the requests that are not complete yet (MPI_Test); true once all are.
   bool done();
   State& state() { return *state_; }
 
@@ -84,8 +83,8 @@ class MpiAllReduce {
   struct Arguments;
   std::unique_ptr<const Arguments> arguments_;
 };
-/// Writes the reduced block of this rank to the same block of `out`; in place, to the beginning of the buffer, as MPI
-/// does.
+/// Writes the reduced block of this rank to this rank's block of `out`; in an in-place call, to the beginning of the
+/// buffer, as MPI does.
 void mpi_reduce_scatter(const Communicator&, MpiBuffers, const MpiCuts&, const Reduction&, MpiRequests* later);
 /// Each rank contributes its block of `in`.
 void mpi_all_gather(const Communicator&, MpiBuffers, const MpiCuts&, const Reduction&, MpiRequests* later);

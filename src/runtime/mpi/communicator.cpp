@@ -76,12 +76,12 @@ MpiTransport::MpiTransport(MPI_Comm parent, int channels, std::vector<int> node_
 }
 
 MpiTransport::~MpiTransport() {
-  if (!may_free()) return;
+  if (!may_call_collectives()) return;
   for (MPI_Request& request : requests_) {
     if (request == MPI_REQUEST_NULL) continue;
     const MpiTurn turn;
     // A request that cannot be cancelled ends with its communicator.
-    if (MPI_Cancel(&request) == MPI_SUCCESS) release_mpi(MPI_Wait(&request, MPI_STATUS_IGNORE), "MPI_Wait");
+    if (MPI_Cancel(&request) == MPI_SUCCESS) note_mpi_error(MPI_Wait(&request, MPI_STATUS_IGNORE), "MPI_Wait");
   }
 }
 

@@ -11,16 +11,16 @@
 
 #include "runtime/communicator.hpp"
 #include "runtime/handle.hpp"
-#include "runtime/threads/this_thread.hpp"
+#include "runtime/threads/backoff.hpp"
 
 namespace gradmeter::runtime {
 
 /// A thread's turn to call MPI. One thread at a time has a turn, in the order in which threads asked
 /// (MPI_THREAD_SERIALIZED). If several threads of a session call MPI, each call is made within a turn; if only one
 /// thread does, a turn does nothing. Turns do not nest. A call that waits for other ranks must not be made within a
-/// turn, since those ranks may wait for another thread of this rank; `begin` and `finish` wait between turns. The
-/// exceptions are the vendor's blocking collectives, which are measured unchanged. Cost: one locked instruction if no
-/// other thread wants a turn.
+/// turn, since those ranks may wait for another thread of this rank: `begin` starts such a call, and `finish` waits for
+/// it between turns. The exceptions are the vendor's blocking collectives, which are measured unchanged, and calls that
+/// MPI has only in blocking form, after a barrier. Cost: one locked instruction if no other thread wants a turn.
 class MpiTurn {
  public:
   MpiTurn() : taken_(is_shared()) {
@@ -52,8 +52,8 @@ class MpiTurn {
 /// Throws if a call failed. Errors: BackendError with MPI's own text.
 void check_mpi(int error, const char* call, std::source_location where = std::source_location::current());
 
-/// Notes an error in a destructor, which cannot throw it.
-void release_mpi(int error, const char* call) noexcept;
+/// Notes the error of a call whose caller, such as a destructor, cannot throw it.
+void note_mpi_error(int error, const char* call) noexcept;
 
 /// Starts a call by `start(MPI_Request*)`, which returns MPI's error code.
 template <class Start>
@@ -81,19 +81,19 @@ struct CommunicatorTraits {
   using type = MPI_Comm;
   static type null() noexcept { return MPI_COMM_NULL; }
   static void free(type c) noexcept {
-    if (!may_free()) return;
+    if (!may_call_collectives()) return;
     const MpiTurn turn;
-    release_mpi(MPI_Comm_free(&c), "MPI_Comm_free");
+    note_mpi_error(MPI_Comm_free(&c), "MPI_Comm_free");
   }
 };
 struct WindowTraits {
   using type = MPI_Win;
   static type null() noexcept { return MPI_WIN_NULL; }
   static void free(type w) noexcept {
-    if (!may_free()) return;
+    if (!may_call_collectives()) return;
     const MpiTurn turn;
-    release_mpi(MPI_Win_unlock_all(w), "MPI_Win_unlock_all");
-    release_mpi(MPI_Win_free(&w), "MPI_Win_free");
+    note_mpi_error(MPI_Win_unlock_all(w), "MPI_Win_unlock_all");
+    note_mpi_error(MPI_Win_free(&w), "MPI_Win_free");
   }
 };
 struct DatatypeTraits {
@@ -101,7 +101,7 @@ struct DatatypeTraits {
   static type null() noexcept { return MPI_DATATYPE_NULL; }
   static void free(type t) noexcept {
     const MpiTurn turn;
-    release_mpi(MPI_Type_free(&t), "MPI_Type_free");
+    note_mpi_error(MPI_Type_free(&t), "MPI_Type_free");
   }
 };
 struct OperationTraits {
@@ -109,7 +109,7 @@ struct OperationTraits {
   static type null() noexcept { return MPI_OP_NULL; }
   static void free(type o) noexcept {
     const MpiTurn turn;
-    release_mpi(MPI_Op_free(&o), "MPI_Op_free");
+    note_mpi_error(MPI_Op_free(&o), "MPI_Op_free");
   }
 };
 

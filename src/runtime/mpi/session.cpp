@@ -15,7 +15,7 @@
 #include "core/format.hpp"
 #include "runtime/mpi/collectives.hpp"
 #include "runtime/mpi/mpi.hpp"
-#include "runtime/threads/this_thread.hpp"
+#include "runtime/threads/backoff.hpp"
 #include "runtime/threads/thread_group.hpp"
 
 #if defined(OPEN_MPI) && __has_include(<mpi-ext.h>)
@@ -41,7 +41,7 @@ void check_mpi(int error, const char* call, std::source_location where) {
   if (error != MPI_SUCCESS) throw core::BackendError("MPI", call, text_of(error).data(), where);
 }
 
-void release_mpi(int error, const char* call) noexcept {
+void note_mpi_error(int error, const char* call) noexcept {
   if (error != MPI_SUCCESS) core::note_failed_release("MPI", call, text_of(error).data());
 }
 
@@ -66,7 +66,7 @@ MpiSession::MpiSession(int& argc, char**& argv, MpiThreads threads) {
   check_mpi(MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
 }
 
-MpiSession::~MpiSession() { release_mpi(MPI_Finalize(), "MPI_Finalize"); }
+MpiSession::~MpiSession() { note_mpi_error(MPI_Finalize(), "MPI_Finalize"); }
 
 Communicator MpiSession::world() {
   MPI_Comm copy = MPI_COMM_NULL;
@@ -163,7 +163,7 @@ class ControlVariable {
       throw core::BackendError("MPI_T", name, fmt::format("it holds {} values and not one", count));
     }
   }
-  ~ControlVariable() { release_mpi(MPI_T_cvar_handle_free(&handle_), "MPI_T_cvar_handle_free"); }
+  ~ControlVariable() { note_mpi_error(MPI_T_cvar_handle_free(&handle_), "MPI_T_cvar_handle_free"); }
   ControlVariable(const ControlVariable&) = delete;
   ControlVariable& operator=(const ControlVariable&) = delete;
 

@@ -24,12 +24,12 @@ class MpiSession {
   /// A duplicate of MPI's world. Collective.
   static Communicator world();
   static bool running();
-  /// The level of thread support that the library grants: "funneled" or "serialized" (which adds to the time of small
-  /// calls); empty without a session.
+  /// The level of thread support that the library grants: "single", "funneled", "serialized" (which adds to the time of
+  /// small calls) or "multiple"; empty without a session.
   static std::string thread_level();
-  /// How Open MPI copies long messages between ranks of a node: "cma" (process_vm_readv), "xpmem", "knem", "emulated",
-  /// or "none" (two copies, through shared memory). Empty without a session, and where the library cannot be asked or
-  /// does not use its shared memory. Cost: 0.2 to 0.3 s the first time, as for `forced_all_reduce_refusal`.
+  /// The mechanism by which Open MPI copies long messages between ranks of a node: "cma" (process_vm_readv), "xpmem",
+  /// "knem", "emulated", or "none" (two copies, through shared memory). Empty without a session, and for a library
+  /// without Open MPI's component vader or sm. Cost: 0.2 to 0.3 s the first time, as for `forced_all_reduce_refusal`.
   static std::string single_copy();
   static int world_size();
   /// Ends all ranks at once with this exit code.
@@ -53,9 +53,9 @@ enum class CudaAwareMpi {
   yes
 };
 
-/// While MPI runs: the library's own answer (Open MPI: MPIX_Query_cuda_support; MPICH: MPIX_GPU_query_support).
-/// Otherwise: for Open MPI how its headers say it was built, for others `unknown`. A `no` may be wrong, since UCX may
-/// carry device memory anyway. Source: Open MPI 4.1 and 5.0, MPIX_Query_cuda_support(3); MPICH 4.0,
+/// Asks the library while MPI runs (Open MPI: MPIX_Query_cuda_support; MPICH: MPIX_GPU_query_support). While MPI does
+/// not run, gives what Open MPI's headers say of its build, and `unknown` for other libraries. A `no` may be wrong,
+/// since UCX may carry device memory anyway. Source: Open MPI 4.1 and 5.0, MPIX_Query_cuda_support(3); MPICH 4.0,
 /// MPIX_GPU_query_support.
 CudaAwareMpi cuda_aware_mpi();
 
@@ -80,7 +80,7 @@ void listen_to_forced_algorithms();
 /// then microseconds.
 std::string forced_all_reduce_refusal(ForcedAllReduce);
 
-/// Makes a duplicate of the communicator whose MPI_Allreduce uses this algorithm for any size. Collective. coll/tuned
+/// Duplicates the communicator; the duplicate's MPI_Allreduce uses this algorithm for any size. Collective. coll/tuned
 /// reads the forced values when a communicator is made, so they are set only during the duplication, and other
 /// communicators are not affected. `segment_bytes`: at least 1 for the segmented ring, which divides by it; 0 for the
 /// others, which have no segments.

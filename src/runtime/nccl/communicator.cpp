@@ -395,7 +395,7 @@ void NcclCommunicator::State::deregister() noexcept {
 /// while an exception propagates, since the peers may not join the destruction.
 void NcclCommunicator::State::free() noexcept {
   if (!comm) return;
-  if (is_under_way || !may_free()) return abort();
+  if (is_under_way || !may_call_collectives()) return abort();
   deregister();
   begin_s = host_clock();
   try {

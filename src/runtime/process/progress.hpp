@@ -24,8 +24,8 @@ std::string progress_line(const ProgressState& state, std::size_t columns);
 
 /// Draws a progress line on the terminal of standard error. Without a terminal, or if `enabled` is false, every call
 /// does nothing. Under mpirun a rank's standard error is a pipe; if mpirun is the rank's parent process, the rank then
-/// draws on mpirun's terminal. Only one thread may use an object. It draws at most ten lines a second, and stops when
-/// the terminal goes away.
+/// draws on mpirun's terminal. Only one thread may use an object. A Progress draws at most ten lines a second, and
+/// stops when the terminal goes away.
 class Progress {
  public:
   Progress(std::string what, std::size_t total, bool enabled, int descriptor = 2);
@@ -34,9 +34,9 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   void update(std::size_t done, std::optional<core::Seconds> left, std::string_view now_doing);
-  /// Empties the line, so that a result can be printed. The next update draws again, after a tenth of a second.
+  /// Empties the line, so that a result can be printed. Updates within the next tenth of a second draw nothing.
   void clear();
-  /// Clears the line for good.
+  /// Clears the line; later calls do nothing.
   void finish();
   bool shown() const { return static_cast<bool>(terminal_); }
 

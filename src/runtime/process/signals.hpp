@@ -26,9 +26,9 @@ void before_sudden_end(std::function<void(int code, const std::string& why)> han
 /// hang.
 [[noreturn]] void end_at_once(int code, const std::string& why);
 
-/// Blocks the signals above in the constructing thread and in all threads that start later (OpenMP's, MPI's), and
-/// receives them on a thread of its own. So it must be made first in `main`, before MPI. Child processes inherit the
-/// mask. A signal that was ignored at the start (nohup, background jobs) stays ignored.
+/// Blocks SIGINT, SIGTERM, SIGHUP and the warnings in the constructing thread and in all threads that start later
+/// (OpenMP's, MPI's), and receives them on a thread of its own. So it must be made first in `main`, before MPI. Child
+/// processes inherit the mask. A signal that was ignored at the start (nohup, background jobs) stays ignored.
 ///
 /// After the first signal, `pending()` returns its number. If the program has not ended `grace` later, one line on
 /// standard error says what this rank was doing, and the process ends with 128 + signal. A second SIGINT ends it at
@@ -47,7 +47,7 @@ class SignalWatch {
   SignalWatch(const SignalWatch&) = delete;
   SignalWatch& operator=(const SignalWatch&) = delete;
 
-  /// The first signal that arrived, or 0. It costs one relaxed load, so it may be called often.
+  /// The first signal that arrived, warnings left out; 0: none. Cost: one relaxed load, so it may be called often.
   int pending() const noexcept { return pending_.load(std::memory_order_relaxed); }
   /// The first signal, else the first warning, else 0. Call it between two points, so that after a warning the present
   /// point is still measured.
@@ -74,7 +74,7 @@ class SignalWatch {
   const std::chrono::milliseconds grace_;
   std::atomic<int> pending_{0}, warned_{0};
   std::mutex describe_mutex_;
-  /// By rank, in the order in which they were set.
+  /// Functions of `describe_with` with their ranks, in the order in which they were set.
   std::vector<std::pair<const void*, std::function<std::string()>>> descriptions_;
   sigset_t watched_{}, before_{};
   Descriptor signals_, stop_;

@@ -23,7 +23,7 @@ struct ActivitySnapshot {
   const char* operation = nullptr;  ///< operation in which the rank waits: "all-reduce ring"; null: it does not wait
   /// The awaited peer's rank in the world; -1: no particular peer (a barrier, a vendor's collective).
   int peer = -1;
-  int round = -1, rounds = -1;      ///< of the operation; counted from 0, printed from 1; -1: it has no rounds
+  int round = -1, rounds = -1;      ///< current round (counted from 0, printed from 1), number of rounds; -1: none
   const char* computing = nullptr;  ///< label of the computation; null: the rank does not compute
 };
 
@@ -37,8 +37,8 @@ std::string describe_hang(int rank, const ActivitySnapshot& doing, core::Seconds
 /// the time.
 class Activity {
  public:
-  /// Notes progress. If two threads call it at once, one beat may be lost, which does not matter, since the other is
-  /// counted.
+  /// Notes progress. If two threads call it at once, one beat may be lost, which does not matter: the other beat shows
+  /// that the rank moves.
   void beat() noexcept { beats_.store(beats_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); }
   /// Notes what the rank waits for from now on. (`Computing` notes computations.)
   void waiting(const ActivitySnapshot& note) noexcept {
@@ -60,8 +60,7 @@ class Activity {
  private:
   friend class Computing;
   friend class Pause;
-  // The fields share no cache line with other data: the reader looks once a second, which would slow accesses to that
-  // data.
+  // The fields share no cache line with other data, since the watchdog's looks would slow accesses to such data.
   alignas(64) std::atomic<std::uint64_t> beats_{0};
   std::atomic<const char*> operation_{nullptr};
   std::atomic<const char*> computing_{nullptr};
@@ -133,13 +132,13 @@ core::Seconds poll_period(core::Seconds timeout);
 /// watchdog prints a line for each rank that stands still, leaves ranks of other processes time to print theirs, and
 /// ends the process with exit code 3. mpirun then ends the job, and `SignalWatch` on the other ranks says what they
 /// waited for. (mpirun's own time-out knows neither rank nor operation.) The watchdog calls no MPI. Make it after
-/// `SignalWatch`, so that its thread receives no signal. Cost: one wake-up a second.
+/// `SignalWatch`, so that its thread receives no signal. Cost: one wake-up for each `poll_period`.
 class Watchdog {
  public:
   struct Ending {
     std::function<void(std::string_view line)> print;  ///< prints a line and its line end
     std::function<void(int code)> exit;                ///< returns only in tests
-    core::Seconds grace{1.0};  ///< time between the line and the exit, plus one period between looks
+    core::Seconds grace{1.0};  ///< time from the first line to the exit; one period between looks is added
   };
   /// Prints on standard error, then ends at once (signals.hpp).
   static Ending usual_ending();

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Settings of the calling thread: how it waits for a thread on another core, short time slices from the scheduler, and
-// zeros in place of subnormal numbers.
+// The wait of a thread for a thread on another core: it polls, yields or sleeps.
 #pragma once
 #include <cstdint>
 
 namespace gradmeter::runtime {
 
-/// How a thread waits for a thread on another core: it polls at most `spins` times, gives its own core away, and begins
-/// again; after it has given the core away `yields` times, it sleeps instead. `spin_policy_for` chooses both numbers,
+/// The numbers that rule a thread's wait: it polls at most `spins` times, gives its own core away, and begins again;
+/// after it has given the core away `yields` times, it sleeps instead. `spin_policy_for` chooses both numbers,
 /// depending on whether there are more busy threads than cores. Measured on 2 cores with 4 ranks, an 8-byte all-reduce
 /// took 33 us when each rank polled 2000 times before yielding, and 2.7 us with 20 polls. (With 2 ranks, each with a
 /// core of its own, it took 0.8 us.) Where each rank has a core, it polls 200 times, some 10 us: longer than a small
@@ -41,22 +40,5 @@ class Backoff {
   int spun_ = 0;
   std::int64_t yielded_ = 0;  ///< number of yields in this wait; 64 bits, since a wait may last for days
 };
-
-/// For a thread that mostly sleeps and must run soon after it wakes. Asks the scheduler for short time slices, so that
-/// the thread runs before a computation that occupies the core (Linux 6.12 and later; earlier kernels ignore this), and
-/// for sleeps that end on time. This needs no privilege, and the thread gets no larger share of the core than before.
-void request_short_time_slices();
-
-/// From now on the calling thread, and every thread that it starts, computes with zeros in place of numbers below the
-/// smallest normal one (fp32: 1.2e-38), both as operands and as results, since many processors handle such numbers
-/// slowly, in microcode. Call it before there are other threads. It works on x86-64 and AArch64; elsewhere it does
-/// nothing.
-///
-/// When gradients vanish (inactive units, a saturated softmax, diverging training), an optimizer's moving averages
-/// shrink by a constant factor each step, reach this range and stay there. Measured on an AMD EPYC, an update of Adam
-/// or LAMB then takes two to three times as long; on other processors far more. A step's time must not depend on that.
-/// Source: Intel SDM volume 1, section 10.2.3 (flush-to-zero, denormals-are-zeros); TensorFlow does the same on the
-/// threads that compute (tsl/platform/denormal.h).
-void flush_subnormals();
 
 }  // namespace gradmeter::runtime

@@ -18,7 +18,7 @@
 #include "core/error.hpp"
 #include "core/format.hpp"
 #include "runtime/host/host.hpp"
-#include "runtime/threads/this_thread.hpp"
+#include "runtime/threads/backoff.hpp"
 #include "runtime/transport/arena.hpp"
 
 namespace gradmeter::runtime {

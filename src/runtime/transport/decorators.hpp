@@ -60,9 +60,9 @@ class HybridTransport final : public Transport {
 /// transferred, the sender can copy the next one to the host, and the receiver can copy the previous one to the device.
 /// `send_done` is true once the inner send is done, so that the data and the copy on the host may be overwritten.
 /// `try_receive` gives a message once it is in the device's memory. The sender must not write to memory before all
-/// sends from it are done, since several sends of the same data share one copy to the host. Cost: two copies of each
-/// message; one if another send has already copied the data to the host. Errors: std::logic_error for memory that
-/// transports do not reach; those of the inner transport and of the queues.
+/// sends from it are done, since sends of the same data in one channel share one copy to the host. Cost: two copies of
+/// each message; one if an unfinished send of the channel has already copied the data. Errors: std::logic_error for
+/// memory that transports do not reach; those of the inner transport and of the queues.
 class StagedTransport final : public Transport {
  public:
   /// Both arguments and all memory that is sent or received must outlive the transport. Pinned memory is copied
@@ -117,16 +117,16 @@ class StagedTransport final : public Transport {
 
 /// A transport whose messages are lost and sent again, delayed, or held back by a cut link: --inject drop, delay, cut.
 /// The faults are made on the receiver's side, the same for all transports: the receiver holds a message back until the
-/// time that the faults determine, and until all earlier messages of the channel are delivered. A delay counts from the
-/// time at which the message was sent; if the transport does not tell that time, from when the receiver finds the
-/// message. A send is done once the receiver has found the message, even while the receiver holds it back: a real
-/// network, too, accepts a message before it delivers it. So a message that lies in the sender's memory is copied, if
-/// the receive states its length. Waiting ranks must poll, because a message that is held back cannot wake them
+/// time that the faults determine, and until all earlier messages of the peer in this channel are delivered. A delay
+/// counts from the time at which the message was sent; if the transport does not tell that time, from when the receiver
+/// finds the message. A send is done once the receiver has found the message, even while the receiver holds it back: a
+/// real network, too, accepts a message before it delivers it. So a message that lies in the sender's memory is copied,
+/// if the receive states its length. Waiting ranks must poll, because a message that is held back cannot wake them
 /// (`use_doorbell` is null). Cost: an entry of a map for each message on its way, and that copy.
 class UnreliableTransport final : public Transport {
  public:
-  /// world_ranks: the rank in the world of each rank of the transport; connected_s: the host clock when its ranks were
-  /// connected.
+  /// world_ranks: by rank of the transport, its rank in the world. connected_s: the time of the host clock at which the
+  /// ranks were connected [s].
   UnreliableTransport(std::unique_ptr<Transport> inner, const core::MessageFaults& faults, std::vector<int> world_ranks,
                       double connected_s);
 

@@ -40,7 +40,7 @@ struct NetworkOptions {
   int world_rank = 0;                ///< this rank's number in the world, for the faults
 };
 
-/// The network of a communicator's ranks. Its construction is collective, and so are `connect` and the destructors of
+/// The network of a communicator's ranks. Collective: construction, all calls with `members`, and the destructors of
 /// networks and transports, which free windows. Errors: UsageError when shm is asked for over several nodes;
 /// BackendError when memory is short.
 class Network {
@@ -81,7 +81,7 @@ class Network {
   std::unique_ptr<Arena> arena_;
   core::MessageFaults faults_;
   std::vector<int> world_ranks_;  ///< number of each rank of the network in the world; empty: there are no faults
-  double connected_s_;            ///< time of connection on the host clock
+  double connected_s_;            ///< host clock when construction ended
 };
 
 }  // namespace gradmeter::runtime

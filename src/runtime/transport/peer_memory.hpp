@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading and writing the private memory of other processes of this host, by one copy where shared memory between them
-// needs two (process_vm_readv and process_vm_writev, "cross-memory attach").
+// Reads and writes the private memory of other processes of this host (process_vm_readv and process_vm_writev,
+// "cross-memory attach"). A transfer is one copy, and would be two through shared memory.
 #pragma once
 #include <sys/types.h>
 
@@ -13,8 +13,8 @@
 namespace gradmeter::runtime {
 
 /// A process whose private memory this one can reach. Addresses are those of the other process, and must be mapped
-/// there. While memory is read or written here, the other process must not write to it.
-/// Cost: one system call for each call below.
+/// there. While this process reads or writes such memory, the other process must not write to it.
+/// Cost: one system call for each read or write.
 /// Errors: BackendError, for example once the process has ended.
 class PeerMemory {
  public:

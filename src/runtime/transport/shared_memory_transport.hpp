@@ -30,12 +30,13 @@ class Doorbell {
   std::atomic<std::uint32_t> rings_{0}, armed_{0};
 };
 
-/// One message's slot. The sender writes where its data is and publishes `full`; the receiver reads the sender's memory
-/// and publishes `done`. Sequence numbers count the messages of one (source, destination, channel).
+/// A slot for one message at a time. The sender writes where its data is, and then the message's sequence number to
+/// `full`; the receiver reads the sender's memory, and then writes this number to `done`. Sequence numbers count the
+/// messages of one (source, destination, channel) from 1.
 struct alignas(128) SharedMemoryCell {
   std::atomic<std::uint64_t> full{0};
   std::uint64_t offset = 0;  ///< place of the data (`Transport::place_of`) in the sender's memory
-  double sent_s = 0;         ///< host clock; 0: not noted
+  double sent_s = 0;         ///< time of sending, by the host clock [s]; 0: not noted
   alignas(64) std::atomic<std::uint64_t> done{0};
   Doorbell doorbell;  ///< used only in the last `size` cells, one for each rank
 };
@@ -44,8 +45,8 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "cells are shared
 /// The number of cells for a group of `size` ranks: size² × channels × 4 messages in flight, and one doorbell a rank.
 std::size_t shared_memory_cell_count(int size, int channels);
 
-/// Cost: two cache-line transfers a message; no copy. `traffic()` counts a message when `send` is called, even if the
-/// peer has not yet read it.
+/// A transport over SharedMemoryCells. Cost: two cache-line transfers a message; no copy. `traffic()` counts a message
+/// when `send` is called, even if the peer has not yet read it.
 class SharedMemoryTransport final : public Transport {
  public:
   /// memory: each rank's readable memory as *this* process sees it; empty for threads, which share one address space.
@@ -101,9 +102,9 @@ class SharedMemoryTransport final : public Transport {
   std::shared_ptr<void> owner_;
   std::span<SharedMemoryCell> cells_;
   std::vector<std::span<std::byte>> memory_;
-  std::vector<std::uint64_t> sent_, received_;
-  std::vector<Offer> waiting_;   ///< offers whose cell still holds an unread message
-  bool uses_doorbells_ = false;  ///< true: messages ring the peer's doorbell
+  std::vector<std::uint64_t> sent_, received_;  ///< by `path_index`: last sequence numbers
+  std::vector<Offer> waiting_;                  ///< offers whose cell still holds an unread message
+  bool uses_doorbells_ = false;                 ///< true: messages ring the peer's doorbell
   bool notes_send_times_ = false;
 };
 

@@ -52,7 +52,8 @@ class Transport {
   /// A number for this memory. On another rank that maps the memory, `peer_memory` turns the number into an address.
   /// Empty: no other rank maps the memory.
   virtual std::optional<std::uint64_t> place_of(std::span<const std::byte>) const { return std::nullopt; }
-  /// The peer's memory with this number, to be read or written here; null: this rank does not map it.
+  /// The address at which this rank reads and writes the peer's memory with this number; null: this rank does not map
+  /// that memory.
   virtual std::byte* peer_memory(int peer, std::uint64_t place) const { return (void)peer, (void)place, nullptr; }
   /// The message size at which this transport is efficient [bytes]. Longer buffers are cut into pieces of about this
   /// size.
@@ -64,8 +65,8 @@ class Transport {
   virtual MessageHandle receive(int peer, int channel, std::span<std::byte> landing) = 0;
   /// True if the source of this send may be overwritten.
   virtual bool send_done(MessageHandle&) = 0;
-  /// The address of the message, in the landing buffer or the peer's memory, which is valid until `release`; null: the
-  /// message has not arrived yet.
+  /// The address of the message, in the landing buffer or the peer's memory. The address is valid until `release`;
+  /// null: the message has not arrived yet.
   virtual const std::byte* try_receive(MessageHandle&) = 0;
   /// From now on this rank's messages carry the time of their sending, if the transport supports that.
   virtual void note_send_times() {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checksums of buffers. Ranks exchange these few numbers to check a collective's result against its inputs, instead of
-// the data: a checksum of a sum follows from the checksums of what is summed.
+// Checksums of buffers. To check a collective's result against its inputs, ranks exchange only checksums instead of the
+// data: the checksum of a sum follows from the checksums of the summands.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -16,7 +16,7 @@ class FaultyCalls {
  public:
   /// first: the number of the first faulty call; empty: no call is faulty.
   explicit FaultyCalls(std::optional<std::uint64_t> first = {}) : first_(first) {}
-  /// Counts one call; calls without data are left out by the caller. Returns its number if the call is to be faulty.
+  /// Counts one call with data (callers omit others). Returns its number if it is to be faulty, else empty.
   std::optional<std::uint64_t> next() {
     const std::uint64_t number = calls_.fetch_add(1, std::memory_order_relaxed);
     return first_ && number >= *first_ ? std::optional(number) : std::nullopt;

@@ -31,8 +31,8 @@ struct StepRecord {
   Interval step;
   ComputeLog computations;
   std::vector<CallRecord> calls;
-  /// The worker's waits for calls and messages; the label says what was awaited. Labels are those of calls, which last
-  /// as `Probe::take_steps` says.
+  /// The worker's waits for calls and messages; the label says what was awaited. `Probe::take_steps` says how long the
+  /// labels stay valid.
   ComputeLog waits = {};
   std::vector<LayerMark> layers = {};
   std::size_t submitted = 0;       ///< number of computations submitted
@@ -63,15 +63,15 @@ struct Decomposition {
   double encode = 0, decode = 0;  ///< sums over calls of Completion::encode_s and decode_s
   double update = 0;   ///< the part of `compute` after the last gradient was ready; 0 where that time is unknown
   double waited = 0;   ///< time of the worker's waits
-  double handled = 0;  ///< time in which the worker posts, takes and copies messages, less the kernels and
-                       ///< waits in that time
+  double handled = 0;  ///< time in which the worker posts, takes and copies messages, less the
+                       ///< computations and waits in that time
   std::vector<CallTimes> calls = {};
   std::vector<double> ready = {};  ///< StepRecord::ready, from the beginning of the step
 };
 
 /// `last_start[i]`: the time at which the last rank started call i, by this rank's clock. Empty: these times are not
-/// known, and `skew` is 0. A call counts in the step only as far as it was under way in it. later_calls: the calls that
-/// belong to later steps, since they were not done when this step ended.
+/// known, and `skew` is 0. Only the time for which a call was under way within the step counts. later_calls: the calls
+/// that belong to later steps, since they were not done when this step ended.
 Decomposition decompose(const StepRecord&, std::span<const double> last_start,
                         std::span<const Interval> later_calls = {});
 
@@ -129,7 +129,7 @@ class Probe final : public ForwardingFabric {
   /// `keep_background` was called.
   StepRecord take_background() { return background_log_.take(); }
   void keep_background(bool yes) { background_log_.keep(yes); }
-  /// Later steps record when the gradients of so many tensors were ready. Cost: a time stamp for each.
+  /// Later steps record when each of `tensors` gradients was ready (0: they do not). Cost: a time stamp for each.
   void keep_ready(std::size_t tensors) { ready_tensors_ = tensors; }
   /// The totals of all steps so far, over calls that are done.
   Totals totals();

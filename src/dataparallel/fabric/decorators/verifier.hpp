@@ -16,19 +16,19 @@
 namespace gradmeter::dataparallel {
 
 /// Checks the bits of messages. The sending port writes a hash of header and payload to the header, and the receiving
-/// port checks it. A worker's port writes hashes while the verifier is armed. A server's port does so in messages to
-/// workers whose last message had a hash, so that answers to verified messages are verified too. Any thread may use
-/// this object, which must outlive its ports.
+/// port checks it. A worker's port writes hashes while `worker_is_armed` returns true. A server's port writes them in
+/// messages to workers whose last message had a hash, so that answers to verified messages are verified too. Any thread
+/// may use this object, which must outlive its ports.
 class MessageVerifier {
  public:
-  /// Returns ports that check messages, around the given ones. worker_is_armed: whether the worker's port writes
-  /// hashes.
+  /// Returns ports that check messages, around the given ones. worker_is_armed: asked at each message of the worker's
+  /// port.
   Ports wrap(Ports, std::function<bool()> worker_is_armed);
   /// The number of verified messages with a payload that the worker has posted, and has received, so far.
   std::uint64_t posted() const { return posted_; }
   std::uint64_t received() const { return received_; }
-  /// Describes the first message since the last call of this function whose bits were wrong on arrival; empty: there
-  /// was none.
+  /// Returns a text about the first message that arrived with wrong bits since the last call of this function; empty:
+  /// there was none.
   std::string take_fault();
 
  private:
@@ -47,7 +47,7 @@ class MessageVerifier {
 /// |w·y − Σ w·x_r| must not be larger than rounding explains. The rounding error of an element of a sum over P ranks is
 /// at most √P·u·Σ|x_r| with a probability of practically 1 (u = 2^-24; Higham & Mary, SISC 2019). The weights are
 /// independent of these errors, so the errors of all elements add up like a random walk. The tolerance,
-/// 16·√P·u·Σ‖x_r‖ (for an average divided by P), is beyond 8 standard deviations of this walk. Weights are at least
+/// 16·√P·u·Σ‖x_r‖ (divided by P for an average), is beyond 8 standard deviations of this walk. Weights are at least
 /// 1/2, so a wrong element is sure to be found if its error is at least four times the tolerance: 1.1e-4 for the
 /// gradients of two ranks with norms of 10. All-gather, broadcast and all messages copy, so the output must have the
 /// bits of the input. A message of a verified step may be received after the step, if the receive says so
@@ -58,13 +58,14 @@ class MessageVerifier {
 /// that of a sum, and its norms are those of inputs and differences. Whether a codec loses more than it may is not
 /// checked here, since that requires known data.
 ///
-/// Cost: nothing unless armed; else two passes over inputs and outputs. Memory on a rank: a few numbers for each call;
-/// P numbers for a reduce-scatter and for messages. For an all-reduce with a codec, as many numbers as it has elements,
-/// and three times as many if a schedule encodes on every hop without error feedback.
+/// Cost: nothing unless armed; else one pass over each input and one over each output (with a codec, two over the
+/// output and one over the differences). Memory on a rank: a few numbers for each call; P numbers for a reduce-scatter
+/// and for messages. For an all-reduce with a codec, as many numbers as it has elements, and three times as many if a
+/// schedule encodes on every hop without error feedback.
 class Verifier final : public ForwardingFabric {
  public:
-  /// world: the communicator of all ranks, which must outlive this object. coded: all-reduces with a tensor layout use
-  /// a codec.
+  /// world: the communicator of all ranks, which must outlive this object. coded: whether all-reduces with a tensor
+  /// layout use a codec.
   Verifier(Fabric& inner, const runtime::Communicator& world, bool coded);
   ~Verifier() override;
   Verifier(const Verifier&) = delete;
@@ -82,7 +83,7 @@ class Verifier final : public ForwardingFabric {
   void end_step();
   /// True if any call of the last step was verified on this rank, which made that step slower than others.
   bool verified_last_step() const { return verified_last_; }
-  /// True if this group has made verified calls since `arm`.
+  /// To be asked between `arm` and `disarm`: true if this group has made verified calls since `arm`.
   bool verified(Group g) const { return !armed_.at(static_cast<std::size_t>(g.id)); }
   /// True if the worker has posted and received verified messages with a payload.
   bool messages_verified() const { return message_verifier_.posted() > 0 && message_verifier_.received() > 0; }

@@ -10,6 +10,7 @@
 #include "core/format.hpp"
 #include "dataparallel/fabric/ranks/messenger.hpp"
 #include "runtime/communicator.hpp"
+#include "runtime/threads/backoff.hpp"
 #include "runtime/threads/this_thread.hpp"
 
 namespace gradmeter::dataparallel {
@@ -31,7 +32,8 @@ Engine::~Engine() {
     return attached_.empty() &&
            std::all_of(messengers_.begin(), messengers_.end(), [](const Messenger* m) { return m->idle(); });
   };
-  while (runtime::may_free() && !failed_.load(std::memory_order_acquire) && !all_left()) std::this_thread::yield();
+  while (runtime::may_call_collectives() && !failed_.load(std::memory_order_acquire) && !all_left())
+    std::this_thread::yield();
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;

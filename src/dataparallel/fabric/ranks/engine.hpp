@@ -18,7 +18,7 @@
 #include "dataparallel/fabric/fabric.hpp"
 #include "runtime/clock.hpp"
 #include "runtime/process/watchdog.hpp"
-#include "runtime/threads/this_thread.hpp"
+#include "runtime/threads/backoff.hpp"
 
 namespace gradmeter::dataparallel {
 
@@ -26,9 +26,9 @@ namespace gradmeter::dataparallel {
 /// a progress thread.
 enum class ProgressMode { on_wait, thread };
 
-/// The sequence of the collectives of all groups that hold each other up (Collective::holds_up_other_calls). They start
-/// in the order of submission, which is the same on all ranks; in the order in which they become ready, ranks would
-/// wait for each other for ever.
+/// The sequence of all collectives that hold up other calls (Collective::holds_up_other_calls), whatever their group.
+/// They start in the order of submission, which is the same on all ranks. The order in which they become ready differs
+/// between ranks; if they started in that order, ranks would wait for each other for ever.
 inline constexpr int ordered_collectives = std::numeric_limits<int>::max();
 
 /// A call as the engine sees it. The engine calls `start` once, then `advance` until it returns true.
@@ -51,10 +51,9 @@ class PendingEngineCall : public PendingCall {
  private:
   friend class Engine;
   const char* label_;
-  /// The sequence that the call belongs to; the calls of a sequence start in the order in which they were submitted. 0
-  /// or more (the collectives of one group, or `ordered_collectives`): a call starts when the previous one is done.
-  /// Negative (the sends to one peer, or the receives
-  /// from one peer): calls may overlap.
+  /// The sequence that the call belongs to; the calls of a sequence start in the order of submission. 0 or more (the
+  /// collectives of one group, or `ordered_collectives`): a call starts when the previous call is done. Negative (the
+  /// sends to one peer, or the receives from one peer): calls may overlap.
   int sequence_;
   runtime::EventPtr ready_;
   bool started_ = false;

@@ -20,7 +20,7 @@
 #include "dataparallel/fabric/fabric.hpp"
 #include "runtime/clock.hpp"
 #include "runtime/process/watchdog.hpp"
-#include "runtime/threads/this_thread.hpp"
+#include "runtime/threads/backoff.hpp"
 #include "runtime/transport/arena.hpp"
 #include "runtime/transport/network.hpp"
 #include "runtime/transport/transport.hpp"
@@ -180,8 +180,8 @@ class Messenger {
   /// Moves what can be moved now; true if anything moved. Any thread may call it; it returns at once if another thread
   /// is polling.
   bool poll();
-  /// True if no message needs a poll of this rank to leave. Messages that their receivers read without it may be on
-  /// their way.
+  /// True if no message needs a poll of this rank to leave. Messages that their receivers read without such a poll may
+  /// still be on their way.
   bool idle() const { return send_queue_.idle(); }
   /// Sleeps until something may have arrived, but at most for a short time. has_other_work: called right before the
   /// sleep; if it returns true, there is no sleep. Another thread may poll meanwhile.

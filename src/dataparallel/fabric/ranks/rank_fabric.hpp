@@ -19,17 +19,17 @@ namespace gradmeter::dataparallel {
 using runtime::TransportKind;
 
 struct RankFabricOptions {
-  /// How collectives are exchanged; the fabric fills in the group's ranks. If the algorithm is null or lacks a kind of
-  /// collective, a ring is used instead; broadcasts always use a binomial tree. The codec applies to all-reduces with a
-  /// tensor layout. Copies, sums and the codec's work are submitted to `exchange.queue`; if that is null, the engine
-  /// does them at once on the host.
+  /// The algorithm, codec and queue of collectives; the fabric fills in the group's ranks. If the algorithm is null or
+  /// lacks a kind of collective, a ring is used instead; broadcasts always use a binomial tree. The codec applies to
+  /// all-reduces with a tensor layout. Copies, sums and the codec's work are submitted to `exchange.queue`; if that is
+  /// null, the engine does them at once on the host.
   allreduce::ExchangeSpec exchange = {};
   std::uint64_t codec_seed = 1;  ///< seed of the codec's random rounding and choices
   TransportKind transport = TransportKind::automatic;
   ProgressMode progress = ProgressMode::on_wait;
-  runtime::SpinPolicy spin_policy{200, 0};         ///< for a progress thread, or for the thread that moves collectives
+  runtime::SpinPolicy spin_policy{200, 0};         ///< for the thread that moves bytes (see ProgressMode)
   runtime::SpinPolicy worker_spin_policy{200, 0};  ///< for workers that wait for messages
-  std::size_t memory_bytes = 0;                    ///< memory that models, strategies and messages will take
+  std::size_t memory_bytes = 0;                    ///< bytes that models, strategies and messages will take
   bool scatters = false;                           ///< true: reduce_scatter and all_gather will be called
   int background_threads = 1;                      ///< threads of a background task's kernels
   /// Number of groups that make collectives, including that of all ranks. Each has memory of its own.
@@ -76,7 +76,7 @@ class RankFabric final : public Fabric {
   /// Drops the state that the codec keeps from earlier calls.
   void forget();
 
-  /// The bytes that these options will make resident on this rank, for --dry-run.
+  /// The most bytes that these options will make resident on any rank, for --dry-run.
   static std::size_t resident_bytes(const RankFabricOptions&, int ranks);
 
  private:
@@ -112,20 +112,20 @@ class RankFabric final : public Fabric {
     ComputeLog* log;
   };
   std::vector<Marked> marked_;
-  /// A time to be written to `to`: that of `mark`.
+  /// The time of `mark` is to be written to `to`.
   struct Stamp {
     double* to;
     runtime::EventPtr mark;
   };
   std::vector<Stamp> stamps_;                  ///< stamps to write at the next `synchronise`
   std::vector<std::shared_ptr<void>> pinned_;  ///< holds the network's memory pinned
-  std::vector<runtime::OwnedBuffer> buffers_;  ///< what `memory` has given, beside memory of the network
+  std::vector<runtime::OwnedBuffer> buffers_;  ///< owners of the buffers that `memory` has given
   /// The queue of copies between a staged device and the network's memory; null: no copies are needed.
   std::unique_ptr<runtime::Queue> copies_;
-  /// Results of calls under way that have not yet been copied to the device.
+  /// The buffer of each call under way whose result `wait` must still copy to the device.
   std::map<Ticket, Buffer> arriving_;
   std::vector<std::unique_ptr<CommGroup>> comm_groups_;  ///< by group id
-  std::unique_ptr<Engine> engine_;                       ///< declared last, so that its thread ends before what it uses
+  std::unique_ptr<Engine> engine_;  ///< declared last, so that its thread ends while what it uses still lives
 };
 
 }  // namespace gradmeter::dataparallel

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives in virtual time. A collective begins when the last member of its group has made its call, and runs the
-// same schedule as over real ranks.
+// Collectives in virtual time. A collective is computed when the last member of its group has made its call, by the
+// same schedule as over real ranks. Each member begins its part at the time of its own call.
 #pragma once
 #include <map>
 #include <span>
@@ -34,7 +34,7 @@ class SimCollectives {
     std::size_t arrived = 0;
     bool is_coded = false;
   };
-  /// The time that a codec takes, and the bytes that it saves.
+  /// A codec's rates, and the share of the bytes that it sends.
   struct CodecCost {
     core::CodecRates rates;
     double share;  ///< encoded bytes for each byte of fp32
@@ -44,7 +44,7 @@ class SimCollectives {
   std::vector<double> finish_times(const PendingCollective&, std::span<const allreduce::SchedulePtr>,
                                    const allreduce::Slices&, std::vector<double> begin) const;
   void complete(PendingCollective&);
-  /// True if a member dies before its end of the collective. Then no member's call completes.
+  /// True if a member dies before its part of the collective ends. Then no member's call completes.
   bool is_cut_short(const PendingCollective&, const std::vector<double>& end) const;
 
   SimContext& context_;

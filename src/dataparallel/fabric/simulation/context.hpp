@@ -60,7 +60,8 @@ class SimNetwork {
   static double send_end(const Passage& p) { return p.begin + p.seconds; }
   /// Delivers a packet after the passage that `send` returned. delay: further time for an injected fault [s].
   void deliver(MessageQueue&, Packet, const Passage&, double delay = 0);
-  /// Delivers a packet at this time, after all others of the same time and sender, without using the link.
+  /// Delivers a packet at this time (later if the owner's port is still busy), after all others of the same time and
+  /// sender, without using the link.
   void deliver_at(MessageQueue&, Packet, double time);
   /// Delivers a packet now, without using the link.
   void put(MessageQueue&, Packet);

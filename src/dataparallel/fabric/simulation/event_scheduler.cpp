@@ -8,8 +8,8 @@
 
 namespace gradmeter::dataparallel {
 
-EventScheduler::EventScheduler(int threads) : ranks_(static_cast<std::size_t>(threads)) {
-  for (int r = 0; r < threads; ++r) threads_.emplace_back().name = fmt::format("rank {}", r);
+EventScheduler::EventScheduler(int ranks) : ranks_(static_cast<std::size_t>(ranks)) {
+  for (int r = 0; r < ranks; ++r) threads_.emplace_back().name = fmt::format("rank {}", r);
 }
 
 void EventScheduler::run(const std::function<void(int)>& body) {
@@ -74,8 +74,8 @@ int EventScheduler::spawn(std::string name, std::function<void()> body) {
 
 void EventScheduler::queue(int thread, double time) {
   Thread& t = at(thread);
-  t.wakes = std::max(t.clock, std::min(time, t.stop));
-  if (t.wakes < forever) queue_.emplace(t.wakes, thread);
+  t.wake_time = std::max(t.clock, std::min(time, t.stop));
+  if (t.wake_time < forever) queue_.emplace(t.wake_time, thread);
 }
 
 void EventScheduler::finish(int thread) {
@@ -83,7 +83,7 @@ void EventScheduler::finish(int thread) {
   t.state = State::ended;
   for (const int waiting : t.awaited_by) {
     if (at(waiting).state == State::blocked) {
-      queue_.erase({at(waiting).wakes, waiting});
+      queue_.erase({at(waiting).wake_time, waiting});
       queue(waiting, at(waiting).clock);
     }
   }
@@ -96,7 +96,7 @@ void EventScheduler::wait_for_turn(std::unique_lock<std::mutex>& lock, int threa
   t.turn.wait(lock, [&] { return running_thread_ == thread || error_; });
   if (error_) throw Stopped();
   t.state = State::runnable;
-  t.clock = std::max(t.clock, t.wakes);
+  t.clock = std::max(t.clock, t.wake_time);
   if (t.clock < t.stop) return;
   t.stopped = true;
   throw Stopped();
@@ -150,8 +150,8 @@ void EventScheduler::block(int thread, std::string why, double until) {
 void EventScheduler::wake(int thread, double time) {
   const std::lock_guard lock(mutex_);
   Thread& t = at(thread);
-  if (t.state != State::blocked || std::max(time, t.clock) >= t.wakes) return;
-  queue_.erase({t.wakes, thread});
+  if (t.state != State::blocked || std::max(time, t.clock) >= t.wake_time) return;
+  queue_.erase({t.wake_time, thread});
   queue(thread, time);
 }
 
@@ -159,7 +159,7 @@ void EventScheduler::stop_at(int thread, double time) {
   const std::lock_guard lock(mutex_);
   Thread& t = at(thread);
   t.stop = time;
-  if (queue_.erase({t.wakes, thread}) > 0 || t.state == State::blocked) queue(thread, t.wakes);
+  if (queue_.erase({t.wake_time, thread}) > 0 || t.state == State::blocked) queue(thread, t.wake_time);
 }
 
 void EventScheduler::stop(int thread) noexcept {
@@ -168,14 +168,14 @@ void EventScheduler::stop(int thread) noexcept {
   if (t.state == State::ended) return;
   if (!error_) {
     const int self = running_thread_;
-    queue_.erase({t.wakes, thread});
+    queue_.erase({t.wake_time, thread});
     t.stop = std::min(t.stop, t.clock);
     queue(thread, t.clock);
     t.awaited_by.push_back(self);
     Thread& me = at(self);
     me.state = State::blocked;
     me.why = fmt::format("the end of {}", t.name);
-    me.wakes = forever;
+    me.wake_time = forever;
     pass();
     me.turn.wait(lock, [&] { return (running_thread_ == self && t.state == State::ended) || error_; });
     me.state = State::runnable;

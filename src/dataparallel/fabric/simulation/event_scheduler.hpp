@@ -26,7 +26,7 @@ class EventScheduler {
   /// rethrow it.
   struct Stopped {};
 
-  explicit EventScheduler(int threads);
+  explicit EventScheduler(int ranks);
 
   /// Runs body(rank) for every rank, each on its own thread; returns when these and all spawned threads have ended. If
   /// a body throws, all other threads end with `Stopped`, and the exception is rethrown. Errors: std::logic_error on a
@@ -53,8 +53,8 @@ class EventScheduler {
   /// the run has failed, the thread ends by itself and is only waited for. Does nothing if it has ended already.
   void stop(int thread) noexcept;
   bool ended(int thread) const { return threads_[static_cast<std::size_t>(thread)].state == State::ended; }
-  /// Notes an exception that ended a background task and waits to be thrown again in the thread that started the task.
-  /// If the run ends in a deadlock before that, `run` throws this exception, its likely cause, and no logic_error.
+  /// Notes an exception that ended a background task, and that `join` will rethrow in the thread that started the task.
+  /// If the run ends in a deadlock, `run` throws the first such exception, its likely cause, instead of a logic_error.
   void suspect(std::exception_ptr e);
 
  private:
@@ -63,7 +63,7 @@ class EventScheduler {
     std::condition_variable turn, end;  ///< notified when the thread may run, and when it has ended
     State state = State::runnable;
     double clock = 0;
-    double wakes = 0;       ///< time at which the thread runs next, unless it is woken earlier
+    double wake_time = 0;   ///< time at which the thread runs next, unless it is woken earlier
     double stop = forever;  ///< stop time
     bool stopped = false;   ///< true: the thread ended at its stop time
     std::string name, why;
@@ -84,7 +84,7 @@ class EventScheduler {
   std::mutex mutex_;
   const std::size_t ranks_;
   std::deque<Thread> threads_;  ///< by number; in a deque, threads keep their addresses
-  /// The times at which threads run next; the first one is next. Threads that sleep for ever are not in it.
+  /// The time at which each thread runs next, earliest first, and its number. Threads that sleep for ever are left out.
   std::set<std::pair<double, int>> queue_;
   int running_thread_ = 0;
   std::exception_ptr error_, suspect_;

@@ -21,7 +21,7 @@ struct MessageRoute {
   std::uint64_t number = 0;     ///< number among the sending port's messages to `to`, from 0
 };
 
-/// How a message is delivered: in how many copies, and with which delays. Ports repeat lost messages and drop surplus
+/// The number of copies in which a message is delivered, and their delays. Ports repeat lost messages and drop surplus
 /// copies (`ReliablePort`), so that a fault costs only time.
 struct DeliveryFault {
   int copies = 1;                          ///< 0: lost; 2: doubled
@@ -50,7 +50,7 @@ struct SimMachine {
   /// True: nothing is computed, and collectives and messages move no data. Times and bytes are then right only if the
   /// run's course does not depend on its data. For simulations of thousands of ranks.
   bool time_only = false;
-  /// The codec of all-reduces with a tensor layout. Only its time is simulated, at the machine's rates for the codec:
+  /// The codec of all-reduces with a tensor layout; it requires `time_only`. It takes time by the machine's rates:
   /// every rank encodes its own numbers, adds up the other ranks' encoded numbers for its block, encodes the block's
   /// sum, and decodes the whole sum. Null: no codec.
   compression::CodecChoicePtr codec = {};
@@ -63,7 +63,7 @@ struct SimMachine {
   std::size_t shared_cores = 0;
   /// The factor by which computation n of a rank (from 0) is slowed down, for stragglers and jitter. Null: 1.
   std::function<double(int rank, std::uint64_t n)> slowdown = {};
-  /// As `slowdown`, but for the computations of background tasks, for slow servers. Null: 1.
+  /// Like `slowdown`, but for the computations of background tasks, for slow servers. Null: 1.
   std::function<double(int rank, std::uint64_t n)> background_slowdown = {};
   /// The fault of a message between ports of different ranks. All other messages, and collectives, are reliable. Null:
   /// each message arrives once.
