@@ -58,7 +58,7 @@ std::span<const Format* const> formats();
 
 /// Reads a log in the named format; "auto" takes the first that recognises it. `label`: the file's name, for errors and
 /// for the ids of the runs. If a row has the same factors as an earlier row of its run, it begins the next run, so that
-/// no row replaces another. The fingerprint of a run is that of its label (Hints), or else of the stems of its hosts'
+/// no row replaces another. The fingerprint of a run is that of `Hints::machine`, or else of the stems of its hosts'
 /// names (runtime::host_stem) and the kinds of its GPUs, or else of the log itself, since nothing says that two logs
 /// without hosts are of one machine. Errors: UsageError "FILE: line N: …", also for a log of no known format, and for a
 /// log without rows to import, unless all its rows are of other kinds.

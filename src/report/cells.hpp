@@ -93,7 +93,7 @@ std::string values_text(const core::Factors&, std::span<const core::Factor>);
 struct CodecPair {
   const core::Point* coded;
   const core::Point* plain;
-  /// The median time without the codec, divided by the median time with it, with an interval from those of both times.
+  /// The median time without the codec, divided by that with it; the interval is computed from both times' intervals.
   analysis::Estimate gain() const;
 };
 /// Pairs in the order of the coded points. If several points without a codec fit, the last of them is used.

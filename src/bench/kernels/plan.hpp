@@ -73,10 +73,10 @@ core::Factors to_factors(const KernelPoint&, const KernelPlacement&);
 /// All caches that the cores of a rank use together: those of the last level, which `last_caches` counts, and the L2 of
 /// each thread. By convention 0, unknown, where last_caches is 0.
 std::size_t all_cache_bytes(std::size_t last_caches, std::size_t l2, int threads);
-/// The bytes of an operand set that a call reads or writes: less than the set has where a call leaves a part unread.
+/// The bytes of an operand set that a call reads or writes. They are fewer than the set has if a call skips a part.
 std::size_t touched_bytes(const kernels::Problem&, const runtime::Device& = runtime::host_device());
-/// The number of operand sets that a point rotates through. hot: one. cold: 2 to 16,384, if possible so many that calls
-/// touch more than twice `cache_bytes` in all sets together. cache_bytes: all caches of the rank's cores; 0: 64 MiB.
+/// The number of operand sets that a point rotates through. hot: one. cold: enough that calls touch more than twice
+/// `cache_bytes` in all sets together, from 2 to 16,384. cache_bytes: all caches of the rank's cores; 0: 64 MiB.
 std::size_t operand_sets(CacheState, std::size_t touched_bytes, std::size_t cache_bytes);
 /// The memory that a rank needs [bytes].
 struct KernelMemory {

@@ -56,7 +56,7 @@ struct ScalePoint : TrainingConfig {
 /// The point with strategy `independent` on one rank, with the batch of one rank (weak) or of all ranks (strong
 /// scaling).
 ScalePoint baseline_of(ScalePoint);
-/// The point on one rank, with the form that its strategy has for one rank; the batch is that of `baseline_of`.
+/// The point on one rank, with `StrategyChoice::alone` of its strategy; the batch is that of `baseline_of`.
 ScalePoint alone_of(ScalePoint);
 /// The point with strategy `independent` on the ranks of one full node.
 ScalePoint node_of(ScalePoint, const NodeMap& world, int ranks_per_node);

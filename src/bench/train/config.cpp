@@ -12,14 +12,12 @@
 #include "dataparallel/optimizers/layerwise.hpp"
 #include "dataparallel/optimizers/optimizer.hpp"
 #include "dataparallel/strategy.hpp"
-#include "kernels/host/library.hpp"
 #include "runtime/transport/shared_memory_transport.hpp"
 
 namespace gradmeter::bench {
 namespace {
 
 using dataparallel::CommunicationPattern;
-using dataparallel::GroupSums;
 
 constexpr std::size_t slack = 4096;  ///< the bytes by which alignment may lengthen one allocation of the arena
 

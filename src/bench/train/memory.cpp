@@ -14,6 +14,8 @@
 namespace gradmeter::bench {
 namespace {
 
+using dataparallel::GroupSums;
+
 /// Arrays of a tensor's length that the check of a coded sum keeps at once.
 constexpr std::size_t arrays_of_coded_check = 8;
 constexpr std::size_t copies_of_feedback = 2;  ///< copies of the tensors: two residuals, or momentum and its sum

@@ -58,7 +58,7 @@ struct Validation {
   double loss = 0;      ///< [nats]
 };
 
-/// Construction is collective over the communicator, which must outlive this object. A rank that only serves calls the
+/// Construction is collective over the communicator, which must outlive this object. Ranks that only serve call the
 /// same functions as a worker. An automatic bucket size is measured before anything of this training exists, so that
 /// the search leaves no state in it.
 class Training {
@@ -70,8 +70,8 @@ class Training {
 
   /// Loads this worker's part of batch number `step`, so that the step itself need not load it. Not collective.
   void prepare(std::size_t step);
-  /// Draws this worker's samples of an epoch in advance, since a built-in digit otherwise takes 11 us to draw when a
-  /// step first reads it. The constructor does this for epoch 0. Not collective.
+  /// Draws this worker's samples of an epoch in advance: otherwise the step that first reads a sample of the built-in
+  /// digits takes 11 us to draw it. The constructor does this for epoch 0. Not collective.
   void draw_epoch(std::size_t first_step);
   /// Trains on this worker's part of global batch number `step`. On a device the step is only submitted; `get` of the
   /// outcome and `take_records` wait for it.
@@ -96,8 +96,8 @@ class Training {
 
   /// True if the strategy exchanges messages at any time, so that workers may be at different steps.
   bool uses_ports() const { return dataparallel::uses_ports(config_.strategy->info().communication); }
-  /// Returns when this rank has no exchange under way; if `uses_ports()`, also not before all ranks have called it, so
-  /// that a common action after it does not wait for another rank's training. Collective.
+  /// Returns when this rank has no exchange under way and, if `uses_ports()`, all ranks have called it. So a common
+  /// action after it does not wait for another rank's training. Collective.
   void quiesce();
   /// Does what `quiesce` does, and keeps progress threads idle as long as the returned value lives. Null where they are
   /// idle anyway. Collective.
@@ -223,7 +223,7 @@ std::size_t fastest_candidate(const std::vector<std::vector<double>>& times);
 /// The configuration with definite buckets. A given size stays. An automatic size becomes the usual one if it does not
 /// matter or if `refusal` rejects the configuration; otherwise the candidate size whose trial trainings are fastest. If
 /// exchanges run beside backward, the trials also show when each gradient is ready on all ranks and what a call costs;
-/// the best cut by these (best_cut) is then measured in turn with the fastest size, and chosen unless its steps are
+/// the best cut by both (best_cut) is measured alternately with the fastest size, and chosen unless its steps are
 /// over 2 % longer. Collective over the communicator; all ranks choose alike. Errors: those of a Training; Interrupted.
 /// Cost: two trials of four steps for each candidate, then two for the fastest size and two for the best cut.
 TrainingConfig with_chosen_bucket(Session&, const runtime::Communicator&, const model::DataSplit&, TrainingConfig);

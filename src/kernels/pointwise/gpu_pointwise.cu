@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every step of the arithmetic is rounded, as on the host: this file is compiled without fused multiply-adds.
+#include "core/random.hpp"
 #include "kernels/cuda/each.cuh"
 #include "kernels/cuda/row_sums.cuh"
 #include "kernels/pointwise/bf16_weights.hpp"

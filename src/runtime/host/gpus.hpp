@@ -36,8 +36,8 @@ CudaFacts read_cuda();
 
 /// The reason why the GPU of this thread answers no call any more, and which work the thread last gave to it; empty:
 /// the GPU answers, or the thread has none. After an illegal access, for example, a process loses its GPU, and every
-/// later call fails. So code that catches an error of a GPU must call this function; otherwise it would blame every
-/// later point for its own failure. It does not wait for work.
+/// later call fails. So code that catches a GPU's error must call this function; otherwise each later point would be
+/// reported as failed by itself. The function does not wait for work.
 std::string lost_gpu();
 
 /// Sets two variables that CUDA reads at its first call, unless the user has set them. CUDA_MODULE_LOADING=EAGER loads

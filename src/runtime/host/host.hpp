@@ -13,7 +13,7 @@ namespace gradmeter::runtime {
 /// Facts of this machine. A number that could not be read is 0 and a text is empty: both mean "unknown" here.
 struct HostFacts {
   std::string hostname;
-  std::string cpu_model;  ///< with family and model number: virtual machines name no product
+  std::string cpu_model;  ///< with family and model number, as some VMs name no product
   // Counts of the whole machine, even if a job may use only a part.
   std::size_t packages = 0, cores = 0, processing_units = 0, numa_nodes = 0;
   /// Processing units in this process' affinity and within its control groups' CPU quota (rounded down, at least 1).

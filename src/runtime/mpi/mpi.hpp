@@ -19,8 +19,8 @@ namespace gradmeter::runtime {
 /// (MPI_THREAD_SERIALIZED). If several threads of a session call MPI, each call is made within a turn; if only one
 /// thread does, a turn does nothing. Turns do not nest. A call that waits for other ranks must not be made within a
 /// turn, since those ranks may wait for another thread of this rank: `begin` starts such a call, and `finish` waits for
-/// it between turns. The exceptions are the vendor's blocking collectives, which are measured unchanged, and calls that
-/// MPI has only in blocking form, after a barrier. Cost: one locked instruction if no other thread wants a turn.
+/// it between turns. Exceptions: the vendor's blocking collectives, which are measured unchanged, and, after a barrier,
+/// calls that MPI has only in blocking form. Cost: one locked instruction if no other thread wants a turn.
 class MpiTurn {
  public:
   MpiTurn() : taken_(is_shared()) {

@@ -53,7 +53,7 @@ class EventScheduler {
   /// the run has failed, the thread ends by itself and is only waited for. Does nothing if it has ended already.
   void stop(int thread) noexcept;
   bool ended(int thread) const { return threads_[static_cast<std::size_t>(thread)].state == State::ended; }
-  /// Notes an exception that ended a background task, and that `join` will rethrow in the thread that started the task.
+  /// Notes an exception that ended a background task, and that `BackgroundTask::join` will rethrow to its caller.
   /// If the run ends in a deadlock, `run` throws the first such exception, its likely cause, instead of a logic_error.
   void suspect(std::exception_ptr e);
 
