@@ -54,7 +54,7 @@ class Replay {
   Fabric& fabric_;
   ReplayedComputation computation_;
   std::function<bool()> is_over_;
-  /// By index of a call in its step: one buffer for the calls with this index in all steps, as long as the longest.
+  /// Entry i is the buffer of call i of each step, as long as the longest of these calls needs.
   std::vector<Buffer> buffers_;
   std::vector<Step> steps_;
 };

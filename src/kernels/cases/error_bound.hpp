@@ -10,7 +10,7 @@
 
 namespace gradmeter::kernels {
 
-/// How far a result is from the reference on the same inputs, which are rounded to the storage type. `error` hides one
+/// The distance of a result from the reference on the same inputs, rounded to the storage type. `error` hides one
 /// wrong element among millions. `worst` shows it, because each element is judged by itself: by the distance from its
 /// reference, divided by the rounding error that is possible there (for a sum of products: `allowed_distance`). Whole
 /// numbers must be equal.
