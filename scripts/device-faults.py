@@ -34,7 +34,7 @@ STATEMENTS = [
     ("fence", r"__threadfence(?:_block|_system)?\(\);"),
     ("event record", r"(?:check_cuda\(cudaEventRecord\([^;]*|\w+(?:\.|->)record\(\w[^;]*\));"),
     ("stream wait", rf"(?:return )?(?:check_cuda\(cudaStreamWaitEvent\([^;]*|stream_?\.wait\([^;]*\)|{CHAIN}+begin_after\([^;]*\));"),
-    ("wait", r"(?:runtime::)?(?:(?:check|release)_cuda\()?cuda(?:Stream|Event|Device)Synchronize\([^;]*\);"),
+    ("wait", r"(?:runtime::)?(?:(?:check_cuda|note_cuda_error)\()?cuda(?:Stream|Event|Device)Synchronize\([^;]*\);"),
     ("wait", rf"{CHAIN}*synchroni[sz]e\(\);"),
     ("barrier of ranks", rf"{CHAIN}+barrier\(\);"),
     ("refusal", r"refuse_shared_gpus\([^;]*\);"),

@@ -30,7 +30,7 @@ bool chosen(const core::Point& point, const Selection& selection) {
 }
 
 std::string key_of(const core::Point& point) {
-  return fmt::format("{} {}", core::key_part(point.experiment), point.factors.key());
+  return fmt::format("{} {}", core::escaped_key_part(point.experiment), point.factors.key());
 }
 
 core::Point without(core::Point point, std::span<const core::Factor> ignored) {
@@ -261,9 +261,9 @@ bool launched_in_two_blocks(const Side& a, const Side& b) {
 }
 
 std::string machine_of(const core::RunInfo& info) {
-  std::string out = core::key_part(info.cpu);
-  for (const auto& host : info.hosts) out += " " + core::key_part(host);
-  for (const auto& gpu : info.gpus) out += "|" + core::key_part(gpu);
+  std::string out = core::escaped_key_part(info.cpu);
+  for (const auto& host : info.hosts) out += " " + core::escaped_key_part(host);
+  for (const auto& gpu : info.gpus) out += "|" + core::escaped_key_part(gpu);
   return out;
 }
 
@@ -282,10 +282,10 @@ std::string repeat_command(const core::RunInfo& info, std::int64_t launches) {
 }
 
 std::string origin_of(const core::RunInfo& info) {
-  std::string out = fmt::format("{}|{}|{}", core::key_part(info.fingerprint), core::key_part(info.version),
-                                core::key_part(info.commit));
+  std::string out = fmt::format("{}|{}|{}", core::escaped_key_part(info.fingerprint),
+                                core::escaped_key_part(info.version), core::escaped_key_part(info.commit));
   for (const auto& [name, version] : info.libraries)
-    out += fmt::format("|{} {}", core::key_part(name), core::key_part(version));
+    out += fmt::format("|{} {}", core::escaped_key_part(name), core::escaped_key_part(version));
   return out;
 }
 
@@ -299,7 +299,8 @@ std::set<std::string> differing_names(std::span<const core::Run* const> runs,
   std::set<std::string> out;
   for (std::size_t r = 0; r < runs.size(); ++r) {
     const core::RunInfo& info = runs[r]->info;
-    const std::string alike = fmt::format("{}|{}|{}", origin_of(info), info.ranks, core::key_part(info.mapping));
+    const std::string alike =
+        fmt::format("{}|{}|{}", origin_of(info), info.ranks, core::escaped_key_part(info.mapping));
     const std::size_t first = firsts.try_emplace(alike, r).first->second;
     for (const auto& [of, other] : {std::pair{r, first}, {first, r}}) {
       for (const auto& [name, value] : conditions[of]) {
@@ -324,7 +325,7 @@ std::vector<std::size_t> origins_of(std::span<const core::Run* const> runs) {
     std::string origin = origin_of(runs[r]->info);
     for (const std::string& name : names) {
       const auto found = conditions[r].find(name);
-      origin += found == conditions[r].end() ? "|" : fmt::format("|{}", core::key_part("=" + found->second));
+      origin += found == conditions[r].end() ? "|" : fmt::format("|{}", core::escaped_key_part("=" + found->second));
     }
     out.push_back(numbers.try_emplace(origin, numbers.size()).first->second);
   }
@@ -346,8 +347,8 @@ using Launches = std::vector<const Point*>;
 constexpr double not_measured = std::numeric_limits<double>::quiet_NaN();
 
 std::string identity(std::size_t origin, const Point& p) {
-  return fmt::format("{}|{}|{}|{}|{}|{}", origin, core::key_part(p.experiment), core::name(p.status), p.factors.key(),
-                     core::to_text(p.metrics[Metric::step]), core::to_text(p.metrics[Metric::epoch]));
+  return fmt::format("{}|{}|{}|{}|{}|{}", origin, core::escaped_key_part(p.experiment), core::name(p.status),
+                     p.factors.key(), core::to_text(p.metrics[Metric::step]), core::to_text(p.metrics[Metric::epoch]));
 }
 
 /// A number in each of the launches that have it.

@@ -66,10 +66,10 @@ struct CompareOptions {
   bool is_for_programs() const { return csv == "-" || findings == "-"; }
 };
 
-std::map<core::Factor, std::string> read_where(const Flags& f) {
+std::map<core::Factor, std::string> read_where(const Flags& flags) {
   std::map<core::Factor, std::string> out;
-  if (!f.has("where")) return out;
-  std::string text = f.text("where");
+  if (!flags.has("where")) return out;
+  std::string text = flags.text("where");
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
     const std::string item = text.substr(begin, end - begin);
@@ -82,69 +82,69 @@ std::map<core::Factor, std::string> read_where(const Flags& f) {
   return out;
 }
 
-void refuse_alone(const Flags& f, const std::string& flag, const std::string& other) {
-  if (f.given(flag) && !f.has(other)) throw UsageError(fmt::format("--{} needs --{}", flag, other));
+void refuse_alone(const Flags& flags, const std::string& flag, const std::string& other) {
+  if (flags.given(flag) && !flags.has(other)) throw UsageError(fmt::format("--{} needs --{}", flag, other));
 }
 
-CompareOptions read_compare_options(const Flags& f) {
-  refuse_alone(f, "baseline", "by");
-  refuse_alone(f, "junit", "fail-below");
-  refuse_alone(f, "last", "history");
-  if (f.has("by") && f.has("history"))
+CompareOptions read_compare_options(const Flags& flags) {
+  refuse_alone(flags, "baseline", "by");
+  refuse_alone(flags, "junit", "fail-below");
+  refuse_alone(flags, "last", "history");
+  if (flags.has("by") && flags.has("history"))
     throw UsageError("--by and --history are two ways of naming the sides; give one");
-  CompareOptions o;
-  o.words = f.words();
-  if (f.has("by")) o.by = analysis::find_factor(f.text("by"));
-  for (auto [name, to] : {std::pair{"baseline", &o.baseline},
-                          {"junit", &o.junit},
-                          {"csv", &o.csv},
-                          {"findings", &o.findings},
-                          {"history", &o.history}}) {
-    if (f.has(name)) *to = f.text(name);
+  CompareOptions options;
+  options.words = flags.words();
+  if (flags.has("by")) options.by = analysis::find_factor(flags.text("by"));
+  for (auto [name, to] : {std::pair{"baseline", &options.baseline},
+                          {"junit", &options.junit},
+                          {"csv", &options.csv},
+                          {"findings", &options.findings},
+                          {"history", &options.history}}) {
+    if (flags.has(name)) *to = flags.text(name);
   }
-  o.selection.metric = analysis::find_metric(f.text("metric"));
-  analysis::better_direction(o.selection.metric);
-  o.selection.only = read_where(f);
-  if (f.has("ignore")) {
-    for (const auto& name : split_list("--ignore", f.text("ignore")))
-      o.selection.ignored.push_back(analysis::find_factor(name));
+  options.selection.metric = analysis::find_metric(flags.text("metric"));
+  analysis::better_direction(options.selection.metric);
+  options.selection.only = read_where(flags);
+  if (flags.has("ignore")) {
+    for (const auto& name : split_list("--ignore", flags.text("ignore")))
+      options.selection.ignored.push_back(analysis::find_factor(name));
   }
-  if (o.by) o.selection.ignored.push_back(*o.by);
-  o.tolerance = parse_number("--tolerance", f.text("tolerance"), 1e-6, 1);
-  o.legend = read_legend(f);
-  if (f.has("fail-below")) o.bar = parse_number("--fail-below", f.text("fail-below"), 1e-6, 1e6);
-  o.last = parse_count("--last", f.text("last"), 1, 10000);
-  if (f.on("lenient")) o.reading = core::Reading::lenient;
-  o.all = f.on("all");
+  if (options.by) options.selection.ignored.push_back(*options.by);
+  options.tolerance = parse_number("--tolerance", flags.text("tolerance"), 1e-6, 1);
+  options.legend = read_legend(flags);
+  if (flags.has("fail-below")) options.bar = parse_number("--fail-below", flags.text("fail-below"), 1e-6, 1e6);
+  options.last = parse_count("--last", flags.text("last"), 1, 10000);
+  if (flags.on("lenient")) options.reading = core::Reading::lenient;
+  options.all = flags.on("all");
   for (const char* name : {"by", "baseline", "metric", "where", "ignore", "tolerance", "history", "last"})
-    if (f.given(name)) o.repeated += fmt::format(" --{} {}", name, core::shell_word(f.text(name)));
-  if (f.on("lenient")) o.repeated += " --lenient";
-  return o;
+    if (flags.given(name)) options.repeated += fmt::format(" --{} {}", name, core::shell_word(flags.text(name)));
+  if (flags.on("lenient")) options.repeated += " --lenient";
+  return options;
 }
 
-std::vector<core::Run> all_runs(const CompareOptions& o) {
+std::vector<core::Run> all_runs(const CompareOptions& options) {
   std::vector<core::Run> out;
-  for (const auto& word : o.words) std::ranges::move(runs_of(word, o.reading), std::back_inserter(out));
+  for (const auto& word : options.words) std::ranges::move(runs_of(word, options.reading), std::back_inserter(out));
   return out;
 }
 
 /// The sides to compare; all others are compared with the first.
-std::vector<analysis::Side> read_sides(const CompareOptions& o) {
+std::vector<analysis::Side> read_sides(const CompareOptions& options) {
   std::vector<analysis::Side> sides;
-  if (o.by) {
-    const analysis::Side pooled{"the files", all_runs(o)};
+  if (options.by) {
+    const analysis::Side pooled{"the files", all_runs(options)};
     analysis::require_each_launch_once({&pooled, 1});
-    return analysis::sides_by(*o.by, pooled.runs, o.baseline);
+    return analysis::sides_by(*options.by, pooled.runs, options.baseline);
   }
-  for (const auto& word : o.words) sides.push_back({core::printable(word), runs_of(word, o.reading)});
+  for (const auto& word : options.words) sides.push_back({core::printable(word), runs_of(word, options.reading)});
   analysis::require_each_launch_once(sides);
   return sides;
 }
 
 /// Prints which sides are compared, and how they differ beside the factors.
-void print_conditions(const CompareOptions& o, const analysis::Side& a, const analysis::Side& b) {
-  if (o.by) {
-    core::print("{}: {} against {}\n", core::name(*o.by), b.name, a.name);
+void print_conditions(const CompareOptions& options, const analysis::Side& a, const analysis::Side& b) {
+  if (options.by) {
+    core::print("{}: {} against {}\n", core::name(*options.by), b.name, a.name);
   } else {
     core::print("first:  {} ({} launches)\nsecond: {} ({} launches)\n", a.name, a.runs.size(), b.name, b.runs.size());
   }
@@ -156,9 +156,9 @@ void print_conditions(const CompareOptions& o, const analysis::Side& a, const an
   }
 }
 
-void print_comparison(const CompareOptions& o, const analysis::Comparison& c, std::size_t width) {
+void print_comparison(const CompareOptions& options, const analysis::Comparison& c, std::size_t width) {
   core::print("{}\n{}\n", report::comparison_summary(c),
-              report::comparison_table(c, o.all ? c.points.size() : points_shown, width));
+              report::comparison_table(c, options.all ? c.points.size() : points_shown, width));
 }
 
 /// Prints the points whose ratio may be below the bar, the first `points_shown` of them, and returns how many there
@@ -176,26 +176,26 @@ std::size_t print_failures(const std::vector<analysis::Comparison>& comparisons,
   return failures;
 }
 
-int finish(const CompareOptions& o, const std::vector<analysis::Comparison>& comparisons) {
-  if (!o.csv.empty()) {
+int finish(const CompareOptions& options, const std::vector<analysis::Comparison>& comparisons) {
+  if (!options.csv.empty()) {
     std::string text;
     for (const auto& c : comparisons) text += report::comparison_csv(c);
-    write_text(o.csv, text);
+    write_text(options.csv, text);
   }
-  if (!o.findings.empty()) {
+  if (!options.findings.empty()) {
     std::string text;
     for (const auto& c : comparisons) text += core::json_text(analysis::to_json(report::comparison_verdict(c))) + "\n";
-    write_text(o.findings, text);
+    write_text(options.findings, text);
   }
-  if (!o.bar) return static_cast<int>(core::ExitCode::done);
-  if (!o.junit.empty()) write_text(o.junit, report::comparison_junit(comparisons, *o.bar));
-  const bool passed = print_failures(comparisons, *o.bar) == 0;
-  return static_cast<int>(passed ? core::ExitCode::done : core::ExitCode::below_bar);
+  if (!options.bar) return static_cast<int>(core::ExitCode::done);
+  if (!options.junit.empty()) write_text(options.junit, report::comparison_junit(comparisons, *options.bar));
+  const bool passed = print_failures(comparisons, *options.bar) == 0;
+  return static_cast<int>(passed ? core::ExitCode::done : core::ExitCode::missed_target);
 }
 
 /// The command to run next: the report if points differ; else more launches if they would decide a point; else the
 /// table of all points. `last_side`: the side whose launches would be repeated.
-std::string next_command(const CompareOptions& o, const analysis::Side& last_side,
+std::string next_command(const CompareOptions& options, const analysis::Side& last_side,
                          const std::vector<analysis::Comparison>& comparisons) {
   std::int64_t needed = 0;
   bool differs = false;
@@ -208,82 +208,84 @@ std::string next_command(const CompareOptions& o, const analysis::Side& last_sid
     }
   }
   std::string files;
-  for (const auto& word : o.words) files += " " + core::shell_word(word);
+  for (const auto& word : options.words) files += " " + core::shell_word(word);
   if (differs) return fmt::format("gradmeter report{} -o report.html", files);
   std::string again = analysis::repeat_command(last_side.runs.front().info, needed);
   if (needed > 0 && !again.empty()) return again;
-  return fmt::format("gradmeter compare{}{} --all", files, o.repeated);
+  return fmt::format("gradmeter compare{}{} --all", files, options.repeated);
 }
 
-int compare_sides(const CompareOptions& o, const std::vector<analysis::Side>& sides, std::size_t width) {
+int compare_sides(const CompareOptions& options, const std::vector<analysis::Side>& sides, std::size_t width) {
   std::vector<analysis::Comparison> comparisons;
   for (std::size_t i = 1; i < sides.size(); ++i) {
-    comparisons.push_back(analysis::compare(sides.front(), sides[i], o.selection, o.tolerance));
-    if (o.is_for_programs()) continue;
-    print_conditions(o, sides.front(), sides[i]);
-    print_comparison(o, comparisons.back(), width);
+    comparisons.push_back(analysis::compare(sides.front(), sides[i], options.selection, options.tolerance));
+    if (options.is_for_programs()) continue;
+    print_conditions(options, sides.front(), sides[i]);
+    print_comparison(options, comparisons.back(), width);
   }
-  if (!o.is_for_programs()) {
-    core::print("{}\n", report::comparison_legend(o.tolerance, o.legend));
+  if (!options.is_for_programs()) {
+    core::print("{}\n", report::comparison_legend(options.tolerance, options.legend));
     for (const auto& c : comparisons) core::print("{}\n", report::comparison_verdict(c).sentence);
-    core::print("next: {}\n", next_command(o, sides.back(), comparisons));
+    core::print("next: {}\n", next_command(options, sides.back(), comparisons));
   }
-  return finish(o, comparisons);
+  return finish(options, comparisons);
 }
 
-void keep_files(const CompareOptions& o) {
-  for (const auto& word : o.words) {
+void keep_files(const CompareOptions& options) {
+  for (const auto& word : options.words) {
     for (const auto& path : files_of(word)) {
-      const auto runs = core::read_results(path, o.reading).runs;
-      core::print(stderr, "kept: {}\n", core::printable(analysis::archive(path, runs, o.history).string()));
+      const auto runs = core::read_results(path, options.reading).runs;
+      core::print(stderr, "kept: {}\n", core::printable(analysis::archive(path, runs, options.history).string()));
     }
   }
 }
 
 /// Says that a directory has no launches but those of the result. They meet no bar, since they were not compared.
-int refuse_own_past(const CompareOptions& o) {
+int refuse_own_past(const CompareOptions& options) {
   const std::string text = fmt::format(
       "{} has no launch of this machine but those of this result, so that nothing is compared; name files with newer "
       "launches",
-      core::printable(o.history));
-  if (!o.bar) {
+      core::printable(options.history));
+  if (!options.bar) {
     core::print("{}\n", text);
     return static_cast<int>(core::ExitCode::done);
   }
   core::print(stderr, "gradmeter: {}\n", text);
-  return static_cast<int>(core::ExitCode::below_bar);
+  return static_cast<int>(core::ExitCode::missed_target);
 }
 
-void print_history(const CompareOptions& o, const analysis::Side& result, const analysis::History& h) {
+void print_history(const CompareOptions& options, const analysis::Side& result, const analysis::History& h) {
   if (h.now.runs.size() < result.runs.size())
     core::print("{} of {} launches are in {} already, and count as past\n", h.kept, result.runs.size(),
-                core::printable(o.history));
+                core::printable(options.history));
   if (h.other_builds > 0)
     core::print(
         "{} launches of other builds or conditions in {} are left out: those of the newest launch are compared with\n",
-        h.other_builds, core::printable(o.history));
+        h.other_builds, core::printable(options.history));
 }
 
 /// Compares with past launches, and then adds the result to them unless it falls below the bar. A first result has no
 /// past to be compared with, and is only added.
-int compare_with_history(const CompareOptions& o, std::size_t width) {
-  const analysis::Side result{.name = core::printable(fmt::format("{}", fmt::join(o.words, ","))), .runs = all_runs(o)};
+int compare_with_history(const CompareOptions& options, std::size_t width) {
+  const analysis::Side result{.name = core::printable(fmt::format("{}", fmt::join(options.words, ","))),
+                              .runs = all_runs(options)};
   analysis::require_each_launch_once({&result, 1});
   analysis::refuse_predicted(result);
   std::error_code error;
   analysis::History history;
-  if (fs::exists(o.history, error)) history = analysis::history_of(result, o.history, o.last, o.reading);
+  if (fs::exists(options.history, error))
+    history = analysis::history_of(result, options.history, options.last, options.reading);
   int code = static_cast<int>(core::ExitCode::done);
   if (!history.past.runs.empty()) {
-    if (!o.is_for_programs()) print_history(o, result, history);
-    history.past.name = core::printable(o.history);
-    code = compare_sides(o, {history.past, history.now}, width);
+    if (!options.is_for_programs()) print_history(options, result, history);
+    history.past.name = core::printable(options.history);
+    code = compare_sides(options, {history.past, history.now}, width);
   } else if (history.kept > 0) {
-    code = refuse_own_past(o);
+    code = refuse_own_past(options);
   } else {
-    core::print("{} has no launch of this machine yet: this result is its first\n", core::printable(o.history));
+    core::print("{} has no launch of this machine yet: this result is its first\n", core::printable(options.history));
   }
-  if (code == static_cast<int>(core::ExitCode::done)) keep_files(o);
+  if (code == static_cast<int>(core::ExitCode::done)) keep_files(options);
   return code;
 }
 

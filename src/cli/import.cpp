@@ -46,12 +46,13 @@ std::string read_text(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-importers::Hints read_hints(const Flags& f) {
+importers::Hints read_hints(const Flags& flags) {
   importers::Hints hints;
-  if (f.has("ranks")) hints.ranks = static_cast<std::int64_t>(parse_count("--ranks", f.text("ranks"), 1, 1u << 24));
-  if (f.has("collective")) hints.collective = read_label(f, "collective");
-  if (f.has("interconnect")) hints.interconnect = read_label(f, "interconnect");
-  if (f.has("machine")) hints.machine = read_label(f, "machine");
+  if (flags.has("ranks"))
+    hints.ranks = static_cast<std::int64_t>(parse_count("--ranks", flags.text("ranks"), 1, 1u << 24));
+  if (flags.has("collective")) hints.collective = read_label(flags, "collective");
+  if (flags.has("interconnect")) hints.interconnect = read_label(flags, "interconnect");
+  if (flags.has("machine")) hints.machine = read_label(flags, "machine");
   return hints;
 }
 
@@ -85,15 +86,15 @@ void note_unused_ranks(const importers::Imported& log, std::int64_t given, bool 
   core::print(stderr, "{}\n", why);
 }
 
-int import_logs(const Flags& f) {
-  OutputFlags output = read_output_flags(f);
+int import_logs(const Flags& flags) {
+  OutputFlags output = read_output_flags(flags);
   if (output.path.empty()) throw UsageError("import: name the result file with --out");
-  const auto hints = read_hints(f);
+  const auto hints = read_hints(flags);
   std::vector<importers::Imported> logs;  // all are read before anything is written
-  for (const auto& path : f.words())
-    logs.push_back(importers::import_log(read_text(path), path, f.text("format"), hints));
+  for (const auto& path : flags.words())
+    logs.push_back(importers::import_log(read_text(path), path, flags.text("format"), hints));
   if (hints.ranks > 0)
-    for (const auto& log : logs) note_unused_ranks(log, hints.ranks, f.on("strict"));
+    for (const auto& log : logs) note_unused_ranks(log, hints.ranks, flags.on("strict"));
   check_output(output, {}, "allreduce");
   require_new_logs(logs, output);
   for (const auto& log : logs) {

@@ -113,9 +113,9 @@ constexpr core::Seconds patience{5};
 /// Ends this rank after an error that ranks usually find all alike, with one line from rank 0. Where a rank goes on,
 /// the error is one rank's own, and ends the whole job. ends: a communicator for this purpose alone; null: there are no
 /// other ranks.
-int end_alike(int rank, const std::exception& e, ExitCode code, const runtime::Communicator* ends) {
+int end_alike(int rank, const std::exception& e, ExitCode code, const runtime::Communicator* exit_communicator) {
   print_error(rank, e, false);
-  if (!ends || ends->arrive_within(patience)) return static_cast<int>(code);
+  if (!exit_communicator || exit_communicator->arrive_within(patience)) return static_cast<int>(code);
   return rank == 0 ? end_job(code) : end_job(rank, e, code);
 }
 
@@ -151,7 +151,7 @@ void check_printed() {
 /// Runs a command and turns its errors into exit codes. They are caught here, while MPI is still up: a regular end of
 /// MPI needs all ranks, and an error may be one rank's own. ends: as for `end_alike`.
 int run_guarded(const bench::Command& command, bench::Invocation invocation,
-                const runtime::Communicator* ends = nullptr) {
+                const runtime::Communicator* exit_communicator = nullptr) {
   bench::CommandOutput output;
   invocation.output = &output;
   invocation.commands = command_table;
@@ -167,20 +167,20 @@ int run_guarded(const bench::Command& command, bench::Invocation invocation,
       const int code = does_nothing ? 0 : command.run(flags, invocation);
       if (invocation.rank == 0) check_printed();
       const int end = output.end(code);
-      if (ends) ends->sleeping_barrier();  // a rank may have an error to the last
+      if (exit_communicator) exit_communicator->sleeping_barrier();  // a rank may have an error to the last
       return end;
     }
     if (invocation.rank == 0) core::print("{}", cli::help_text(usage));
     return static_cast<int>(ExitCode::done);
   } catch (const core::UsageError& e) {
     ended(ExitCode::usage, e);
-    return end_alike(invocation.rank, e, ExitCode::usage, ends);
+    return end_alike(invocation.rank, e, ExitCode::usage, exit_communicator);
   } catch (const core::Unavailable& e) {
     ended(ExitCode::backend, e);
-    return end_alike(invocation.rank, e, ExitCode::backend, ends);
+    return end_alike(invocation.rank, e, ExitCode::backend, exit_communicator);
   } catch (const core::Interrupted& e) {
     const int end = output.end(core::interrupted_exit_code(e.signal()), e.what());
-    if (ends) (void)ends->arrive_within(patience);  // a rank that had done all waits there
+    if (exit_communicator) (void)exit_communicator->arrive_within(patience);  // a rank that had done all waits there
     return end;
   } catch (const core::WrongResult& e) {
     ended(ExitCode::wrong_result, e);
@@ -208,8 +208,8 @@ int run_in_mpi_world(const bench::Command& command, bench::Invocation invocation
   }
   const auto world = runtime::MpiSession::world();
   invocation.world = &world;
-  const auto ends = world.duplicate();
-  return run_guarded(command, invocation, &ends);
+  const auto exit_communicator = world.duplicate();
+  return run_guarded(command, invocation, &exit_communicator);
 }
 
 int run_with_mpi(const bench::Command& command, const bench::Invocation& invocation,
@@ -247,8 +247,8 @@ int run_with_threads(bench::ThreadRanks threads, const bench::Command& command, 
     bench::Invocation mine = invocation;
     mine.rank = world.rank();
     mine.world = &world;
-    const auto ends = world.duplicate();
-    const int rank_code = run_guarded(command, mine, &ends);
+    const auto exit_communicator = world.duplicate();
+    const int rank_code = run_guarded(command, mine, &exit_communicator);
     int expected = 0;
     if (rank_code != 0) code.compare_exchange_strong(expected, rank_code);
   });

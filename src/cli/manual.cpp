@@ -78,7 +78,7 @@ std::string exit_codes() {
   std::string out = ".SH EXIT STATUS\n";
   for (const auto& [code, meaning] :
        {std::pair{ExitCode::done, "done"},
-        {ExitCode::below_bar, "done, but below what was asked for: train --target, compare and links --fail-below"},
+        {ExitCode::missed_target, "done, but below what was asked for: train --target, compare and links --fail-below"},
         {ExitCode::usage, "the input is wrong: nothing was measured"},
         {ExitCode::backend, "a library, a system call, a rank or a point failed"},
         {ExitCode::wrong_result, "a wrong result"},

@@ -61,8 +61,8 @@ std::string read_table(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-std::vector<std::string> paths_of(const Flags& f, const std::string& flag) {
-  return f.has(flag) ? split_paths(f.text(flag)) : std::vector<std::string>();
+std::vector<std::string> paths_of(const Flags& flags, const std::string& flag) {
+  return flags.has(flag) ? split_paths(flags.text(flag)) : std::vector<std::string>();
 }
 
 /// The percentage as JSON, rounded to two decimals.
@@ -96,8 +96,8 @@ void print_score(const predict::Score& s, std::size_t outliers) {
   }
 }
 
-std::vector<predict::MeasuredStep> read_steps(const std::vector<std::string>& paths) {
-  std::vector<predict::MeasuredStep> out;
+std::vector<predict::TrainingStep> read_steps(const std::vector<std::string>& paths) {
+  std::vector<predict::TrainingStep> out;
   for (const auto& path : paths) {
     auto rows = predict::read_measured_steps(read_table(path), path);
     std::ranges::move(rows, std::back_inserter(out));
@@ -105,7 +105,7 @@ std::vector<predict::MeasuredStep> read_steps(const std::vector<std::string>& pa
   return out;
 }
 
-std::vector<std::string> systems_of(std::span<const predict::MeasuredStep> known) {
+std::vector<std::string> systems_of(std::span<const predict::TrainingStep> known) {
   std::set<std::string> systems;
   for (const auto& s : known) systems.insert(s.system);
   return {systems.begin(), systems.end()};
@@ -135,7 +135,7 @@ void print_rows(const predict::Calibration& calibration, const std::vector<std::
 }
 
 /// The text of a step in one of the columns that --leave-out may name.
-std::string cell(const predict::MeasuredStep& s, std::string_view column) {
+std::string cell(const predict::TrainingStep& s, std::string_view column) {
   const std::map<std::string_view, std::string> cells{{"system", s.system},
                                                       {"gpu", s.gpu},
                                                       {"gpus", fmt::format("{}", s.gpus)},
@@ -159,15 +159,15 @@ std::string cell(const predict::MeasuredStep& s, std::string_view column) {
       fmt::format("--leave-out: no column '{}'; it may name {}", core::printable(column), fmt::join(names, ", ")));
 }
 
-std::vector<predict::Score> scores_of(const Flags& f, const predict::Calibration& calibration) {
+std::vector<predict::Score> scores_of(const Flags& flags, const predict::Calibration& calibration) {
   std::vector<predict::Score> out;
-  const auto known = paths_of(f, "calibrate");
-  for (const auto& path : paths_of(f, "score"))
+  const auto known = paths_of(flags, "calibrate");
+  for (const auto& path : paths_of(flags, "score"))
     out.push_back(predict::score(calibration, predict::read_measured_steps(read_table(path), path), path));
   if (const auto columns =
-          f.has("leave-out") ? split_list("--leave-out", f.text("leave-out")) : std::vector<std::string>();
+          flags.has("leave-out") ? split_list("--leave-out", flags.text("leave-out")) : std::vector<std::string>();
       !columns.empty()) {
-    const auto group = [&](const predict::MeasuredStep& s) {
+    const auto group = [&](const predict::TrainingStep& s) {
       std::vector<std::string> texts;
       for (const auto& c : columns) texts.push_back(cell(s, c));
       return fmt::format("{}", fmt::join(texts, "\n"));
@@ -211,17 +211,17 @@ std::string above_text(const predict::Score& s, double bar) {
 }
 
 /// Prints the rows that are most worth measuring next, the best first.
-void print_choices(const Flags& f, const std::vector<predict::MeasuredStep>& known) {
+void print_choices(const Flags& flags, const std::vector<predict::TrainingStep>& known) {
   constexpr std::uint64_t most = 1000;
-  const auto count = parse_count("--choose-rows", f.text("choose-rows"), 1, most);
-  const bool has_candidates = f.has("rows");
-  const auto candidates = has_candidates ? read_steps(paths_of(f, "rows")) : known;
+  const auto count = parse_count("--choose-rows", flags.text("choose-rows"), 1, most);
+  const bool has_candidates = flags.has("rows");
+  const auto candidates = has_candidates ? read_steps(paths_of(flags, "rows")) : known;
   const auto choices = predict::choose_rows(
-      candidates, has_candidates ? std::span(known) : std::span<const predict::MeasuredStep>(), count);
+      candidates, has_candidates ? std::span(known) : std::span<const predict::TrainingStep>(), count);
   if (choices.rows.empty())
     throw UsageError("--choose-rows: no row can be predicted by terms; give rows with layers, hidden and seq_len");
   const auto percent = [](double log_deviation) { return 100 * (std::exp(log_deviation) - 1); };
-  if (f.on("json")) {
+  if (flags.on("json")) {
     for (const auto& c : choices.rows)
       core::print("{}\n", core::json_text({{"id", candidates[c.row].id},
                                            {"uncertainty", percent(c.uncertainty)},
@@ -236,11 +236,11 @@ void print_choices(const Flags& f, const std::vector<predict::MeasuredStep>& kno
 }
 
 /// Writes the machine of --system, or of the only system of --calibrate. Errors: UsageError.
-void write_machine(const Flags& f, const predict::Calibration& calibration,
-                   const std::vector<predict::MeasuredStep>& known) {
-  const std::string path = f.text("output");
+void write_machine(const Flags& flags, const predict::Calibration& calibration,
+                   const std::vector<predict::TrainingStep>& known) {
+  const std::string path = flags.text("output");
   const auto systems = systems_of(known);
-  const std::string system = f.has("system") ? f.text("system") : systems.size() == 1 ? systems.front() : "";
+  const std::string system = flags.has("system") ? flags.text("system") : systems.size() == 1 ? systems.front() : "";
   const auto row = std::ranges::find_if(known, [&](const auto& s) {
     return s.system == system && s.step_s > 0 && predict::is_usual_step(s) &&
            predict::TransformerStep::refusal(s).empty() && predict::machine_of(s).machine;
@@ -248,36 +248,36 @@ void write_machine(const Flags& f, const predict::Calibration& calibration,
   if (row == known.end())
     throw UsageError(fmt::format("--output: name the --system to write; those of --calibrate are {}",
                                  core::printable(fmt::format("{}", fmt::join(systems, ", ")))));
-  if (std::filesystem::exists(path) && !f.on("force"))
+  if (std::filesystem::exists(path) && !flags.on("force"))
     throw UsageError(fmt::format("--output {}: the file exists; --force replaces it", core::printable(path)));
   const core::Machine& m = calibration.machine(*row);
   std::ofstream out(path, std::ios::binary);
   out << core::to_json(m, 2) << '\n';
   out.close();
   if (!out) throw UsageError(fmt::format("--output {}: cannot be written; check its folder", core::printable(path)));
-  if (!f.on("json"))
+  if (!flags.on("json"))
     core::print("{}: {} from {}, whose rows left out lie within {:.0f} % for 9 of 10\n", core::printable(path),
                 core::printable(system), report::counted(m.fit->rows, "row"), 100 * (std::exp(m.fit->spread) - 1));
 }
 
 /// The rows of --calibrate, as many as --calibrate-rows says.
-std::vector<predict::MeasuredStep> known_steps(const Flags& f) {
-  auto rows = read_steps(paths_of(f, "calibrate"));
-  if (f.text("calibrate-rows") == "all") return rows;
+std::vector<predict::TrainingStep> known_steps(const Flags& flags) {
+  auto rows = read_steps(paths_of(flags, "calibrate"));
+  if (flags.text("calibrate-rows") == "all") return rows;
   constexpr std::uint64_t most = 1u << 20;
-  return predict::most_telling(std::move(rows), parse_count("--calibrate-rows", f.text("calibrate-rows"), 1, most));
+  return predict::most_telling(std::move(rows), parse_count("--calibrate-rows", flags.text("calibrate-rows"), 1, most));
 }
 
 /// Errors: UsageError for a given flag that would have no effect. `uses_own_files`: see `concerns_own_files`.
-void refuse_unread(const Flags& f, bool uses_own_files) {
+void refuse_unread(const Flags& flags, bool uses_own_files) {
   const auto refuse = [&](std::string_view flag, std::string_view why) {
-    if (f.given(std::string(flag))) throw UsageError(fmt::format("--{} {}", flag, why));
+    if (flags.given(std::string(flag))) throw UsageError(fmt::format("--{} {}", flag, why));
   };
   FlagList network_flags;
   add_network_flags(network_flags);
   for (const auto& flag : network_flags.flags) {
     const bool is_read =
-        uses_own_files ? flag.name == "ranks" && !f.has("score") : f.has("model") || flag.name == "system";
+        uses_own_files ? flag.name == "ranks" && !flags.has("score") : flags.has("model") || flag.name == "system";
     if (is_read) continue;
     refuse(flag.name,
            uses_own_files
@@ -287,53 +287,54 @@ void refuse_unread(const Flags& f, bool uses_own_files) {
   if (uses_own_files)
     for (const char* flag : {"leave-out", "rows", "choose-rows", "calibrate-rows", "output"})
       refuse(flag, "takes tables of steps, and --calibrate or --score names result files or collectives; leave it out");
-  if (!f.has("score") && !f.has("leave-out"))
+  if (!flags.has("score") && !flags.has("leave-out"))
     for (const char* flag : {"fail-above", "outliers"}) refuse(flag, "is about scores; add --score or --leave-out");
-  if (!f.has("model") && (!uses_own_files || f.has("score")))
+  if (!flags.has("model") && (!uses_own_files || flags.has("score")))
     refuse("out", "takes predicted rows; name a --model, or result files");
 }
 
-int run_predict(const Flags& f, const Invocation& invocation) {
-  const bool uses_own_files = concerns_own_files(f);
-  refuse_unread(f, uses_own_files);
-  if (uses_own_files && !f.has("score")) return predict_from_own(f, invocation);
-  const auto row_tables = paths_of(f, "rows");
-  const bool has_network = f.has("model"), chooses = f.has("choose-rows");
-  if (!f.has("score") && !f.has("leave-out") && row_tables.empty() && !has_network && !chooses && !f.has("output"))
+int run_predict(const Flags& flags, const Invocation& invocation) {
+  const bool uses_own_files = concerns_own_files(flags);
+  refuse_unread(flags, uses_own_files);
+  if (uses_own_files && !flags.has("score")) return predict_from_own(flags, invocation);
+  const auto row_tables = paths_of(flags, "rows");
+  const bool has_network = flags.has("model"), chooses = flags.has("choose-rows");
+  if (!flags.has("score") && !flags.has("leave-out") && row_tables.empty() && !has_network && !chooses &&
+      !flags.has("output"))
     throw UsageError(
         "predict: name a --model, tables to --score, or whose --rows to predict; see gradmeter predict --help");
   for (const char* flag : {"leave-out", "output"})
-    if (f.has(flag) && !f.has("calibrate"))
+    if (flags.has(flag) && !flags.has("calibrate"))
       throw UsageError(fmt::format("--{} takes the tables of --calibrate; name some", flag));
-  if (chooses && row_tables.empty() && !f.has("calibrate"))
+  if (chooses && row_tables.empty() && !flags.has("calibrate"))
     throw UsageError("--choose-rows chooses among the tables of --rows, or of --calibrate; name some");
-  const auto outliers = parse_count("--outliers", f.text("outliers"), 0, 1000);
+  const auto outliers = parse_count("--outliers", flags.text("outliers"), 0, 1000);
   constexpr double most_percent = 1e6;
   std::optional<double> fail_above;
-  if (f.has("fail-above")) fail_above = parse_number("--fail-above", f.text("fail-above"), 0, most_percent);
-  const auto known = uses_own_files ? std::vector<predict::MeasuredStep>() : known_steps(f);
+  if (flags.has("fail-above")) fail_above = parse_number("--fail-above", flags.text("fail-above"), 0, most_percent);
+  const auto known = uses_own_files ? std::vector<predict::TrainingStep>() : known_steps(flags);
   const predict::Calibration calibration(known);
-  if (f.has("output")) write_machine(f, calibration, known);
+  if (flags.has("output")) write_machine(flags, calibration, known);
   if (chooses) {
-    print_choices(f, known);
+    print_choices(flags, known);
   } else if (!row_tables.empty()) {
-    print_rows(calibration, row_tables, f.on("json"));
+    print_rows(calibration, row_tables, flags.on("json"));
   }
-  if (has_network) predict_network(f, invocation, calibration, systems_of(known));
-  const auto scores = uses_own_files ? own_scores(f) : scores_of(f, calibration);
+  if (has_network) predict_network(flags, invocation, calibration, systems_of(known));
+  const auto scores = uses_own_files ? own_scores(flags) : scores_of(flags, calibration);
   bool is_above = false;
   for (const auto& s : scores) {
-    if (f.on("json")) {
+    if (flags.on("json")) {
       core::print("{}\n", core::json_text(score_json(s)));
     } else {
       print_score(s, outliers);
     }
     if (!fail_above || (s.mape_all && *s.mape_all <= *fail_above)) continue;
     is_above = true;
-    if (!f.on("json")) core::print("  {}\n", above_text(s, *fail_above));
+    if (!flags.on("json")) core::print("  {}\n", above_text(s, *fail_above));
   }
-  if (!scores.empty() && !f.on("json")) core::print("{}", verdict(scores));
-  return static_cast<int>(is_above ? core::ExitCode::below_bar : core::ExitCode::done);
+  if (!scores.empty() && !flags.on("json")) core::print("{}", verdict(scores));
+  return static_cast<int>(is_above ? core::ExitCode::missed_target : core::ExitCode::done);
 }
 
 Usage predict_usage() {

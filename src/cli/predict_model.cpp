@@ -27,17 +27,17 @@ namespace {
 using core::UsageError;
 
 /// Sets the model, and for `gpt:layers=…` the sizes that its parameters give. Errors: UsageError.
-void read_network(const std::string& text, predict::MeasuredStep& s) {
-  s.model = text;
+void read_network(const std::string& text, predict::TrainingStep& step) {
+  step.model = text;
   const core::ParsedName parsed = core::parse_name(text);
   if (parsed.base != "gpt") return;
-  const std::map<std::string, std::size_t*> counts{{"layers", &s.layers},   {"hidden", &s.hidden}, {"heads", &s.heads},
-                                                   {"kv", &s.kv_heads},     {"ffn", &s.ffn},       {"seq", &s.sequence},
-                                                   {"vocab", &s.vocabulary}};
+  const std::map<std::string, std::size_t*> counts{
+      {"layers", &step.layers}, {"hidden", &step.hidden}, {"heads", &step.heads},     {"kv", &step.kv_heads},
+      {"ffn", &step.ffn},       {"seq", &step.sequence},  {"vocab", &step.vocabulary}};
   for (const auto& [key, value] : parsed.parameters) {
     if (key == "gated") {
       if (value != "yes" && value != "no") throw UsageError("--model gpt: gated is yes or no");
-      s.is_gated = value == "yes";
+      step.is_gated = value == "yes";
     } else if (const auto at = counts.find(key); at != counts.end()) {
       *at->second = static_cast<std::size_t>(parse_count("--model gpt " + key, value, 1, most_count));
     } else {
@@ -46,28 +46,28 @@ void read_network(const std::string& text, predict::MeasuredStep& s) {
                       core::printable(key)));
     }
   }
-  if (s.layers == 0 || s.hidden == 0)
+  if (step.layers == 0 || step.hidden == 0)
     throw UsageError("--model gpt: needs layers and hidden, as gpt:layers=24,hidden=2048");
-  if (s.is_gated && s.ffn == 0)
+  if (step.is_gated && step.ffn == 0)
     throw UsageError("--model gpt: gated=yes needs ffn, the width of the feed-forward part");
-  if (s.heads > 0 && s.hidden % s.heads != 0)
-    throw UsageError(fmt::format("--model gpt: {} heads do not divide the hidden size {}", s.heads, s.hidden));
-  if (s.kv_heads > 0 && (s.heads == 0 || s.heads % s.kv_heads != 0))
+  if (step.heads > 0 && step.hidden % step.heads != 0)
+    throw UsageError(fmt::format("--model gpt: {} heads do not divide the hidden size {}", step.heads, step.hidden));
+  if (step.kv_heads > 0 && (step.heads == 0 || step.heads % step.kv_heads != 0))
     throw UsageError("--model gpt: kv must divide heads");
 }
 
 /// Sets the degrees of a mesh; `data_degree` is that of the axis data, if it is given. Errors: UsageError.
-void read_mesh(const std::string& text, predict::MeasuredStep& s, std::optional<std::size_t>& data_degree) {
+void read_mesh(const std::string& text, predict::TrainingStep& step, std::optional<std::size_t>& data_degree) {
   for (const auto& [axis, value] : core::parse_name("mesh:" + text).parameters) {
     const auto degree = static_cast<std::size_t>(parse_count("--mesh " + axis, value, 1, most_count));
     if (axis == "tensor") {
-      s.tensor = degree;
+      step.tensor = degree;
     } else if (axis == "pipeline") {
-      s.pipeline = degree;
+      step.pipeline = degree;
     } else if (axis == "context") {
-      s.context = degree;
+      step.context = degree;
     } else if (axis == "virtual") {
-      s.virtual_stages = degree;
+      step.virtual_stages = degree;
     } else if (axis == "data") {
       data_degree = degree;
     } else {
@@ -79,30 +79,31 @@ void read_mesh(const std::string& text, predict::MeasuredStep& s, std::optional<
 }
 
 /// Errors: UsageError for a mesh that is impossible on so many ranks, or for this network.
-void check_mesh(const predict::MeasuredStep& row, std::optional<std::size_t> data_degree) {
-  const predict::MeasuredStep s = predict::completed(row);
-  const std::size_t replica_ranks = predict::replica_gpus(s);
-  if (s.gpus % replica_ranks != 0)
+void check_mesh(const predict::TrainingStep& row, std::optional<std::size_t> data_degree) {
+  const predict::TrainingStep step = predict::completed(row);
+  const std::size_t replica_ranks = predict::replica_gpus(step);
+  if (step.gpus % replica_ranks != 0)
     throw UsageError(fmt::format(
         "--mesh: {} ranks are no multiple of {} times {} times {}, which a replica takes; choose others for "
         "--ranks",
-        s.gpus, s.tensor, s.pipeline, s.context));
-  if (data_degree && *data_degree * replica_ranks != s.gpus)
+        step.gpus, step.tensor, step.pipeline, step.context));
+  if (data_degree && *data_degree * replica_ranks != step.gpus)
     throw UsageError(fmt::format("--mesh: data={} times {} ranks of a replica are not {} ranks", *data_degree,
-                                 replica_ranks, s.gpus));
-  if (s.layers == 0) {
+                                 replica_ranks, step.gpus));
+  if (step.layers == 0) {
     if (replica_ranks > 1)
       throw UsageError("--mesh: predict does not split a layer table; leave tensor, pipeline and context out");
     return;
   }
-  if (s.pipeline * s.virtual_stages > s.layers)
-    throw UsageError(fmt::format("--mesh: {} layers make no {} stages", s.layers, s.pipeline * s.virtual_stages));
-  if (s.virtual_stages > 1 && s.pipeline == 1)
+  if (step.pipeline * step.virtual_stages > step.layers)
+    throw UsageError(
+        fmt::format("--mesh: {} layers make no {} stages", step.layers, step.pipeline * step.virtual_stages));
+  if (step.virtual_stages > 1 && step.pipeline == 1)
     throw UsageError("--mesh: virtual stages are those of a pipeline; give pipeline above 1 too");
-  if (s.heads > 0 && s.heads % s.tensor != 0)
-    throw UsageError(fmt::format("--mesh: tensor={} does not divide {} heads", s.tensor, s.heads));
-  if (s.context > 1 && s.sequence % s.context != 0)
-    throw UsageError(fmt::format("--mesh: context={} does not divide {} tokens", s.context, s.sequence));
+  if (step.heads > 0 && step.heads % step.tensor != 0)
+    throw UsageError(fmt::format("--mesh: tensor={} does not divide {} heads", step.tensor, step.heads));
+  if (step.context > 1 && step.sequence % step.context != 0)
+    throw UsageError(fmt::format("--mesh: context={} does not divide {} tokens", step.context, step.sequence));
 }
 
 /// The system whose calibration is used: --system, or the only one of the tables of --calibrate; empty: there is no
@@ -117,19 +118,19 @@ std::string system_of(const Flags& f, const std::vector<std::string>& systems) {
 }
 
 /// Errors: UsageError if no calibration row of the system is of the machine's device.
-void check_device(const AskedStep& a, const predict::Calibration& calibration) {
+void check_device(const AskedStep& asked, const predict::Calibration& calibration) {
   std::set<std::string> devices;
-  for (const predict::MeasuredStep& row : calibration.rows()) {
-    if (row.system != a.step.system) continue;
-    if (predict::is_same_device(row.gpu, a.step.gpu)) return;
+  for (const predict::TrainingStep& row : calibration.rows()) {
+    if (row.system != asked.step.system) continue;
+    if (predict::is_same_device(row.gpu, asked.step.gpu)) return;
     devices.insert(row.gpu);
   }
   if (devices.empty()) return;
   throw UsageError(
       fmt::format("--machine: system {} is of {}, whose measured steps say nothing of {}; name that machine, or leave "
                   "--calibrate out",
-                  core::printable(a.step.system), core::printable(fmt::format("{}", fmt::join(devices, ", "))),
-                  core::printable(a.step.gpu)));
+                  core::printable(asked.step.system), core::printable(fmt::format("{}", fmt::join(devices, ", "))),
+                  core::printable(asked.step.gpu)));
 }
 
 /// Reads the network and the machine that the flags describe; the number of ranks is set later. Errors: UsageError.
@@ -138,68 +139,69 @@ AskedStep read_asked(const Flags& f, const predict::Calibration& calibration, co
   const auto count = [&](const std::string& flag) {
     return static_cast<std::size_t>(parse_count("--" + flag, f.text(flag), 1, most_count));
   };
-  AskedStep a;
+  AskedStep asked;
   const auto per_node = static_cast<std::uint32_t>(count("gpus-per-node"));
-  a.machine = predict::machine_named(f.text("machine"), per_node);
-  if (const std::string why = predict::machine_refusal(a.machine); !why.empty())
+  asked.machine = predict::machine_named(f.text("machine"), per_node);
+  if (const std::string why = predict::machine_refusal(asked.machine); !why.empty())
     throw UsageError(fmt::format("--machine {}: {}; name another", core::printable(f.text("machine")), why));
-  if (f.given("gpus-per-node") || a.machine.ranks_per_node == 0) a.machine.ranks_per_node = per_node;
-  predict::MeasuredStep& s = a.step;
-  s.gpu = a.machine.device->name;
-  s.gpus_per_node = a.machine.ranks_per_node;
-  s.system = system_of(f, systems);
-  if (!s.system.empty()) check_device(a, calibration);
-  if (!a.machine.fit && !systems.empty() && predict::machine_of(s).machine) a.machine.fit = calibration.machine(s).fit;
+  if (f.given("gpus-per-node") || asked.machine.ranks_per_node == 0) asked.machine.ranks_per_node = per_node;
+  predict::TrainingStep& step = asked.step;
+  step.gpu = asked.machine.device->name;
+  step.gpus_per_node = asked.machine.ranks_per_node;
+  step.system = system_of(f, systems);
+  if (!step.system.empty()) check_device(asked, calibration);
+  if (!asked.machine.fit && !systems.empty() && predict::machine_of(step).machine)
+    asked.machine.fit = calibration.machine(step).fit;
   if (f.has("link")) {
-    a.link = read_label(f, "link");
-    predict::connect(a.machine, "--link", a.link);
+    asked.link = read_label(f, "link");
+    predict::connect(asked.machine, "--link", asked.link);
   }
-  s.precision = f.text("precision");
-  s.recompute = f.text("recompute");
-  if (f.has("attention")) s.attention = f.text("attention");
-  s.micro_batch = count("micro-batch");
-  s.is_sequence_parallel = f.on("sequence-parallel");
-  s.zero = static_cast<int>(parse_count("--zero", f.text("zero"), 0, 3));
-  check_one_of("--precision", s.precision, {"fp32", "tf32", "fp16", "bf16", "fp8", "fp4"});
-  check_one_of("--recompute", s.recompute, {"none", "selective", "full"});
-  if (!s.attention.empty()) check_one_of("--attention", s.attention, {"flash", "plain"});
-  read_network(read_label(f, "model"), s);
-  if (f.has("mesh")) read_mesh(f.text("mesh"), s, data_degree);
-  if (predict::completed(s).layers > 0) {
-    if (s.sequence == 0) s.sequence = count("seq");
-  } else if (const auto table = predict::find_layer_table(s.model)) {
-    s.parameters = static_cast<double>(table->parameters());
-    s.zero = 0;
+  step.precision = f.text("precision");
+  step.recompute = f.text("recompute");
+  if (f.has("attention")) step.attention = f.text("attention");
+  step.micro_batch = count("micro-batch");
+  step.is_sequence_parallel = f.on("sequence-parallel");
+  step.zero_stage = static_cast<int>(parse_count("--zero", f.text("zero"), 0, 3));
+  check_one_of("--precision", step.precision, {"fp32", "tf32", "fp16", "bf16", "fp8", "fp4"});
+  check_one_of("--recompute", step.recompute, {"none", "selective", "full"});
+  if (!step.attention.empty()) check_one_of("--attention", step.attention, {"flash", "plain"});
+  read_network(read_label(f, "model"), step);
+  if (f.has("mesh")) read_mesh(f.text("mesh"), step, data_degree);
+  if (predict::completed(step).layers > 0) {
+    if (step.sequence == 0) step.sequence = count("seq");
+  } else if (const auto table = predict::find_layer_table(step.model)) {
+    step.parameters = static_cast<double>(table->parameters());
+    step.zero_stage = 0;
   } else if (systems.empty()) {
     std::vector<std::string_view> names;
     for (const auto& shape : predict::network_shapes()) names.push_back(shape.name);
     throw UsageError(
         fmt::format("--model: '{}' is no network; write gpt:layers=24,hidden=2048, a layer table of list models, "
                     "or one of {}",
-                    core::printable(s.model), fmt::join(names, ", ")));
+                    core::printable(step.model), fmt::join(names, ", ")));
   }
-  if (f.has("codec")) set_codec(f.text("codec"), a);
+  if (f.has("codec")) set_codec(f.text("codec"), asked);
   if (f.has("strategy")) {
-    const int asked_zero = s.zero;
-    set_strategy(f.text("strategy"), a);
-    if (f.given("zero") && asked_zero != s.zero)
+    const int asked_zero = step.zero_stage;
+    set_strategy(f.text("strategy"), asked);
+    if (f.given("zero") && asked_zero != step.zero_stage)
       throw UsageError(fmt::format("--strategy {} has the optimizer's state of ZeRO stage {}; leave --zero out",
-                                   core::printable(a.strategy), s.zero));
+                                   core::printable(asked.strategy), step.zero_stage));
   }
-  if (f.has("algorithm")) set_algorithm("--algorithm", f.text("algorithm"), a);
-  if (f.has("bucket")) set_bucket("--bucket", f.text("bucket"), a);
-  check_exchange(a);
-  return a;
+  if (f.has("algorithm")) set_algorithm("--algorithm", f.text("algorithm"), asked);
+  if (f.has("bucket")) set_bucket("--bucket", f.text("bucket"), asked);
+  check_exchange(asked);
+  return asked;
 }
 
-AskedStep with_ranks(AskedStep a, std::uint64_t ranks, const Flags& f) {
-  a.step.gpus = static_cast<std::size_t>(ranks);
-  a.step.nodes = (a.step.gpus + a.machine.ranks_per_node - 1) / a.machine.ranks_per_node;
-  a.step.id = fmt::format("{} ranks", ranks);
-  a.step.global_batch = static_cast<std::size_t>(
+AskedStep with_ranks(AskedStep asked, std::uint64_t ranks, const Flags& f) {
+  asked.step.gpus = static_cast<std::size_t>(ranks);
+  asked.step.nodes = (asked.step.gpus + asked.machine.ranks_per_node - 1) / asked.machine.ranks_per_node;
+  asked.step.id = fmt::format("{} ranks", ranks);
+  asked.step.global_batch = static_cast<std::size_t>(
       f.has("batch-global") ? parse_count("--batch-global", f.text("batch-global"), 1, most_count * most_ranks)
                             : parse_count("--batch", f.text("batch"), 1, most_count) * ranks);
-  return a;
+  return asked;
 }
 
 double to_gib(double bytes) { return bytes / (1u << 30); }
@@ -210,42 +212,44 @@ bool fits(const predict::Prediction& p, const core::Machine& m) {
 
 /// The fewest changes of ZeRO stage, recomputation, micro-batch and mesh with which the step fits into memory, as
 /// flags.
-std::string what_would_fit(const AskedStep& a) {
+std::string what_would_fit(const AskedStep& asked) {
   struct Found {
     int changes;
     double bytes;
     std::string text;
   };
   std::optional<Found> best;
-  const predict::MeasuredStep completed_step = predict::completed(a.step);
-  const auto try_one = [&](predict::MeasuredStep s) {
-    const std::size_t replica_ranks = predict::replica_gpus(s);
-    if (replica_ranks > s.gpus || s.gpus % replica_ranks != 0 || s.pipeline > completed_step.layers) return;
-    if (!predict::TransformerStep::refusal(s).empty()) return;
-    if (completed_step.heads > 0 && completed_step.heads % s.tensor != 0) return;
-    const double bytes = predict::TransformerStep(s, a.machine).memory().total();
-    if (bytes > a.machine.device->memory_bytes) return;
+  const predict::TrainingStep completed_step = predict::completed(asked.step);
+  const auto try_one = [&](predict::TrainingStep step) {
+    const std::size_t replica_ranks = predict::replica_gpus(step);
+    if (replica_ranks > step.gpus || step.gpus % replica_ranks != 0 || step.pipeline > completed_step.layers) return;
+    if (!predict::TransformerStep::refusal(step).empty()) return;
+    if (completed_step.heads > 0 && completed_step.heads % step.tensor != 0) return;
+    const double bytes = predict::TransformerStep(step, asked.machine).memory().total();
+    if (bytes > asked.machine.device->memory_bytes) return;
     std::vector<std::string> changes;
-    if (s.zero != a.step.zero) changes.push_back(fmt::format("--zero {}", s.zero));
-    if (s.recompute != a.step.recompute) changes.push_back("--recompute " + s.recompute);
-    if (s.micro_batch != a.step.micro_batch) changes.push_back(fmt::format("--micro-batch {}", s.micro_batch));
-    if (s.tensor != a.step.tensor || s.pipeline != a.step.pipeline)
-      changes.push_back(fmt::format("--mesh tensor={},pipeline={}{}", s.tensor, s.pipeline,
-                                    s.context > 1 ? fmt::format(",context={}", s.context) : ""));
-    const int splits_more = static_cast<int>(s.tensor * s.pipeline > a.step.tensor * a.step.pipeline);
+    if (step.zero_stage != asked.step.zero_stage) changes.push_back(fmt::format("--zero {}", step.zero_stage));
+    if (step.recompute != asked.step.recompute) changes.push_back("--recompute " + step.recompute);
+    if (step.micro_batch != asked.step.micro_batch)
+      changes.push_back(fmt::format("--micro-batch {}", step.micro_batch));
+    if (step.tensor != asked.step.tensor || step.pipeline != asked.step.pipeline)
+      changes.push_back(fmt::format("--mesh tensor={},pipeline={}{}", step.tensor, step.pipeline,
+                                    step.context > 1 ? fmt::format(",context={}", step.context) : ""));
+    const int splits_more = static_cast<int>(step.tensor * step.pipeline > asked.step.tensor * asked.step.pipeline);
     const Found found{static_cast<int>(changes.size()) + splits_more, bytes,
                       fmt::format("{} would need {:.1f} GiB", fmt::join(changes, " "), to_gib(bytes))};
     if (!best || found.changes < best->changes) best = found;
   };
-  for (const int zero : {a.step.zero, 1, 2, 3}) {
-    if (zero < a.step.zero || (zero > a.step.zero && !a.strategy.empty())) continue;
-    for (const std::string& recompute : {a.step.recompute, std::string("selective"), std::string("full")}) {
-      for (const std::size_t micro : {a.step.micro_batch, std::size_t{1}}) {
-        for (std::size_t tensor = a.step.tensor; tensor <= a.machine.ranks_per_node; tensor *= 2) {
-          for (std::size_t pipeline = a.step.pipeline; pipeline <= completed_step.layers; pipeline *= 2) {
-            predict::MeasuredStep s = a.step;
-            s.zero = zero, s.recompute = recompute, s.micro_batch = micro, s.tensor = tensor, s.pipeline = pipeline;
-            try_one(std::move(s));
+  for (const int zero_stage : {asked.step.zero_stage, 1, 2, 3}) {
+    if (zero_stage < asked.step.zero_stage || (zero_stage > asked.step.zero_stage && !asked.strategy.empty())) continue;
+    for (const std::string& recompute : {asked.step.recompute, std::string("selective"), std::string("full")}) {
+      for (const std::size_t micro : {asked.step.micro_batch, std::size_t{1}}) {
+        for (std::size_t tensor = asked.step.tensor; tensor <= asked.machine.ranks_per_node; tensor *= 2) {
+          for (std::size_t pipeline = asked.step.pipeline; pipeline <= completed_step.layers; pipeline *= 2) {
+            predict::TrainingStep step = asked.step;
+            step.zero_stage = zero_stage, step.recompute = recompute, step.micro_batch = micro, step.tensor = tensor,
+            step.pipeline = pipeline;
+            try_one(std::move(step));
           }
         }
       }
@@ -257,10 +261,10 @@ std::string what_would_fit(const AskedStep& a) {
 /// The samples/s of a rank of the row, divided by those of one rank that computes alone on as many samples; empty if
 /// the latter cannot be predicted, or only on another basis than the row: the error of a basis would look like a loss.
 std::optional<double> efficiency_of(const PredictedRow& row, const predict::Calibration& calibration) {
-  predict::MeasuredStep one = row.asked.step;
+  predict::TrainingStep one = row.asked.step;
   const double rank_batch = row.batch() / row.ranks();
   one.gpus = one.nodes = one.tensor = one.pipeline = one.context = one.virtual_stages = 1;
-  one.zero = 0;
+  one.zero_stage = 0;
   one.coding_passes = 0;
   one.micro_batch =
       std::clamp<std::size_t>(static_cast<std::size_t>(rank_batch), 1, std::max<std::size_t>(1, one.micro_batch));
@@ -346,25 +350,26 @@ core::Json to_json(const PredictedRow& r) {
 core::Point to_point(const PredictedRow& r) {
   using core::Factor, core::Metric;
   core::Point out = predicted_point({r.prediction, r.reason});
-  const predict::MeasuredStep& s = r.asked.step;
+  const predict::TrainingStep& step = r.asked.step;
   const auto whole = [](std::size_t n) { return core::Value(static_cast<std::int64_t>(n)); };
   auto& f = out.factors;
-  f[Factor::ranks] = whole(s.gpus);
-  f[Factor::nodes] = whole(s.nodes);
-  f[Factor::ranks_per_node] = whole(std::min<std::size_t>(s.gpus, r.asked.machine.ranks_per_node));
+  f[Factor::ranks] = whole(step.gpus);
+  f[Factor::nodes] = whole(step.nodes);
+  f[Factor::ranks_per_node] = whole(std::min<std::size_t>(step.gpus, r.asked.machine.ranks_per_node));
   if (!r.asked.link.empty()) f[Factor::interconnect] = core::Value(r.asked.link);
-  f[Factor::model] = core::Value(s.model);
-  f[Factor::batch_global] = whole(s.global_batch);
-  if (s.global_batch % s.gpus == 0) f[Factor::batch_per_rank] = whole(s.global_batch / s.gpus);
-  f[Factor::precision] = core::Value(s.precision);
-  if (s.sequence > 0)
-    f[Factor::mesh] = core::Value(fmt::format(
-        "data={},tensor={},pipeline={},context={},virtual={},zero={},recompute={}", s.gpus / predict::replica_gpus(s),
-        s.tensor, s.pipeline, s.context, s.virtual_stages, s.zero, s.recompute));
+  f[Factor::model] = core::Value(step.model);
+  f[Factor::batch_global] = whole(step.global_batch);
+  if (step.global_batch % step.gpus == 0) f[Factor::batch_per_rank] = whole(step.global_batch / step.gpus);
+  f[Factor::precision] = core::Value(step.precision);
+  if (step.sequence > 0)
+    f[Factor::mesh] =
+        core::Value(fmt::format("data={},tensor={},pipeline={},context={},virtual={},zero={},recompute={}",
+                                step.gpus / predict::replica_gpus(step), step.tensor, step.pipeline, step.context,
+                                step.virtual_stages, step.zero_stage, step.recompute));
   f[Factor::codec] = core::Value(r.asked.codec.empty() ? "none" : r.asked.codec);
   if (!r.asked.strategy.empty()) f[Factor::strategy] = core::Value(r.asked.strategy);
-  if (!s.exchange.algorithm.empty()) f[Factor::algorithm] = core::Value(s.exchange.algorithm);
-  if (s.exchange.bucket_bytes) f[Factor::bucket_bytes] = whole(*s.exchange.bucket_bytes);
+  if (!step.exchange.algorithm.empty()) f[Factor::algorithm] = core::Value(step.exchange.algorithm);
+  if (step.exchange.bucket_bytes) f[Factor::bucket_bytes] = whole(*step.exchange.bucket_bytes);
   f[Factor::device] = core::Value(r.asked.machine.device->name);
   if (!r.prediction) return out;
   auto& m = out.metrics;
@@ -418,28 +423,28 @@ void print_answer(const std::vector<PredictedRow>& rows) {
 
 }  // namespace
 
-void set_codec(const std::string& name, AskedStep& a) {
+void set_codec(const std::string& name, AskedStep& asked) {
   const auto choice = compression::find_codec(name);
-  a.codec.clear();
-  a.step.gradient_bits = a.step.coding_passes = 0;
+  asked.codec.clear();
+  asked.step.gradient_bits = asked.step.coding_passes = 0;
   if (!choice) return;
   if (!choice->codec)
     throw UsageError(
         fmt::format("--codec {}: is made of collectives, whose time is not predicted; take a codec of fixed size",
                     core::printable(name)));
-  a.codec = choice->name;
+  asked.codec = choice->name;
   constexpr std::size_t elements = 1u << 20;
   constexpr double bits_per_byte = 8, fp32_bytes = 4;
   const double coded_bytes = static_cast<double>(choice->codec->wire_bytes(elements)) / elements;
-  a.step.gradient_bits = bits_per_byte * coded_bytes;
-  a.step.coding_passes = 2 * (fp32_bytes + coded_bytes) / fp32_bytes;
-  const auto rates = a.machine.codecs.find(choice->parsed.base);
-  if (rates != a.machine.codecs.end() && rates->second.encode > 0 && rates->second.decode > 0)
-    a.step.coding_passes =
-        0.8 * a.machine.device->memory_bytes_per_s * (1 / rates->second.encode + 1 / rates->second.decode);
+  asked.step.gradient_bits = bits_per_byte * coded_bytes;
+  asked.step.coding_passes = 2 * (fp32_bytes + coded_bytes) / fp32_bytes;
+  const auto rates = asked.machine.codecs.find(choice->parsed.base);
+  if (rates != asked.machine.codecs.end() && rates->second.encode > 0 && rates->second.decode > 0)
+    asked.step.coding_passes =
+        0.8 * asked.machine.device->memory_bytes_per_s * (1 / rates->second.encode + 1 / rates->second.decode);
 }
 
-void set_strategy(const std::string& name, AskedStep& a) {
+void set_strategy(const std::string& name, AskedStep& asked) {
   const auto choice = dataparallel::find_strategy(name);
   const std::string_view base = choice->info().name;
   const bool averages = base == "model-averaging" || base == "bmuf";
@@ -448,43 +453,43 @@ void set_strategy(const std::string& name, AskedStep& a) {
         fmt::format("--strategy {}: is predicted from result files of scale only (--calibrate FILE.jsonl); for a "
                     "network there are sync, sharded, independent, model-averaging, bmuf",
                     core::printable(name)));
-  a.strategy = choice->name;
-  a.step.zero = base == "sharded" ? 1 : 0;
-  a.step.exchange.averages_weights = averages;
-  a.step.exchange.every = base == "independent" ? 0 : averages ? choice->make({})->period() : 1;
+  asked.strategy = choice->name;
+  asked.step.zero_stage = base == "sharded" ? 1 : 0;
+  asked.step.exchange.averages_weights = averages;
+  asked.step.exchange.every = base == "independent" ? 0 : averages ? choice->make({})->period() : 1;
 }
 
-void set_algorithm(const std::string& flag, const std::string& name, AskedStep& a) {
+void set_algorithm(const std::string& flag, const std::string& name, AskedStep& asked) {
   const auto choice = allreduce::find_algorithm(name);
   if (!predict::has_closed_form(choice->info().name))
     throw UsageError(
         fmt::format("{} {}: has no closed form for many ranks; take ring, rabenseifner, double-tree or another with a "
                     "schedule",
                     flag, core::printable(name)));
-  a.step.exchange.algorithm = choice->name;
+  asked.step.exchange.algorithm = choice->name;
 }
 
-void set_bucket(const std::string& flag, const std::string& size, AskedStep& a) {
-  a.step.exchange.bucket_bytes = parse_size(flag, size);
+void set_bucket(const std::string& flag, const std::string& size, AskedStep& asked) {
+  asked.step.exchange.bucket_bytes = parse_size(flag, size);
 }
 
-void check_exchange(const AskedStep& a) {
-  const predict::ExchangeChoice& e = a.step.exchange;
+void check_exchange(const AskedStep& asked) {
+  const predict::ExchangeChoice& e = asked.step.exchange;
   const bool has_algorithm = !e.algorithm.empty(), has_bucket = e.bucket_bytes.has_value(),
-             has_codec = !a.codec.empty();
+             has_codec = !asked.codec.empty();
   if (e.every == 0 && (has_algorithm || has_bucket || has_codec))
     throw UsageError("--strategy independent exchanges nothing; leave --algorithm, --bucket and --codec out");
   if (e.averages_weights && (has_bucket || has_codec))
     throw UsageError(
-        fmt::format("--bucket and --codec are of gradients, and {} sends weights; leave them out", a.strategy));
-  const bool is_table = predict::completed(a.step).layers == 0;
-  if (is_table && a.step.zero > 0)
+        fmt::format("--bucket and --codec are of gradients, and {} sends weights; leave them out", asked.strategy));
+  const bool is_table = predict::completed(asked.step).layers == 0;
+  if (is_table && asked.step.zero_stage > 0)
     throw UsageError("--strategy sharded: the update of a layer table is not split; take sync");
-  if (has_algorithm && a.step.zero > 0)
+  if (has_algorithm && asked.step.zero_stage > 0)
     throw UsageError(fmt::format(
         "--algorithm is of all-reduces, and ZeRO stage {} scatters and gathers instead; add --strategy sync",
-        a.step.zero));
-  if (has_bucket && a.step.zero == 3)
+        asked.step.zero_stage));
+  if (has_bucket && asked.step.zero_stage == 3)
     throw UsageError("--bucket: ZeRO stage 3 sends layer by layer; leave it out, or take another --zero");
 }
 

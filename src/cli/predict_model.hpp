@@ -14,7 +14,7 @@ namespace gradmeter::cli {
 
 /// A step that is to be predicted, and the machine that it runs on.
 struct AskedStep {
-  predict::MeasuredStep step;
+  predict::TrainingStep step;
   core::Machine machine;
   std::string link = {};      ///< the link between nodes, as the user named it; empty: the machine's usual one
   std::string codec = {};     ///< canonical name; empty: no codec

@@ -37,16 +37,16 @@ std::string read_file(const std::string& path) {
 }
 
 /// The measurements of one file.
-struct OwnFile {
+struct FileMeasurements {
   std::string path;
   std::vector<predict::MeasuredCollective> collectives;
   std::vector<predict::OwnStep> steps;
 };
 
-OwnFile read_own(const std::string& path) {
+FileMeasurements read_own(const std::string& path) {
   if (!is_result_file(path)) return {path, predict::read_collectives(read_file(path), path), {}};
   const auto runs = core::read_results(path, core::Reading::strict, core::Samples::left_out).runs;
-  OwnFile out{path, predict::collectives_of(runs, path), predict::steps_of(runs, path)};
+  FileMeasurements out{path, predict::collectives_of(runs, path), predict::steps_of(runs, path)};
   if (out.collectives.empty() && out.steps.empty())
     throw UsageError(fmt::format(
         "{}: no measured point of allreduce or scale, and predictions are fitted to these; name a file that has some",
@@ -55,10 +55,10 @@ OwnFile read_own(const std::string& path) {
 }
 
 /// The measurements of all files of a flag together.
-OwnFile read_all(const Flags& f, const std::string& flag) {
-  OwnFile merged;
+FileMeasurements read_all(const Flags& f, const std::string& flag) {
+  FileMeasurements merged;
   for (const auto& path : own_paths(f, flag)) {
-    OwnFile file = read_own(path);
+    FileMeasurements file = read_own(path);
     std::ranges::move(file.collectives, std::back_inserter(merged.collectives));
     std::ranges::move(file.steps, std::back_inserter(merged.steps));
   }
@@ -81,7 +81,7 @@ std::int64_t largest_ranks(const std::vector<Row>& rows, const RanksOf& ranks_of
 
 /// The score of the steps on the most ranks, predicted by a fit to all other measurements; empty if there are none to
 /// fit to.
-std::optional<predict::Score> held_out_steps(const OwnFile& known, const predict::OwnStepOptions& options) {
+std::optional<predict::Score> held_out_steps(const FileMeasurements& known, const predict::OwnStepOptions& options) {
   std::vector<predict::OwnStep> steps = known.steps;
   std::erase_if(steps, [](const auto& s) { return !s.refusal().empty(); });
   const std::int64_t most = largest_ranks(steps, [](const auto& s) { return s.ranks; });
@@ -97,7 +97,7 @@ std::optional<predict::Score> held_out_steps(const OwnFile& known, const predict
   return predict::score(calibration, held_out, fmt::format("steps on {} ranks, held out", most));
 }
 
-std::optional<predict::Score> held_out_collectives(const OwnFile& known) {
+std::optional<predict::Score> held_out_collectives(const FileMeasurements& known) {
   const std::int64_t most = largest_ranks(known.collectives, [](const auto& c) { return std::int64_t{c.shape.ranks}; });
   std::vector<predict::MeasuredCollective> kept, held_out;
   for (const auto& c : known.collectives) (c.shape.ranks == most ? held_out : kept).push_back(c);
@@ -268,7 +268,7 @@ bool concerns_own_files(const Flags& f) {
 }
 
 std::vector<predict::Score> own_scores(const Flags& f) {
-  OwnFile known = read_all(f, "calibrate");
+  FileMeasurements known = read_all(f, "calibrate");
   if (known.collectives.empty() && known.steps.empty())
     throw UsageError(
         "--score: predictions of such files need measurements of the same machine; name some with --calibrate");
@@ -276,7 +276,7 @@ std::vector<predict::Score> own_scores(const Flags& f) {
   const predict::CollectiveCalibration collectives(known.collectives);
   std::optional<predict::OwnStepCalibration> steps;
   for (const auto& path : own_paths(f, "score")) {
-    const OwnFile file = read_own(path);
+    const FileMeasurements file = read_own(path);
     if (!file.collectives.empty()) out.push_back(predict::score(collectives, file.collectives, path));
     if (file.steps.empty()) continue;
     if (!steps) steps.emplace(known.steps, known.collectives, options_of(f));
@@ -287,7 +287,7 @@ std::vector<predict::Score> own_scores(const Flags& f) {
 
 int predict_from_own(const Flags& f, const Invocation& invocation) {
   const OutputFlags output = read_output_flags(f);
-  const OwnFile known = read_all(f, "calibrate");
+  const FileMeasurements known = read_all(f, "calibrate");
   const auto options = options_of(f);
   const auto ranks = parse_ranks(f.has("ranks") ? f.text("ranks") : "8,16,32,64,128,256,1024,4096,16384,65536");
   if (known.steps.empty() && !output.path.empty())

@@ -22,8 +22,8 @@ constexpr double pays_from = 1.05;
 
 }  // namespace
 
-std::vector<WhatIf::Alternative> WhatIf::read_changes(const Flags& f) {
-  std::vector<Alternative> out;
+std::vector<WhatIf::Change> WhatIf::read_changes(const Flags& f) {
+  std::vector<Change> out;
   if (!f.has("what-if")) return out;
   for (const std::string& text : f.texts("what-if")) {
     const std::size_t equals = text.find('=');
@@ -36,48 +36,48 @@ std::vector<WhatIf::Alternative> WhatIf::read_changes(const Flags& f) {
   return out;
 }
 
-AskedStep WhatIf::changed(AskedStep a, const Alternative& c) {
-  const std::string flag = "--what-if " + c.key;
+AskedStep WhatIf::changed(AskedStep asked, const Change& change) {
+  const std::string flag = "--what-if " + change.key;
   const auto one_of = [&](const std::vector<std::string>& values) {
-    check_one_of(flag, c.value, values);
-    return c.value;
+    check_one_of(flag, change.value, values);
+    return change.value;
   };
-  if (c.key == "link") {
-    predict::connect(a.machine, flag, c.value);
-    a.link = c.value;
-  } else if (c.key == "precision") {
-    a.step.precision = one_of({"fp32", "tf32", "fp16", "bf16", "fp8", "fp4"});
-  } else if (c.key == "codec") {
-    set_codec(c.value, a);
-  } else if (c.key == "strategy") {
-    set_strategy(c.value, a);
-  } else if (c.key == "algorithm") {
-    set_algorithm(flag, c.value, a);
-  } else if (c.key == "bucket") {
-    set_bucket(flag, c.value, a);
-  } else if (c.key == "machine") {
-    core::Machine other = predict::machine_named(c.value, a.machine.ranks_per_node);
+  if (change.key == "link") {
+    predict::connect(asked.machine, flag, change.value);
+    asked.link = change.value;
+  } else if (change.key == "precision") {
+    asked.step.precision = one_of({"fp32", "tf32", "fp16", "bf16", "fp8", "fp4"});
+  } else if (change.key == "codec") {
+    set_codec(change.value, asked);
+  } else if (change.key == "strategy") {
+    set_strategy(change.value, asked);
+  } else if (change.key == "algorithm") {
+    set_algorithm(flag, change.value, asked);
+  } else if (change.key == "bucket") {
+    set_bucket(flag, change.value, asked);
+  } else if (change.key == "machine") {
+    core::Machine other = predict::machine_named(change.value, asked.machine.ranks_per_node);
     if (const std::string why = predict::machine_refusal(other); !why.empty())
-      throw UsageError(fmt::format("{} {}: {}; name another", flag, core::printable(c.value), why));
-    if (!a.link.empty()) predict::connect(other, flag, a.link);
-    a.machine = std::move(other);
-    a.step.gpu = a.machine.device->name;
-  } else if (c.key == "recompute") {
-    a.step.recompute = one_of({"none", "selective", "full"});
-  } else if (c.key == "attention") {
-    a.step.attention = one_of({"flash", "plain"});
-  } else if (c.key == "zero") {
-    a.step.zero = static_cast<int>(parse_count(flag, c.value, 0, 3));
-  } else if (c.key == "micro-batch") {
-    a.step.micro_batch = static_cast<std::size_t>(parse_count(flag, c.value, 1, most_count));
+      throw UsageError(fmt::format("{} {}: {}; name another", flag, core::printable(change.value), why));
+    if (!asked.link.empty()) predict::connect(other, flag, asked.link);
+    asked.machine = std::move(other);
+    asked.step.gpu = asked.machine.device->name;
+  } else if (change.key == "recompute") {
+    asked.step.recompute = one_of({"none", "selective", "full"});
+  } else if (change.key == "attention") {
+    asked.step.attention = one_of({"flash", "plain"});
+  } else if (change.key == "zero") {
+    asked.step.zero_stage = static_cast<int>(parse_count(flag, change.value, 0, 3));
+  } else if (change.key == "micro-batch") {
+    asked.step.micro_batch = static_cast<std::size_t>(parse_count(flag, change.value, 1, most_count));
   } else {
     throw UsageError(
         fmt::format("--what-if: '{}' cannot be changed; there are link, precision, codec, strategy, algorithm, bucket, "
                     "machine, recompute, attention, zero, micro-batch",
-                    core::printable(c.key)));
+                    core::printable(change.key)));
   }
-  check_exchange(a);
-  return a;
+  check_exchange(asked);
+  return asked;
 }
 
 /// "from 64 ranks", "up to 512 ranks", "at 8 of 12", "nowhere".
@@ -98,11 +98,11 @@ std::string WhatIf::where_it_pays(const Effect& e) const {
 
 WhatIf::WhatIf(const Flags& f, const std::vector<PredictedRow>& rows, const predict::Calibration& calibration)
     : rows_(rows) {
-  for (const Alternative& c : read_changes(f)) {
-    Effect e{.change = c, .ratios = {}, .reason = {}, .price_ratio = {}};
+  for (const Change& change : read_changes(f)) {
+    Effect e{.change = change, .ratios = {}, .reason = {}, .price_ratio = {}};
     for (PredictedRow base : rows_) {
-      PredictedRow other = predicted(changed(base.asked, c), calibration);
-      const bool is_other_link = c.key == "link" && base.asked.step.gpus > base.asked.machine.ranks_per_node;
+      PredictedRow other = predicted(changed(base.asked, change), calibration);
+      const bool is_other_link = change.key == "link" && base.asked.step.gpus > base.asked.machine.ranks_per_node;
       if (base.prediction && other.prediction &&
           (base.prediction->basis != other.prediction->basis || (is_other_link && other.prediction->is_measured))) {
         // A prediction that is fitted to measurements is not compared with one from data sheets, and a measured step on
@@ -110,7 +110,7 @@ WhatIf::WhatIf(const Flags& f, const std::vector<PredictedRow>& rows, const pred
         const predict::Calibration uncalibrated({});
         base.asked.machine.fit.reset();
         base = predicted(base.asked, uncalibrated);
-        other = predicted(changed(base.asked, c), uncalibrated);
+        other = predicted(changed(base.asked, change), uncalibrated);
       }
       const bool both = base.prediction && other.prediction;
       const auto modelled_s = [](const predict::Prediction& p) { return p.seconds / p.correction; };

@@ -22,18 +22,18 @@ class WhatIf {
 
  private:
   /// One change, such as "link=400GbE".
-  struct Alternative {
+  struct Change {
     std::string key, value;
   };
   struct Effect {
-    Alternative change;
+    Change change;
     std::vector<std::optional<double>>
         ratios;          ///< samples/s with the change ÷ samples/s without, by row; empty: not predicted
     std::string reason;  ///< why the first empty ratio is empty
     std::optional<double> price_ratio;  ///< list price of the device with the change ÷ the price without
   };
-  static std::vector<Alternative> read_changes(const Flags&);
-  static AskedStep changed(AskedStep, const Alternative&);
+  static std::vector<Change> read_changes(const Flags&);
+  static AskedStep changed(AskedStep, const Change&);
   std::string where_it_pays(const Effect&) const;
 
   const std::vector<PredictedRow>& rows_;

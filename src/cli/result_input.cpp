@@ -84,7 +84,7 @@ std::vector<core::Run> runs_of(const std::string& word, core::Reading reading) {
     auto file = core::read_results(path, reading, core::Samples::left_out);
     if (!file.note.empty()) core::print(stderr, "{}\n", core::printable(file.note));
     for (const auto& line : file.left_out) core::print(stderr, "left out: {}\n", core::printable(line));
-    core::leave_out_measured_later(file.runs);
+    core::erase_superseded_points(file.runs);
     std::move(file.runs.begin(), file.runs.end(), std::back_inserter(out));
   }
   if (out.empty()) throw UsageError(fmt::format("'{}' has no run; name result files that have one", word));

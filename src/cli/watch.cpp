@@ -182,7 +182,7 @@ void print(const std::vector<report::ScreenLine>& lines) {
 }
 
 /// Shows the state on a screen of its own.
-class Drawn {
+class ScreenDisplay {
  public:
   void show(const Watched& w, Change) {
     if (!screen_) screen_.emplace(wants_colour());
@@ -199,7 +199,7 @@ class Drawn {
 };
 
 /// Prints a line for each point, and for each change of the state.
-class Printed {
+class LineDisplay {
  public:
   void show(const Watched& w, Change change) {
     if (change == Change::replaced) say("the file begins anew");
@@ -257,7 +257,7 @@ void sleep_until(double end, const runtime::SignalWatch& signals) {
       fmt::format("cannot read '{}': {}; name an existing result file, or --wait for it", w.path(), w.problem()));
 }
 
-/// Shows the run until it ends, and returns its exit code. `Display`: Drawn or Printed.
+/// Shows the run until it ends, and returns its exit code. `Display`: ScreenDisplay or LineDisplay.
 template <class Display>
 int follow(Watched& w, Display display, core::Seconds every, bool waits, const runtime::SignalWatch& signals) {
   // The longest time for which a file that was there may be out of reach, as on a network disk.
@@ -313,8 +313,8 @@ int run_watch_command(const Flags& f, const Invocation& invocation) {
     return exit_code(watched);
   }
   const runtime::SignalWatch& signals = invocation.process.signals;
-  return can_draw() ? follow(watched, Drawn(), every, f.on("wait"), signals)
-                    : follow(watched, Printed(), every, f.on("wait"), signals);
+  return can_draw() ? follow(watched, ScreenDisplay(), every, f.on("wait"), signals)
+                    : follow(watched, LineDisplay(), every, f.on("wait"), signals);
 }
 
 }  // namespace

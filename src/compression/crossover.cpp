@@ -5,16 +5,16 @@
 
 namespace gradmeter::compression {
 
-core::BytesPerSecond exchange_speed(const core::CodecRates& rates, int ranks) {
+core::BytesPerSecond coding_rate(const core::CodecRates& rates, int ranks) {
   if (!(rates.encode > 0) || !(rates.decode > 0) || !(rates.add > 0)) return {0};
   const double p = ranks;
   return {1 / ((1 + 1 / p) / rates.encode + (p - 1) / p / rates.add + 1 / rates.decode)};
 }
 
-core::BytesPerSecond crossover_link(const core::CodecRates& rates, int ranks, double wire_bits, double baseline_bits) {
+core::BytesPerSecond break_even_rate(const core::CodecRates& rates, int ranks, double wire_bits, double baseline_bits) {
   if (ranks < 2 || !(wire_bits < baseline_bits)) return {0};
   const double p = ranks;
-  return exchange_speed(rates, ranks) * (2 * (p - 1) / p * (baseline_bits - wire_bits) / 32);
+  return coding_rate(rates, ranks) * (2 * (p - 1) / p * (baseline_bits - wire_bits) / 32);
 }
 
 CodecEstimate estimate(const core::Machine& m, std::string_view codec, int ranks, std::size_t elements,
@@ -26,8 +26,8 @@ CodecEstimate estimate(const core::Machine& m, std::string_view codec, int ranks
   const auto chunk = static_cast<std::uint64_t>(n * wire_bits / 8 / ranks);
   const double link = m.link(0, static_cast<std::uint32_t>(ranks) - 1).bytes_per_s(chunk);
   return {.link = {link},
-          .crossover = crossover_link(rates->second, ranks, wire_bits, 32),
-          .predicted_s = sent / link + 4 * n / exchange_speed(rates->second, ranks).value};
+          .crossover = break_even_rate(rates->second, ranks, wire_bits, 32),
+          .predicted_s = sent / link + 4 * n / coding_rate(rates->second, ranks).value};
 }
 
 }  // namespace gradmeter::compression

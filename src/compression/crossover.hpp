@@ -13,13 +13,13 @@ namespace gradmeter::compression {
 /// ranks: 1/V = (1 + 1/P)/V_q + ((P - 1)/P)/V_add + 1/V_dq, where V_q, V_add and V_dq are the rates of encoding, of
 /// decoding and adding, and of decoding. Every rank encodes its n elements and then its block of the sum, adds up P - 1
 /// encoded blocks of others, and decodes n elements. V is 0 if any of the three rates is 0.
-core::BytesPerSecond exchange_speed(const core::CodecRates&, int ranks);
+core::BytesPerSecond coding_rate(const core::CodecRates&, int ranks);
 
 /// The link speed below which a codec pays: 2(P-1)/P · (w0 - w)/32 · V, where w is the bits of an element on the wire
 /// with the codec (`wire_bits`), and w0 those in the exchange without it (`baseline_bits`; fp32: 32, bf16: 16). It is 0
 /// if the codec never pays: with one rank, or if w >= w0. Whole exchanges are compared. If the exchange overlaps the
 /// backward pass, exposed times must be compared instead.
-core::BytesPerSecond crossover_link(const core::CodecRates&, int ranks, double wire_bits, double baseline_bits);
+core::BytesPerSecond break_even_rate(const core::CodecRates&, int ranks, double wire_bits, double baseline_bits);
 
 struct CodecEstimate {
   core::BytesPerSecond link;       ///< rate at which a block travels between the first and the last rank

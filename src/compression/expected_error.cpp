@@ -59,23 +59,23 @@ double largest(Values x) {
 }
 
 /// A bound of the relative error that the arithmetic in fp32 adds to a number that is encoded and decoded.
-constexpr double fp32_doubt = 0x1p-22;
+constexpr double fp32_relative_error = 0x1p-22;
 
 /// Adds up the errors of rounding to a neighbour: at random without bias, or to the nearest. x is known with a doubt of
-/// |x|·fp32_doubt, which changes the mean error by at most that times the distance of the neighbours.
+/// |x|·fp32_relative_error, which changes the mean error by at most that times the distance of the neighbours.
 class RoundingError {
  public:
   explicit RoundingError(const core::ParsedName& codec) : nearest_(parameter_is(codec, "rounding", "nearest")) {}
   void add(double x, double lo, double hi) {
     const double below = x - lo, above = hi - x, mean = below * above;
-    const double doubt = std::fabs(x) * fp32_doubt * (hi - lo);
-    arithmetic_ += doubt;
+    const double uncertainty = std::fabs(x) * fp32_relative_error * (hi - lo);
+    arithmetic_ += uncertainty;
     if (nearest_) {
       mean_ += std::min(below * below, above * above);
       return;
     }
     mean_ += mean;
-    variance_ += mean * (above - below) * (above - below) + doubt * (hi - lo) * (hi - lo);
+    variance_ += mean * (above - below) * (above - below) + uncertainty * (hi - lo) * (hi - lo);
   }
   ExpectedError result() const { return {mean_, std::sqrt(variance_), false, arithmetic_}; }
 
@@ -219,47 +219,47 @@ double overflow_of(std::string_view codec) {
 }
 
 /// The codecs whose error has a formula. The others consist of collectives.
-using Rule = ExpectedError (*)(const core::ParsedName&, Values);
-constexpr std::array<std::pair<std::string_view, Rule>, 14> rules{{{"bf16", bf16},
-                                                                   {"fp16", fp16},
-                                                                   {"fp8-e4m3", fp8_e4m3},
-                                                                   {"fp8-e5m2", fp8_e5m2},
-                                                                   {"lns4", logarithmic},
-                                                                   {"natural8", natural},
-                                                                   {"onebit", sign_times_mean},
-                                                                   {"qsgd1", one_stochastic_bit},
-                                                                   {"qsgd2", qsgd},
-                                                                   {"qsgd4", qsgd},
-                                                                   {"qsgd8", qsgd},
-                                                                   {"qsgd-elias", qsgd_elias},
-                                                                   {"terngrad", terngrad},
-                                                                   {"topk", tail_energy}}};
+using ErrorFormula = ExpectedError (*)(const core::ParsedName&, Values);
+constexpr std::array<std::pair<std::string_view, ErrorFormula>, 14> rules{{{"bf16", bf16},
+                                                                           {"fp16", fp16},
+                                                                           {"fp8-e4m3", fp8_e4m3},
+                                                                           {"fp8-e5m2", fp8_e5m2},
+                                                                           {"lns4", logarithmic},
+                                                                           {"natural8", natural},
+                                                                           {"onebit", sign_times_mean},
+                                                                           {"qsgd1", one_stochastic_bit},
+                                                                           {"qsgd2", qsgd},
+                                                                           {"qsgd4", qsgd},
+                                                                           {"qsgd8", qsgd},
+                                                                           {"qsgd-elias", qsgd_elias},
+                                                                           {"terngrad", terngrad},
+                                                                           {"topk", tail_energy}}};
 
 }  // namespace
 
 std::optional<ExpectedError> expected_error(const core::ParsedName& codec, std::span<const float> x) {
   const double energy = squared_norm(x);
   if (!std::isfinite(energy) || largest(x) >= overflow_of(codec.base)) return std::nullopt;
-  const auto rule = std::ranges::find(rules, codec.base, &std::pair<std::string_view, Rule>::first);
+  const auto rule = std::ranges::find(rules, codec.base, &std::pair<std::string_view, ErrorFormula>::first);
   if (rule == rules.end()) return std::nullopt;
   ExpectedError out = rule->second(codec, x);
-  out.arithmetic += fp32_doubt * fp32_doubt * energy;
+  out.arithmetic += fp32_relative_error * fp32_relative_error * energy;
   return out;
 }
 
-DecoderInput decoder_input(const core::ParsedName& codec) {
+ReceivedValue received_value(const core::ParsedName& codec) {
   constexpr std::array<std::string_view, 3> deterministic{"dgc", "onebit", "topk"};
-  if (codec.base == "randomk") return DecoderInput::chosen;
-  if (codec.base == "powersgd") return DecoderInput::projected;
+  if (codec.base == "randomk") return ReceivedValue::chosen;
+  if (codec.base == "powersgd") return ReceivedValue::projected;
   const bool drawn = std::ranges::find(deterministic, codec.base) == deterministic.end();
-  return drawn && !parameter_is(codec, "rounding", "nearest") ? DecoderInput::all : DecoderInput::encoded;
+  return drawn && !parameter_is(codec, "rounding", "nearest") ? ReceivedValue::all : ReceivedValue::encoded;
 }
 
 bool matches_prediction(const ExpectedError& e, double measured, std::size_t draws) {
   constexpr double allowed = 1e-3;
-  const double doubt = allowed * e.mean + e.arithmetic;
-  if (e.is_bound) return measured <= e.mean + doubt;
-  return std::fabs(measured - e.mean) <= 6 * e.deviation / std::sqrt(static_cast<double>(draws)) + doubt;
+  const double tolerance = allowed * e.mean + e.arithmetic;
+  if (e.is_bound) return measured <= e.mean + tolerance;
+  return std::fabs(measured - e.mean) <= 6 * e.deviation / std::sqrt(static_cast<double>(draws)) + tolerance;
 }
 
 }  // namespace gradmeter::compression

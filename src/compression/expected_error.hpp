@@ -36,14 +36,14 @@ std::optional<ExpectedError> expected_error(const core::ParsedName& codec, std::
 
 /// The value that a receiver gets for an encoded x, apart from the errors of random rounding and of rounding to a
 /// number format.
-enum class DecoderInput : std::uint8_t {
+enum class ReceivedValue : std::uint8_t {
   all,        ///< x itself
   encoded,    ///< a value that differs from x, but is the same for each encoding of x, since nothing is drawn
   chosen,     ///< x times a factor, at elements that all ranks choose alike; 0 elsewhere
   projected,  ///< the projection of the ranks' sum onto a space of few dimensions
 };
 /// `codec`: the canonical name, with every parameter written out.
-DecoderInput decoder_input(const core::ParsedName& codec);
+ReceivedValue received_value(const core::ParsedName& codec);
 
 /// True if `measured`, the mean squared error of `draws` encodings, agrees with the prediction. It may exceed a bound
 /// by d, or differ from a predicted mean by d plus six standard deviations of the mean of `draws` errors, where d is

@@ -7,7 +7,7 @@
 
 namespace gradmeter::core {
 
-enum class ExitCode : int { done = 0, below_bar = 1, usage = 2, backend = 3, wrong_result = 4, lost_gpu = 5 };
+enum class ExitCode : int { done = 0, missed_target = 1, usage = 2, backend = 3, wrong_result = 4, lost_gpu = 5 };
 
 /// 128 + signal number, as shells report it: 130 after SIGINT, 143 after SIGTERM.
 constexpr int interrupted_exit_code(int signal) { return 128 + signal; }

@@ -159,21 +159,21 @@ std::vector<Bandwidth> bandwidth_from(const MachineObject& link, const Json& lis
 }
 
 Link link_from(const Json& json, std::string place) {
-  const MachineObject o(json, std::move(place), {"name", "latency_s", "overhead_s", "bandwidth", "groups"});
+  const MachineObject object(json, std::move(place), {"name", "latency_s", "overhead_s", "bandwidth", "groups"});
   Link link;
-  o.text("name", link.name);
-  o.amount("latency_s", link.latency_s);
-  o.amount("overhead_s", link.overhead_s);
-  if (const Json* list = o.find("bandwidth")) link.bandwidth = bandwidth_from(o, *list);
-  if (const Json* list = o.find("groups")) {
-    if (!list->is_array()) o.fail("groups", "a list");
+  object.text("name", link.name);
+  object.amount("latency_s", link.latency_s);
+  object.amount("overhead_s", link.overhead_s);
+  if (const Json* list = object.find("bandwidth")) link.bandwidth = bandwidth_from(object, *list);
+  if (const Json* list = object.find("groups")) {
+    if (!list->is_array()) object.fail("groups", "a list");
     for (const Json& group_json : *list) {
-      const MachineObject entry(group_json, o.place("groups"), {"ranks", "bytes_per_s"});
+      const MachineObject entry(group_json, object.place("groups"), {"ranks", "bytes_per_s"});
       GroupRate g;
       entry.whole("ranks", g.ranks);
       entry.rate("bytes_per_s", g.bytes_per_s);
       if (g.ranks <= (link.groups.empty() ? 1 : link.groups.back().ranks) || g.bytes_per_s == 0)
-        o.fail("groups", "entries with ranks from 2, each above the one before it, and bytes_per_s");
+        object.fail("groups", "entries with ranks from 2, each above the one before it, and bytes_per_s");
       link.groups.push_back(g);
     }
   }
@@ -181,60 +181,61 @@ Link link_from(const Json& json, std::string place) {
 }
 
 /// Reads an object of named numbers, all above 0.
-std::map<std::string, double, std::less<>> rates_from(const MachineObject& o, const char* key) {
+std::map<std::string, double, std::less<>> rates_from(const MachineObject& object, const char* key) {
   std::map<std::string, double, std::less<>> out;
-  const Json* json = o.find(key);
+  const Json* json = object.find(key);
   if (json == nullptr) return out;
-  if (!json->is_object()) o.fail(key, "an object {...}");
+  if (!json->is_object()) object.fail(key, "an object {...}");
   for (const auto& item : json->items()) {
     const double value = item.value().is_number() ? item.value().get<double>() : 0;
-    if (!(value > 0) || !std::isfinite(value)) o.fail(fmt::format("{}.{}", key, item.key()), "a finite number above 0");
+    if (!(value > 0) || !std::isfinite(value))
+      object.fail(fmt::format("{}.{}", key, item.key()), "a finite number above 0");
     out[item.key()] = value;
   }
   return out;
 }
 
 DeviceProfile device_from(const Json& json, std::string place) {
-  const MachineObject o(json, std::move(place),
-                        {"name", "source", "peaks", "memory_bytes", "memory_bytes_per_s", "multiprocessors", "tiles",
-                         "launch_s", "power_w", "price_usd"});
+  const MachineObject object(json, std::move(place),
+                             {"name", "source", "peaks", "memory_bytes", "memory_bytes_per_s", "multiprocessors",
+                              "tiles", "launch_s", "power_w", "price_usd"});
   DeviceProfile d;
-  o.text("name", d.name);
-  o.text("source", d.source);
-  d.peaks = rates_from(o, "peaks");
-  o.amount("memory_bytes", d.memory_bytes);
-  o.amount("memory_bytes_per_s", d.memory_bytes_per_s);
-  o.whole("multiprocessors", d.multiprocessors);
-  if (const Json* list = o.find("tiles")) {
-    if (!list->is_array() || list->empty()) o.fail("tiles", "a list with at least one entry");
+  object.text("name", d.name);
+  object.text("source", d.source);
+  d.peaks = rates_from(object, "peaks");
+  object.amount("memory_bytes", d.memory_bytes);
+  object.amount("memory_bytes_per_s", d.memory_bytes_per_s);
+  object.whole("multiprocessors", d.multiprocessors);
+  if (const Json* list = object.find("tiles")) {
+    if (!list->is_array() || list->empty()) object.fail("tiles", "a list with at least one entry");
     d.tiles.clear();
     for (const Json& tile : *list) {
-      const MachineObject entry(tile, o.place("tiles"), {"rows", "columns", "share"});
+      const MachineObject entry(tile, object.place("tiles"), {"rows", "columns", "share"});
       Tile& t = d.tiles.emplace_back();
       entry.whole("rows", t.rows);
       entry.whole("columns", t.columns);
       entry.rate("share", t.share);
       if (t.rows == 0 || t.columns == 0 || t.share > 1)
-        o.fail("tiles", "entries with rows and columns above 0, and a share of at most 1");
+        object.fail("tiles", "entries with rows and columns above 0, and a share of at most 1");
     }
   }
-  o.amount("launch_s", d.launch_s);
-  o.amount("power_w", d.power_w);
-  o.amount("price_usd", d.price_usd);
+  object.amount("launch_s", d.launch_s);
+  object.amount("power_w", d.power_w);
+  object.amount("price_usd", d.price_usd);
   return d;
 }
 
 MachineFit fit_from(const Json& json, std::string place) {
-  const MachineObject o(json, std::move(place), {"terms", "spread", "ranks", "rows", "residuals"});
+  const MachineObject object(json, std::move(place), {"terms", "spread", "ranks", "rows", "residuals"});
   MachineFit fit;
-  fit.terms = rates_from(o, "terms");
-  o.amount("spread", fit.spread);
-  o.rate("ranks", fit.ranks);
-  o.whole("rows", fit.rows);
-  if (const Json* list = o.find("residuals")) {
-    if (!list->is_object()) o.fail("residuals", "an object {...}");
+  fit.terms = rates_from(object, "terms");
+  object.amount("spread", fit.spread);
+  object.rate("ranks", fit.ranks);
+  object.whole("rows", fit.rows);
+  if (const Json* list = object.find("residuals")) {
+    if (!list->is_object()) object.fail("residuals", "an object {...}");
     for (const auto& item : list->items()) {
-      if (!item.value().is_number()) o.fail("residuals", "an object of finite numbers");
+      if (!item.value().is_number()) object.fail("residuals", "an object of finite numbers");
       fit.residuals[item.key()] = item.value().get<double>();
     }
   }
@@ -266,11 +267,11 @@ Json link_json(const Link& link) {
   return json;
 }
 
-void read_tables(const MachineObject& o, Machine& m) {
-  if (const Json* list = o.find("compute")) {
-    if (!list->is_array()) o.fail("compute", "a list");
+void read_tables(const MachineObject& object, Machine& m) {
+  if (const Json* list = object.find("compute")) {
+    if (!list->is_array()) object.fail("compute", "a list");
     for (const Json& json : *list) {
-      const MachineObject e(json, o.place("compute"), {"operation", "precision", "shape_class", "flops_per_s"});
+      const MachineObject e(json, object.place("compute"), {"operation", "precision", "shape_class", "flops_per_s"});
       ComputeRate& c = m.compute.emplace_back();
       e.text("operation", c.operation);
       e.text("precision", c.precision);
@@ -279,10 +280,10 @@ void read_tables(const MachineObject& o, Machine& m) {
       if (c.flops_per_s == 0) e.fail("flops_per_s", "a finite number above 0");
     }
   }
-  if (const Json* codecs = o.find("codecs")) {
-    if (!codecs->is_object()) o.fail("codecs", "an object {...}");
+  if (const Json* codecs = object.find("codecs")) {
+    if (!codecs->is_object()) object.fail("codecs", "an object {...}");
     for (const auto& item : codecs->items()) {
-      const MachineObject e(item.value(), o.place("codecs"), {"encode", "decode", "add"});
+      const MachineObject e(item.value(), object.place("codecs"), {"encode", "decode", "add"});
       CodecRates& c = m.codecs[item.key()];
       e.amount("encode", c.encode);
       e.amount("decode", c.decode);
@@ -378,26 +379,27 @@ LocatedJson located_json(std::string_view text) {
 }
 
 Machine machine_of(const Json& json) {
-  const MachineObject o(json, "machine",
-                        {"ranks_per_node", "within_node", "between_nodes", "trunk", "node_port", "reduce_bytes_per_s",
-                         "flops_per_s", "memory_bytes_per_s", "compute", "codecs", "noise", "name", "device", "fit"});
+  const MachineObject object(
+      json, "machine",
+      {"ranks_per_node", "within_node", "between_nodes", "trunk", "node_port", "reduce_bytes_per_s", "flops_per_s",
+       "memory_bytes_per_s", "compute", "codecs", "noise", "name", "device", "fit"});
   Machine m;
-  o.text("name", m.name);
-  o.whole("ranks_per_node", m.ranks_per_node);
-  if (const Json* j = o.find("within_node")) m.within_node = link_from(*j, o.place("within_node"));
-  if (const Json* j = o.find("between_nodes")) m.between_nodes = link_from(*j, o.place("between_nodes"));
-  if (const Json* j = o.find("trunk")) m.trunk = link_from(*j, o.place("trunk"));
-  if (const Json* j = o.find("node_port")) {
-    const MachineObject port(*j, o.place("node_port"), {"bytes_per_s"});
+  object.text("name", m.name);
+  object.whole("ranks_per_node", m.ranks_per_node);
+  if (const Json* j = object.find("within_node")) m.within_node = link_from(*j, object.place("within_node"));
+  if (const Json* j = object.find("between_nodes")) m.between_nodes = link_from(*j, object.place("between_nodes"));
+  if (const Json* j = object.find("trunk")) m.trunk = link_from(*j, object.place("trunk"));
+  if (const Json* j = object.find("node_port")) {
+    const MachineObject port(*j, object.place("node_port"), {"bytes_per_s"});
     port.amount("bytes_per_s", m.node_port.bytes_per_s);
   }
-  o.rate("reduce_bytes_per_s", m.reduce_bytes_per_s);
-  o.rate("flops_per_s", m.flops_per_s);
-  o.rate("memory_bytes_per_s", m.memory_bytes_per_s);
-  read_tables(o, m);
-  o.amount("noise", m.noise);
-  if (const Json* j = o.find("device")) m.device = device_from(*j, o.place("device"));
-  if (const Json* j = o.find("fit")) m.fit = fit_from(*j, o.place("fit"));
+  object.rate("reduce_bytes_per_s", m.reduce_bytes_per_s);
+  object.rate("flops_per_s", m.flops_per_s);
+  object.rate("memory_bytes_per_s", m.memory_bytes_per_s);
+  read_tables(object, m);
+  object.amount("noise", m.noise);
+  if (const Json* j = object.find("device")) m.device = device_from(*j, object.place("device"));
+  if (const Json* j = object.find("fit")) m.fit = fit_from(*j, object.place("fit"));
   return m;
 }
 

@@ -86,7 +86,7 @@ bool is_plain(char c) {
 
 }  // namespace
 
-std::string key_part(std::string_view text) {
+std::string escaped_key_part(std::string_view text) {
   std::string out;
   for (const char c : text) {
     if (c == ' ' || c == '|' || c == '\\') out += '\\';

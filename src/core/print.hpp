@@ -37,7 +37,7 @@ std::string printable_lines(std::string_view text);
 
 /// Escapes a text for a key whose parts are separated by blanks or bars: puts a backslash before each blank, bar and
 /// backslash.
-std::string key_part(std::string_view text);
+std::string escaped_key_part(std::string_view text);
 
 /// The text in single quotes, so that a POSIX shell reads it back byte for byte.
 std::string shell_quoted(std::string_view text);

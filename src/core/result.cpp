@@ -61,7 +61,7 @@ std::string Factors::key() const {
     if (!key.empty()) key += ' ';
     key += name(factor);
     key += '=';
-    key += key_part(to_text(value));
+    key += escaped_key_part(to_text(value));
   });
   return key;
 }

@@ -147,7 +147,7 @@ std::vector<std::string> differing_conditions(const RunInfo& then, const RunInfo
   return out;
 }
 
-void leave_out_measured_later(std::vector<Run>& runs) {
+void erase_superseded_points(std::vector<Run>& runs) {
   const auto key_of = [](const Point& p) { return fmt::format("{} {}", p.experiment, p.factors.key()); };
   std::set<std::string> resumed;  // the points of later runs that went on with the earlier ones
   for (auto run = runs.rbegin(); run != runs.rend(); ++run) {
@@ -159,14 +159,15 @@ void leave_out_measured_later(std::vector<Run>& runs) {
   }
 }
 
-FinishedPoints finished_points(const ResultFile& file, const RunInfo& now, const std::string& experiment, bool any) {
+FinishedPoints finished_points(const ResultFile& file, const RunInfo& now, const std::string& experiment,
+                               bool any_conditions) {
   FinishedPoints out;
   for (const Run& run : file.runs) {
     const bool is_here = run.info.fingerprint == now.fingerprint;
     const auto differing = differing_conditions(run.info, now);
     for (const Point& point : run.points) {
       if (point.experiment != experiment) continue;
-      if (!is_here || (!any && !differing.empty())) {
+      if (!is_here || (!any_conditions && !differing.empty())) {
         ++out.not_comparable[differing.empty() ? "machine" : differing.front()];
         continue;
       }

@@ -117,7 +117,7 @@ class ResultWriter {
   bool failed_ = false;
   std::uintmax_t size_ = 0;  ///< expected size of the file [bytes]; a smaller file was cut short
   std::chrono::steady_clock::time_point synced_{};
-  std::timed_mutex writing_;
+  std::timed_mutex write_mutex_;
   std::string run_id_;
 };
 
@@ -134,19 +134,20 @@ std::vector<std::string> differing_conditions(const RunInfo& then, const RunInfo
 
 /// Erases each skipped point that is also in a later run of the same file, if that later run was to complete the
 /// earlier ones (--resume). Only the later point is then left.
-void leave_out_measured_later(std::vector<Run>& runs_of_file);
+void erase_superseded_points(std::vector<Run>& runs_of_file);
 
 /// The points of earlier runs that need not be measured again: for each key the last point, if its status is ok or
 /// unsupported. (Points that failed, or are wrong or mistrusted, are measured again, and so are skipped ones: there may
-/// be more time or memory now.) Runs count only if they were made on the machine of `now` and, unless `any` is true,
-/// under conditions that do not differ (`differing_conditions`).
+/// be more time or memory now.) Runs count only if they were made on the machine of `now` and, unless `any_conditions`
+/// is true, under conditions that do not differ (`differing_conditions`).
 struct FinishedPoints {
   std::map<std::string, Point> points;  ///< by Factors::key()
   /// Number of the experiment's points in runs that do not count, by the first condition in which such a run differs
   /// from `now`.
   std::map<std::string, std::size_t> not_comparable;
 };
-FinishedPoints finished_points(const ResultFile&, const RunInfo& now, const std::string& experiment, bool any);
+FinishedPoints finished_points(const ResultFile&, const RunInfo& now, const std::string& experiment,
+                               bool any_conditions);
 
 // Follows a result file that another process may be writing.
 

@@ -211,7 +211,7 @@ RunInfo read_run(const JsonNode& line, Reading reading) {
   }
   RunInfo info;
   required_text(line, "run_id");
-  each_field(info, [&line](const char* key, auto& to) { read_member(line, key, to); });
+  each_run_field(info, [&line](const char* key, auto& to) { read_member(line, key, to); });
   return info;
 }
 

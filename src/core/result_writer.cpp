@@ -74,7 +74,7 @@ Json value_json(const Value& value, const std::string& place, Json& nonfinite) {
 
 std::string to_json_line(const RunInfo& info) {
   Json json{{"kind", "run"}, {"schema", result_schema}};
-  detail::each_field(info, [&json](const char* key, const auto& value) { json[key] = value; });
+  detail::each_run_field(info, [&json](const char* key, const auto& value) { json[key] = value; });
   return json_text(json);
 }
 
@@ -298,7 +298,7 @@ int reopen_and_write(int file, const std::filesystem::path& path, const std::str
 }  // namespace
 
 void ResultWriter::write_line(const std::string& line) {
-  const std::lock_guard lock(writing_);
+  const std::lock_guard lock(write_mutex_);
   failed_ = true;  // stays true if anything below throws
   if (!is_stream_) follow_or_restore_file();
   write_with_retries(line + '\n');
@@ -397,7 +397,7 @@ void ResultWriter::sync(bool always) {
 
 void ResultWriter::append_at_once(const RunEnd& end) noexcept {
   constexpr std::chrono::milliseconds timeout{200};
-  const std::unique_lock lock(writing_, timeout);
+  const std::unique_lock lock(write_mutex_, timeout);
   if (!lock || failed_ || run_id_.empty() || file_ < 0) return;
   try {
     try_to_write(file_, to_json_line(end, run_id_) + '\n');
@@ -407,7 +407,7 @@ void ResultWriter::append_at_once(const RunEnd& end) noexcept {
 }
 
 void ResultWriter::finish() {
-  const std::lock_guard lock(writing_);
+  const std::lock_guard lock(write_mutex_);
   if (file_ < 0) return;
   failed_ = true;
   if (!is_stream_) {

@@ -32,7 +32,7 @@ using Words = hn::Vec<U32>;
 
 /// The conversions of a format whose exponent range is smaller than fp32's.
 template <SmallFormat f, class StoredCode>
-struct Codec {
+struct FormatConversion {
   using Code = StoredCode;
   static constexpr int shift = 23 - f.mantissa_bits;
   static constexpr std::uint32_t lowest_normal = static_cast<std::uint32_t>(127 + 1 - f.bias()) << 23;
@@ -68,10 +68,10 @@ struct Codec {
     const U32 du;
     const F32 df;
     const Words exponent = larger(hn::And(magnitude_bits, hn::Set(du, infinity)), hn::Set(du, lowest_normal));
-    const Words magic = hn::Add(exponent, hn::Set(du, static_cast<std::uint32_t>(shift) << 23));
-    const Words sum = hn::BitCast(du, hn::Add(hn::BitCast(df, magnitude_bits), hn::BitCast(df, magic)));
+    const Words rounder = hn::Add(exponent, hn::Set(du, static_cast<std::uint32_t>(shift) << 23));
+    const Words sum = hn::BitCast(du, hn::Add(hn::BitCast(df, magnitude_bits), hn::BitCast(df, rounder)));
     const Words based = hn::ShiftRight<shift>(hn::Sub(exponent, hn::Set(du, lowest_normal)));
-    return hn::Add(hn::Sub(sum, magic), based);
+    return hn::Add(hn::Sub(sum, rounder), based);
   }
   static HWY_INLINE Words encode(Floats x) {
     const U32 du;
@@ -123,7 +123,7 @@ struct UpperHalf {
 /// to_true_scale(decode(code)) is the number that a code stands for. It is decode(code) itself, except for FastE4m3,
 /// whose decode and encode work with numbers scaled by 2^-8.
 template <class C>
-struct Exact : C {
+struct PortableConversion : C {
   using Packed = hn::Rebind<typename C::Code, U32>;
   static HWY_INLINE Words fetch(const std::byte* from) {
     return hn::PromoteTo(U32(), hn::LoadU(Packed(), reinterpret_cast<const typename C::Code*>(from)));
@@ -133,10 +133,10 @@ struct Exact : C {
   }
   static HWY_INLINE Floats to_true_scale(Floats v) { return v; }
 };
-using Half = Exact<Codec<fp16_format, std::uint16_t>>;
-using Bf16 = Exact<UpperHalf>;
-using E4m3 = Exact<Codec<e4m3_format, std::uint8_t>>;
-using E5m2 = Exact<Codec<e5m2_format, std::uint8_t>>;
+using Half = PortableConversion<FormatConversion<fp16_format, std::uint16_t>>;
+using Bf16 = PortableConversion<UpperHalf>;
+using E4m3 = PortableConversion<FormatConversion<e4m3_format, std::uint8_t>>;
+using E5m2 = PortableConversion<FormatConversion<e5m2_format, std::uint8_t>>;
 
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
 // These instruction sets convert between fp16 and fp32, rounding to nearest even. The fp8 formats are fp16 with fewer

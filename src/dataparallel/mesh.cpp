@@ -145,26 +145,26 @@ void FabricPeers::sum(Buffer values) {
   fabric_.wait(fabric_.all_reduce(mesh_.tensor(), values, allreduce::Op::sum, fabric_.record()));
 }
 
-int FabricPeers::rank_of(model::Neighbour n) const {
+int FabricPeers::rank_of(model::OtherStage n) const {
   switch (n) {
-    case model::Neighbour::previous:
+    case model::OtherStage::previous:
       return mesh_.place().stage - 1;
-    case model::Neighbour::next:
+    case model::OtherStage::next:
       return mesh_.place().stage + 1;
-    case model::Neighbour::first:
+    case model::OtherStage::first:
       return 0;
-    case model::Neighbour::last:
+    case model::OtherStage::last:
       break;
   }
   return mesh_.shape().pipeline - 1;
 }
 
-model::TransferPtr FabricPeers::send(model::Neighbour to, ConstBuffer values) {
+model::TransferPtr FabricPeers::send(model::OtherStage to, ConstBuffer values) {
   return std::make_unique<FabricTransfer>(fabric_,
                                           fabric_.send(mesh_.pipeline(), rank_of(to), values, fabric_.record()));
 }
 
-model::TransferPtr FabricPeers::receive(model::Neighbour from, Buffer values, runtime::EventPtr ready) {
+model::TransferPtr FabricPeers::receive(model::OtherStage from, Buffer values, runtime::EventPtr ready) {
   return std::make_unique<FabricTransfer>(fabric_,
                                           fabric_.receive(mesh_.pipeline(), rank_of(from), values, std::move(ready)));
 }

@@ -81,12 +81,12 @@ class FabricPeers final : public model::Peers {
   std::size_t stage() const override { return static_cast<std::size_t>(mesh_.place().stage); }
   std::size_t stages() const override { return static_cast<std::size_t>(mesh_.shape().pipeline); }
   void sum(Buffer) override;
-  model::TransferPtr send(model::Neighbour, ConstBuffer) override;
-  model::TransferPtr receive(model::Neighbour, Buffer, runtime::EventPtr ready) override;
+  model::TransferPtr send(model::OtherStage, ConstBuffer) override;
+  model::TransferPtr receive(model::OtherStage, Buffer, runtime::EventPtr ready) override;
   Buffer memory(std::size_t floats) override { return fabric_.memory(floats); }
 
  private:
-  int rank_of(model::Neighbour) const;
+  int rank_of(model::OtherStage) const;
   Fabric& fabric_;
   const Mesh& mesh_;
 };

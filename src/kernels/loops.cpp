@@ -180,17 +180,17 @@ void Loops::sgd(Buffer w, ConstBuffer g, float step, const UpdateNumber& number)
 void Loops::momentum(Buffer w, Buffer v, ConstBuffer g, MomentumParameters p, const UpdateNumber& number) const {
   if (!number.is_skipped()) kernels::momentum(floats(w), floats(v), floats(g), p);
 }
-void Loops::adam(Buffer w, Buffer m, Buffer v, ConstBuffer g, AdamParameters p, float kept) const {
-  if (kept != 1) kernels::scale(floats(w), kept);
+void Loops::adam(Buffer w, Buffer m, Buffer v, ConstBuffer g, AdamParameters p, float decay_factor) const {
+  if (decay_factor != 1) kernels::scale(floats(w), decay_factor);
   kernels::adam(floats(w), floats(m), floats(v), floats(g), p);
 }
 
-void Loops::adam_step(Buffer w, Buffer m, Buffer v, ConstBuffer g, AdamParameters p, float kept,
+void Loops::adam_step(Buffer w, Buffer m, Buffer v, ConstBuffer g, AdamParameters p, float decay_factor,
                       const UpdateNumber& number) const {
   if (number.is_skipped()) return;
   p.update = number.counted();
   p.epsilon = adam_epsilon(p.epsilon, p.beta2, p.update);
-  adam(w, m, v, g, p, kept);
+  adam(w, m, v, g, p, decay_factor);
 }
 
 namespace {

@@ -76,10 +76,10 @@ class Loops {
   /// update: 1 for Adam, 1 - step·decay for AdamW.
   virtual void sgd(Buffer w, ConstBuffer g, float step, const UpdateNumber&) const;
   virtual void momentum(Buffer w, Buffer v, ConstBuffer g, MomentumParameters, const UpdateNumber&) const;
-  virtual void adam(Buffer w, Buffer m, Buffer v, ConstBuffer g, AdamParameters, float kept) const;
+  virtual void adam(Buffer w, Buffer m, Buffer v, ConstBuffer g, AdamParameters, float decay_factor) const;
   /// As `adam`, but with the epsilon of algorithm 1 of Adam's paper (see AdamParameters), and with the number of the
   /// update from UpdateNumber.
-  virtual void adam_step(Buffer w, Buffer m, Buffer v, ConstBuffer g, AdamParameters, float kept,
+  virtual void adam_step(Buffer w, Buffer m, Buffer v, ConstBuffer g, AdamParameters, float decay_factor,
                          const UpdateNumber&) const;
   /// The functions of kernels/pointwise/updates.hpp over many pieces of tensors. sums: a NormSquares for each piece.
   using Pieces = std::span<const TensorPiece>;

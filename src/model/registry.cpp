@@ -121,7 +121,7 @@ std::vector<std::size_t> widths_of(const core::ParsedName& name, const ModelRequ
 void require_backends(const std::string& name, const std::vector<std::unique_ptr<Layer>>& layers,
                       const ModelRequest& request) {
   std::string why;
-  if (kernels::info(request.precision).exact) why = "gradients are no whole numbers; it is for inference";
+  if (kernels::info(request.precision).integer) why = "gradients are no whole numbers; it is for inference";
   if (kernels::info(request.precision).is_gpu_mode)
     why = "it is a mode of products on a GPU, which `kernels` measures alone";
   for (const auto& layer : layers) {

@@ -37,10 +37,11 @@ class Knowledge {
   double variance_of_term(std::size_t i) const { return covariance_.at(i).at(i); }
   /// Lowers the covariance by the measurement of a step with this slope (Kalman's update).
   void measure(const Vector& slope) {
-    const Vector moved = covariance_times(slope);
-    const double total = dot(slope, moved) + noise * noise;
+    const Vector covariance_slope = covariance_times(slope);
+    const double total = dot(slope, covariance_slope) + noise * noise;
     for (std::size_t i = 0; i < term_count; ++i)
-      for (std::size_t j = 0; j < term_count; ++j) covariance_.at(i).at(j) -= moved.at(i) * moved.at(j) / total;
+      for (std::size_t j = 0; j < term_count; ++j)
+        covariance_.at(i).at(j) -= covariance_slope.at(i) * covariance_slope.at(j) / total;
   }
   static constexpr double noise = 0.04;
 
@@ -50,7 +51,7 @@ class Knowledge {
 
 /// The derivatives of a step's logarithm with respect to the terms' logarithms; nothing if TransformerStep cannot
 /// predict the step.
-std::optional<Vector> slope_of(const MeasuredStep& s) {
+std::optional<Vector> slope_of(const TrainingStep& s) {
   const auto machine = machine_of(s).machine;
   if (!machine || !s.unread_cell.empty() || s.sequence == 0 || !TransformerStep::refusal(s).empty())
     return std::nullopt;
@@ -68,23 +69,23 @@ std::optional<Vector> slope_of(const MeasuredStep& s) {
 }
 
 /// The mean over all rows of the standard deviation of log(predicted step).
-double mean_deviation(const Knowledge& known, const std::map<std::size_t, Vector>& slopes) {
+double mean_deviation(const Knowledge& knowledge, const std::map<std::size_t, Vector>& slopes) {
   double sum = 0;
-  for (const auto& [row, slope] : slopes) sum += std::sqrt(std::max(0.0, known.variance(slope)));
+  for (const auto& [row, slope] : slopes) sum += std::sqrt(std::max(0.0, knowledge.variance(slope)));
   return slopes.empty() ? 0 : sum / static_cast<double>(slopes.size());
 }
 
 }  // namespace
 
-Choices choose_rows(std::span<const MeasuredStep> candidates, std::span<const MeasuredStep> known, std::size_t count) {
+Choices choose_rows(std::span<const TrainingStep> candidates, std::span<const TrainingStep> known, std::size_t count) {
   std::map<std::size_t, Vector> slopes;  // by index among the candidates
   for (std::size_t i = 0; i < candidates.size(); ++i)
     if (const auto slope = slope_of(candidates[i])) slopes.emplace(i, *slope);
   Choices out;
   if (slopes.empty()) return out;
-  const MeasuredStep& first = candidates[slopes.begin()->first];
+  const TrainingStep& first = candidates[slopes.begin()->first];
   Knowledge knowledge(priors_of(*machine_of(first).machine, first));
-  for (const MeasuredStep& s : known)
+  for (const TrainingStep& s : known)
     if (s.step_s > 0 && s.system == first.system && is_same_device(s.gpu, first.gpu) && is_usual_step(s))
       if (const auto slope = slope_of(s)) knowledge.measure(*slope);
   out.uncertainty = mean_deviation(knowledge, slopes);
@@ -114,20 +115,20 @@ Choices choose_rows(std::span<const MeasuredStep> candidates, std::span<const Me
   return out;
 }
 
-std::vector<MeasuredStep> most_telling(std::vector<MeasuredStep> rows, std::size_t of_each_system) {
-  std::map<std::string, std::vector<MeasuredStep>> transformers, others;
-  for (MeasuredStep& s : rows) {
+std::vector<TrainingStep> most_telling(std::vector<TrainingStep> rows, std::size_t of_each_system) {
+  std::map<std::string, std::vector<TrainingStep>> transformers, others;
+  for (TrainingStep& s : rows) {
     if (!(s.step_s > 0)) continue;
     const bool has_terms = s.sequence > 0 && TransformerStep::refusal(s).empty();
     if (has_terms && !is_usual_step(s)) continue;
     auto& of_kind = has_terms ? transformers : others;
     of_kind[s.system].push_back(std::move(s));
   }
-  std::vector<MeasuredStep> out;
+  std::vector<TrainingStep> out;
   for (const auto& [system, system_rows] : transformers)
     for (const Choice& c : choose_rows(system_rows, {}, of_each_system).rows) out.push_back(system_rows[c.row]);
   for (auto& [system, system_rows] : others) {
-    std::ranges::stable_sort(system_rows, {}, &MeasuredStep::gpus);
+    std::ranges::stable_sort(system_rows, {}, &TrainingStep::gpus);
     for (std::size_t i = 0; i < std::min(of_each_system, system_rows.size()); ++i) out.push_back(system_rows[i]);
   }
   return out;

@@ -27,11 +27,11 @@ struct Choices {
 /// priors, lowered by those `known` rows that have the system and GPU of the first candidate not refused. The logarithm
 /// of a step is assumed to be linear in the logarithms of the terms, and a measurement to have a noise of 4 %. Source:
 /// sequential V-optimal design; Fedorov, Theory of Optimal Experiments, 1972. Cost: O(count · candidates²).
-Choices choose_rows(std::span<const MeasuredStep> candidates, std::span<const MeasuredStep> known, std::size_t count);
+Choices choose_rows(std::span<const TrainingStep> candidates, std::span<const TrainingStep> known, std::size_t count);
 
 /// Returns for each system at most `of_each_system` rows of transformers, which `choose_rows` picks, and at most
 /// `of_each_system` rows of other networks, those with the fewest GPUs. Rows without a measured step are left out, and
 /// rows of transformers whose step is a quantile (`is_usual_step`).
-std::vector<MeasuredStep> most_telling(std::vector<MeasuredStep> rows, std::size_t of_each_system);
+std::vector<TrainingStep> most_telling(std::vector<TrainingStep> rows, std::size_t of_each_system);
 
 }  // namespace gradmeter::predict

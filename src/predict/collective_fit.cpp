@@ -181,15 +181,15 @@ MeasuredCollective read_row(const core::CsvRow& row) {
     throw core::CsvFault{row.column("gpus"), fmt::format("'{}' is above {} for gpus", gpus, most_gpus)};
   const auto ranks = static_cast<std::uint32_t>(gpus);
   const double nodes = row.number("nodes").value_or(0);
-  const double node = row.number("gpus_per_node").value_or(nodes > 1 ? std::ceil(ranks / nodes) : ranks);
-  const bool is_one_node = nodes == 1 || !(node >= 1) || node >= ranks;
-  constexpr double library_link = 1e11, microsecond = 1e-6;
+  const double node_gpus = row.number("gpus_per_node").value_or(nodes > 1 ? std::ceil(ranks / nodes) : ranks);
+  const bool is_one_node = nodes == 1 || !(node_gpus >= 1) || node_gpus >= ranks;
+  constexpr double library_link_rate = 1e11, microsecond = 1e-6;
   MeasuredCollective c{.id = row.text("id"),
                        .system = row.text("system"),
                        .algorithm = "library",
-                       .shape = {ranks, is_one_node ? ranks : static_cast<std::uint32_t>(node)},
+                       .shape = {ranks, is_one_node ? ranks : static_cast<std::uint32_t>(node_gpus)},
                        .bytes = row.count("bytes", 1),
-                       .rate_prior = library_link,
+                       .rate_prior = library_link_rate,
                        .seconds = microsecond * row.number("time_us").value_or(0)};
   const auto kind = kind_of(row.text("op"));
   if (kind) c.kind = *kind;
@@ -385,13 +385,13 @@ PredictionOrReason CollectiveCalibration::predict(const MeasuredCollective& c) c
   if (!seconds) return {{}, reason};
   const Correction corrected = correction(at->second, c);
   Prediction p{.seconds = *seconds * corrected.factor};
-  const double times_ranks = c.shape.ranks / at->second.most_ranks;
-  set_interval(p, spread_with(spread_at(at->second, c.bytes), corrected, times_ranks), times_ranks);
+  const double rank_ratio = c.shape.ranks / at->second.most_ranks;
+  set_interval(p, spread_with(spread_at(at->second, c.bytes), corrected, rank_ratio), rank_ratio);
   p.largest_part = c.codec.empty() ? "wire" : "wire and codec";
   return {p, {}};
 }
 
-std::optional<double> CollectiveCalibration::same_bus_bandwidth(const MeasuredCollective& c) const {
+std::optional<double> CollectiveCalibration::same_busbw_seconds(const MeasuredCollective& c) const {
   const auto factor = [](const MeasuredCollective& r) {
     const double p = r.shape.ranks;
     if (r.kind == CollectiveKind::all_reduce) return 2 * (p - 1) / p;
@@ -424,10 +424,10 @@ std::optional<core::Machine> CollectiveCalibration::machine_with_most_rows(std::
 std::map<std::string, core::CodecRates> CollectiveCalibration::codec_rates() const {
   std::map<std::string, core::CodecRates> out;
   for (const auto& [name, system] : systems_)
-    for (const auto& [codec, rates] : system.codecs) {
-      if (!(rates.encode_s_per_byte > 0) || !(rates.decode_s_per_byte > 0)) continue;
-      const double decode = 1 / rates.decode_s_per_byte;
-      out[core::name_of(codec).base] = {.encode = 1 / rates.encode_s_per_byte, .decode = decode, .add = decode};
+    for (const auto& [codec, times] : system.codecs) {
+      if (!(times.encode_s_per_byte > 0) || !(times.decode_s_per_byte > 0)) continue;
+      const double decode = 1 / times.decode_s_per_byte;
+      out[core::name_of(codec).base] = {.encode = 1 / times.encode_s_per_byte, .decode = decode, .add = decode};
     }
   return out;
 }
@@ -460,7 +460,7 @@ Score score(const CollectiveCalibration& calibration, std::span<const MeasuredCo
                       .prediction = prediction,
                       .reason = reason,
                       .constant_flops_s = {},
-                      .linear_s = calibration.same_bus_bandwidth(c)});
+                      .linear_s = calibration.same_busbw_seconds(c)});
   }
   return score_of(judged, file);
 }

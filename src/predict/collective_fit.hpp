@@ -72,7 +72,7 @@ class CollectiveCalibration {
   PredictionOrReason predict(const MeasuredCollective&) const;
   /// A naive prediction [s]: the bus bandwidth is assumed to be that of the same collective, algorithm, codec and bytes
   /// on the fewest measured ranks.
-  std::optional<double> same_bus_bandwidth(const MeasuredCollective&) const;
+  std::optional<double> same_busbw_seconds(const MeasuredCollective&) const;
   /// The links of a system; empty: no usable row is of this system.
   std::optional<core::Machine> machine(const std::string& system, std::uint32_t ranks_per_node) const;
   /// The links of the system with the most rows; empty: there are no rows.

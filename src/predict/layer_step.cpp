@@ -36,7 +36,7 @@ std::optional<model::LayerTable> find_layer_table(const std::string& name) {
 LayerStep layer_step(const model::LayerTable& table, std::size_t samples, std::string_view precision,
                      const core::Machine& m) {
   const double memory_rate = 0.8 * m.device->memory_bytes_per_s;
-  MeasuredStep row;  // terms depend on the precision of a measured row
+  TrainingStep row;  // terms depend on the precision of a measured row
   row.precision = precision;
   const Terms terms = terms_of(m, row);
   const double rate = terms[Term::product_share] * m.device->peak(precision);

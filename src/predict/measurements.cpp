@@ -103,7 +103,7 @@ std::optional<ThroughputUnit> throughput_unit_of(std::string_view text) {
 }
 
 /// Sets the step's time from the row's metric, whatever that is; sets `problem` if the metric gives no time.
-void set_time_and_rates(Cells& cells, MeasuredStep& step) {
+void set_step_time(Cells& cells, TrainingStep& step) {
   const std::string metric = cells.text("metric"), unit = cells.text("unit");
   const double value = cells.number("value");
   const auto samples = static_cast<double>(step.global_batch), gpus = static_cast<double>(step.gpus);
@@ -141,9 +141,9 @@ bool is_same_device(std::string_view a, std::string_view b) {
   return first || second ? first == second : plain_name(a) == plain_name(b);
 }
 
-bool is_usual_step(const MeasuredStep& s) { return s.quantile.empty() || s.quantile == "p50"; }
+bool is_usual_step(const TrainingStep& s) { return s.quantile.empty() || s.quantile == "p50"; }
 
-std::size_t replica_gpus(const MeasuredStep& s) {
+std::size_t replica_gpus(const TrainingStep& s) {
   constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
   std::size_t product = 1;
   for (const std::size_t degree : {s.tensor, s.pipeline, s.context})
@@ -151,8 +151,8 @@ std::size_t replica_gpus(const MeasuredStep& s) {
   return product;
 }
 
-std::vector<MeasuredStep> read_measured_steps(std::string_view text, const std::string& file) {
-  std::vector<MeasuredStep> steps;
+std::vector<TrainingStep> read_measured_steps(std::string_view text, const std::string& file) {
+  std::vector<TrainingStep> steps;
   bool has_head = false;
   const auto check_head = [&](const std::vector<std::string>& names) {
     has_head = true;
@@ -162,7 +162,7 @@ std::vector<MeasuredStep> read_measured_steps(std::string_view text, const std::
   };
   const auto faults = core::read_csv(text, file, check_head, [&](const core::CsvRow& row, std::size_t line) {
     Cells cells(row);
-    MeasuredStep step{.id = cells.text("id"),
+    TrainingStep step{.id = cells.text("id"),
                       .system = cells.text("system"),
                       .gpu = cells.text("gpu"),
                       .model = cells.text("model"),
@@ -188,10 +188,10 @@ std::vector<MeasuredStep> read_measured_steps(std::string_view text, const std::
                       .context = std::max<std::size_t>(1, cells.count("cp")),
                       .expert = std::max<std::size_t>(1, cells.count("ep")),
                       .virtual_stages = std::max<std::size_t>(1, cells.count("vp")),
-                      .zero = zero_of(cells)};
+                      .zero_stage = zero_of(cells)};
     if (step.id.empty()) step.id = fmt::format("{}:{}", file, line);
     step.unread_cell = cells.problem();
-    set_time_and_rates(cells, step);
+    set_step_time(cells, step);
     if (step.gpus == 0) step.problem = "the number of GPUs is not stated";
     if (!cells.problem().empty()) step.problem = cells.problem();
     if (!step.problem.empty()) step.step_s = 0;

@@ -268,23 +268,23 @@ double OwnStepCalibration::ranks_per_core(std::int64_t ranks) const {
 }
 
 /// The factor by which ranks slow each other down without any exchange, even if each has a core of its own.
-double OwnStepCalibration::slowdown(const OwnStep& s, double alone_s) const {
-  if (s.ranks == 1) return 1;
+double OwnStepCalibration::slowdown(const OwnStep& target, double alone_s) const {
+  if (target.ranks == 1) return 1;
   const OwnStep* nearest = nullptr;
   for (const OwnStep& r : rows_) {
-    if (r.strategy != "independent" || r.ranks < 2 || r.computation() != s.computation() ||
-        r.batch_per_rank != s.batch_per_rank)
+    if (r.strategy != "independent" || r.ranks < 2 || r.computation() != target.computation() ||
+        r.batch_per_rank != target.batch_per_rank)
       continue;
-    if (r.ranks_per_node != s.ranks_per_node && r.ranks != s.ranks) continue;
-    const auto distance = [&](const OwnStep& x) { return std::abs(x.ranks - s.ranks); };
+    if (r.ranks_per_node != target.ranks_per_node && r.ranks != target.ranks) continue;
+    const auto distance = [&](const OwnStep& x) { return std::abs(x.ranks - target.ranks); };
     if (!nearest || distance(r) < distance(*nearest)) nearest = &r;
   }
   return nearest ? std::max(1.0, nearest->step_s / alone_s) / ranks_per_core(nearest->ranks) : 1;
 }
 
-std::optional<core::Machine> OwnStepCalibration::machine_for(const OwnStep& s) const {
-  const auto node = static_cast<std::uint32_t>(s.ranks > s.ranks_per_node ? s.ranks_per_node : 0);
-  std::optional<core::Machine> fitted = collectives_.machine(exchange_system(s.factors), node);
+std::optional<core::Machine> OwnStepCalibration::machine_for(const OwnStep& target) const {
+  const auto node = static_cast<std::uint32_t>(target.ranks > target.ranks_per_node ? target.ranks_per_node : 0);
+  std::optional<core::Machine> fitted = collectives_.machine(exchange_system(target.factors), node);
   if (!fitted) fitted = collectives_.machine_with_most_rows(node);
   if (!fitted) return std::nullopt;
   core::Machine& m = *fitted;
@@ -303,36 +303,38 @@ std::optional<core::Machine> OwnStepCalibration::machine_for(const OwnStep& s) c
 }
 
 /// core_s: time of a step's computation on a core that no other rank uses [s].
-std::optional<OwnStepCalibration::Modelled> OwnStepCalibration::simulated(const OwnStep& s, const core::Machine& links,
-                                                                          double core_s, std::string& reason) const {
+std::optional<OwnStepCalibration::Modelled> OwnStepCalibration::simulated(const OwnStep& target,
+                                                                          const core::Machine& links, double core_s,
+                                                                          std::string& reason) const {
   try {
     dataparallel::SimMachine m{.machine = links, .time_only = true};
     m.machine.flops_per_s = first_flops_per_s;
     m.machine.memory_bytes_per_s = first_bytes_per_s;
-    m.message_bytes = s.ranks > s.ranks_per_node ? std::size_t{1} << 20 : std::size_t{256} << 10;
-    const double first_rates_s = run_world(without_exchange(s), 1, m, {});
-    m.machine.flops_per_s *= first_rates_s / core_s;
-    m.machine.memory_bytes_per_s *= first_rates_s / core_s;
+    m.message_bytes = target.ranks > target.ranks_per_node ? std::size_t{1} << 20 : std::size_t{256} << 10;
+    const double unscaled_step_s = run_world(without_exchange(target), 1, m, {});
+    m.machine.flops_per_s *= unscaled_step_s / core_s;
+    m.machine.memory_bytes_per_s *= unscaled_step_s / core_s;
     m.shared_cores = static_cast<std::size_t>(options_.shared_cores);
-    m.algorithm = schedule_for(s.algorithm);
-    const auto codec = compression::find_codec(s.codec.empty() ? "none" : s.codec);
+    m.algorithm = schedule_for(target.algorithm);
+    const auto codec = compression::find_codec(target.codec.empty() ? "none" : target.codec);
     const bool encodes_in_sums =
-        dataparallel::encodes_sums(dataparallel::find_strategy(s.strategy)->info().communication);
+        dataparallel::encodes_sums(dataparallel::find_strategy(target.strategy)->info().communication);
     if (encodes_in_sums) m.codec = codec;
-    return Modelled{.step = run_world(s, s.ranks, m, encodes_in_sums ? nullptr : codec),
-                    .computing = core_s * ranks_per_core(s.ranks)};
+    return Modelled{.step = run_world(target, target.ranks, m, encodes_in_sums ? nullptr : codec),
+                    .computing = core_s * ranks_per_core(target.ranks)};
   } catch (const std::exception& e) {
     reason = e.what();
     return std::nullopt;
   }
 }
 
-std::optional<OwnStepCalibration::Modelled> OwnStepCalibration::modelled(const OwnStep& s, std::string& reason) const {
+std::optional<OwnStepCalibration::Modelled> OwnStepCalibration::modelled(const OwnStep& target,
+                                                                         std::string& reason) const {
   const OwnStep* base = nullptr;
   for (const OwnStep& r : rows_) {
-    if (r.ranks != 1 || r.computation() != s.computation()) continue;
+    if (r.ranks != 1 || r.computation() != target.computation()) continue;
     const auto likeness = [&](const OwnStep& x) {
-      return 2 * (x.batch_per_rank == s.batch_per_rank) + (x.strategy == "independent");
+      return 2 * (x.batch_per_rank == target.batch_per_rank) + (x.strategy == "independent");
     };
     if (!base || likeness(r) > likeness(*base)) base = &r;
   }
@@ -340,23 +342,23 @@ std::optional<OwnStepCalibration::Modelled> OwnStepCalibration::modelled(const O
     reason = "no row of one rank computes the same";
     return std::nullopt;
   }
-  const double batch_ratio = static_cast<double>(s.batch_per_rank) / static_cast<double>(base->batch_per_rank);
-  const double alone_s = base->step_s * batch_ratio, core_s = alone_s * slowdown(s, alone_s);
-  const double computing_s = core_s * ranks_per_core(s.ranks);
-  if (s.ranks == 1 || s.strategy == "independent")
+  const double batch_ratio = static_cast<double>(target.batch_per_rank) / static_cast<double>(base->batch_per_rank);
+  const double alone_s = base->step_s * batch_ratio, core_s = alone_s * slowdown(target, alone_s);
+  const double computing_s = core_s * ranks_per_core(target.ranks);
+  if (target.ranks == 1 || target.strategy == "independent")
     return Modelled{computing_s, alone_s, computing_s, base->noise.value_or(noise_without_interval)};
-  const std::int64_t simulated_ranks = std::min(s.ranks, most_simulated);
-  const OwnStep on_simulated = on_ranks(s, simulated_ranks);
-  const auto links = machine_for(s), simulated_links = machine_for(on_simulated);
+  const std::int64_t simulated_ranks = std::min(target.ranks, most_simulated);
+  const OwnStep on_simulated = on_ranks(target, simulated_ranks);
+  const auto links = machine_for(target), simulated_links = machine_for(on_simulated);
   if (!links || !simulated_links) {
     reason =
         "no exchange was measured from which links follow; calibrate on points of allreduce too, or of scale with "
         "strategy sync, overlap none and no codec";
     return std::nullopt;
   }
-  if (s.ranks > simulated_ranks)
-    if (reason = exchange_refusal(s); !reason.empty()) return std::nullopt;
-  const std::string key = fmt::format("{} {} {} {}", s.curve(), simulated_ranks, s.ranks_per_node, core_s);
+  if (target.ranks > simulated_ranks)
+    if (reason = exchange_refusal(target); !reason.empty()) return std::nullopt;
+  const std::string key = fmt::format("{} {} {} {}", target.curve(), simulated_ranks, target.ranks_per_node, core_s);
   const auto [at, is_new] = simulated_.try_emplace(key);
   if (is_new) at->second = simulated(on_simulated, *simulated_links, core_s, reason);
   if (!at->second) {
@@ -365,19 +367,19 @@ std::optional<OwnStepCalibration::Modelled> OwnStepCalibration::modelled(const O
   }
   Modelled out = *at->second;
   out.alone = alone_s;
-  if (simulated_ranks == s.ranks) return out;
+  if (simulated_ranks == target.ranks) return out;
   // Beyond the simulated ranks the exchange grows as the time that the strategy forecasts, or as that of its
   // collective.
   const double exchange = std::max(0.0, out.step - out.computing);
   out.computing = computing_s;
   const auto exchange_seconds = [&](std::int64_t ranks, const core::Machine& m) {
-    const auto choice = dataparallel::find_strategy(s.strategy);
-    const auto model = model_of(s);
+    const auto choice = dataparallel::find_strategy(target.strategy);
+    const auto model = model_of(target);
     const auto pattern = choice->info().communication;
     if (dataparallel::encodes_sums(pattern) || pattern == dataparallel::CommunicationPattern::blocks) {
       return collective_seconds(
-          {.algorithm = schedule_for(s.algorithm),
-           .shape = {static_cast<std::uint32_t>(ranks), static_cast<std::uint32_t>(s.ranks_per_node)},
+          {.algorithm = schedule_for(target.algorithm),
+           .shape = {static_cast<std::uint32_t>(ranks), static_cast<std::uint32_t>(target.ranks_per_node)},
            .bytes = sizeof(float) * model->element_count(),
            .message_bytes = std::size_t{1} << 20},
           m);
@@ -386,28 +388,29 @@ std::optional<OwnStepCalibration::Modelled> OwnStepCalibration::modelled(const O
         ->predict({.ranks = static_cast<std::uint32_t>(ranks),
                    .tensors = model->tensors(),
                    .elements = model->element_count(),
-                   .ranks_per_node = static_cast<std::uint32_t>(s.ranks_per_node),
+                   .ranks_per_node = static_cast<std::uint32_t>(target.ranks_per_node),
                    .machine = m})
         .seconds;
   };
   const double simulated_exchange_s = exchange_seconds(simulated_ranks, *simulated_links);
-  out.step = out.computing + exchange * (simulated_exchange_s > 0
-                                             ? std::max(1.0, exchange_seconds(s.ranks, *links) / simulated_exchange_s)
-                                             : 1);
+  out.step =
+      out.computing +
+      exchange *
+          (simulated_exchange_s > 0 ? std::max(1.0, exchange_seconds(target.ranks, *links) / simulated_exchange_s) : 1);
   return out;
 }
 
 /// The correction by the measured steps of the same curve; those on the nearest numbers of ranks weigh most.
-Correction OwnStepCalibration::correction(const OwnStep& s) const {
+Correction OwnStepCalibration::correction(const OwnStep& target) const {
   constexpr double shrinkage = 0.25;  // weight of no error at all
   double log_error = 0, squares = 0, weight = 0;
   for (const OwnStep& r : rows_) {
-    if (r.ranks < 2 || r.curve() != s.curve()) continue;
+    if (r.ranks < 2 || r.curve() != target.curve()) continue;
     std::string reason;
     const auto m = modelled(r, reason);
     if (!m) continue;
     const double row_weight =
-        std::exp(-std::abs(std::log2(static_cast<double>(r.ranks) / static_cast<double>(s.ranks))));
+        std::exp(-std::abs(std::log2(static_cast<double>(r.ranks) / static_cast<double>(target.ranks))));
     log_error += row_weight * std::log(r.step_s / m->step);
     squares += row_weight * std::pow(r.noise.value_or(noise_without_interval), 2);
     weight += row_weight;
@@ -415,16 +418,16 @@ Correction OwnStepCalibration::correction(const OwnStep& s) const {
   return {std::exp(log_error / (weight + shrinkage)), weight > 0 ? std::sqrt(squares / weight) : 0};
 }
 
-OwnPredictionOrReason OwnStepCalibration::predict(const OwnStep& s) const {
-  std::string reason = s.refusal();
+OwnPredictionOrReason OwnStepCalibration::predict(const OwnStep& target) const {
+  std::string reason = target.refusal();
   if (!reason.empty()) return {{}, reason};
-  const auto m = modelled(s, reason);
+  const auto m = modelled(target, reason);
   if (!m) return {{}, reason};
   OwnPrediction p;
-  const Correction corrected = s.ranks > 1 ? correction(s) : Correction{.noise = m->noise};
-  const double times_ranks = static_cast<double>(s.ranks) / static_cast<double>(most_ranks_);
+  const Correction corrected = target.ranks > 1 ? correction(target) : Correction{.noise = m->noise};
+  const double rank_ratio = static_cast<double>(target.ranks) / static_cast<double>(most_ranks_);
   p.step.seconds = m->step * corrected.factor;
-  set_interval(p.step, spread_with(s.ranks > 1 ? spread_ : least_spread, corrected, times_ranks), times_ranks);
+  set_interval(p.step, spread_with(target.ranks > 1 ? spread_ : least_spread, corrected, rank_ratio), rank_ratio);
   p.compute_s = std::min(m->alone, p.step.seconds);
   p.contention_s = std::clamp(m->computing - m->alone, 0.0, p.step.seconds - p.compute_s);
   p.wire_s = p.step.seconds - p.compute_s - p.contention_s;
@@ -435,12 +438,12 @@ OwnPredictionOrReason OwnStepCalibration::predict(const OwnStep& s) const {
   return {p, {}};
 }
 
-std::optional<double> OwnStepCalibration::linear(const OwnStep& s) const {
+std::optional<double> OwnStepCalibration::linear(const OwnStep& target) const {
   const OwnStep* fewest = nullptr;
   for (const OwnStep& r : rows_)
-    if (r.ranks > 1 && r.curve() == s.curve() && (!fewest || r.ranks < fewest->ranks)) fewest = &r;
+    if (r.ranks > 1 && r.curve() == target.curve() && (!fewest || r.ranks < fewest->ranks)) fewest = &r;
   if (!fewest) return std::nullopt;
-  return fewest->step_s * static_cast<double>(s.batch_per_rank) / static_cast<double>(fewest->batch_per_rank);
+  return fewest->step_s * static_cast<double>(target.batch_per_rank) / static_cast<double>(fewest->batch_per_rank);
 }
 
 Score score(const OwnStepCalibration& calibration, std::span<const OwnStep> rows, const std::string& file) {

@@ -28,10 +28,10 @@ struct ScaledStep {
 /// exchange all gradients: as the row's `exchange` says, or by parameter servers if its strategy says so. σ is the loss
 /// in each doubling of GPUs, ov the share of the backward pass (⅔ of T1) that can hide exchange, and fe the share of C
 /// that is exposed in any case.
-ScaledStep scaled_step(const MeasuredStep&, std::span<const MeasuredStep> known, const core::Machine&);
+ScaledStep scaled_step(const TrainingStep&, std::span<const TrainingStep> known, const core::Machine&);
 /// The reason why the exchange that the row chooses cannot be predicted on its GPUs; empty: it can.
-std::string exchange_refusal(const MeasuredStep&, const core::Machine&);
+std::string exchange_refusal(const TrainingStep&, const core::Machine&);
 /// T [s] by the formula above, where T1 is `base_s`, measured on `base_gpus` GPUs.
-double scaled_seconds(const MeasuredStep&, double base_s, double base_gpus, const core::Machine&);
+double scaled_seconds(const TrainingStep&, double base_s, double base_gpus, const core::Machine&);
 
 }  // namespace gradmeter::predict

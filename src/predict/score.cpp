@@ -93,7 +93,7 @@ std::string_view largest(const StepParts& p) {
 
 /// Predicts the step of a network from its layer table, without any measured step of the network. Fills in all of `p`
 /// but the step's time and interval. why_not_scaled: the reason to return if there is no table.
-ScaledStep step_of_layers(const MeasuredStep& s, const core::Machine& m, Prediction& p,
+ScaledStep step_of_layers(const TrainingStep& s, const core::Machine& m, Prediction& p,
                           const std::string& why_not_scaled) {
   // A layer table is for one sequence length, so it is not used for rows that state a length.
   const auto table = s.sequence > 0 || s.global_batch == 0 ? std::nullopt : find_layer_table(s.model);
@@ -101,10 +101,11 @@ ScaledStep step_of_layers(const MeasuredStep& s, const core::Machine& m, Predict
   if (!(m.device->peak(s.precision) > 0)) return {.seconds = {}, .reason = "the data sheet lacks this precision"};
   const std::size_t samples = (s.global_batch - 1) / s.gpus + 1;  // of the rank with the most
   const LayerStep layers = layer_step(*table, samples, s.precision, m);
-  MeasuredStep with_parameters = s;
+  TrainingStep with_parameters = s;
   with_parameters.parameters = static_cast<double>(table->parameters());
-  const double one_s = layers.compute_s + layers.update_s, all_s = scaled_seconds(with_parameters, one_s, 1, m);
-  p.parts = {.compute = layers.compute_s, .data_exchange = all_s - one_s, .update = layers.update_s};
+  const double one_gpu_s = layers.compute_s + layers.update_s,
+               all_gpus_s = scaled_seconds(with_parameters, one_gpu_s, 1, m);
+  p.parts = {.compute = layers.compute_s, .data_exchange = all_gpus_s - one_gpu_s, .update = layers.update_s};
   p.flops = layers.flops / static_cast<double>(samples) * static_cast<double>(s.global_batch);
   p.memory = {.weights = sizeof(float) * with_parameters.parameters,
               .gradients = sizeof(float) * with_parameters.parameters,
@@ -112,7 +113,7 @@ ScaledStep step_of_layers(const MeasuredStep& s, const core::Machine& m, Predict
               .activations = layers.activation_bytes};
   p.largest_part = largest(p.parts);
   p.basis = Basis::layer_costs;
-  return {.seconds = all_s, .spread = layer_step_spread, .gpus = 1};
+  return {.seconds = all_gpus_s, .spread = layer_step_spread, .gpus = 1};
 }
 
 }  // namespace
@@ -122,9 +123,9 @@ std::string_view name(Basis b) {
   return names.at(static_cast<std::size_t>(b));
 }
 
-void set_interval(Prediction& p, double spread, double times_ranks) {
+void set_interval(Prediction& p, double spread, double rank_ratio) {
   constexpr double growth = 0.03;
-  const double width = std::hypot(spread, growth * std::max(0.0, std::log2(times_ranks)));
+  const double width = std::hypot(spread, growth * std::max(0.0, std::log2(rank_ratio)));
   p.low = p.seconds * std::exp(-width);
   p.high = p.seconds * std::exp(width);
 }
@@ -138,26 +139,26 @@ double spread_of(std::vector<double> absolute_log_errors) {
   return std::max(least_spread, percentile(std::move(absolute_log_errors), share));
 }
 
-double spread_with(double spread, const Correction& correction, double times_ranks) {
+double spread_with(double spread, const Correction& correction, double rank_ratio) {
   constexpr double ninety_of_95 = 1.645 / 1.960;
   const double noise = std::hypot(correction.noise, noise_between_launches);
-  return std::hypot(spread, times_ranks > 1 ? std::log(correction.factor) : 0, std::sqrt(2.0) * ninety_of_95 * noise);
+  return std::hypot(spread, rank_ratio > 1 ? std::log(correction.factor) : 0, std::sqrt(2.0) * ninety_of_95 * noise);
 }
 
-std::string group_of(const MeasuredStep& s) {
+std::string group_of(const TrainingStep& s) {
   return fmt::format("{} {} {} {} {} {}", s.model, s.hidden, s.tensor, s.pipeline, s.micro_batch, s.recompute);
 }
 
-Calibration::Calibration(std::vector<MeasuredStep> rows) : rows_(std::move(rows)) {
-  std::erase_if(rows_, [](const MeasuredStep& s) { return !(s.step_s > 0); });
+Calibration::Calibration(std::vector<TrainingStep> rows) : rows_(std::move(rows)) {
+  std::erase_if(rows_, [](const TrainingStep& s) { return !(s.step_s > 0); });
 }
 
-bool Calibration::is_fitted(const MeasuredStep& row, const MeasuredStep& step) {
+bool Calibration::is_fitted(const TrainingStep& row, const TrainingStep& step) {
   return row.system == step.system && is_same_device(row.gpu, step.gpu) && is_usual_step(row) &&
          TransformerStep::refusal(row).empty();
 }
 
-const core::Machine& Calibration::machine(const MeasuredStep& s) const {
+const core::Machine& Calibration::machine(const TrainingStep& s) const {
   const ListedDevice* device = find_device(s.gpu);
   const auto [at, is_new] =
       systems_.try_emplace(fmt::format("{}\n{}", s.system, device ? device->profile.name : plain_name(s.gpu)));
@@ -166,7 +167,7 @@ const core::Machine& Calibration::machine(const MeasuredStep& s) const {
   m = machine_of(s).machine.value();
   std::vector<Row> rows;
   core::MachineFit fitted;
-  for (const MeasuredStep& r : rows_) {
+  for (const TrainingStep& r : rows_) {
     if (!is_fitted(r, s)) continue;
     rows.push_back({TransformerStep(r, m), r.step_s, r.id, group_of(r), fmt::format("{} {}", r.model, r.hidden)});
     fitted.ranks = std::max(fitted.ranks, static_cast<double>(r.gpus));
@@ -195,7 +196,7 @@ const core::Machine& Calibration::machine(const MeasuredStep& s) const {
   return m;
 }
 
-PredictionOrReason Calibration::predict(const MeasuredStep& s) const {
+PredictionOrReason Calibration::predict(const TrainingStep& s) const {
   if (!s.unread_cell.empty()) return {{}, s.unread_cell};
   if (s.gpus == 0) return {{}, "the number of GPUs is not stated"};
   auto [own_machine, reason] = machine_of(s);
@@ -205,24 +206,24 @@ PredictionOrReason Calibration::predict(const MeasuredStep& s) const {
   return predict(s, *own_machine);
 }
 
-PredictionOrReason Calibration::predict(const MeasuredStep& s, const core::Machine& m) const {
-  if (s.gpus == 0) return {{}, "the number of GPUs is not stated"};
-  if (s.expert > 1) return {{}, std::string(experts)};
+PredictionOrReason Calibration::predict(const TrainingStep& row, const core::Machine& m) const {
+  if (row.gpus == 0) return {{}, "the number of GPUs is not stated"};
+  if (row.expert > 1) return {{}, std::string(experts)};
   Prediction p;
   double spread = spread_of_priors, calibrated_gpus = 1;
-  const MeasuredStep whole = completed(s);
+  const TrainingStep whole = completed(row);
   const bool is_transformer = whole.layers > 0 && whole.hidden > 0 && whole.sequence > 0;
   if (is_transformer) {
-    if (auto why = TransformerStep::refusal(s); !why.empty()) return {{}, why};
-    if (!is_usual_step(s))
-      return {
-          {},
-          fmt::format("the quantile {} of a step is not predicted, only its usual time", core::printable(s.quantile))};
+    if (auto why = TransformerStep::refusal(row); !why.empty()) return {{}, why};
+    if (!is_usual_step(row))
+      return {{},
+              fmt::format("the quantile {} of a step is not predicted, only its usual time",
+                          core::printable(row.quantile))};
   }
   if (!is_transformer) {
-    if (auto why = exchange_refusal(s, m); !why.empty()) return {{}, why};
-    auto scaled = scaled_step(s, rows_, m);
-    if (!scaled.seconds) scaled = step_of_layers(s, m, p, scaled.reason);
+    if (auto why = exchange_refusal(row, m); !why.empty()) return {{}, why};
+    auto scaled = scaled_step(row, rows_, m);
+    if (!scaled.seconds) scaled = step_of_layers(row, m, p, scaled.reason);
     if (!scaled.seconds) return {{}, scaled.reason};
     p.seconds = *scaled.seconds;
     if (p.basis != Basis::layer_costs) {
@@ -230,18 +231,18 @@ PredictionOrReason Calibration::predict(const MeasuredStep& s, const core::Machi
       p.parts = {.compute = scaled.base_s, .data_exchange = p.seconds - scaled.base_s};
       p.largest_part = scaled.gpus > 1 ? fmt::format("the measured step of {:.0f} GPUs", scaled.gpus)
                                        : "the measured step of one GPU";
-      p.is_measured = scaled.gpus == static_cast<double>(s.gpus);
+      p.is_measured = scaled.gpus == static_cast<double>(row.gpus);
     }
     spread = scaled.spread;
     calibrated_gpus = scaled.gpus;
   } else {
-    const Terms terms = terms_of(m, s);
-    const TransformerStep step(s, m);
+    const Terms terms = terms_of(m, row);
+    const TransformerStep step(row, m);
     if (auto why = step.exchange_refusal(); !why.empty()) return {{}, why};
     p.parts = step.parts(terms);
     p.flops = step.flops();
     p.memory = step.memory();
-    p.correction = std::exp(-log_error(s));
+    p.correction = std::exp(-log_error(row));
     p.parts.scale(p.correction);
     p.seconds = p.parts.step();
     p.largest_part = largest(p.parts);
@@ -251,7 +252,7 @@ PredictionOrReason Calibration::predict(const MeasuredStep& s, const core::Machi
       calibrated_gpus = m.fit->ranks;
     }
   }
-  set_interval(p, spread, static_cast<double>(s.gpus) / calibrated_gpus);
+  set_interval(p, spread, static_cast<double>(row.gpus) / calibrated_gpus);
   return {p, {}};
 }
 
@@ -260,7 +261,7 @@ namespace {
 /// The covariance of the terms' errors in two rows of one network. Each doubling of pipeline degree or micro-batch
 /// between the rows multiplies the part of the mesh by a factor below 1. Rows with another tensor degree or
 /// recomputation share only the part of the network.
-double covariance(const MeasuredStep& a, const MeasuredStep& b) {
+double covariance(const TrainingStep& a, const TrainingStep& b) {
   constexpr double of_network = 0.15 * 0.15, of_mesh = 0.2 * 0.2, per_pipeline_doubling = 0.9,
                    per_micro_batch_doubling = 0.4;
   if (a.tensor != b.tensor || a.recompute != b.recompute) return of_network;
@@ -274,10 +275,10 @@ double covariance(const MeasuredStep& a, const MeasuredStep& b) {
 
 }  // namespace
 
-double Calibration::log_error(const MeasuredStep& s) const {
-  std::vector<const MeasuredStep*> like_rows;
+double Calibration::log_error(const TrainingStep& s) const {
+  std::vector<const TrainingStep*> like_rows;
   std::vector<double> weights;  // at first the log errors of these rows
-  for (const MeasuredStep& r : rows_) {
+  for (const TrainingStep& r : rows_) {
     if (r.strategy != s.strategy || r.model != s.model || r.hidden != s.hidden || r.sequence != s.sequence ||
         r.layers != s.layers || r.precision != s.precision || !is_fitted(r, s))
       continue;
@@ -285,7 +286,7 @@ double Calibration::log_error(const MeasuredStep& s) const {
   }
   if (like_rows.empty() || !machine_of(*like_rows.front()).machine) return 0;
   const core::Machine& own = machine(*like_rows.front());
-  for (const MeasuredStep* r : like_rows)
+  for (const TrainingStep* r : like_rows)
     weights.push_back(std::log(TransformerStep(*r, own).seconds(terms_of(own, *r)) / r->step_s));
   constexpr double noise = 0.04 * 0.04;
   SymmetricMatrix covariances(like_rows.size());
@@ -298,11 +299,11 @@ double Calibration::log_error(const MeasuredStep& s) const {
   return log_error;
 }
 
-std::optional<double> Calibration::constant_flops(const MeasuredStep& s) const {
+std::optional<double> Calibration::constant_flops(const TrainingStep& s) const {
   const auto m = machine_of(s).machine;
   if (!m || !TransformerStep::refusal(s).empty()) return std::nullopt;
   std::vector<double> rates;
-  for (const MeasuredStep& r : rows_) {
+  for (const TrainingStep& r : rows_) {
     if (!is_fitted(r, s)) continue;
     rates.push_back(TransformerStep(r, *m).flops() / (r.step_s * static_cast<double>(r.gpus)));
   }
@@ -310,12 +311,12 @@ std::optional<double> Calibration::constant_flops(const MeasuredStep& s) const {
   return TransformerStep(s, *m).flops() / (core::median(rates) * static_cast<double>(s.gpus));
 }
 
-std::optional<double> Calibration::linear(const MeasuredStep& s) const {
-  const auto batch_a_gpu = [](const MeasuredStep& r) {
+std::optional<double> Calibration::linear(const TrainingStep& s) const {
+  const auto batch_per_gpu = [](const TrainingStep& r) {
     return static_cast<double>(r.global_batch) / static_cast<double>(r.gpus);
   };
-  const MeasuredStep* fewest = nullptr;
-  for (const MeasuredStep& r : rows_) {
+  const TrainingStep* fewest = nullptr;
+  for (const TrainingStep& r : rows_) {
     const bool same = r.system == s.system && is_same_device(r.gpu, s.gpu) && r.model == s.model &&
                       r.hidden == s.hidden && r.layers == s.layers && r.sequence == s.sequence &&
                       r.precision == s.precision && r.micro_batch == s.micro_batch && r.quantile == s.quantile &&
@@ -323,7 +324,7 @@ std::optional<double> Calibration::linear(const MeasuredStep& s) const {
     if (same && (!fewest || r.gpus < fewest->gpus)) fewest = &r;
   }
   if (!fewest) return std::nullopt;
-  return fewest->step_s * batch_a_gpu(s) / batch_a_gpu(*fewest);
+  return fewest->step_s * batch_per_gpu(s) / batch_per_gpu(*fewest);
 }
 
 namespace {
@@ -349,11 +350,11 @@ class Scorer {
     outliers_.push_back({row.id, p.largest_part, signed_errors_.back() / 100});
     if (row.constant_flops_s) {
       flops_errors_.push_back(error_of(*row.constant_flops_s, row.measured_s));
-      beside_flops_.push_back(error);
+      errors_where_flops_.push_back(error);
     }
     if (!row.linear_s) return;
     linear_errors_.push_back(error_of(*row.linear_s, row.measured_s));
-    beside_linear_.push_back(error);
+    errors_where_linear_.push_back(error);
   }
 
   Score result(const std::string& file) {
@@ -364,10 +365,10 @@ class Scorer {
     out.half_width = mean_of(half_widths_);
     out.constant_flops_mape = mean_of(flops_errors_);
     out.constant_flops_rows = flops_errors_.size();
-    out.mape_where_constant_flops = mean_of(beside_flops_);
+    out.mape_where_constant_flops = mean_of(errors_where_flops_);
     out.linear_mape = mean_of(linear_errors_);
     out.linear_rows = linear_errors_.size();
-    out.mape_where_linear = mean_of(beside_linear_);
+    out.mape_where_linear = mean_of(errors_where_linear_);
     if (!errors_.empty()) {
       constexpr double middle = 0.5, ninety = 0.9;
       out.median = percentile(errors_, middle);
@@ -387,8 +388,8 @@ class Scorer {
 
   std::size_t rows_ = 0;
   double covered_ = 0;
-  std::vector<double> errors_, errors_of_all_, signed_errors_, half_widths_, flops_errors_, beside_flops_,
-      linear_errors_, beside_linear_;  // in percent
+  std::vector<double> errors_, errors_of_all_, signed_errors_, half_widths_, flops_errors_, errors_where_flops_,
+      linear_errors_, errors_where_linear_;  // in percent
   std::map<std::string, std::size_t> reasons_;
   std::vector<Score::Outlier> outliers_;
 };
@@ -397,7 +398,7 @@ class Scorer {
 
 namespace {
 
-JudgedRow judge(const Calibration& calibration, const MeasuredStep& s) {
+JudgedRow judge(const Calibration& calibration, const TrainingStep& s) {
   const auto [prediction, reason] = calibration.predict(s);
   return {.id = s.id,
           .measured_s = s.step_s,
@@ -415,23 +416,23 @@ Score score_of(std::span<const JudgedRow> rows, const std::string& file) {
   return scorer.result(file);
 }
 
-Score score(const Calibration& calibration, std::span<const MeasuredStep> rows, const std::string& file) {
+Score score(const Calibration& calibration, std::span<const TrainingStep> rows, const std::string& file) {
   Scorer scorer;
-  for (const MeasuredStep& s : rows) scorer.add(judge(calibration, s));
+  for (const TrainingStep& s : rows) scorer.add(judge(calibration, s));
   return scorer.result(file);
 }
 
-Score score_leaving_out(std::span<const MeasuredStep> rows, const std::string& file,
-                        const std::function<std::string(const MeasuredStep&)>& group) {
-  std::map<std::string, std::vector<MeasuredStep>> groups;
-  for (const MeasuredStep& s : rows) groups[group(s)].push_back(s);
+Score score_leaving_out(std::span<const TrainingStep> rows, const std::string& file,
+                        const std::function<std::string(const TrainingStep&)>& group) {
+  std::map<std::string, std::vector<TrainingStep>> groups;
+  for (const TrainingStep& s : rows) groups[group(s)].push_back(s);
   Scorer scorer;
   for (const auto& [name, left_out] : groups) {
-    std::vector<MeasuredStep> kept;
+    std::vector<TrainingStep> kept;
     for (const auto& [other, of_other] : groups)
       if (other != name) kept.insert(kept.end(), of_other.begin(), of_other.end());
     const Calibration calibration(std::move(kept));
-    for (const MeasuredStep& s : left_out) scorer.add(judge(calibration, s));
+    for (const TrainingStep& s : left_out) scorer.add(judge(calibration, s));
   }
   return scorer.result(file);
 }

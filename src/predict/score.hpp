@@ -37,10 +37,10 @@ struct Prediction {
 /// The least half width of a 90 % interval, as a difference of logarithms; it is not zero, since sources round their
 /// times.
 inline constexpr double least_spread = 0.05;
-/// Sets the 90 % interval to seconds·exp(±h) with h = hypot(spread, 0.03·log2(times_ranks)). spread: the half width, as
-/// a difference of logarithms, on as many ranks as the calibration had. times_ranks: the prediction's ranks ÷ the
+/// Sets the 90 % interval to seconds·exp(±h) with h = hypot(spread, 0.03·log2(rank_ratio)). spread: the half width, as
+/// a difference of logarithms, on as many ranks as the calibration had. rank_ratio: the prediction's ranks ÷ the
 /// calibration's; values below 1 count as 1.
-void set_interval(Prediction&, double spread, double times_ranks);
+void set_interval(Prediction&, double spread, double rank_ratio);
 /// The spread within which |log(predicted ÷ measured)| of a further row lies with 90 % probability.
 /// absolute_log_errors: |log(predicted ÷ measured)| of rows, each predicted by a fit that had left it out. Source:
 /// Vovk, Gammerman, Shafer, Algorithmic Learning in a Random World, 2005 (conformal prediction).
@@ -59,11 +59,11 @@ struct Correction {
   double noise = 0;   ///< half the width of the 95 % interval of those measurements, divided by the measured times
 };
 /// The spread of a prediction that was multiplied by `Correction::factor`: the sum, in quadrature, of four terms. (1)
-/// `spread`, that of the prediction without the factor. (2) On more ranks than were measured (times_ranks above 1),
+/// `spread`, that of the prediction without the factor. (2) On more ranks than were measured (rank_ratio above 1),
 /// |log(factor)|, since the error that the factor corrects may be anything from zero to twice as large there. (3, 4)
 /// The noise of the correction and that between launches, scaled to 90 %: once for the measurements behind the
 /// prediction, and once for the measurement that the prediction is compared with.
-double spread_with(double spread, const Correction&, double times_ranks);
+double spread_with(double spread, const Correction&, double rank_ratio);
 
 struct PredictionOrReason {
   std::optional<Prediction> prediction = {};
@@ -74,27 +74,27 @@ struct PredictionOrReason {
 /// their fit had left out.
 class Calibration {
  public:
-  explicit Calibration(std::vector<MeasuredStep> rows);
+  explicit Calibration(std::vector<TrainingStep> rows);
   /// Predicts a row on the machine of its system. If no calibration row is of this system, the machine is that of the
   /// data sheet of the row's GPU.
-  PredictionOrReason predict(const MeasuredStep&) const;
+  PredictionOrReason predict(const TrainingStep&) const;
   /// Predicts a row on the given machine, with the machine's fit if it has one. Calibration rows count only if they are
   /// of the GPU that the row states.
-  PredictionOrReason predict(const MeasuredStep&, const core::Machine&) const;
+  PredictionOrReason predict(const TrainingStep&, const core::Machine&) const;
   /// The machine of the row's system, with its fit. If no calibration row is of this system and of the row's GPU, the
   /// machine has no fit.
   /// Precondition: machine_of(row) is known.
-  const core::Machine& machine(const MeasuredStep&) const;
+  const core::Machine& machine(const TrainingStep&) const;
 
   /// The rows that have a measured time.
-  std::span<const MeasuredStep> rows() const { return rows_; }
+  std::span<const TrainingStep> rows() const { return rows_; }
 
   /// Naive predictions of a row [s]; empty where the calibration rows allow none. constant_flops assumes that each GPU
   /// reaches the median FLOP/s of a GPU in the system's calibration rows. linear assumes that each GPU has the
   /// throughput of a GPU in one calibration row: of the rows with the same system, model, micro-batch, precision,
   /// strategy and data, the one with the fewest GPUs.
-  std::optional<double> constant_flops(const MeasuredStep&) const;
-  std::optional<double> linear(const MeasuredStep&) const;
+  std::optional<double> constant_flops(const TrainingStep&) const;
+  std::optional<double> linear(const TrainingStep&) const;
 
  private:
   /// Estimates log(predicted by the terms ÷ measured) of a row from calibration rows of the same network. These are
@@ -103,12 +103,12 @@ class Calibration {
   /// that two rows share the more, the more alike their mesh and micro-batch are; measurements have a deviation of 4 %.
   /// Cost: n³/3 FLOP for n such rows. Source: Rasmussen, Williams, Gaussian Processes for Machine Learning, 2006,
   /// section 2.2.
-  double log_error(const MeasuredStep&) const;
+  double log_error(const TrainingStep&) const;
   /// True if terms for the step are fitted to the calibration row: a transformer's usual step, of the same system and
   /// GPU.
-  static bool is_fitted(const MeasuredStep& row, const MeasuredStep& step);
+  static bool is_fitted(const TrainingStep& row, const TrainingStep& step);
 
-  std::vector<MeasuredStep> rows_;
+  std::vector<TrainingStep> rows_;
   mutable std::map<std::string, core::Machine> systems_;  ///< by system and device; fitted when first asked for
 };
 
@@ -142,15 +142,15 @@ struct JudgedRow {
   std::optional<double> constant_flops_s = {}, linear_s = {};
 };
 Score score_of(std::span<const JudgedRow>, const std::string& file);
-Score score(const Calibration&, std::span<const MeasuredStep> rows, const std::string& file);
+Score score(const Calibration&, std::span<const TrainingStep> rows, const std::string& file);
 /// Scores each row by a calibration on the rows of all other groups. group: gives a row's group; the rows of a group
 /// are left out together.
-Score score_leaving_out(std::span<const MeasuredStep> rows, const std::string& file,
-                        const std::function<std::string(const MeasuredStep&)>& group);
+Score score_leaving_out(std::span<const TrainingStep> rows, const std::string& file,
+                        const std::function<std::string(const TrainingStep&)>& group);
 
 /// The usual group of a row: the rows of the same network, hidden size, tensor and pipeline parallelism, micro-batch
 /// and recomputation. A fit to some of them predicts the others too easily, so a group is left out as a whole when the
 /// error of a fit is estimated.
-std::string group_of(const MeasuredStep&);
+std::string group_of(const TrainingStep&);
 
 }  // namespace gradmeter::predict

@@ -15,16 +15,16 @@ bool mentions(std::string_view text, std::string_view part) { return text.find(p
 
 /// True if the row's attention is fused (flash attention). Unless the row says so, this needs a GPU of 2020 or later,
 /// and software that is newer than flash attention.
-bool is_fused(const MeasuredStep& s) {
+bool is_fused(const TrainingStep& s) {
   if (!s.attention.empty()) return s.attention == "flash";
   return !mentions(s.strategy + s.note, "Megatron-DeepSpeed") && !plain_name(s.gpu).starts_with("v100") &&
          !plain_name(s.gpu).starts_with("p100");
 }
 
-bool is_fp32(const MeasuredStep& s) { return mentions(s.precision, "fp32") || mentions(s.precision, "tf32"); }
+bool is_fp32(const TrainingStep& s) { return mentions(s.precision, "fp32") || mentions(s.precision, "tf32"); }
 
 /// The peak of products that are not narrower than 16 bits.
-double wide_peak(const core::Machine& m, const MeasuredStep& s) {
+double wide_peak(const core::Machine& m, const TrainingStep& s) {
   return m.device->peak(mentions(s.precision, "tf32") ? "tf32" : mentions(s.precision, "fp32") ? "fp32" : "bf16");
 }
 
@@ -44,7 +44,7 @@ constexpr std::array shapes{
     NetworkShape{"mpt-30b", 48, 7168, 56, 50368, 28672, 56, false},
 };
 
-const NetworkShape* shape_of(const MeasuredStep& s) {
+const NetworkShape* shape_of(const TrainingStep& s) {
   const std::string name = plain_name(s.model);
   const auto* at =
       std::ranges::find_if(shapes, [&](const NetworkShape& shape) { return name.starts_with(plain_name(shape.name)); });
@@ -55,7 +55,7 @@ const NetworkShape* shape_of(const MeasuredStep& s) {
 
 std::span<const NetworkShape> network_shapes() { return shapes; }
 
-MeasuredStep completed(MeasuredStep s) {
+TrainingStep completed(TrainingStep s) {
   if (const NetworkShape* shape = shape_of(s)) {
     if (s.layers == 0) s.layers = shape->layers;
     if (s.hidden == 0) s.hidden = shape->hidden;
@@ -80,7 +80,7 @@ std::string machine_refusal(const core::Machine& m) {
   return fmt::format("the data sheet of {} lacks a peak or a memory rate", core::printable(m.device->name));
 }
 
-MachineOrReason machine_of(const MeasuredStep& s) {
+MachineOrReason machine_of(const TrainingStep& s) {
   const ListedDevice* device = find_device(s.gpu);
   if (!device) return {{}, fmt::format("no data sheet of '{}' is known", core::printable(s.gpu))};
   constexpr std::uint32_t usual = 8;
@@ -91,7 +91,7 @@ MachineOrReason machine_of(const MeasuredStep& s) {
   return out;
 }
 
-std::array<Prior, term_count> priors_of(const core::Machine& m, const MeasuredStep& s) {
+std::array<Prior, term_count> priors_of(const core::Machine& m, const TrainingStep& s) {
   // Faster devices reach a smaller share of their peak.
   constexpr double usual_peak = 312e12, usual_share = 0.66, fall = 0.15, most = 0.85;
   return {Prior{.middle = std::min(most, usual_share * std::pow(usual_peak / wide_peak(m, s), fall)), .width = 0.25},
@@ -108,7 +108,7 @@ std::array<Prior, term_count> priors_of(const core::Machine& m, const MeasuredSt
           {.middle = 3e-3, .width = 1.2}};
 }
 
-Terms terms_of(const core::Machine& m, const MeasuredStep& s) {
+Terms terms_of(const core::Machine& m, const TrainingStep& s) {
   Terms t;
   const auto priors = priors_of(m, s);
   for (std::size_t i = 0; i < term_count; ++i) {
@@ -120,15 +120,15 @@ Terms terms_of(const core::Machine& m, const MeasuredStep& s) {
   return t;
 }
 
-std::string TransformerStep::refusal(const MeasuredStep& row) {
-  const MeasuredStep s = completed(row);
+std::string TransformerStep::refusal(const TrainingStep& row) {
+  const TrainingStep s = completed(row);
   if (s.expert > 1) return "experts";
   if (s.layers == 0 || s.hidden == 0 || s.sequence == 0) return "layers, hidden size or sequence are not stated";
   if (s.global_batch == 0) return "the global batch is not stated";
   const std::size_t replicas = s.gpus / replica_gpus(s), micro_batch = std::max<std::size_t>(1, s.micro_batch);
   if (replicas == 0) return "the mesh needs more GPUs than there are";
   if (s.pipeline > s.layers) return "the pipeline has more stages than there are layers";
-  if (s.zero == 3 && s.pipeline > 1)
+  if (s.zero_stage == 3 && s.pipeline > 1)
     return "ZeRO stage 3 is not predicted with a pipeline, since each stage would gather its own layers only; take "
            "another stage of ZeRO, or no pipeline";
   if (micro_batch > s.global_batch / replicas)
@@ -139,58 +139,58 @@ std::string TransformerStep::refusal(const MeasuredStep& row) {
   return {};
 }
 
-TransformerStep::TransformerStep(const MeasuredStep& row, const core::Machine& machine)
+TransformerStep::TransformerStep(const TrainingStep& row, const core::Machine& machine)
     : TransformerStep(completed(row), machine, Completed{}) {}
 
-TransformerStep::TransformerStep(const MeasuredStep& s, const core::Machine& m, Completed)
-    : peak_(wide_peak(m, s)),
+TransformerStep::TransformerStep(const TrainingStep& row, const core::Machine& m, Completed)
+    : peak_(wide_peak(m, row)),
       memory_rate_(m.device->memory_bytes_per_s),
       gpus_per_node_(m.ranks_per_node),
       multiprocessors_(m.device->multiprocessors),
       tiles_(m.device->tiles),
       link_(m.within_node),
-      gated_(s.ffn > 0 && s.is_gated),
-      layers_(static_cast<double>(s.layers)),
-      hidden_(static_cast<double>(s.hidden)),
-      heads_(static_cast<double>(s.heads > 0 ? s.heads : std::max<std::size_t>(1, s.hidden / 128))),
-      kv_heads_(s.kv_heads > 0 ? static_cast<double>(s.kv_heads) : heads_),
-      ffn_(s.ffn > 0 ? static_cast<double>(s.ffn) : 4 * hidden_),
-      sequence_(static_cast<double>(s.sequence)),
-      vocabulary_(static_cast<double>(s.vocabulary > 0 ? s.vocabulary : 50257)),
-      tensor_(static_cast<double>(s.tensor)),
-      pipeline_(static_cast<double>(s.pipeline)),
-      context_(static_cast<double>(s.context)),
-      virtual_stages_(static_cast<double>(s.virtual_stages)),
-      global_batch_(static_cast<double>(s.global_batch)),
-      zero_(s.zero),
-      exchange_(s.exchange) {
-  const std::size_t replicas = s.gpus / replica_gpus(s);
+      gated_(row.ffn > 0 && row.is_gated),
+      layers_(static_cast<double>(row.layers)),
+      hidden_(static_cast<double>(row.hidden)),
+      heads_(static_cast<double>(row.heads > 0 ? row.heads : std::max<std::size_t>(1, row.hidden / 128))),
+      kv_heads_(row.kv_heads > 0 ? static_cast<double>(row.kv_heads) : heads_),
+      ffn_(row.ffn > 0 ? static_cast<double>(row.ffn) : 4 * hidden_),
+      sequence_(static_cast<double>(row.sequence)),
+      vocabulary_(static_cast<double>(row.vocabulary > 0 ? row.vocabulary : 50257)),
+      tensor_(static_cast<double>(row.tensor)),
+      pipeline_(static_cast<double>(row.pipeline)),
+      context_(static_cast<double>(row.context)),
+      virtual_stages_(static_cast<double>(row.virtual_stages)),
+      global_batch_(static_cast<double>(row.global_batch)),
+      zero_(row.zero_stage),
+      exchange_(row.exchange) {
+  const std::size_t replicas = row.gpus / replica_gpus(row);
   data_ = static_cast<double>(replicas);
-  micro_batch_ = static_cast<double>(s.micro_batch > 0 ? s.micro_batch : 1);
-  micro_batches_ = std::max(1.0, std::ceil(static_cast<double>(s.global_batch) / (data_ * micro_batch_)));
-  const std::string about = s.strategy + " " + s.note;
-  flash_ = is_fused(s);
-  recomputes_ = s.recompute.starts_with("full");
-  selective_ = s.recompute.starts_with("selective");
+  micro_batch_ = static_cast<double>(row.micro_batch > 0 ? row.micro_batch : 1);
+  micro_batches_ = std::max(1.0, std::ceil(static_cast<double>(row.global_batch) / (data_ * micro_batch_)));
+  const std::string about = row.strategy + " " + row.note;
+  flash_ = is_fused(row);
+  recomputes_ = row.recompute.starts_with("full");
+  recomputes_selectively_ = row.recompute.starts_with("selective");
   // A device without 8-bit products computes them in 16 bits.
   const bool has_fp8 = m.device->peak("fp8") > m.device->peak("bf16");
-  fp8_ = has_fp8 && (mentions(s.precision, "fp8") || mentions(s.precision, "FP8"));
-  fp4_ = has_fp8 && (mentions(s.precision, "fp4") || mentions(s.precision, "FP4"));
+  fp8_ = has_fp8 && (mentions(row.precision, "fp8") || mentions(row.precision, "FP8"));
+  fp4_ = has_fp8 && (mentions(row.precision, "fp4") || mentions(row.precision, "FP4"));
   has_adapters_ = mentions(about, "LoRA");
-  sequence_parallel_ = s.is_sequence_parallel || mentions(about, "sequence parallel");
+  sequence_parallel_ = row.is_sequence_parallel || mentions(about, "sequence parallel");
   overlaps_ = !mentions(about, "no gradient bucket");
-  if (is_fp32(s)) element_bytes_ = reduced_bytes_ = sizeof(float);
+  if (is_fp32(row)) element_bytes_ = reduced_bytes_ = sizeof(float);
   if (mentions(about, "DEFAULT")) reduced_bytes_ = 4;  // FSDP's mixed precision of that name reduces in fp32
   constexpr double byte_bits = 8;
-  if (s.gradient_bits > 0) reduced_bytes_ = s.gradient_bits / byte_bits;
-  coding_passes_ = s.coding_passes;
+  if (row.gradient_bits > 0) reduced_bytes_ = row.gradient_bits / byte_bits;
+  coding_passes_ = row.coding_passes;
 }
 
 double TransformerStep::layer_parameters() const {
   const double head_size = hidden_ / heads_;
   return hidden_ * (hidden_ + 2 * kv_heads_ * head_size) + hidden_ * hidden_ + (gated_ ? 3 : 2) * hidden_ * ffn_;
 }
-double TransformerStep::end_parameters() const { return vocabulary_ * hidden_; }
+double TransformerStep::embedding_parameters() const { return vocabulary_ * hidden_; }
 
 /// The rate of products in 8 or 4 bits, relative to products in 16.
 double TransformerStep::narrow_gain(const Terms& t) const {
@@ -291,10 +291,10 @@ std::string TransformerStep::exchange_refusal() const {
 StepParts TransformerStep::parts(const Terms& t) const {
   StepParts p;
   const Layer layer_times = layer(t);
-  const double recomputed = recomputes_ ? layer_times.forward : selective_ ? 0.1 * layer_times.forward : 0;
+  const double recomputed = recomputes_ ? layer_times.forward : recomputes_selectively_ ? 0.1 * layer_times.forward : 0;
   const double ends_s = head(t);
   const double node = gpus_per_node_;
-  const double local_parameters = layers_ / pipeline_ * layer_parameters() / tensor_ + end_parameters() / tensor_;
+  const double local_parameters = layers_ / pipeline_ * layer_parameters() / tensor_ + embedding_parameters() / tensor_;
   const auto [members, within, groups] = data_axis();
   const double exchange_s = layer_times.exchange * (recomputes_ ? 3 : 2);
   const double coding_s = members > 1 ? coding_passes_ * sizeof(float) * local_parameters / (0.8 * memory_rate_) : 0;
@@ -311,7 +311,7 @@ StepParts TransformerStep::parts(const Terms& t) const {
     const auto [backward, backward_exposed] = overlapped(layer_times.backward + recomputed, gather + scatter);
     p.compute = micro_batches_ * (layers_ * (forward + backward) + ends_s);
     p.data_exchange = micro_batches_ * layers_ * (forward_exposed + backward_exposed) +
-                      micro_batches_ * (end_parameters() / layer_parameters()) * (2 * gather + scatter) +
+                      micro_batches_ * (embedding_parameters() / layer_parameters()) * (2 * gather + scatter) +
                       micro_batches_ * coding_s;
     p.tensor_exchange = micro_batches_ * layers_ * exchange_s;
   } else {
@@ -351,27 +351,30 @@ MemoryParts TransformerStep::memory() const {
   MemoryParts m;
   const double wide = element_bytes_ / 2, members = data_ * context_;
   const double ends = pipeline_ > 1 || !gated_ ? 1 : 2;  // networks with gates have weights of their own at each end
-  const double parameters = (std::ceil(layers_ / pipeline_) * layer_parameters() + ends * end_parameters()) / tensor_;
+  const double parameters =
+      (std::ceil(layers_ / pipeline_) * layer_parameters() + ends * embedding_parameters()) / tensor_;
   const double trained = has_adapters_ ? 0 : parameters;
   m.weights = 2 * wide * parameters / (zero_ >= 3 ? members : 1);
   if (zero_ >= 3) m.weights += 2 * wide * 2 * layer_parameters() / tensor_;
   m.gradients = 2 * wide * trained / (zero_ >= 2 ? members : 1);
   m.optimizer = (element_bytes_ > 2 ? 8 : 12) * trained / (zero_ >= 1 ? members : 1);
 
-  const double tokens = sequence_ / context_ * micro_batch_, t = tensor_, kv_share = kv_heads_ / heads_;
+  const double tokens = sequence_ / context_ * micro_batch_, tensor_ranks = tensor_, kv_share = kv_heads_ / heads_;
   const double unsplit = 10 * hidden_;  // norms, halves' inputs, dropout's masks; split by sequence parallelism
   const double split = (4 + 4 * kv_share) * hidden_ + (gated_ ? 6 : 4) * ffn_;
-  const double scores = flash_ || selective_ ? 0 : 5 * heads_ * sequence_;
-  double kept = unsplit / (sequence_parallel_ ? t : 1) + (split + scores) / t;
-  if (recomputes_) kept = 2 * hidden_ / (sequence_parallel_ ? t : 1);
+  const double scores = flash_ || recomputes_selectively_ ? 0 : 5 * heads_ * sequence_;
+  double kept = unsplit / (sequence_parallel_ ? tensor_ranks : 1) + (split + scores) / tensor_ranks;
+  if (recomputes_) kept = 2 * hidden_ / (sequence_parallel_ ? tensor_ranks : 1);
   const double of_layer = wide * tokens * kept;
   const double micro_batches_kept = std::min(micro_batches_, pipeline_);
   m.activations = of_layer * layers_ / pipeline_ * micro_batches_kept;
   if (virtual_stages_ > 1) m.activations *= 1 + (pipeline_ - 1) / (pipeline_ * virtual_stages_);
   // While a layer is recomputed, all of its activations are kept.
-  if (recomputes_) m.activations += wide * tokens * (unsplit / (sequence_parallel_ ? t : 1) + (split + scores) / t);
+  if (recomputes_)
+    m.activations +=
+        wide * tokens * (unsplit / (sequence_parallel_ ? tensor_ranks : 1) + (split + scores) / tensor_ranks);
   // Logits and their gradients in fp32, on the last stage; there only one micro-batch is kept.
-  const double logits = 4 * tokens * vocabulary_ / t;
+  const double logits = 4 * tokens * vocabulary_ / tensor_ranks;
   m.activations =
       std::max(pipeline_ > 1 ? m.activations : m.activations + logits, of_layer * layers_ / pipeline_ + logits);
   return m;
@@ -379,7 +382,8 @@ MemoryParts TransformerStep::memory() const {
 
 double TransformerStep::flops() const {
   const double tokens = global_batch_ * sequence_;
-  return 6 * tokens * (layers_ * layer_parameters() + end_parameters()) + 12 * layers_ * hidden_ * sequence_ * tokens;
+  return 6 * tokens * (layers_ * layer_parameters() + embedding_parameters()) +
+         12 * layers_ * hidden_ * sequence_ * tokens;
 }
 
 }  // namespace gradmeter::predict

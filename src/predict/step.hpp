@@ -51,12 +51,12 @@ struct MachineOrReason {
   std::optional<core::Machine> machine;
   std::string reason;
 };
-MachineOrReason machine_of(const MeasuredStep&);
+MachineOrReason machine_of(const TrainingStep&);
 /// The priors of the terms on this machine. They depend on the row's precision and software too. Precondition: the
 /// machine has a device with a peak and a memory rate.
-std::array<Prior, term_count> priors_of(const core::Machine&, const MeasuredStep&);
+std::array<Prior, term_count> priors_of(const core::Machine&, const TrainingStep&);
 /// The terms of the machine's fit where it has one, else the middles of the priors.
-Terms terms_of(const core::Machine&, const MeasuredStep&);
+Terms terms_of(const core::Machine&, const TrainingStep&);
 /// The reason why no step can be predicted on this machine: it has no device, or a data sheet that lacks a peak or a
 /// memory rate. Empty: steps can be predicted.
 std::string machine_refusal(const core::Machine&);
@@ -71,7 +71,7 @@ struct NetworkShape {
 };
 std::span<const NetworkShape> network_shapes();
 /// The row; values that it does not state are taken from its network's name.
-MeasuredStep completed(MeasuredStep);
+TrainingStep completed(TrainingStep);
 
 /// Parts of a step [s].
 struct StepParts {
@@ -96,9 +96,9 @@ struct MemoryParts {
 class TransformerStep {
  public:
   /// The reason why this row cannot be predicted; empty: it can.
-  static std::string refusal(const MeasuredStep&);
+  static std::string refusal(const TrainingStep&);
   /// Precondition: not refused.
-  TransformerStep(const MeasuredStep&, const core::Machine&);
+  TransformerStep(const TrainingStep&, const core::Machine&);
   /// The reason why the chosen exchange cannot be predicted on these ranks; empty: it can.
   std::string exchange_refusal() const;
   /// Precondition: the exchange is not refused.
@@ -108,11 +108,11 @@ class TransformerStep {
   /// FLOP of products and attention in a step, of all GPUs, without recomputation.
   double flops() const;
   /// Parameters of the whole network.
-  double parameters() const { return layers_ * layer_parameters() + end_parameters(); }
+  double parameters() const { return layers_ * layer_parameters() + embedding_parameters(); }
 
  private:
   struct Completed {};
-  TransformerStep(const MeasuredStep&, const core::Machine&, Completed);
+  TransformerStep(const TrainingStep&, const core::Machine&, Completed);
   struct Layer {
     double forward, backward, exchange;  ///< [s]; exchange: that of tensor parallelism in one pass
   };
@@ -131,13 +131,13 @@ class TransformerStep {
   double all_reduce(const Terms&, double bytes, double members, double within_node, double groups_of_node,
                     const std::string& algorithm = {}) const;
   double layer_parameters() const;
-  double end_parameters() const;
+  double embedding_parameters() const;
 
   double peak_, memory_rate_, gpus_per_node_;  ///< peak of products [FLOP/s], rate of memory [bytes/s]
   std::uint32_t multiprocessors_;
   std::vector<core::Tile> tiles_;
   core::Link link_;  ///< within a node
-  bool flash_ = true, gated_ = false, recomputes_ = false, selective_ = false, fp8_ = false, fp4_ = false,
+  bool flash_ = true, gated_ = false, recomputes_ = false, recomputes_selectively_ = false, fp8_ = false, fp4_ = false,
        has_adapters_ = false, sequence_parallel_ = false;
   bool overlaps_ = true;
   double layers_, hidden_, heads_, kv_heads_, ffn_, sequence_, vocabulary_;

@@ -17,18 +17,18 @@ using analysis::Comparison;
 using core::Factor;
 
 /// Factors in which the points differ; all others stand once above the table.
-std::vector<Factor> varying_factors(const Comparison& c) {
+std::vector<Factor> varying_factors(const Comparison& comparison) {
   std::vector<Factor> out;
   for (std::size_t i = 0; i < core::factor_count; ++i) {
     std::set<std::string> values;
-    for (const auto& p : c.points) values.insert(core::to_text(p.sample.factors[static_cast<Factor>(i)]));
+    for (const auto& p : comparison.points) values.insert(core::to_text(p.sample.factors[static_cast<Factor>(i)]));
     if (values.size() > 1) out.push_back(static_cast<Factor>(i));
   }
   return out;
 }
 
-core::Factors common_factors(const Comparison& c, const std::vector<Factor>& varying) {
-  core::Factors common = c.points.front().sample.factors;
+core::Factors common_factors(const Comparison& comparison, const std::vector<Factor>& varying) {
+  core::Factors common = comparison.points.front().sample.factors;
   for (const Factor f : varying) common[f] = {};
   return common;
 }
@@ -46,11 +46,11 @@ struct Scale {
   double factor;
   std::string unit;
 };
-std::string_view unit_of(const Comparison& c) {
-  return core::metric_table()[static_cast<std::size_t>(c.selection.metric)].unit;
+std::string_view unit_of(const Comparison& comparison) {
+  return core::metric_table()[static_cast<std::size_t>(comparison.selection.metric)].unit;
 }
-Scale scale_of(const Comparison& c, std::span<const ComparedPoint> points) {
-  const std::string unit(unit_of(c));
+Scale scale_of(const Comparison& comparison, std::span<const ComparedPoint> points) {
+  const std::string unit(unit_of(comparison));
   if (unit == "B/s" || unit == "FLOP/s") return {1e-9, fmt::format("G{}", unit)};
   if (unit != "s") return {1, unit == "1" ? "" : unit};
   std::vector<double> times;
@@ -85,67 +85,71 @@ core::Column text_column(std::string header) { return column(std::move(header), 
 
 }  // namespace
 
-std::string comparison_summary(const Comparison& c) {
+std::string comparison_summary(const Comparison& comparison) {
   using enum analysis::Verdict;
-  std::string text = plural(c.points.size(), "point") + ":";
+  std::string text = plural(comparison.points.size(), "point") + ":";
   std::string_view comma = " ";
   for (const auto v : {slower, faster, undecided, same, missing}) {
-    if (c.count(v) == 0) continue;
-    text += fmt::format("{}{} {}", comma, c.count(v), analysis::name(v));
+    if (comparison.count(v) == 0) continue;
+    text += fmt::format("{}{} {}", comma, comparison.count(v), analysis::name(v));
     comma = ", ";
   }
   return text;
 }
 
-analysis::Finding comparison_verdict(const Comparison& c) {
+analysis::Finding comparison_verdict(const Comparison& comparison) {
   using enum analysis::Verdict;
   // A figure that is inverted, so that above 1 is better, or that is a share, has no rate.
-  const bool has_rate = unit_of(c) == "s" || unit_of(c).ends_with("/s");
-  const auto varying = varying_factors(c);
-  const std::string& experiment = c.points.front().sample.experiment;
+  const bool has_rate = unit_of(comparison) == "s" || unit_of(comparison).ends_with("/s");
+  const auto varying = varying_factors(comparison);
+  const std::string& experiment = comparison.points.front().sample.experiment;
   const bool is_one_experiment =
-      std::ranges::all_of(c.points, [&](const auto& p) { return p.sample.experiment == experiment; });
+      std::ranges::all_of(comparison.points, [&](const auto& p) { return p.sample.experiment == experiment; });
   analysis::Finding out{.kind = analysis::FindingKind::compared,
                         .experiment = is_one_experiment ? experiment : "",
-                        .factors = common_factors(c, varying),
+                        .factors = common_factors(comparison, varying),
                         .over = varying};
   std::vector<std::string> phrases;
   for (const auto v : {slower, faster}) {
-    const auto most = std::ranges::find_if(c.points, [v](const auto& p) { return p.verdict == v; });
-    if (most == c.points.end()) continue;
-    out.figures[fmt::format("most_{}", analysis::name(v))] = {most->ratio.value, most->ratio.low, most->ratio.high};
-    out.severity = std::max(out.severity, std::abs(1 - most->ratio.value));
-    const std::string where =
-        out.factors.key() == most->sample.factors.key() ? "" : fmt::format(", most at {}", comparison_label(c, *most));
-    const Scale scale = scale_of(c, {&*most, 1});
+    const auto extreme = std::ranges::find_if(comparison.points, [v](const auto& p) { return p.verdict == v; });
+    if (extreme == comparison.points.end()) continue;
+    out.figures[fmt::format("most_{}", analysis::name(v))] = {extreme->ratio.value, extreme->ratio.low,
+                                                              extreme->ratio.high};
+    out.severity = std::max(out.severity, std::abs(1 - extreme->ratio.value));
+    const std::string where = out.factors.key() == extreme->sample.factors.key()
+                                  ? ""
+                                  : fmt::format(", most at {}", comparison_label(comparison, *extreme));
+    const Scale scale = scale_of(comparison, {&*extreme, 1});
     phrases.push_back(
-        fmt::format("{} at {} of {}{}: {} instead of {}{}, × {} ({}–{}){}", analysis::name(v), c.count(v),
-                    plural(c.points.size(), "point"), where, three_digits(mean_of(most->b) * scale.factor),
-                    three_digits(mean_of(most->a) * scale.factor), scale.unit.empty() ? "" : " " + scale.unit,
-                    ratio_text(most->ratio.value), ratio_text(most->ratio.low), ratio_text(most->ratio.high),
+        fmt::format("{} at {} of {}{}: {} instead of {}{}, × {} ({}–{}){}", analysis::name(v), comparison.count(v),
+                    plural(comparison.points.size(), "point"), where, three_digits(mean_of(extreme->b) * scale.factor),
+                    three_digits(mean_of(extreme->a) * scale.factor), scale.unit.empty() ? "" : " " + scale.unit,
+                    ratio_text(extreme->ratio.value), ratio_text(extreme->ratio.low), ratio_text(extreme->ratio.high),
                     has_rate ? " of the rate" : ""));
   }
   for (const auto v : {slower, faster, same, undecided, missing})
-    out.figures[std::string(analysis::name(v))] = {.value = static_cast<double>(c.count(v))};
+    out.figures[std::string(analysis::name(v))] = {.value = static_cast<double>(comparison.count(v))};
   if (!phrases.empty()) {
-    out.sentence = fmt::format("{} against {} is {}.", c.b_name, c.a_name, fmt::join(phrases, "; and "));
+    out.sentence =
+        fmt::format("{} against {} is {}.", comparison.b_name, comparison.a_name, fmt::join(phrases, "; and "));
     return out;
   }
   const std::string without_verdict =
-      c.count(undecided) + c.count(missing) == 0
+      comparison.count(undecided) + comparison.count(missing) == 0
           ? ""
-          : fmt::format(", but {} undecided and {} missing", c.count(undecided), c.count(missing));
-  out.sentence = fmt::format("No difference is shown between {} and {}: {} of {} the same{}.", c.a_name, c.b_name,
-                             c.count(same), plural(c.points.size(), "point"), without_verdict);
+          : fmt::format(", but {} undecided and {} missing", comparison.count(undecided), comparison.count(missing));
+  out.sentence = fmt::format("No difference is shown between {} and {}: {} of {} the same{}.", comparison.a_name,
+                             comparison.b_name, comparison.count(same), plural(comparison.points.size(), "point"),
+                             without_verdict);
   return out;
 }
 
-std::string comparison_table(const Comparison& c, std::size_t most, std::size_t width) {
-  const auto varying = varying_factors(c);
-  const Scale scale = scale_of(c, c.points);
+std::string comparison_table(const Comparison& comparison, std::size_t most, std::size_t width) {
+  const auto varying = varying_factors(comparison);
+  const Scale scale = scale_of(comparison, comparison.points);
   Columns<ComparedPoint> columns;
   std::set<std::string> experiments;
-  for (const auto& p : c.points) experiments.insert(p.sample.experiment);
+  for (const auto& p : comparison.points) experiments.insert(p.sample.experiment);
   if (experiments.size() > 1) columns.add(text_column("experiment"), [](const auto& p) { return p.sample.experiment; });
   for (const Factor f : varying)
     columns.add(text_column(std::string(core::name(f))), [f](const auto& p) { return text(p.sample.factors[f]); });
@@ -166,16 +170,17 @@ std::string comparison_table(const Comparison& c, std::size_t most, std::size_t 
     return fmt::format("{}{}{}", analysis::name(p.verdict), p.oversubscribed ? "*" : "", p.disturbed ? "~" : "");
   });
   core::Table table = columns.table();
-  const std::size_t shown = std::min(most, c.points.size());
-  for (std::size_t i = 0; i < shown; ++i) table.add_row(columns.cells(c.points[i]), remark(c.points[i]));
-  std::string out = fmt::format("{}\n\n{}", common_factors(c, varying).key(), table.to_string(width));
-  if (shown < c.points.size())
-    out += fmt::format("{} more; --all shows them\n", plural(c.points.size() - shown, "point"));
+  const std::size_t shown = std::min(most, comparison.points.size());
+  for (std::size_t i = 0; i < shown; ++i)
+    table.add_row(columns.cells(comparison.points[i]), remark(comparison.points[i]));
+  std::string out = fmt::format("{}\n\n{}", common_factors(comparison, varying).key(), table.to_string(width));
+  if (shown < comparison.points.size())
+    out += fmt::format("{} more; --all shows them\n", plural(comparison.points.size() - shown, "point"));
   return out;
 }
 
-std::string comparison_label(const Comparison& c, const ComparedPoint& p) {
-  const core::Factors common = common_factors(c, varying_factors(c));
+std::string comparison_label(const Comparison& comparison, const ComparedPoint& p) {
+  const core::Factors common = common_factors(comparison, varying_factors(comparison));
   core::Factors own = p.sample.factors;
   for (std::size_t i = 0; i < core::factor_count; ++i)
     if (!core::is_null(common[static_cast<Factor>(i)])) own[static_cast<Factor>(i)] = {};
@@ -199,15 +204,15 @@ std::string comparison_legend(double tolerance, Legend how) {
       1 / (1 + tolerance), 1 + tolerance);
 }
 
-std::string comparison_csv(const Comparison& c) {
-  const auto varying = varying_factors(c);
+std::string comparison_csv(const Comparison& comparison) {
+  const auto varying = varying_factors(comparison);
   std::string out = "experiment";
   for (const Factor f : varying) out += fmt::format(",{}", core::name(f));
   out += fmt::format(
       ",first_geometric_mean_{0},second_geometric_mean_{0},ratio,ci95_low,ci95_high,p,q,first_launches,second_launches,"
       "verdict,reason\n",
-      core::name(c.selection.metric));
-  for (const auto& p : c.points) {
+      core::name(comparison.selection.metric));
+  for (const auto& p : comparison.points) {
     out += csv_cell(p.sample.experiment);
     for (const Factor f : varying) out += fmt::format(",{}", csv_cell(p.sample.factors[f]));
     for (const double v :
@@ -222,35 +227,36 @@ std::string comparison_csv(const Comparison& c) {
 namespace {
 
 /// The ratio, and the figures of which it is the quotient.
-std::string properties(const analysis::Comparison& c, const analysis::ComparedPoint& p) {
+std::string properties(const analysis::Comparison& comparison, const analysis::ComparedPoint& p) {
   if (p.a.empty() || p.b.empty()) return "";
   std::string out = "      <properties>\n";
   const auto add = [&](const std::string& name, double value) {
     out += fmt::format("        <property name=\"{}\" value=\"{}\"/>\n", name, value);
   };
-  add(fmt::format("first_geometric_mean_{}", core::name(c.selection.metric)), analysis::geometric_mean(p.a));
-  add(fmt::format("second_geometric_mean_{}", core::name(c.selection.metric)), analysis::geometric_mean(p.b));
+  add(fmt::format("first_geometric_mean_{}", core::name(comparison.selection.metric)), analysis::geometric_mean(p.a));
+  add(fmt::format("second_geometric_mean_{}", core::name(comparison.selection.metric)), analysis::geometric_mean(p.b));
   add("ratio", p.ratio.value);
   return out + "      </properties>\n";
 }
 
-std::string test_case(const analysis::Comparison& c, const analysis::ComparedPoint& p, double bar) {
+std::string test_case(const analysis::Comparison& comparison, const analysis::ComparedPoint& p, double bar) {
   const auto why = analysis::why_below(p, bar);
   const std::string open = fmt::format(R"(    <testcase classname="gradmeter.{}" name="{}")",
                                        markup_text(p.sample.experiment), markup_text(p.sample.factors.key()));
   const std::string failure = why ? fmt::format("      <failure message=\"{}\"/>\n", markup_text(*why)) : "";
-  return fmt::format("{}>\n{}{}    </testcase>\n", open, properties(c, p), failure);
+  return fmt::format("{}>\n{}{}    </testcase>\n", open, properties(comparison, p), failure);
 }
 
 }  // namespace
 
 std::string comparison_junit(std::span<const analysis::Comparison> comparisons, double bar) {
   std::string out = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n";
-  for (const auto& c : comparisons) {
-    out += fmt::format("  <testsuite name=\"{} against {}, bar {}\" tests=\"{}\" failures=\"{}\">\n",
-                       markup_text(c.b_name), markup_text(c.a_name), bar, c.points.size(),
-                       std::ranges::count_if(c.points, [bar](const auto& p) { return why_below(p, bar).has_value(); }));
-    for (const auto& p : c.points) out += test_case(c, p, bar);
+  for (const auto& comparison : comparisons) {
+    out += fmt::format(
+        "  <testsuite name=\"{} against {}, bar {}\" tests=\"{}\" failures=\"{}\">\n", markup_text(comparison.b_name),
+        markup_text(comparison.a_name), bar, comparison.points.size(),
+        std::ranges::count_if(comparison.points, [bar](const auto& p) { return why_below(p, bar).has_value(); }));
+    for (const auto& p : comparison.points) out += test_case(comparison, p, bar);
     out += "  </testsuite>\n";
   }
   return out + "</testsuites>\n";

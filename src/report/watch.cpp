@@ -32,13 +32,13 @@ std::optional<double> seconds_of(const std::string& time) {
   return static_cast<double>(::timegm(&utc));
 }
 
-RunState state_of(const Run& run, const Observation& o, double quiet_s, double per_point_s) {
+RunState state_of(const Run& run, const Observation& observation, double quiet_s, double per_point_s) {
   if (run.end) return RunState::ended;
-  if (o.is_held) return RunState::running;
-  const bool is_local = !run.info.hosts.empty() && run.info.hosts.front() == o.host;
-  if (o.is_free && is_local) return RunState::gone;
-  constexpr double least = 60, points = 5;
-  return quiet_s > std::max(least, points * per_point_s) ? RunState::silent : RunState::running;
+  if (observation.is_held) return RunState::running;
+  const bool is_local = !run.info.hosts.empty() && run.info.hosts.front() == observation.host;
+  if (observation.is_free && is_local) return RunState::gone;
+  constexpr double least_silence_s = 60, silent_points = 5;
+  return quiet_s > std::max(least_silence_s, silent_points * per_point_s) ? RunState::silent : RunState::running;
 }
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -117,19 +117,19 @@ std::string truncated_to(std::string_view line, std::size_t width) {
   return out;
 }
 
-Progress progress_of(const core::ResultFile& file, const Observation& o) {
+Progress progress_of(const core::ResultFile& file, const Observation& observation) {
   Progress p;
   if (file.runs.empty()) return p;
   const Run& run = file.runs.back();
   p.done = run.points.size();
   p.plan = run.plan;
-  const double growth = std::min(o.last_growth, o.now);  // clocks of other machines may be ahead
+  const double growth = std::min(observation.last_growth, observation.now);  // clocks of other machines may be ahead
   const double start = seconds_of(run.info.time).value_or(growth), spent = std::max(0.0, growth - start);
   const double per_point = p.done > 0 ? spent / static_cast<double>(p.done) : 0;
-  p.quiet_s = o.now - growth;
-  p.state = state_of(run, o, p.quiet_s, per_point);
+  p.quiet_s = observation.now - growth;
+  p.state = state_of(run, observation, p.quiet_s, per_point);
   const bool is_over = p.state == RunState::ended || p.state == RunState::gone;
-  const double end = run.end ? seconds_of(run.end->time).value_or(growth) : is_over ? growth : o.now;
+  const double end = run.end ? seconds_of(run.end->time).value_or(growth) : is_over ? growth : observation.now;
   p.elapsed_s = std::max(0.0, end - start);
   if (is_over || !p.plan || p.done == 0) return p;
   const double rest =
@@ -175,9 +175,9 @@ ScreenLine state_text(const core::ResultFile& file, const Progress& p) {
           end.exit == 0 ? Style::good : Style::bad};
 }
 
-std::vector<ScreenLine> watch_screen(const core::ResultFile& file, const Observation& o, std::size_t width,
+std::vector<ScreenLine> watch_screen(const core::ResultFile& file, const Observation& observation, std::size_t width,
                                      std::size_t height) {
-  const Progress progress = progress_of(file, o);
+  const Progress progress = progress_of(file, observation);
   std::vector<ScreenLine> lines;
   const auto add = [&](std::string_view text, Style style = Style::plain) {
     if (lines.size() < height) lines.push_back({truncated_to(text, width), style});

@@ -180,15 +180,15 @@ void DriftModel::fit() {
   offset_ = first.offset + offset / weights;
   uncertainty_ = uncertainty / weights;
   // The rate that is assumed before any synchronisation counts as one more observation: 0 ± `greatest_rate`.
-  double variance = 1 / (greatest_rate * greatest_rate), covariance = 0, rate_error = 1 / greatest_rate;
+  double weighted_squares = 1 / (greatest_rate * greatest_rate), weighted_products = 0, rate_error = 1 / greatest_rate;
   for (const auto& s : latest_) {
     const double w = weight(s), distance = s.at - at_;
-    variance += w * distance * distance;
-    covariance += w * distance * (s.offset - offset_);
+    weighted_squares += w * distance * distance;
+    weighted_products += w * distance * (s.offset - offset_);
     rate_error += w * std::fabs(distance) * s.uncertainty;
   }
-  rate_ = covariance / variance;
-  rate_uncertainty_ = rate_error / variance;
+  rate_ = weighted_products / weighted_squares;
+  rate_uncertainty_ = rate_error / weighted_squares;
 }
 
 double DriftModel::uncertainty(double at) const { return uncertainty_ + rate_uncertainty_ * std::fabs(at - at_); }

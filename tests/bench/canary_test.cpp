@@ -81,7 +81,7 @@ TEST(MachineState, ATurnIsAsItsRoundOfTheCanarySays) {
 }
 
 TEST(Turns, BlocksOfDisturbedTurnsAreLeftOutWhereEnoughOthersAreThere) {
-  Turns turns;
+  BlockTurns turns;
   core::Blocks all;
   for (int turn = 0; turn < 9; ++turn) {
     const std::vector<double> times(turn == 1 ? 0 : 3, turn);  // turn 1 missed all windows

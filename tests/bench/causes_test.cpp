@@ -36,8 +36,8 @@ StepBlock one_rank(double step) { return {.step = step, .parts = {.compute = ste
 /// The slowest rank is where the most is computed.
 StepBlock lock_step(double step, std::vector<double> compute, double exposed = 0, double wait = 0) {
   StepBlock b{.step = step, .parts = {.exposed = exposed, .wait = wait}, .compute = std::move(compute)};
-  b.longest = static_cast<int>(std::max_element(b.compute.begin(), b.compute.end()) - b.compute.begin());
-  b.parts.compute = b.compute[static_cast<std::size_t>(b.longest)];
+  b.longest_rank = static_cast<int>(std::max_element(b.compute.begin(), b.compute.end()) - b.compute.begin());
+  b.parts.compute = b.compute[static_cast<std::size_t>(b.longest_rank)];
   return b;
 }
 
@@ -58,14 +58,14 @@ double step_of(const Measurement& m) {
 
 struct Three {
   Measurement base, control, point;
-  ComparedBlocks compared(double ideal = 1, bool in_lock_step = true) const {
+  ComparedBlocks compared(double ideal_speedup = 1, bool in_lock_step = true) const {
     auto b = pair_blocks(base, control, point);
-    b.ideal = ideal;
+    b.ideal_speedup = ideal_speedup;
     b.lock_step = in_lock_step;
     return b;
   }
-  Causes causes(double ideal = 1, bool in_lock_step = true) const {
-    return find_causes(compared(ideal, in_lock_step), step_of(point), step_of(base), step_of(control));
+  Causes causes(double ideal_speedup = 1, bool in_lock_step = true) const {
+    return find_causes(compared(ideal_speedup, in_lock_step), step_of(point), step_of(base), step_of(control));
   }
   std::optional<Verdict> verdict(const Disturbance& d = {}, bool oversubscribed = false) const {
     return judge(compared(), causes(), step_of(point), oversubscribed, d);
@@ -179,7 +179,7 @@ TEST(Causes, WithoutLockStepTheWorkersMeanStandsForTheSlowest) {
   StepBlock point{.step = 16e-3,
                   .parts = {.compute = 13e-3, .exposed = 9, .wait = 3e-3},
                   .compute = {12e-3, 14e-3, 0},
-                  .steps = {16e-3, 16e-3, 0}};
+                  .step_by_rank = {16e-3, 16e-3, 0}};
   const Three t{measured(one_rank(10e-3)), measured(lock_step(12e-3, {10e-3, 12e-3, 500e-3})), measured(point)};
   const auto c = t.causes(1, false);
   EXPECT_NEAR(c.contention.value, 0, 1e-12) << "the rank that serves is no worker";
@@ -196,7 +196,7 @@ TEST(Causes, WithoutLockStepTheWorkersMeanStandsForTheSlowest) {
 // The point's own times are means over all steps, of which a fast worker makes more.
 TEST(Causes, WithoutLockStepAWorkerCountsAsOftenAsItMakesSteps) {
   const double mean = 2 / (1 / 10e-3 + 1 / 80e-3);  // no worker waits: this is the mean step, too
-  StepBlock point{.step = mean, .parts = {.compute = mean}, .compute = {10e-3, 80e-3}, .steps = {10e-3, 80e-3}};
+  StepBlock point{.step = mean, .parts = {.compute = mean}, .compute = {10e-3, 80e-3}, .step_by_rank = {10e-3, 80e-3}};
   const Three t{measured(one_rank(10e-3)), measured(lock_step(80e-3, {10e-3, 80e-3})), measured(point)};
   const auto c = t.causes(1, false);
   EXPECT_NEAR(c.interference.value, 0, 1e-12);

@@ -36,7 +36,7 @@ CollectiveMeasurement findings(const CollectivePoint& p) {
           .warmup_s = 0.1,
           .warmup_iterations = 5,
           .check = CheckOfAllRanks{},
-          .sent = SentBytes{.most = 10, .total = 20, .between_nodes = 0, .due = 20, .right = true},
+          .sent = SentBytes{.most = 10, .total = 20, .between_nodes = 0, .required = 20, .right = true},
           .overlap = {},
           .noise = {},
           .oversubscribed = false,

@@ -216,7 +216,7 @@ int run(std::size_t edge, std::size_t mib) {
   compare_products(b, edge);
   compare_codecs(b, (mib << 20) / sizeof(float));
   compare_sums(b, mib << 20);
-  return static_cast<int>(bars.missed() ? core::ExitCode::below_bar : core::ExitCode::done);
+  return static_cast<int>(bars.missed() ? core::ExitCode::missed_target : core::ExitCode::done);
 }
 
 }  // namespace

@@ -209,7 +209,7 @@ TEST(Slowness, MovesFromTheGuessToWhatIsMeasured) {
 constexpr std::size_t mib = std::size_t{1} << 20, gib = std::size_t{1} << 30;
 
 /// A machine with eight caches of the last level, of 32 MiB each.
-PassNeeds eight_caches(std::size_t reached, int ranks, int threads) {
+MemoryPassFacts eight_caches(std::size_t reached, int ranks, int threads) {
   return {.cache = 32 * mib,
           .reached_caches = reached * 32 * mib,
           .all_caches = 8 * 32 * mib,

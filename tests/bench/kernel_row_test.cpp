@@ -98,7 +98,7 @@ TEST(KernelRow, SaysWhereColdOperandsAreInTheCaches) {
   core::Point row;
   fill_kernel_times(f, row);
   EXPECT_EQ(row.reason, "");
-  f.sets = 16384, f.cached = 2u << 20;
+  f.sets = 16384, f.cached_bytes = 2u << 20;
   fill_kernel_times(f, row);
   EXPECT_EQ(row.status, Status::ok);
   EXPECT_THAT(row.reason, HasSubstr("16384 sets of operands, 2 MiB together"));
@@ -181,11 +181,11 @@ TEST(KernelBound, IsCertainWhereNothingCanBeFaster) {
   EXPECT_FALSE(is_certain(compute, {.on_host = false}));
   EXPECT_FALSE(is_certain(compute, {.computes_all = false}));
   EXPECT_FALSE(is_certain(compute, {.is_own_peak = false})) << "it is the library's best square product alone";
-  EXPECT_TRUE(is_certain(memory, {.is_own_peak = false, .in_turn = 200, .caches = 100}));
-  EXPECT_FALSE(is_certain(memory, {.in_turn = 198, .caches = 100})) << "the caches keep a part";
-  EXPECT_FALSE(is_certain(memory, {.in_turn = 200})) << "the caches are not known";
-  EXPECT_FALSE(is_certain(memory, {.on_host = false, .in_turn = 200, .caches = 100}));
-  EXPECT_FALSE(is_certain(cache, {.in_turn = 200, .caches = 100}));
+  EXPECT_TRUE(is_certain(memory, {.is_own_peak = false, .rotation_bytes = 200, .caches = 100}));
+  EXPECT_FALSE(is_certain(memory, {.rotation_bytes = 198, .caches = 100})) << "the caches keep a part";
+  EXPECT_FALSE(is_certain(memory, {.rotation_bytes = 200})) << "the caches are not known";
+  EXPECT_FALSE(is_certain(memory, {.on_host = false, .rotation_bytes = 200, .caches = 100}));
+  EXPECT_FALSE(is_certain(cache, {.rotation_bytes = 200, .caches = 100}));
 }
 
 core::Point batch_point(std::int64_t batch, const char* precision, double flops_per_s) {

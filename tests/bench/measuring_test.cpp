@@ -51,8 +51,8 @@ TEST(ExitCode, RowsThatTheMachineOrTheTimeDoesNotAllowAreNoFailure) {
 
 TEST(ExitCode, AWrongRowOutranksAFailedOneAndThatOutranksABar) {
   EXPECT_EQ(end_of({Status::failed, Status::wrong}, 1).code, 4);
-  EXPECT_EQ(end_of({Status::failed, Status::ok}, 0, ExitCode::below_bar).code, 3);
-  EXPECT_EQ(end_of({Status::ok}, 0, ExitCode::below_bar).code, 1);
+  EXPECT_EQ(end_of({Status::failed, Status::ok}, 0, ExitCode::missed_target).code, 3);
+  EXPECT_EQ(end_of({Status::ok}, 0, ExitCode::missed_target).code, 1);
 }
 
 }  // namespace

@@ -91,7 +91,7 @@ TEST(MemoryPlan, HasTheStateOfOptimizersOnceOrInShards) {
   EXPECT_NEAR(planned_mib(planned_config("sync", "momentum")) - sgd, planned_weights, 0.1);
   EXPECT_NEAR(planned_mib(planned_config("sync", "adam")) - sgd, 2 * planned_weights, 0.1);
   TrainingConfig rounded = planned_config("sync", "adam");
-  rounded.update = "bf16-kahan";
+  rounded.weight_format = "bf16-kahan";
   EXPECT_NEAR(planned_mib(rounded) - sgd, 4 * planned_weights, 0.1) << "a target and a carry besides";
   const double sharded = planned_mib(planned_config("sharded", "sgd"));
   EXPECT_NEAR(planned_mib(planned_config("sharded", "adam")) - sharded, 2 * planned_weights / planned_ranks, 0.1);

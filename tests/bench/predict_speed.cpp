@@ -54,12 +54,12 @@ double network_curve() {
   const predict::Calibration nothing({});
   const core::Machine h100 = predict::machine_named("H100", 8);
   return widest_of([&](std::uint32_t ranks) {
-    predict::MeasuredStep s;
+    predict::TrainingStep s;
     s.model = "llama3-8b";
     s.precision = "bf16";
     s.sequence = 4096;
     s.micro_batch = 1;
-    s.zero = 1;
+    s.zero_stage = 1;
     s.gpus = ranks;
     s.global_batch = ranks;
     return nothing.predict(s, h100).prediction.value();

@@ -13,17 +13,17 @@
 namespace gradmeter::bench {
 namespace {
 
-using compression::Matrix;
+using compression::MatrixShape;
 using Floats32 = std::vector<float>;
 
 constexpr std::size_t kept_rank = 4;
 
 /// One step on two ranks: their numbers, the summed factors, and what is made of these.
 struct TwoRanks {
-  Matrix matrix;
+  MatrixShape matrix;
   Floats32 mine, other, p, q;
 
-  TwoRanks(const Matrix& m, Floats32 a, Floats32 b) : matrix(m), mine(std::move(a)), other(std::move(b)) {
+  TwoRanks(const MatrixShape& m, Floats32 a, Floats32 b) : matrix(m), mine(std::move(a)), other(std::move(b)) {
     Floats32 first(m.q_size(kept_rank));
     compression::draw_first_q(m, kept_rank, 5, 1, first);
     p = sum_of(m.p_size(kept_rank), [&](const Floats32& x, Floats32& to) { multiply(m, kept_rank, x, first, to); });
@@ -124,7 +124,7 @@ TEST(ProjectedSum, HoldsForDataWhoseColumnsAreDependent) {
       {"one column", [&](auto i, auto c, int r) { return c == 9 ? noise_at(i, c, r) : 0; }},
   };
   for (const std::size_t n : {std::size_t{1024}, std::size_t{2048}, std::size_t{4099}}) {
-    const Matrix m = compression::square_matrix(n);
+    const MatrixShape m = compression::square_matrix(n);
     for (const auto& shape : shapes) {
       Floats32 x[2] = {Floats32(n), Floats32(n)};
       for (std::size_t i = 0; i < 2 * n; ++i) {

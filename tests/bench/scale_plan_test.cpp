@@ -209,14 +209,15 @@ TEST(ScalePlan, TheControlOfServersTrainsWithTheBatchOfAWorker) {
     EXPECT_EQ(p.batch_per_rank, serves ? 32u : 24u);
     EXPECT_EQ(control_of(p).batch_global, serves ? 128u : 96u);
     EXPECT_EQ(baseline_of(p).batch_global, 96u);
-    EXPECT_EQ(node_of(p, {}, 2).batch_per_rank, 48u) << "a node shares the global batch";
+    EXPECT_EQ(full_node_of(p, {}, 2).batch_per_rank, 48u) << "a node shares the global batch";
   }
   EXPECT_EQ(with_servers, 1u);
 }
 
 TEST(ScalePlan, TheOptimizerIsAFactorUnlessItIsTheUsualOne) {
-  const auto factor = [](const std::string& optimizer, const std::string& update = "fp32") {
-    TrainingConfig c{.strategy = dataparallel::find_strategy("sync"), .optimizer = optimizer, .update = update};
+  const auto factor = [](const std::string& optimizer, const std::string& weight_format = "fp32") {
+    TrainingConfig c{
+        .strategy = dataparallel::find_strategy("sync"), .optimizer = optimizer, .weight_format = weight_format};
     core::Factors row;
     fill_training(c, {}, row);
     return core::is_null(row[core::Factor::optimizer]) ? "" : core::to_text(row[core::Factor::optimizer]);

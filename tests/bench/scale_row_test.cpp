@@ -37,7 +37,7 @@ Timed timed(int ranks, double seconds, double samples_per_s, double compute) {
                                  .step = seconds,
                                  .parts = {.compute = compute, .exposed = seconds - compute},
                                  .compute = std::vector(static_cast<std::size_t>(ranks), compute),
-                                 .steps = std::vector(static_cast<std::size_t>(ranks), seconds)});
+                                 .step_by_rank = std::vector(static_cast<std::size_t>(ranks), seconds)});
   }
   return t;
 }

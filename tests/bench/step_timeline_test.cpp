@@ -156,7 +156,7 @@ Measurement blocks_of(int rank, const std::vector<double>& steps) {
   Measurement m;
   for (std::size_t b = 0; b < steps.size(); ++b) {
     StepBlock block{.round = b, .step = steps[b]};
-    block.longest = static_cast<int>((3 - b % 3) % 3);
+    block.longest_rank = static_cast<int>((3 - b % 3) % 3);
     block.typical.step = {10, 10 + steps[b] + 0.125 * rank};
     block.typical.computations.push_back({.label = "update", .when = {11, 12}});
     block.typical.calls.push_back(timeline_call(12, 12 + 0.25 * rank, 13));

@@ -111,14 +111,14 @@ TEST(Totals, WhatHasAMostIsHeldToItAndToItsCalls) {
 TEST(Learning, EqualTimeIsWhatTheControlTakesForTheSamples) {
   // The control takes 1000 samples in 100 steps of 10 ms: one second. A step of 25 ms fits in 40 times.
   const auto plan = plan_learning(1000, 20, 10, 0.025, 0.010);
-  EXPECT_EQ(plan.at_samples, 50u);
-  EXPECT_EQ(plan.at_time, 40u);
+  EXPECT_EQ(plan.steps_for_samples, 50u);
+  EXPECT_EQ(plan.steps_for_time, 40u);
 }
 
 TEST(Learning, ThereIsAlwaysAStep) {
-  EXPECT_EQ(plan_learning(1, 64, 64, 10, 0.001).at_samples, 1u);
-  EXPECT_EQ(plan_learning(1, 64, 64, 10, 0.001).at_time, 1u);
-  EXPECT_EQ(plan_learning(1000, 64, 64, std::nan(""), 0.001).at_time, 1u);
+  EXPECT_EQ(plan_learning(1, 64, 64, 10, 0.001).steps_for_samples, 1u);
+  EXPECT_EQ(plan_learning(1, 64, 64, 10, 0.001).steps_for_time, 1u);
+  EXPECT_EQ(plan_learning(1000, 64, 64, std::nan(""), 0.001).steps_for_time, 1u);
 }
 
 /// Of a strategy with its usual optimizer.

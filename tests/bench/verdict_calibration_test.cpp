@@ -86,8 +86,8 @@ class Simulation {
         point.compute.push_back(all_point * noisy(own + interference, of_point[r], rank_noise_));
       }
       for (StepBlock* b : {&control, &point}) {
-        b->longest = static_cast<int>(std::ranges::max_element(b->compute) - b->compute.begin());
-        b->parts.compute = b->compute[static_cast<std::size_t>(b->longest)];
+        b->longest_rank = static_cast<int>(std::ranges::max_element(b->compute) - b->compute.begin());
+        b->parts.compute = b->compute[static_cast<std::size_t>(b->longest_rank)];
         b->step = b->parts.compute + rest;
       }
       point.parts.wait = noisy(wait, of_wait, noise_);

@@ -41,7 +41,7 @@ std::string verdict_of_windows(int ranks, const TrainingConfig& c) {
       t.step(i % t.steps_per_epoch());
       if (i % steps != steps - 1) continue;
       t.quiesce();
-      fault = t.verdict();
+      fault = t.take_fault();
     }
     t.finish();
     if (world.rank() == 0) found = fault;

@@ -57,7 +57,7 @@ TEST(DeviceRandomK, DrawsGathersAndScattersAsTheHost) {
 void expect_equal_steps(std::size_t n, const std::string& name, bool finite) {
   const CodecChoicePtr choice = find_codec(name);
   const MomentumCorrection host(choice->parsed);
-  const TopKWire shape = host.encoding().wire(n);
+  const TopKLayout shape = host.encoding().wire(n);
   Floats u(n), v(n);
   const runtime::Stream stream;
   auto on_u = on_device<float>(u, stream), on_v = on_device<float>(v, stream);
@@ -153,7 +153,7 @@ TEST(DeviceMomentumCorrection, AddsSquaresAsTheHost) {
   });
 }
 
-void expect_equal_factors(const Matrix& m, std::size_t rank, const Floats& x, const Floats& first_q) {
+void expect_equal_factors(const MatrixShape& m, std::size_t rank, const Floats& x, const Floats& first_q) {
   const runtime::Stream stream;
   Floats padded_x = x;  // what lies behind the last row must not be read
   padded_x.resize(m.rows * m.columns + 64, std::numeric_limits<float>::quiet_NaN());
@@ -177,8 +177,8 @@ void expect_equal_factors(const Matrix& m, std::size_t rank, const Floats& x, co
 
 TEST(DeviceLowRank, FactorsAsTheHost) {
   test::each_device_seed([] {
-    for (const Matrix& m :
-         {square_matrix(1), square_matrix(35), square_matrix(1000), Matrix{1200, 33, 1200 * 33 - 20}}) {
+    for (const MatrixShape& m :
+         {square_matrix(1), square_matrix(35), square_matrix(1000), MatrixShape{1200, 33, 1200 * 33 - 20}}) {
       for (const std::size_t rank : {1u, 2u, 3u, 4u, 5u}) {
         if (!low_rank_refusal(m, rank).empty()) continue;
         SCOPED_TRACE(std::to_string(m.rows) + " by " + std::to_string(m.columns) + ", " + std::to_string(rank));

@@ -8,7 +8,7 @@ namespace gradmeter::compression {
 namespace {
 
 /// A sum of `rank` outer products, cut off after `count` elements.
-std::vector<float> of_rank(const Matrix& m, std::size_t rank) {
+std::vector<float> of_rank(const MatrixShape& m, std::size_t rank) {
   std::vector<float> x(m.count);
   for (std::size_t j = 0; j < rank; ++j) {
     const auto a = gaussians(m.rows, 1, 2 * j), b = gaussians(m.columns, 1, 2 * j + 1);
@@ -21,7 +21,7 @@ struct Factors {
   std::vector<float> p, q;
 };
 /// One step of one rank.
-Factors step(const Matrix& m, std::size_t rank, std::span<const float> x) {
+Factors step(const MatrixShape& m, std::size_t rank, std::span<const float> x) {
   Factors f{std::vector<float>(m.p_size(rank)), std::vector<float>(m.q_size(rank))};
   draw_first_q(m, rank, 5, 1, f.q);
   multiply(m, rank, x, f.q, f.p);
@@ -29,7 +29,7 @@ Factors step(const Matrix& m, std::size_t rank, std::span<const float> x) {
   multiply_transposed(m, rank, x, f.p, f.q);
   return f;
 }
-std::vector<float> product_of(const Matrix& m, std::size_t rank, const Factors& f) {
+std::vector<float> product_of(const MatrixShape& m, std::size_t rank, const Factors& f) {
   std::vector<float> out(m.count + 1, 77.0F);
   reconstruct(m, rank, f.p, f.q, std::span(out).first(m.count));
   EXPECT_EQ(out.back(), 77.0F);
@@ -43,12 +43,12 @@ double distance(std::span<const float> a, std::span<const float> b) {
 }
 
 /// The definitions, with no vectors and no rows cut out.
-float element(const Matrix& m, std::span<const float> x, std::size_t i, std::size_t c) {
+float element(const MatrixShape& m, std::span<const float> x, std::size_t i, std::size_t c) {
   return i * m.columns + c < m.count ? x[i * m.columns + c] : 0.0F;
 }
 
 TEST(LowRank, IsExactWhereTheRankSuffices) {
-  const Matrix m{.rows = 60, .columns = 47, .count = 60 * 47};
+  const MatrixShape m{.rows = 60, .columns = 47, .count = 60 * 47};
   for (const std::size_t rank : {1u, 2u, 3u, 4u, 7u}) {
     for (const std::size_t actual : {std::size_t{1}, rank}) {
       if (actual > rank) continue;
@@ -61,8 +61,8 @@ TEST(LowRank, IsExactWhereTheRankSuffices) {
 }
 
 TEST(LowRank, ProductsAreTheirDefinitionsOnEveryInstructionSet) {
-  for (const Matrix m :
-       {Matrix{1, 1, 1}, Matrix{3, 2, 5}, square_matrix(1000), square_matrix(4099), Matrix{33, 64, 2112}}) {
+  for (const MatrixShape m : {MatrixShape{1, 1, 1}, MatrixShape{3, 2, 5}, square_matrix(1000), square_matrix(4099),
+                              MatrixShape{33, 64, 2112}}) {
     for (const std::size_t rank : {1u, 2u, 3u, 4u, 7u}) {
       const auto x = gaussians(m.count, 1), p = gaussians(m.p_size(rank), 1, 1), q = gaussians(m.q_size(rank), 1, 2);
       std::vector<float> first_p, first_q, first_out;
@@ -102,7 +102,7 @@ TEST(LowRank, ProductsAreTheirDefinitionsOnEveryInstructionSet) {
 }
 
 TEST(LowRank, ColumnsBecomeOrthonormal) {
-  const Matrix m{.rows = 300, .columns = 10, .count = 3000};
+  const MatrixShape m{.rows = 300, .columns = 10, .count = 3000};
   constexpr std::size_t rank = 5;
   auto p = gaussians(m.p_size(rank), 3);
   for (std::size_t i = 0; i < m.rows; ++i) p[i * rank + 3] = p[i * rank] + 0.001F * p[i * rank + 3];  // nearly parallel
@@ -117,7 +117,7 @@ TEST(LowRank, ColumnsBecomeOrthonormal) {
 }
 
 TEST(LowRank, DependentColumnsBecomeZeroAndBadOnesNaN) {
-  const Matrix m{.rows = 100, .columns = 10, .count = 1000};
+  const MatrixShape m{.rows = 100, .columns = 10, .count = 1000};
   auto p = gaussians(300, 3);
   for (std::size_t i = 0; i < 100; ++i) p[3 * i + 1] = -2.5F * p[3 * i], p[3 * i + 2] = 0;
   orthonormalise(m, 3, p);
@@ -133,7 +133,7 @@ TEST(LowRank, DependentColumnsBecomeZeroAndBadOnesNaN) {
 }
 
 TEST(LowRank, ABadGradientIsSeenEverywhere) {
-  const Matrix m = square_matrix(1000);
+  const MatrixShape m = square_matrix(1000);
   auto x = gaussians(m.count);
   x[500] = std::numeric_limits<float>::quiet_NaN();
   for (const float v : product_of(m, 4, step(m, 4, x))) ASSERT_TRUE(std::isnan(v));
@@ -142,7 +142,7 @@ TEST(LowRank, ABadGradientIsSeenEverywhere) {
 }
 
 TEST(LowRank, FirstQIsOneOfStandardNormalsForAllRanks) {
-  const Matrix m = square_matrix(1 << 20);
+  const MatrixShape m = square_matrix(1 << 20);
   std::vector<float> q(m.q_size(4)), again(m.q_size(4));
   draw_first_q(m, 4, 5, 1, q);
   draw_first_q(m, 4, 5, 1, again);
@@ -155,7 +155,7 @@ TEST(LowRank, FirstQIsOneOfStandardNormalsForAllRanks) {
 TEST(LowRank, MatricesHoldEveryElementAndAreNearlySquare) {
   for (const std::size_t n : {std::size_t{1}, std::size_t{2}, std::size_t{9}, std::size_t{10},
                               (std::size_t{1} << 24) + 1, (std::size_t{1} << 52) + 1}) {
-    const Matrix m = square_matrix(n);
+    const MatrixShape m = square_matrix(n);
     EXPECT_GE(m.rows * m.columns, n);
     EXPECT_LT((m.rows - 1) * m.columns, n);
     EXPECT_LE(m.columns - m.rows, 1u);

@@ -29,7 +29,7 @@ TEST(KeyPart, OfDifferentFactorsAreDifferentKeys) {
   one[Factor::interconnect] = std::string("x\\");
   two[Factor::interconnect] = std::string("x");
   EXPECT_EQ(one.key(), "interconnect=x\\\\");
-  EXPECT_EQ(key_part("a|b c"), "a\\|b\\ c");
+  EXPECT_EQ(escaped_key_part("a|b c"), "a\\|b\\ c");
 }
 
 }  // namespace

@@ -278,13 +278,13 @@ TEST(FinishedPoints, ASkippedPointThatAResumedRunMeasuredIsLeftOut) {
                   {{1, Status::ok}, {2, Status::skipped}, {3, Status::skipped}, {4, Status::wrong}});
   std::vector<core::Run> resumed{
       first, with_points("gradmeter scale --out a.jsonl --resume", {{2, Status::ok}, {4, Status::ok}})};
-  leave_out_measured_later(resumed);
+  erase_superseded_points(resumed);
   ASSERT_EQ(resumed[0].points.size(), 3u);
   EXPECT_EQ(resumed[0].points[1].factors.key(), "ranks=3") << "nothing took its place";
   EXPECT_EQ(resumed[0].points[2].status, Status::wrong) << "nothing wrong is hidden";
   EXPECT_EQ(resumed[1].points.size(), 2u);
   std::vector<core::Run> appended{first, with_points("gradmeter scale --out a.jsonl --append", {{2, Status::ok}})};
-  leave_out_measured_later(appended);
+  erase_superseded_points(appended);
   EXPECT_EQ(appended[0].points.size(), 4u) << "another launch is no part of the first";
 }
 

@@ -77,7 +77,7 @@ TEST_P(TiedStages, SendTheWeightAndItsGradientOnceAPass) {
 
 TEST_P(TiedStages, ALostWeightOrGradientShows) {
   const auto one = losses_of(run_mesh(tied_training("data", GetParam(), 100)));
-  for (const auto lost : {model::Neighbour::first, model::Neighbour::last}) {
+  for (const auto lost : {model::OtherStage::first, model::OtherStage::last}) {
     MeshTraining t = tied_training("pipeline=2", GetParam(), 100);
     t.lost = lost;
     EXPECT_GT(largest_difference(losses_of(run_mesh(t)), one), 1e-3);

@@ -68,11 +68,11 @@ class CrowdTransport final : public runtime::Transport {
     return {channel == payload_channel(Role::server) ? payload : nothing, landing.data()};
   }
   const std::byte* try_receive(runtime::MessageHandle& t) override {
-    if (t.id == payload) return static_cast<const std::byte*>(t.place);
+    if (t.id == payload) return static_cast<const std::byte*>(t.address);
     if (t.id == nothing) return nullptr;
     std::size_t& sent = sent_[t.id];
     if (sent == pushes_.size()) return nullptr;
-    return static_cast<const std::byte*>(std::memcpy(t.place, &pushes_[sent++], sizeof(MessageHeader)));
+    return static_cast<const std::byte*>(std::memcpy(t.address, &pushes_[sent++], sizeof(MessageHeader)));
   }
   void release(runtime::MessageHandle& t) override { payloads_read_ += t.id == payload; }
 

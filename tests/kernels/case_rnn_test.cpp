@@ -125,7 +125,7 @@ TEST(RnnCase, WhatCannotBeHadIsRefusedWithTheReason) {
 // Two steps of one unit of each cell, with the numbers of a pocket calculator.
 RnnInputs one_unit(Cell cell, std::vector<float> weights, std::vector<float> recurrent, std::vector<double> bias) {
   RnnInputs in{cell, 1, 1, 2};
-  in.layer = {1, -2}, in.state = {0.5}, in.memory = {0.25};
+  in.layer_input = {1, -2}, in.state = {0.5}, in.memory = {0.25};
   in.weights = std::move(weights), in.recurrent = std::move(recurrent), in.bias = std::move(bias);
   return in;
 }
@@ -137,7 +137,7 @@ TEST(RnnReference, VanillaIsRightOnAnAnswerWorkedByHand) {
   EXPECT_EQ(trace.hidden, (std::vector<double>{1.75, 2.75}));
   // Gradient 3 and 5: at the second step 5, at the first 3 + 2·5 = 13.
   const RnnGradients g = rnn_backward_reference(in, trace, std::vector<double>{3, 5});
-  EXPECT_EQ(g.layer, (std::vector<double>{6.5, 2.5}));
+  EXPECT_EQ(g.layer_input, (std::vector<double>{6.5, 2.5}));
   EXPECT_EQ(g.state, (std::vector<double>{26}));
   EXPECT_EQ(weights_gradient_at(in, g, 0), 13 * 1 + 5 * -2);
   EXPECT_EQ(recurrent_gradient_at(in, trace, g, 0), 13 * 0.5 + 5 * 1.75);
@@ -171,7 +171,7 @@ RnnInputs random_inputs(Cell cell) {
     for (auto& x : values) x = static_cast<float>(random.gaussian(draw++));
   };
   const std::size_t gates = gates_of(cell);
-  fill(in.layer, 24), fill(in.state, 8), fill(in.bias, 4 * gates);
+  fill(in.layer_input, 24), fill(in.state, 8), fill(in.bias, 4 * gates);
   if (cell == Cell::lstm) fill(in.memory, 8);
   fill(in.weights, 16 * gates), fill(in.recurrent, 16 * gates);
   return in;
@@ -203,7 +203,7 @@ TEST_P(RnnReferenceOf, GradientsAreTheSlopesOfALoss) {
   };
   // The difference quotient is off by a third derivative times 2^-24 / 6.
   constexpr double near = 1e-5;
-  for (std::size_t i = 0; i < 24; ++i) EXPECT_NEAR(g.layer[i], slope(in.layer[i]), near);
+  for (std::size_t i = 0; i < 24; ++i) EXPECT_NEAR(g.layer_input[i], slope(in.layer_input[i]), near);
   for (std::size_t i = 0; i < 8; ++i) EXPECT_NEAR(g.state[i], slope(in.state[i]), near);
   for (std::size_t i = 0; i < in.memory.size(); ++i) EXPECT_NEAR(g.memory[i], slope(in.memory[i]), near);
   for (std::size_t i = 0; i < in.bias.size(); ++i) EXPECT_NEAR(bias_gradient_at(in, g, i), slope(in.bias[i]), near);

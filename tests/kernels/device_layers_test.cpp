@@ -116,8 +116,8 @@ TEST_F(DeviceLayers, WeightsOfAGateGoWhereTheLibraryWantsThem) {
     for (std::size_t gate = 0; gate < gates; ++gate) {
       const cuda::GateMatrix m{inputs, gates, hidden, gate};
       auto* const place = const_cast<std::byte*>(bytes(theirs)) + gate * inputs * hidden * sizeof(float);
-      cuda::take_gate(bytes(ours), place, Element::f32, m, stream.get());
-      cuda::add_gate(place, sums.span().device_address(), Element::f32, m, stream.get());
+      cuda::copy_gate_to_library(bytes(ours), place, Element::f32, m, stream.get());
+      cuda::add_gate_gradient(place, sums.span().device_address(), Element::f32, m, stream.get());
     }
     const Floats x = numbers(all, 1), taken = test::read_back<float>(theirs.span(), stream),
                  back = test::read_back<float>(sums.span(), stream);
@@ -142,14 +142,14 @@ TEST_F(DeviceLayers, GradientsOfHalvesAreAddedInFloats) {
       runtime::DeviceBuffer<std::uint16_t> halves(codes.size());
       runtime::copy<std::uint16_t>(halves.span(), codes, stream);
       auto sums = test::on_device<float>(Floats(30, 100), stream);
-      cuda::add_gate(reinterpret_cast<const std::byte*>(halves.span().device_address()), sums.span().device_address(),
-                     e, m, stream.get());
+      cuda::add_gate_gradient(reinterpret_cast<const std::byte*>(halves.span().device_address()),
+                              sums.span().device_address(), e, m, stream.get());
       const Floats found = test::read_back<float>(sums.span(), stream);
       for (std::size_t i = 0; i < 5; ++i)
         for (std::size_t h = 0; h < 6; ++h)
           EXPECT_EQ(found[i * 6 + h], 100 + 0.25F * static_cast<float>(h * 5 + i) - 3) << core::info(e).name;
     }
-    EXPECT_THROW(cuda::add_gate(nullptr, nullptr, Element::i8, m, stream.get()), std::logic_error);
+    EXPECT_THROW(cuda::add_gate_gradient(nullptr, nullptr, Element::i8, m, stream.get()), std::logic_error);
   });
 }
 

@@ -154,10 +154,11 @@ TEST_F(DeviceLoops, OfOptimizersHaveTheHostsBits) {
                   l.momentum(out[0], out[1], in[0], {.step = 0.1F, .mu = 0.9F, .nesterov = nesterov}, {});
                 },
                 {g}, {w, m});
-  for (const float kept : {1.0F, 0.99F})
-    expect_host("adam",
-                [=](const Loops& l, auto in, auto out) { l.adam(out[0], out[1], out[2], in[0], {.update = 3}, kept); },
-                {g}, {w, m, v});
+  for (const float decay_factor : {1.0F, 0.99F})
+    expect_host(
+        "adam",
+        [=](const Loops& l, auto in, auto out) { l.adam(out[0], out[1], out[2], in[0], {.update = 3}, decay_factor); },
+        {g}, {w, m, v});
 }
 
 TEST_F(DeviceLoops, WithExponentialsAreNearTheHosts) {

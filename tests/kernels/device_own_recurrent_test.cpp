@@ -78,14 +78,14 @@ class RecurrentCheck {
   RnnInputs reference_inputs() const {
     RnnInputs in{s_.cell, s_.hidden, s_.batch, s_.steps, s_.input};
     const std::size_t memory = s_.cell == Cell::lstm ? 1 : 0;
-    in.layer = wide(inputs_[0]), in.state = wide(inputs_[1]);
+    in.layer_input = wide(inputs_[0]), in.state = wide(inputs_[1]);
     if (memory == 1) in.memory = wide(inputs_[2]);
     in.weights = inputs_[2 + memory], in.recurrent = inputs_[3 + memory], in.bias = wide(inputs_[4 + memory]);
     in.observed = wide(forward_[0]), in.rounds_only_results = p_ != Precision::fp32;
     return in;
   }
   double of(std::string_view name, const RnnGradients& g, std::size_t at) const {
-    if (name == "input gradient") return g.layer[at];
+    if (name == "input gradient") return g.layer_input[at];
     if (name == "state gradient") return g.state[at];
     if (name == "memory gradient") return g.memory[at];
     if (name == "weights gradient") return weights_gradient_at(reference_, g, at);

@@ -216,13 +216,13 @@ TEST_P(RecurrentInt8, MakesTheStepsOfItsDefinitionOnWholeNumbers) {
     return out;
   };
   kernels::RnnInputs in{cell, h, samples, steps, features};
-  in.layer = by_steps(x, features);
+  in.layer_input = by_steps(x, features);
   in.state.assign(samples * h, 0);
   if (cell == Cell::lstm) in.memory.assign(samples * h, 0);
   in.weights = parameters[0], in.recurrent = parameters[1];
   in.bias.assign(parameters[2].begin(), parameters[2].end());
   in.observed = by_steps(found, h);
-  in.store = [&](double v) {
+  in.round_stored = [&](double v) {
     return (std::clamp(std::nearbyint(v / q.quantum) + q.zero_point, 0.0, 255.0) - q.zero_point) * q.quantum;
   };
   const auto wanted = kernels::rnn_forward_reference(in).hidden;

@@ -95,7 +95,7 @@ TEST_P(RecurrentLayers, HaveTheOutputsAndGradientsOfTheirDefinition) {
   const auto layer = make_recurrent_layer(cell, {.steps = steps, .features = features}, h, kind);
   const LayerRun run(*layer, samples);
   kernels::RnnInputs in{cell, h, samples, steps, features};
-  in.layer = by_steps(run.input, samples, steps, features);
+  in.layer_input = by_steps(run.input, samples, steps, features);
   in.state.assign(samples * h, 0);
   if (cell == kernels::Cell::lstm) in.memory.assign(samples * h, 0);
   in.weights = run.parameters[0], in.recurrent = run.parameters[1];
@@ -121,7 +121,7 @@ TEST_P(RecurrentLayers, HaveTheOutputsAndGradientsOfTheirDefinition) {
   expect_near(run.gradients[1], each(size(1), [&](auto i) { return recurrent_gradient_at(in, trace, g, i); }),
               "recurrent");
   expect_near(run.gradients[2], each(size(2), [&](auto i) { return bias_gradient_at(in, g, i); }), "bias");
-  expect_near(floats(by_steps(run.input_gradient, samples, steps, features)), g.layer, "input");
+  expect_near(floats(by_steps(run.input_gradient, samples, steps, features)), g.layer_input, "input");
 }
 INSTANTIATE_TEST_SUITE_P(Cells, RecurrentLayers,
                          testing::Values(std::pair{kernels::Cell::lstm, RecurrentOutput::every_step},

@@ -79,8 +79,8 @@ TEST_F(LimitsCheck, WorkBesideThePointsKeepsToItsShareOnAllRanksAlike) {
   PeriodicWork seldom(world, 0), often(world, 1e9);
   int few = 0, many = 0;
   for (int turn = 0; turn < 5; ++turn) {
-    seldom.turn([&] { ++few, world.barrier(); });
-    often.turn([&] { ++many, world.barrier(); });
+    seldom.run_if_due([&] { ++few, world.barrier(); });
+    often.run_if_due([&] { ++many, world.barrier(); });
   }
   EXPECT_EQ(few, 1) << "once at least";
   EXPECT_EQ(many, 5);

@@ -54,18 +54,18 @@ class StepMeterCheck : public testing::Test {
 };
 
 TEST_F(StepMeterCheck, CallsAreThoseOfTheRankThatTheRowIsOf) {
-  const int longest = world_.size() - 1;
+  const int longest_rank = world_.size() - 1;
   StepMeter::Source source = of_made_up_steps();
   source.step = [this] { made_.push_back(made_up_step(world_.rank())); };
   source.per_call = true;
   const Measurement m = measured(world_, session_, source);
   ASSERT_FALSE(m.blocks.empty());
   for (const StepBlock& b : m.blocks) {
-    ASSERT_EQ(b.longest, longest);
+    ASSERT_EQ(b.longest_rank, longest_rank);
     ASSERT_EQ(b.calls.size(), 1U);
-    EXPECT_NEAR(b.calls[0].posted, 1e-3 * (5 + longest), 1e-6);
-    EXPECT_NEAR(b.calls[0].finished, 1e-3 * (16 + 2 * longest), 1e-6);
-    EXPECT_NEAR(b.calls[0].exposed, 1e-3 * (6 + longest), 1e-6);
+    EXPECT_NEAR(b.calls[0].posted, 1e-3 * (5 + longest_rank), 1e-6);
+    EXPECT_NEAR(b.calls[0].finished, 1e-3 * (16 + 2 * longest_rank), 1e-6);
+    EXPECT_NEAR(b.calls[0].exposed, 1e-3 * (6 + longest_rank), 1e-6);
     EXPECT_NEAR(b.calls[0].exposed, b.parts.exposed, 1e-9) << "as in the row";
   }
 }

@@ -83,7 +83,7 @@ std::string train(Training& t, std::size_t steps) {
     t.step(i % t.steps_per_epoch());
   }
   t.quiesce();
-  return t.verdict();
+  return t.take_fault();
 }
 
 /// On the last rank, which serves where any rank only serves.
@@ -257,7 +257,7 @@ TEST(Verification, FindsAnErrorOf1InOneOfTenMillionElements) {
       verifier.wait(verifier.all_reduce(dataparallel::everybody, v, op, {}, {}));
       verifier.end_step();
       EXPECT_TRUE(verifier.verified_last_step());
-      const std::string fault = verifier.verdict();
+      const std::string fault = verifier.take_fault();
       EXPECT_EQ(fault.empty(), std::string_view(injection) == "flip:call=1000") << fault;
       EXPECT_EQ(fault.find("on rank 0 the all-reduce of 10000019"), fault.empty() ? std::string::npos : 0) << fault;
     }

@@ -11,8 +11,8 @@
 namespace gradmeter::predict {
 namespace {
 
-MeasuredStep row(std::size_t gpus, std::size_t tensor, std::size_t micro_batch) {
-  MeasuredStep s;
+TrainingStep row(std::size_t gpus, std::size_t tensor, std::size_t micro_batch) {
+  TrainingStep s;
   s.id = std::to_string(gpus) + " " + std::to_string(tensor) + " " + std::to_string(micro_batch);
   s.system = "s";
   s.gpu = "A100";
@@ -29,7 +29,7 @@ MeasuredStep row(std::size_t gpus, std::size_t tensor, std::size_t micro_batch) 
 }
 
 TEST(ChooseRows, EachLowersTheUncertaintyAndNoneIsChosenTwice) {
-  const std::vector<MeasuredStep> rows{row(1, 1, 1), row(8, 8, 1), row(64, 1, 8), row(64, 8, 8), row(8, 1, 4)};
+  const std::vector<TrainingStep> rows{row(1, 1, 1), row(8, 8, 1), row(64, 1, 8), row(64, 8, 8), row(8, 1, 4)};
   const Choices c = choose_rows(rows, {}, 10);
   ASSERT_EQ(c.rows.size(), rows.size());
   double before = c.uncertainty;
@@ -45,29 +45,29 @@ TEST(ChooseRows, EachLowersTheUncertaintyAndNoneIsChosenTwice) {
 
 TEST(ChooseRows, TheSecondDiffersFromTheFirst) {
   // Four rows alike, and one that alone splits its layers.
-  const std::vector<MeasuredStep> rows{row(1, 1, 8), row(1, 1, 8), row(1, 1, 8), row(1, 1, 8), row(8, 8, 1)};
+  const std::vector<TrainingStep> rows{row(1, 1, 8), row(1, 1, 8), row(1, 1, 8), row(1, 1, 8), row(8, 8, 1)};
   const Choices c = choose_rows(rows, {}, 2);
   ASSERT_EQ(c.rows.size(), 2u);
   EXPECT_TRUE((c.rows[0].row == 4) != (c.rows[1].row == 4)) << "the odd row is one of the first two";
 }
 
 TEST(ChooseRows, WhatIsKnownIsNotMeasuredAgain) {
-  const std::vector<MeasuredStep> rows{row(1, 1, 8), row(8, 8, 1)};
+  const std::vector<TrainingStep> rows{row(1, 1, 8), row(8, 8, 1)};
   const Choices without = choose_rows(rows, {}, 1);
-  const std::vector<MeasuredStep> known{rows[without.rows[0].row]};
+  const std::vector<TrainingStep> known{rows[without.rows[0].row]};
   const Choices with = choose_rows(rows, known, 1);
   EXPECT_NE(with.rows[0].row, without.rows[0].row);
   EXPECT_LT(with.uncertainty, without.uncertainty);
 }
 
 TEST(ChooseRows, NothingIsChosenAmongRowsWithoutTerms) {
-  MeasuredStep cnn = row(1, 1, 1);
+  TrainingStep cnn = row(1, 1, 1);
   cnn.layers = cnn.sequence = 0;
   EXPECT_TRUE(choose_rows(std::vector{cnn}, {}, 1).rows.empty());
 }
 
 TEST(MostTelling, KeepsSoManyOfEachSystem) {
-  std::vector<MeasuredStep> rows{row(1, 1, 1), row(8, 8, 1), row(64, 1, 8), row(1, 1, 4)};
+  std::vector<TrainingStep> rows{row(1, 1, 1), row(8, 8, 1), row(64, 1, 8), row(1, 1, 4)};
   rows[3].system = "other";
   rows.push_back(row(2, 1, 1));
   rows.back().step_s = 0;
@@ -77,9 +77,9 @@ TEST(MostTelling, KeepsSoManyOfEachSystem) {
 }
 
 TEST(ChooseRows, ARowWithoutATimeIsNotKnown) {
-  const std::vector<MeasuredStep> rows{row(1, 1, 8), row(8, 8, 1)};
-  std::vector<MeasuredStep> known = rows;
-  for (MeasuredStep& s : known) s.step_s = 0;
+  const std::vector<TrainingStep> rows{row(1, 1, 8), row(8, 8, 1)};
+  std::vector<TrainingStep> known = rows;
+  for (TrainingStep& s : known) s.step_s = 0;
   EXPECT_EQ(choose_rows(rows, known, 1).uncertainty, choose_rows(rows, {}, 1).uncertainty);
 }
 

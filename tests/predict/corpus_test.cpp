@@ -17,7 +17,7 @@
 namespace gradmeter::predict {
 namespace {
 
-std::vector<MeasuredStep> corpus(const std::string& name) {
+std::vector<TrainingStep> corpus(const std::string& name) {
   const std::string path = std::string(GRADMETER_PREDICT_DATA "/") + name + ".csv";
   std::ifstream in(path, std::ios::binary);
   EXPECT_TRUE(in) << path;
@@ -28,11 +28,11 @@ struct Bar {
   const char* name;
   double mape;        ///< [percent]
   double sheet_mape;  ///< with data sheets alone
-  std::string (*group)(const MeasuredStep&);
+  std::string (*group)(const TrainingStep&);
 };
 const Bar bars[]{{"vtrain_single", 7.5, 22,
-                  [](const MeasuredStep& s) { return fmt::format("{} {} {}", s.hidden, s.tensor, s.micro_batch); }},
-                 {"llm_foundry", 4.5, 22, [](const MeasuredStep& s) { return s.model + s.system; }},
+                  [](const TrainingStep& s) { return fmt::format("{} {} {}", s.hidden, s.tensor, s.micro_batch); }},
+                 {"llm_foundry", 4.5, 22, [](const TrainingStep& s) { return s.model + s.system; }},
                  {"internevo", 6.5, 22, group_of},
                  {"simumax_b200", 6.5, 22, group_of}};
 
@@ -75,16 +75,16 @@ TEST_F(Corpora, RowsOfAnotherMeshPredictBetterThanLinearScaling) {
 
 TEST_F(Corpora, AWrongMeshIsSeenInTheScore) {
   const auto all = corpus("vtrain_single");
-  std::vector<MeasuredStep> steps;  // a sixth of the rows: fits of all take a minute
+  std::vector<TrainingStep> steps;  // a sixth of the rows: fits of all take a minute
   for (std::size_t i = 0; i < all.size(); i += 6) steps.push_back(all[i]);
   const double right = *score_leaving_out(steps, "", bars[0].group).mape;
-  for (MeasuredStep& s : steps) std::swap(s.tensor, s.pipeline);
+  for (TrainingStep& s : steps) std::swap(s.tensor, s.pipeline);
   EXPECT_GT(*score_leaving_out(steps, "", bars[0].group).mape, 1.5 * right);
 }
 
 TEST_F(Corpora, RowsThatCannotBePredictedAreCountedWithTheirReason) {
   auto steps = corpus("tf_benchmarks");
-  for (MeasuredStep& s : steps) s.model = "none of ours";
+  for (TrainingStep& s : steps) s.model = "none of ours";
   const Score s = score(Calibration({}), steps, "tf");
   EXPECT_EQ(s.unpredicted, s.rows);
   EXPECT_DOUBLE_EQ(s.mape_all.value_or(0), 100);
@@ -100,7 +100,7 @@ TEST_F(Corpora, RowsThatCannotBePredictedAreCountedWithTheirReason) {
 TEST_F(Corpora, OneGpuStepsFromLayersLieInTheirIntervals) {
   std::vector<double> away;
   for (const char* name : {"tf_benchmarks", "pytorch_ddp", "dlperf", "deeplearningexamples"}) {
-    for (const MeasuredStep& s : corpus(name)) {
+    for (const TrainingStep& s : corpus(name)) {
       if (s.gpus != 1 || !(s.step_s > 0) || (!s.quantile.empty() && s.quantile != "p50")) continue;
       const auto p = Calibration({}).predict(s).prediction;
       if (!p || p->basis != Basis::layer_costs) continue;

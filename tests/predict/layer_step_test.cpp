@@ -41,7 +41,7 @@ TEST(LayerStep, GrowsWithSamplesAndShrinksWithThePeak) {
 }
 
 TEST(LayerStep, ANetworkWithoutMeasuredStepsIsPredictedFromItsLayers) {
-  MeasuredStep s;
+  TrainingStep s;
   s.gpu = "P100";
   s.model = "ResNet50";
   s.precision = "fp32";
@@ -55,7 +55,7 @@ TEST(LayerStep, ANetworkWithoutMeasuredStepsIsPredictedFromItsLayers) {
   EXPECT_GT(by_layers.high / by_layers.low, 4) << "such sums are a third to a half away";
   EXPECT_GT(by_layers.memory.total(), 3 * 4 * 25e6);
 
-  MeasuredStep one = s;
+  TrainingStep one = s;
   one.gpus = 1;
   one.global_batch = 64;
   one.parameters = 25.6e6;
@@ -65,8 +65,8 @@ TEST(LayerStep, ANetworkWithoutMeasuredStepsIsPredictedFromItsLayers) {
   EXPECT_LT(by_row.high / by_row.low, 2);
 }
 
-MeasuredStep resnet(const std::string& gpu, std::size_t gpus, std::size_t global_batch) {
-  MeasuredStep s;
+TrainingStep resnet(const std::string& gpu, std::size_t gpus, std::size_t global_batch) {
+  TrainingStep s;
   s.gpu = gpu;
   s.model = "ResNet50";
   s.precision = "fp32";
@@ -85,7 +85,7 @@ TEST(LayerStep, TheRankWithTheMostSamplesSetsTheTime) {
 }
 
 TEST(LayerStep, AMeasuredStepOfAnotherGpuIsNoBase) {
-  MeasuredStep measured = resnet("P100", 1, 64);
+  TrainingStep measured = resnet("P100", 1, 64);
   measured.step_s = 0.3;
   const Calibration calibration({measured});
   EXPECT_EQ(calibration.predict(resnet("P100", 8, 512)).prediction.value().basis, Basis::measured_step);
@@ -93,7 +93,7 @@ TEST(LayerStep, AMeasuredStepOfAnotherGpuIsNoBase) {
 }
 
 TEST(LayerStep, AMeasuredStepSaysNothingOfAnotherExchangeOnAsManyGpus) {
-  MeasuredStep measured = resnet("P100", 16, 1024), asked = measured;
+  TrainingStep measured = resnet("P100", 16, 1024), asked = measured;
   measured.step_s = 0.3;
   const Calibration calibration({measured});
   const auto plain = calibration.predict(asked).prediction.value();

@@ -134,9 +134,9 @@ TEST_F(MachineFile, ABadOneIsRefusedWithFileAndLine) {
 }
 
 TEST_F(MachineFile, AFitThatWasWrittenPredictsTheSame) {
-  std::vector<MeasuredStep> rows;
+  std::vector<TrainingStep> rows;
   for (const std::size_t gpus : {8u, 16u, 32u}) {
-    MeasuredStep s;
+    TrainingStep s;
     s.id = std::to_string(gpus);
     s.system = "s";
     s.gpu = "A100";
@@ -150,7 +150,7 @@ TEST_F(MachineFile, AFitThatWasWrittenPredictsTheSame) {
     rows.push_back(s);
   }
   const Calibration calibration(rows);
-  MeasuredStep far = rows.front();
+  TrainingStep far = rows.front();
   far.gpus = 512;
   far.global_batch = 8 * 512;
   const core::Machine fitted = calibration.machine(far);

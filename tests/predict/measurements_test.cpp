@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 const std::string precision_head = "id,system,gpu,gpus,model,global_batch,metric,value,unit,precision\n";
 const std::string head = "id,system,gpu,gpus,model,seq_len,global_batch,micro_batch,metric,value,unit,zero_stage\n";
 
-MeasuredStep only_row(const std::string& row) { return read_measured_steps(head + row, "t.csv").at(0); }
+TrainingStep only_row(const std::string& row) { return read_measured_steps(head + row, "t.csv").at(0); }
 
 std::string refusal(const std::string& text) {
   try {
@@ -45,7 +45,7 @@ TEST(MeasuredSteps, AQuantileIsKeptApart) {
 TEST(MeasuredSteps, QuotesHoldCommasAndQuotes) {
   const auto s = only_row("\"a, \"\"b\"\"\",s,A100,8,gpt,1024,64,1,step time,1,s,fsdp 64\r\n");
   EXPECT_EQ(s.id, "a, \"b\"");
-  EXPECT_EQ(s.zero, 3);
+  EXPECT_EQ(s.zero_stage, 3);
 }
 
 TEST(MeasuredSteps, WhatCannotBeReadIsTheRowsProblem) {
@@ -87,9 +87,9 @@ TEST(MeasuredSteps, StagesOfZeroAreReadAsTheyAreWritten) {
     return only_row("a,s,A100,8,gpt,1024,64,1,step time,1,s," + stage + "\n");
   };
   for (const char* three : {"3", "3.0", "fsdp", "FSDP", "ZeRO-3", "zero 3", "stage 3", "ZeRO stage 3"})
-    EXPECT_EQ(row(three).zero, 3) << three;
-  EXPECT_EQ(row("ZeRO-1").zero, 1);
-  EXPECT_EQ(row("").zero, 0);
+    EXPECT_EQ(row(three).zero_stage, 3) << three;
+  EXPECT_EQ(row("ZeRO-1").zero_stage, 1);
+  EXPECT_EQ(row("").zero_stage, 0);
   EXPECT_EQ(row("").problem, "");
   for (const char* wrong : {"4", "13", "some"})
     EXPECT_THAT(row(wrong).problem, HasSubstr("is no stage of ZeRO for zero_stage")) << wrong;

@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-MeasuredStep gpt(std::size_t gpus = 1) {
+TrainingStep gpt(std::size_t gpus = 1) {
   return {.id = "a",
           .system = "s",
           .gpu = "A100",
@@ -36,33 +36,33 @@ MeasuredStep gpt(std::size_t gpus = 1) {
           .micro_batch = 1};
 }
 
-core::Machine machine_for(const MeasuredStep& s) { return machine_of(s).machine.value(); }
+core::Machine machine_for(const TrainingStep& s) { return machine_of(s).machine.value(); }
 
-StepParts parts_of(const MeasuredStep& s) {
+StepParts parts_of(const TrainingStep& s) {
   const core::Machine m = machine_for(s);
   return TransformerStep(s, m).parts(terms_of(m, s));
 }
 
 TEST(TransformerStep, CountsTheOperationsOfSixAParameterAndToken) {
-  const MeasuredStep s = gpt();
+  const TrainingStep s = gpt();
   const double h = 4096, tokens = 8 * 2048, parameters = 24 * 12 * h * h + 50257 * h;
   EXPECT_NEAR(TransformerStep(s, machine_for(s)).flops(), 6 * tokens * parameters + 12 * 24 * h * 2048 * tokens, 1e9);
 }
 
 TEST(TransformerStep, IsNoShorterThanItsOperationsAtThePeak) {
-  const MeasuredStep s = gpt();
+  const TrainingStep s = gpt();
   EXPECT_GT(parts_of(s).step(), TransformerStep(s, machine_for(s)).flops() / 312e12);
 }
 
 TEST(TransformerStep, TwiceTheMicroBatchesTakeTwiceTheComputation) {
-  MeasuredStep s = gpt();
+  TrainingStep s = gpt();
   const double once = parts_of(s).compute;
   s.global_batch *= 2;
   EXPECT_NEAR(parts_of(s).compute, 2 * once, 1e-9 * once);
 }
 
 TEST(TransformerStep, RecomputationAddsAForwardPass) {
-  MeasuredStep s = gpt();
+  TrainingStep s = gpt();
   const double without = parts_of(s).compute;
   s.recompute = "full";
   EXPECT_GT(parts_of(s).compute, 1.25 * without);
@@ -71,7 +71,7 @@ TEST(TransformerStep, RecomputationAddsAForwardPass) {
 
 // Narayanan et al., SC 2021: (p − 1) of m micro-batches, divided by the virtual stages.
 TEST(TransformerStep, APipelineWaitsForItsFillingAndDraining) {
-  MeasuredStep s = gpt(4);
+  TrainingStep s = gpt(4);
   s.pipeline = 4;
   s.global_batch = 32;
   const StepParts p = parts_of(s);
@@ -83,28 +83,28 @@ TEST(TransformerStep, APipelineWaitsForItsFillingAndDraining) {
 
 TEST(TransformerStep, OnlySplitLayersExchangeInAPass) {
   EXPECT_EQ(parts_of(gpt(8)).tensor_exchange, 0);
-  MeasuredStep s = gpt(8);
+  TrainingStep s = gpt(8);
   s.tensor = 8;
   EXPECT_GT(parts_of(s).tensor_exchange, 0);
   EXPECT_LT(parts_of(s).compute, 8 * parts_of(gpt(8)).compute);
 }
 
 TEST(TransformerStep, MoreNodesExchangeLonger) {
-  MeasuredStep one = gpt(8), many = gpt(64);
+  TrainingStep one = gpt(8), many = gpt(64);
   one.strategy = many.strategy = "no gradient bucket";
   EXPECT_GT(parts_of(one).data_exchange, 0);
   EXPECT_GT(parts_of(many).data_exchange, 1.2 * parts_of(one).data_exchange);
 }
 
 TEST(TransformerStep, ShardsOfZeroShareTheUpdate) {
-  MeasuredStep s = gpt(8);
+  TrainingStep s = gpt(8);
   const double whole = parts_of(s).update;
-  s.zero = 1;
+  s.zero_stage = 1;
   EXPECT_NEAR(parts_of(s).update, whole / 8, 1e-12);
 }
 
 TEST(TransformerStep, NamesWhatItCannotPredict) {
-  MeasuredStep s = gpt();
+  TrainingStep s = gpt();
   s.expert = 8;
   EXPECT_EQ(TransformerStep::refusal(s), "experts");
   s = gpt();
@@ -122,7 +122,7 @@ TEST(TransformerStep, NamesWhatItCannotPredict) {
 }
 
 TEST(TransformerStep, SmallGroupsOfAMeshAreAsSlowAsMeasured) {
-  MeasuredStep s = gpt(8);
+  TrainingStep s = gpt(8);
   s.strategy = "no gradient bucket";
   core::Machine m = machine_for(s);
   m.within_node.groups = {{2, 25e9}, {8, 100e9}};
@@ -136,7 +136,7 @@ TEST(TransformerStep, SmallGroupsOfAMeshAreAsSlowAsMeasured) {
 }
 
 TEST(TransformerStep, FewerBitsOnTheWireTakeLessTimeAndCodingAdds) {
-  MeasuredStep s = gpt(64);
+  TrainingStep s = gpt(64);
   s.strategy = "no gradient bucket";
   const double plain = parts_of(s).data_exchange;
   s.gradient_bits = 4;
@@ -148,14 +148,14 @@ TEST(TransformerStep, FewerBitsOnTheWireTakeLessTimeAndCodingAdds) {
 
 // Korthikanti et al. 2022, table 2: bytes of a layer's activations, in units of s·b·h.
 TEST(Memory, ActivationsAreThePapers) {
-  MeasuredStep s = gpt(8);
+  TrainingStep s = gpt(8);
   s.layers = 1;
   s.vocabulary = 1;
   s.attention = "plain";
   s.global_batch = 1;
   const double sbh = 2048.0 * 4096, scores = 5.0 * 32 * 2048 / 4096;
   const auto of_layer = [&] {
-    MeasuredStep two = s;
+    TrainingStep two = s;
     two.layers = 2;
     const core::Machine m = machine_for(s);
     return (TransformerStep(two, m).memory().activations - TransformerStep(s, m).memory().activations) / sbh;
@@ -177,11 +177,11 @@ TEST(Memory, ActivationsAreThePapers) {
 
 // Rajbhandari et al., SC 2020, figure 1: 7.5 billion parameters on 64 ranks need 120, 31.4, 16.6 and 1.9 GB.
 TEST(Memory, StagesOfZeroShareWhatThePaperSays) {
-  MeasuredStep s = gpt(64);
+  TrainingStep s = gpt(64);
   s.vocabulary = 1;
   const core::Machine m = machine_for(s);
-  const auto state = [&](int zero) {
-    s.zero = zero;
+  const auto state = [&](int zero_stage) {
+    s.zero_stage = zero_stage;
     const MemoryParts p = TransformerStep(s, m).memory();
     return (p.weights + p.gradients + p.optimizer) / TransformerStep(s, m).parameters() * 7.5;
   };
@@ -193,7 +193,7 @@ TEST(Memory, StagesOfZeroShareWhatThePaperSays) {
 }
 
 TEST(Memory, TheFirstStageKeepsAsManyMicroBatchesAsThereAreStages) {
-  MeasuredStep s = gpt(8);
+  TrainingStep s = gpt(8);
   s.attention = "flash";
   s.vocabulary = 1;
   const core::Machine m = machine_for(s);
@@ -206,11 +206,11 @@ TEST(Memory, TheFirstStageKeepsAsManyMicroBatchesAsThereAreStages) {
 }
 
 TEST(ScaledStep, GrowsFromTheStepOfOneGpu) {
-  MeasuredStep one = gpt(1), many = gpt(8);
-  for (MeasuredStep* s : {&one, &many}) s->layers = 0, s->parameters = 25.6e6, s->global_batch = 64 * s->gpus;
+  TrainingStep one = gpt(1), many = gpt(8);
+  for (TrainingStep* s : {&one, &many}) s->layers = 0, s->parameters = 25.6e6, s->global_batch = 64 * s->gpus;
   one.step_s = 0.2;
   const core::Machine sheet = machine_for(many);
-  const std::vector<MeasuredStep> known{one};
+  const std::vector<TrainingStep> known{one};
   const auto scaled = scaled_step(many, known, sheet);
   ASSERT_TRUE(scaled.seconds);
   EXPECT_GT(*scaled.seconds, one.step_s);
@@ -222,8 +222,8 @@ TEST(ScaledStep, GrowsFromTheStepOfOneGpu) {
 }
 
 TEST(TransformerStep, ZeroThreeIsNotPredictedWithAPipeline) {
-  MeasuredStep s = gpt(8);
-  s.zero = 3;
+  TrainingStep s = gpt(8);
+  s.zero_stage = 3;
   EXPECT_EQ(TransformerStep::refusal(s), "");
   s.pipeline = 4;
   EXPECT_THAT(TransformerStep::refusal(s), HasSubstr("ZeRO stage 3 is not predicted with a pipeline"));
@@ -231,25 +231,25 @@ TEST(TransformerStep, ZeroThreeIsNotPredictedWithAPipeline) {
 }
 
 TEST(TransformerStep, ZeroThreeUpdatesTheLayersOfATensorRankOnly) {
-  MeasuredStep s = gpt(8);
+  TrainingStep s = gpt(8);
   s.tensor = 8;
   const double alone = parts_of(s).update;
-  s.zero = 3;
+  s.zero_stage = 3;
   EXPECT_NEAR(parts_of(s).update / alone, 1, 1e-9) << "with one data rank, nothing is shared";
 }
 
 TEST(TransformerStep, CodingTakesTimeWithZeroThreeToo) {
-  MeasuredStep s = gpt(8);
-  s.zero = 3;
+  TrainingStep s = gpt(8);
+  s.zero_stage = 3;
   const double plain = parts_of(s).data_exchange;
   s.coding_passes = 2;
   EXPECT_GT(parts_of(s).data_exchange, plain);
 }
 
 TEST(TransformerStep, ACodecOfGradientsLeavesTheWeightsThatZeroGathersAsTheyAre) {
-  MeasuredStep s = gpt(64);
+  TrainingStep s = gpt(64);
   s.strategy = "no gradient bucket";
-  s.zero = 1;
+  s.zero_stage = 1;
   const double plain = parts_of(s).data_exchange;
   s.gradient_bits = 4;
   // Gradients go out in 4 of 16 bits, weights come back in 16.
@@ -257,7 +257,7 @@ TEST(TransformerStep, ACodecOfGradientsLeavesTheWeightsThatZeroGathersAsTheyAre)
 }
 
 TEST(TransformerStep, ABatchThatLeavesReplicasIdleIsRefused) {
-  MeasuredStep s = gpt(8);
+  TrainingStep s = gpt(8);
   s.global_batch = 7;
   EXPECT_THAT(TransformerStep::refusal(s),
               HasSubstr("a global batch of 7 is less than a micro-batch of 1 on each of 8"));
@@ -268,7 +268,7 @@ TEST(TransformerStep, ABatchThatLeavesReplicasIdleIsRefused) {
 }
 
 TEST(TransformerStep, PaddingIsNoOperationOfTheNetwork) {
-  MeasuredStep s = gpt(8);
+  TrainingStep s = gpt(8);
   s.global_batch = 9;
   const double nine = TransformerStep(s, machine_for(s)).flops();
   s.global_batch = 18;
@@ -276,7 +276,7 @@ TEST(TransformerStep, PaddingIsNoOperationOfTheNetwork) {
 }
 
 TEST(TransformerStep, AMeshWhoseProductOverflowsIsRefused) {
-  MeasuredStep s = gpt(8);
+  TrainingStep s = gpt(8);
   s.tensor = s.pipeline = std::size_t{1} << 24;
   s.context = 65536;
   EXPECT_THAT(TransformerStep::refusal(s), HasSubstr("the mesh needs more GPUs"));
@@ -286,10 +286,10 @@ TEST(TransformerStep, AMeshWhoseProductOverflowsIsRefused) {
 }
 
 /// Steps of one network, which take `slower` times as long as the data sheet says.
-std::vector<MeasuredStep> measured_steps(double slower) {
-  std::vector<MeasuredStep> rows;
+std::vector<TrainingStep> measured_steps(double slower) {
+  std::vector<TrainingStep> rows;
   for (const std::size_t gpus : {16u, 32u, 64u}) {
-    MeasuredStep s = gpt(gpus);
+    TrainingStep s = gpt(gpus);
     s.id = std::to_string(gpus);
     s.step_s = slower * parts_of(s).step();
     rows.push_back(s);
@@ -300,7 +300,7 @@ std::vector<MeasuredStep> measured_steps(double slower) {
 TEST(Calibration, WhatLikeRowsSayDoesNotHideAnotherLink) {
   const auto rows = measured_steps(1.5);
   const Calibration calibration(rows);
-  const MeasuredStep& s = rows.back();
+  const TrainingStep& s = rows.back();
   const core::Machine fitted = calibration.machine(s);
   core::Machine slow = fitted;
   connect(slow, "--link", "1GbE");
@@ -314,20 +314,20 @@ TEST(Calibration, WhatLikeRowsSayDoesNotHideAnotherLink) {
 
 TEST(Calibration, RowsOfAnotherGpuAreNotFitted) {
   auto rows = measured_steps(1.5);
-  const MeasuredStep asked = rows.back();
+  const TrainingStep asked = rows.back();
   const double without = Calibration(rows).predict(asked).prediction.value().seconds;
   auto others = measured_steps(0.2);
-  for (MeasuredStep& s : others) s.gpu = "H100", rows.insert(rows.begin(), s);
+  for (TrainingStep& s : others) s.gpu = "H100", rows.insert(rows.begin(), s);
   EXPECT_DOUBLE_EQ(Calibration(rows).predict(asked).prediction.value().seconds, without);
   EXPECT_EQ(Calibration(rows).machine(asked).fit->rows, 3u);
 }
 
 TEST(Calibration, OtherQuantilesAreNotFitted) {
   auto rows = measured_steps(1.5);
-  MeasuredStep asked = rows.back();
+  TrainingStep asked = rows.back();
   const double without = Calibration(rows).predict(asked).prediction.value().seconds;
   auto slowest = measured_steps(6);
-  for (MeasuredStep& s : slowest) s.quantile = "p99", rows.insert(rows.begin(), s);
+  for (TrainingStep& s : slowest) s.quantile = "p99", rows.insert(rows.begin(), s);
   const Calibration calibration(rows);
   EXPECT_DOUBLE_EQ(calibration.predict(asked).prediction.value().seconds, without);
   EXPECT_EQ(calibration.constant_flops(asked), Calibration(measured_steps(1.5)).constant_flops(asked));

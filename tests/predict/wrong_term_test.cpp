@@ -16,10 +16,10 @@
 namespace gradmeter::predict {
 namespace {
 
-std::vector<MeasuredStep> rows_of(const std::string& name) {
+std::vector<TrainingStep> rows_of(const std::string& name) {
   const std::string path = std::string(GRADMETER_PREDICT_DATA) + "/" + name;
   std::ifstream in(path, std::ios::binary);
-  std::vector<MeasuredStep> out;
+  std::vector<TrainingStep> out;
   const std::string text(std::istreambuf_iterator<char>(in), {});
   for (auto& s : read_measured_steps(text, path))
     if (s.step_s > 0 && s.expert == 1 && TransformerStep::refusal(s).empty()) out.push_back(std::move(s));
@@ -38,7 +38,7 @@ Terms terms_of(std::span<const double> logs) {
 }
 
 /// Mean error in percent: each half of the groups is predicted by a fit to the other half.
-double error_of(const std::vector<MeasuredStep>& rows, const Fault& fault) {
+double error_of(const std::vector<TrainingStep>& rows, const Fault& fault) {
   std::map<std::string, std::size_t> groups;
   for (const auto& s : rows) groups.try_emplace(group_of(s), groups.size());
   double sum = 0;

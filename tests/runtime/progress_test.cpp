@@ -77,7 +77,7 @@ class Terminal {
 TEST(Progress, DrawsOverItsOwnLineAndClearsIt) {
   const Terminal terminal;
   Progress progress("points", 24, true, terminal.descriptor());
-  EXPECT_TRUE(progress.shown());
+  EXPECT_TRUE(progress.has_terminal());
   progress.update(0, {}, "a name that is too long for these forty columns");
   EXPECT_EQ(terminal.shown(), "\r\033[K0/24 points · a name that is too long …");
   progress.finish();
@@ -118,7 +118,7 @@ TEST(Progress, IsSilentWhereNobodyLooks) {
   const Descriptor out(ends[0]), in(ends[1]);
   ASSERT_EQ(::fcntl(out.get(), F_SETFL, O_NONBLOCK), 0);
   Progress piped("points", 24, true, in.get());
-  EXPECT_FALSE(piped.shown());
+  EXPECT_FALSE(piped.has_terminal());
   piped.update(0, {}, "a");
   piped.finish();
   char byte = 0;
@@ -130,7 +130,7 @@ TEST(Progress, ATerminalThatGoesAwayEndsIt) {
   Progress progress("points", 24, true, terminal->descriptor());
   terminal.reset();
   progress.update(0, {}, "a");
-  EXPECT_FALSE(progress.shown());
+  EXPECT_FALSE(progress.has_terminal());
 }
 
 /// mpirun's child has a pipe for standard error; the terminal is its parent's.
@@ -155,7 +155,7 @@ int rank_under_a_launcher(const Terminal& terminal, bool launched) {
   }
   Progress progress("points", 24, true);
   progress.update(3, {}, "under mpirun");
-  ::_exit(progress.shown() ? 1 : 0);
+  ::_exit(progress.has_terminal() ? 1 : 0);
 }
 
 TEST(Progress, UnderMpirunTheTerminalIsMpirunsOwn) {

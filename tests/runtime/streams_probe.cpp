@@ -52,7 +52,7 @@ __global__ void meet(std::uint32_t* own, std::uint32_t* other, std::uint64_t mos
 __global__ void wait_for_host(std::uint32_t* begun, std::uint32_t* leave, std::uint64_t most, std::uint32_t* by_word) {
   gpu::release_to_all(begun, 1);
   const std::uint64_t begin = gpu::nanoseconds();
-  while (gpu::look_at(leave) == 0) {
+  while (gpu::load_relaxed(leave) == 0) {
     if (gpu::nanoseconds() - begin > most) {
       *by_word = 0;
       return;
@@ -145,7 +145,7 @@ class Word {
     check_cuda(cudaHostAlloc(reinterpret_cast<void**>(&at_), sizeof *at_, cudaHostAllocMapped), "cudaHostAlloc");
     *at_ = 0;
   }
-  ~Word() { release_cuda(cudaFreeHost(at_), "cudaFreeHost"); }
+  ~Word() { note_cuda_error(cudaFreeHost(at_), "cudaFreeHost"); }
   Word(const Word&) = delete;
   Word& operator=(const Word&) = delete;
   std::uint32_t* address() const { return at_; }

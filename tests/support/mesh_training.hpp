@@ -28,10 +28,10 @@ struct MeshTraining {
   std::size_t accumulate = 1;
   kernels::Precision precision = kernels::Precision::fp32;
   Training training = {.batch_global = 24, .steps = 12, .own_start = false};
-  bool wrong_shard = false;                   ///< every tensor rank takes the first one's part
-  bool local_norms = false;                   ///< optimizers take the norms of parts for those of tensors
-  std::optional<std::size_t> forgotten = {};  ///< of every pass, this one of the sums over tensor ranks
-  std::optional<model::Neighbour> lost = {};  ///< what is sent there comes as zeros
+  bool wrong_shard = false;                    ///< every tensor rank takes the first one's part
+  bool local_norms = false;                    ///< optimizers take the norms of parts for those of tensors
+  std::optional<std::size_t> forgotten = {};   ///< of every pass, this one of the sums over tensor ranks
+  std::optional<model::OtherStage> lost = {};  ///< what is sent there comes as zeros
 };
 
 /// With an optimizer that takes norms of whole tensors.
@@ -91,10 +91,10 @@ class ForgetfulPeers final : public model::Peers {
   void sum(runtime::Buffer v) override {
     if (!forgotten_ || calls_++ % sums_ != *forgotten_) inner_.sum(v);
   }
-  model::TransferPtr send(model::Neighbour n, runtime::ConstBuffer v) override {
+  model::TransferPtr send(model::OtherStage n, runtime::ConstBuffer v) override {
     return inner_.send(n, n == lost_ ? runtime::ConstBuffer(inner_.memory(v.count())) : v);
   }
-  model::TransferPtr receive(model::Neighbour n, runtime::Buffer v, runtime::EventPtr ready) override {
+  model::TransferPtr receive(model::OtherStage n, runtime::Buffer v, runtime::EventPtr ready) override {
     return inner_.receive(n, v, std::move(ready));
   }
   runtime::Buffer memory(std::size_t floats) override { return inner_.memory(floats); }
@@ -103,7 +103,7 @@ class ForgetfulPeers final : public model::Peers {
   model::Peers& inner_;
   std::size_t sums_;
   std::optional<std::size_t> forgotten_;
-  std::optional<model::Neighbour> lost_;
+  std::optional<model::OtherStage> lost_;
   std::size_t calls_ = 0;
 };
 

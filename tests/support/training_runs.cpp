@@ -152,7 +152,7 @@ std::vector<RunEnd> run(const RunCase& c, const QueuesOf& queues_of) {
       ends[static_cast<std::size_t>(world.rank())] = run(verifier, c);
       verifier.end_step();
       EXPECT_EQ(verifier.verified_last_step(), c.verified) << c.text();
-      EXPECT_EQ(c.verified ? verifier.verdict() : "", "") << c.text();
+      EXPECT_EQ(c.verified ? verifier.take_fault() : "", "") << c.text();
       world.barrier();  // nobody reads this rank's memory any more
     }
   });

@@ -234,7 +234,7 @@ constinit const CodedExchange tern_grad_exchange{
 
 namespace {
 
-compression::Matrix matrix_of(const TensorPart& t) {
+compression::MatrixShape matrix_of(const TensorPart& t) {
   if (t.rows == 0) return compression::square_matrix(t.count);
   return {.rows = t.rows, .columns = t.columns, .count = t.count};
 }
@@ -247,7 +247,7 @@ std::size_t factor_bytes(const ExchangeSpec& spec) { return std::max<std::size_t
 std::size_t memory_bytes(const ExchangeSpec& spec) { return factor_bytes(spec) + dense_bytes(spec); }
 
 bool is_dense(const TensorPart& t, std::size_t rank) {
-  const compression::Matrix m = matrix_of(t);
+  const compression::MatrixShape m = matrix_of(t);
   return !compression::low_rank_pays(m.rows, m.columns, rank);
 }
 
@@ -268,7 +268,7 @@ class PowerSgd final : public CollectiveSequence {
   /// tensors [elements].
   struct FactorisedTensor {
     const Call* call;
-    compression::Matrix matrix;
+    compression::MatrixShape matrix;
     std::size_t p_at, q_at;
   };
 
@@ -411,7 +411,7 @@ class PowerSgd final : public CollectiveSequence {
 };
 
 std::string power_sgd_tensor_refusal(const ExchangeSpec& spec, const TensorPart& t) {
-  const compression::Matrix m = matrix_of(t);
+  const compression::MatrixShape m = matrix_of(t);
   const std::size_t rank = compression::rank_of(spec.codec->parsed);
   if (auto why = compression::low_rank_refusal(m, rank); !why.empty()) return why;
   if (compression::low_rank_pays(m.rows, m.columns, rank)) return {};
@@ -422,7 +422,7 @@ CallParts power_sgd_parts(const ExchangeSpec& spec, std::span<const TensorPart> 
   const std::size_t rank = compression::rank_of(spec.codec->parsed);
   std::size_t p = 0, q = 0;
   for (const TensorPart& t : pack) {
-    const compression::Matrix m = matrix_of(t);
+    const compression::MatrixShape m = matrix_of(t);
     const bool dense = is_dense(t, rank);
     p += dense ? t.count : m.p_size(rank);
     q += dense ? 0 : m.q_size(rank);

@@ -226,7 +226,7 @@ void PeerCollective::open_windows(std::span<const WindowFacts> facts, const Wind
 }
 
 void PeerCollective::close_windows() noexcept {
-  for (void* p : opened_) runtime::release_cuda(cudaIpcCloseMemHandle(p), "cudaIpcCloseMemHandle");
+  for (void* p : opened_) runtime::note_cuda_error(cudaIpcCloseMemHandle(p), "cudaIpcCloseMemHandle");
 }
 
 /// Waits for the kernels before the memory that they read is freed. No rank frees its window before all others have

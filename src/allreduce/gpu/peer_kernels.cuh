@@ -57,15 +57,15 @@ __device__ inline std::uint32_t& block_gives_up() {
 __device__ inline CallNumbers numbers_of(const PeerCall& c) {
   if (threadIdx.x == 0) block_gives_up() = 0;
   const std::uint32_t calls = counts_of(c)[0];
-  return {calls % 2, c.barriers * calls + 1, gpu::look_at(given_up_of(c)) != 0};
+  return {calls % 2, c.barriers * calls + 1, gpu::load_relaxed(given_up_of(c)) != 0};
 }
 
 /// True if a wait that began at the time `begin` must end without the flag: the host says so, another block of this GPU
 /// has given up, or the wait is too long.
 __device__ inline bool must_leave(const PeerCall& c, unsigned from, std::uint64_t begin) {
-  if (gpu::look_at(given_up_of(c)) != 0) return true;
+  if (gpu::load_relaxed(given_up_of(c)) != 0) return true;
   const bool is_late = gpu::nanoseconds() - begin > c.limit_ns;
-  if (!is_late && gpu::look_at(&c.signals->leave) == 0) return false;
+  if (!is_late && gpu::load_relaxed(&c.signals->leave) == 0) return false;
   if (is_late) gpu::release_to_all(&c.signals->waited_for, from + 1);
   gpu::release_to_all(given_up_of(c), 1);
   return true;
@@ -78,7 +78,7 @@ __device__ inline bool await_flag(const PeerCall& c, unsigned from, std::uint32_
   std::uint64_t begin = 0;  // time of the first look at the clock; most waits end before it
   for (unsigned turns = 1; static_cast<std::int32_t>(gpu::acquire_from_all(theirs) - number) < 0; ++turns) {
     gpu::spin_pause();
-    if (turns % gpu::turns_between_looks != 0) continue;
+    if (turns % gpu::turns_between_checks != 0) continue;
     if (begin == 0) begin = gpu::nanoseconds();
     if (must_leave(c, from, begin)) return false;
   }

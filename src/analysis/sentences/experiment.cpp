@@ -52,12 +52,12 @@ std::string against_vendors(const MergedRows& rows, const Group& group, const Me
 Finding fastest_of(const MergedRows& rows, const Group& group) {
   const MergedRow& best = **std::ranges::min_element(group, has_less_time);
   std::vector<std::string> close;  // algorithms not shown to be slower
-  double second = 0;
+  double runner_up_lag = 0;
   bool is_known = true;
   for (const MergedRow* row : group) {
     if (row == &best) continue;
     const double slower = 1 - time_of(best).value / time_of(*row).value;
-    if (second == 0 || slower < second) second = slower;
+    if (runner_up_lag == 0 || slower < runner_up_lag) runner_up_lag = slower;
     const Relation r = compare(time_of(best), time_of(*row));
     is_known = is_known && r != Relation::unknown;
     if (r != Relation::less) close.push_back(rows.algorithm(*row));
@@ -71,8 +71,8 @@ Finding fastest_of(const MergedRows& rows, const Group& group) {
   } else if (close.empty()) {
     sentence = fmt::format("{} is the fastest with {}", rows.algorithm(best), seconds(time_of(best)));
   } else {
-    constexpr std::size_t most = 3;
-    const std::size_t more = close.size() > most ? close.size() - most : 0;
+    constexpr std::size_t most_named = 3;
+    const std::size_t more = close.size() > most_named ? close.size() - most_named : 0;
     close.resize(close.size() - more);
     sentence =
         fmt::format("{} takes {}, and {}{} {} not shown to be slower{}", rows.algorithm(best), seconds(time_of(best)),
@@ -86,7 +86,7 @@ Finding fastest_of(const MergedRows& rows, const Group& group) {
   f.severity = scratch.severity;
   f.figures["time_s"] = time_of(best);
   if (group.size() > 1 && close.empty()) {
-    f.severity = std::max(f.severity, second);
+    f.severity = std::max(f.severity, runner_up_lag);
     f.figures["size_bytes"].value = static_cast<double>(best.whole(Factor::size_bytes));
   } else if (group.size() > 1) {
     f.next = rows.command_to_repeat(best);
@@ -115,12 +115,12 @@ void find_rooflines(const MergedRows& rows, std::vector<Finding>& out) {
     const auto [least, most] = std::ranges::minmax_element(group, [](const MergedRow* a, const MergedRow* b) {
       return a->number(Metric::roofline) < b->number(Metric::roofline);
     });
-    const bool is_one = percent((*least)->number(Metric::roofline)) == percent((*most)->number(Metric::roofline));
+    const bool is_same_text = percent((*least)->number(Metric::roofline)) == percent((*most)->number(Metric::roofline));
     const auto described = rows.describe(group, over);
-    const std::string shares =
-        group.size() == 1 ? share_of_roofline(rows, **most)
-        : is_one          ? percent((*most)->number(Metric::roofline))
-                 : fmt::format("from {} to {}", share_of_roofline(rows, **least), share_of_roofline(rows, **most));
+    const std::string shares = group.size() == 1 ? share_of_roofline(rows, **most)
+                               : is_same_text    ? percent((*most)->number(Metric::roofline))
+                                                 : fmt::format("from {} to {}", share_of_roofline(rows, **least),
+                                                               share_of_roofline(rows, **most));
     Finding f = rows.finding(FindingKind::roofline, group, over,
                              fmt::format("{}: {} of what the roofline allows", described.both(), shares));
     f.figures["least"].value = (*least)->number(Metric::roofline);
@@ -249,11 +249,11 @@ struct CodecGain {
 
 CodecGain gain_on(const Point& p, double link) {
   const double dense = dense_exchange(p).bits, wire = p.metrics.number(Metric::wire_bits);
-  const auto at = [&](double crossover) {
+  const auto speedup_at = [&](double crossover) {
     return crossover > 0 ? dense / (wire + (dense - wire) * link / crossover) : NAN;
   };
   const Estimate crossover = detail::crossover_of(p);
-  return {&p, {at(crossover.value), at(crossover.low), at(crossover.high)}};
+  return {&p, {speedup_at(crossover.value), speedup_at(crossover.low), speedup_at(crossover.high)}};
 }
 
 std::string link_text(core::BytesPerSecond link) { return fmt::format("{:.3g} Gbit/s", link.value * 8e-9); }
@@ -276,11 +276,11 @@ std::string gains_in_words(const std::vector<CodecGain>& gains, const std::vecto
     phrases.push_back(std::isnan(g.faster.value) ? fmt::format("{} saves no bits", name_of(g))
                                                  : fmt::format("{} with {}", detail::times(g.faster), name_of(g)));
   const Estimate& best = gains.front().faster;
-  const bool is_first = gains.size() == 1 || std::isnan(gains[1].faster.value) || best.low > gains[1].faster.high;
+  const bool is_best_shown = gains.size() == 1 || std::isnan(gains[1].faster.value) || best.low > gains[1].faster.high;
   const std::string answer =
       std::ranges::none_of(gains, pays) ? "none is shown to pay"
-      : is_first                        ? fmt::format("most is won with {}", name_of(gains[0]))
-                 : fmt::format("no difference is shown between {} and {}", name_of(gains[0]), name_of(gains[1]));
+      : is_best_shown                   ? fmt::format("most is won with {}", name_of(gains[0]))
+                      : fmt::format("no difference is shown between {} and {}", name_of(gains[0]), name_of(gains[1]));
   return fmt::format("{}: {}", fmt::join(phrases, ", "), answer);
 }
 
@@ -307,44 +307,45 @@ std::optional<Finding> codecs_on_link(std::span<const Point> points, core::Bytes
   const Point* largest = nullptr;
   for (const Point& p : points)
     if (has_crossover(p) && (!largest || size(p) > size(*largest))) largest = &p;
-  Finding f{.kind = FindingKind::crossover, .experiment = "codecs", .over = {Factor::codec}};
+  Finding finding{.kind = FindingKind::crossover, .experiment = "codecs", .over = {Factor::codec}};
   if (!largest) {
     if (std::ranges::none_of(points, is_measured_codec)) return std::nullopt;
-    f.sentence = fmt::format(
+    finding.sentence = fmt::format(
         "Nothing can be said about a link of {}: what a codec wins there is known only for an exchange by a "
         "reduce-scatter and an all-gather, and none of these codecs is exchanged so. Measure them by gradmeter scale "
         "--codec.",
         link_text(link));
-    return f;
+    return finding;
   }
-  f.factors = largest->factors;
-  f.factors[Factor::codec] = {};
+  finding.factors = largest->factors;
+  finding.factors[Factor::codec] = {};
   std::vector<CodecGain> gains;
   std::vector<core::Value> names;
   for (std::size_t i = 0; i < points.size(); ++i) {
     core::Factors others = points[i].factors;
     others[Factor::codec] = {};
-    if (!has_crossover(points[i]) || others.key() != f.factors.key()) continue;
+    if (!has_crossover(points[i]) || others.key() != finding.factors.key()) continue;
     gains.push_back(gain_on(points[i], link.value));
     names.push_back(points[i].factors[Factor::codec]);
-    f.rows.push_back({0, i});
-    f.figures["speed_with_" + core::to_text(names.back())] = gains.back().faster;
+    finding.rows.push_back({0, i});
+    finding.figures["speed_with_" + core::to_text(names.back())] = gains.back().faster;
   }
   // Codecs that save no bits come last.
   std::ranges::stable_sort(gains, [](const CodecGain& a, const CodecGain& b) {
     return std::isnan(b.faster.value) ? !std::isnan(a.faster.value) : a.faster.value > b.faster.value;
   });
   const DenseExchange dense = dense_exchange(*largest);
-  f.sentence = fmt::format(
+  finding.sentence = fmt::format(
       "On a link of {} the speed of an exchange of {}{} between {} ranks is, against the dense one in {}, {}. Accuracy "
       "is not measured here.",
       link_text(link), in_words(Factor::size_bytes, largest->factors[Factor::size_bytes]),
       distribution_of(*largest, points), dense.ranks, dense.precision, gains_in_words(gains, names));
   const CodecGain& best = gains.front();
-  f.severity = best.faster.low > 1 ? 1 - 1 / best.faster.value : 0;
+  finding.severity = best.faster.low > 1 ? 1 - 1 / best.faster.value : 0;
   if (std::ranges::any_of(gains, pays))
-    f.next = fmt::format("gradmeter scale --codec none,{} --learn 20000 --thread-ranks 2", codec_name(*best.point));
-  return f;
+    finding.next =
+        fmt::format("gradmeter scale --codec none,{} --learn 20000 --thread-ranks 2", codec_name(*best.point));
+  return finding;
 }
 
 }  // namespace gradmeter::analysis

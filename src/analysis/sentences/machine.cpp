@@ -205,11 +205,11 @@ void add_disturbances(const MergedRows& rows, const Group& group, const std::vec
   const auto found = soak_findings(points);
   if (found.disturbances.empty() && found.drifts.empty() && found.outliers.empty()) return;
   const auto texts = soak_sentences(found);
-  constexpr std::size_t most = 3;
+  constexpr std::size_t most_shown = 3;
   const std::vector<std::string> shown(texts.begin(),
-                                       texts.begin() + static_cast<std::ptrdiff_t>(std::min(most, texts.size())));
+                                       texts.begin() + static_cast<std::ptrdiff_t>(std::min(most_shown, texts.size())));
   std::string text = fmt::format("{}", fmt::join(shown, "; "));
-  if (texts.size() > most) text += fmt::format("; and {} more", texts.size() - most);
+  if (texts.size() > most_shown) text += fmt::format("; and {} more", texts.size() - most_shown);
   Finding f = rows.finding(
       FindingKind::disturbance, group, over,
       fmt::format("in {}a soak of {:.0f} s{}: {}", launch, found.seconds, rows.describe(group, over).rest, text));
@@ -278,18 +278,18 @@ void find_outlier_launches(const MergedRows& rows, std::vector<Finding>& out) {
       for (const auto& [run, launch] : launches) {
         const bool is_shared = 2 * launch.shared > launch.log_ratios.size();
         if (!is_shared && 2 * launch.outside <= launch.log_ratios.size()) continue;
-        const double apart = std::exp(core::median(launch.log_ratios));
+        const double time_ratio = std::exp(core::median(launch.log_ratios));
         const core::RunInfo& info = rows.runs()[run].info;
         Finding f{.kind = FindingKind::outlier_launch, .experiment = experiment};
         for (const MergedRow* row : group) f.rows.insert(f.rows.end(), row->sources.begin(), row->sources.end());
-        f.figures["time_ratio"].value = apart;
+        f.figures["time_ratio"].value = time_ratio;
         f.figures["launch"].value = static_cast<double>(run + 1);
         f.figures["launches"].value = static_cast<double>(launches.size());
-        f.severity = std::fabs(std::log(apart));
+        f.severity = std::fabs(std::log(time_ratio));
         f.sentence = fmt::format(
             "One launch of {}, number {} of {}{}, took {:.2f} times as long as the others in the middle of {} point{}, "
             "{}: look at what ran then, and repeat it.",
-            experiment, run + 1, rows.runs().size(), info.time.empty() ? "" : " at " + info.time, apart,
+            experiment, run + 1, rows.runs().size(), info.time.empty() ? "" : " at " + info.time, time_ratio,
             launch.log_ratios.size(), launch.log_ratios.size() == 1 ? "" : "s",
             is_shared
                 ? fmt::format("and it alone was without cores for up to {:.0f} % of the time", 100 * launch.most_lost)

@@ -276,13 +276,13 @@ MergedRows::Description MergedRows::describe(const Group& group, const Axes& ove
            !core::is_null(row.point.factors[f]);
   };
   Description out;
-  Axes left;
+  Axes remaining;
   for (const Factor f : naming_order())
-    if (is_named(f)) left.push_back(f);
+    if (is_named(f)) remaining.push_back(f);
   const auto take = [&](Factor f) {
-    const auto at = std::ranges::find(left, f);
-    if (at == left.end()) return std::string();
-    left.erase(at);
+    const auto at = std::ranges::find(remaining, f);
+    if (at == remaining.end()) return std::string();
+    remaining.erase(at);
     return words(row, f);
   };
   // A codec's problem is the exchange that its cost is compared with; what is encoded are gradients.
@@ -298,7 +298,7 @@ MergedRows::Description MergedRows::describe(const Group& group, const Axes& ove
   if (!compared_with.empty()) out.rest = fmt::format(" ({})", compared_with);
   // Prepositions come first: words after a comma would otherwise stand between them.
   for (const bool with_comma : {false, true}) {
-    for (const Factor f : left) {
+    for (const Factor f : remaining) {
       const auto before = before_words(f);
       if ((before == ", ") == with_comma) out.rest += fmt::format("{}{}", before, words(row, f));
     }

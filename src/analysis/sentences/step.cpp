@@ -246,8 +246,8 @@ std::string accuracy_change(const MergedRow& a, const MergedRow& b, Factor f,
 }
 
 /// The finding for `b` instead of `a`, which differ in the factor only.
-Finding change(const MergedRows& rows, Factor f, const MergedRow& a, const MergedRow& b) {
-  const Axes over = axes_of(f);
+Finding change(const MergedRows& rows, Factor factor, const MergedRow& a, const MergedRow& b) {
+  const Axes over = axes_of(factor);
   const Estimate faster = ratio(time_of(a), time_of(b));
   const auto described = rows.describe({&b}, over);
   const Relation relation = compare(time_of(b), time_of(a));
@@ -265,10 +265,10 @@ Finding change(const MergedRows& rows, Factor f, const MergedRow& a, const Merge
     if (moved == Relation::not_shown) sentence += " (no difference shown)";
     if (moved == Relation::less && relation == Relation::less) sentence += because(a, b);
   }
-  sentence += accuracy_change(a, b, f, figures);
+  sentence += accuracy_change(a, b, factor, figures);
   Finding out = rows.finding(FindingKind::change, {&a, &b}, over,
-                             fmt::format("{}: {} instead of {}{}: {}", described.subject, named(rows, b, f),
-                                         named(rows, a, f), described.rest, sentence));
+                             fmt::format("{}: {} instead of {}{}: {}", described.subject, named(rows, b, factor),
+                                         named(rows, a, factor), described.rest, sentence));
   out.figures = std::move(figures);
   const bool is_sure = relation == Relation::less || relation == Relation::greater;
   // A change to a slower setting is no remedy, so that it stands behind the changes that are.
@@ -316,8 +316,8 @@ void add_changes(const MergedRows& rows, std::string_view experiment, const Sett
       for (const Factor f : axes_of(setting.factor)) curve[f] = {};
       std::vector<std::string> values{named(rows, *a, setting.factor), named(rows, *b, setting.factor)};
       if (setting.reference.empty()) std::ranges::sort(values);
-      const std::string key =
-          fmt::format("{} {} {}|{}", b->origin, curve.key(), core::key_part(values[0]), core::key_part(values[1]));
+      const std::string key = fmt::format("{} {} {}|{}", b->origin, curve.key(), core::escaped_key_part(values[0]),
+                                          core::escaped_key_part(values[1]));
       Finding found = change(rows, setting.factor, *a, *b);
       const auto [place, is_new] = places.try_emplace(key, kept.size());
       if (is_new) {

@@ -52,7 +52,7 @@ class CollectiveSweep final : public Experiment {
         estimator_(s, allreduce::shape_of(map.node_of)),
         clock_(s.world(), clock_node(s, map)),
         canary_(s, s.world()) {
-    if (map.nodes() > 1) port_.emplace(s, s.world(), map.node_of);
+    if (map.nodes() > 1) port_probe_.emplace(s, s.world(), map.node_of);
   }
 
   std::vector<SweepPoint*> plan(const SweepRows& rows) override {
@@ -71,18 +71,18 @@ class CollectiveSweep final : public Experiment {
       if (p.group == group && p.is_due()) points.push_back(&p);
     }
     const CollectivePoint& first = *points.front();
-    if (first.collective != staged_) {
-      staged_ = first.collective;
-      stage_.reset();  // before the next one takes its memory
-      stage_ = std::make_unique<CollectiveSetup>(session_, map_, needs_of(due(*staged_)), faults_);
+    if (first.collective != setup_collective_) {
+      setup_collective_ = first.collective;
+      setup_.reset();  // before the next one takes its memory
+      setup_ = std::make_unique<CollectiveSetup>(session_, map_, needs_of(due(*setup_collective_)), faults_);
     }
     rows.progress(fmt::format("{} {}: {} points in turn", first.collective->name,
                               core::to_text(core::Bytes{first.bytes()}), points.size()));
     const double begin = runtime::host_clock();
     const auto count = static_cast<double>(points.size());
     measure_in_turn(points, benchmark_options(rows.share(usual_call_budget).value), [&](core::Seconds rest) {
-      const double each = (runtime::host_clock() - begin + rest.value) / count;
-      rows.foresee({rest.value + each * later_work(group, first)},
+      const double seconds_per_point = (runtime::host_clock() - begin + rest.value) / count;
+      rows.foresee({rest.value + seconds_per_point * later_work(group, first)},
                    fmt::format("each of {} is checked, and timed until it has an interval",
                                report::counted(std::ranges::count_if(points_, &CollectivePoint::is_due), "point")));
     });
@@ -108,19 +108,19 @@ class CollectiveSweep final : public Experiment {
     bind(group);
     std::deque<CollectiveBenchmark> benchmarks;
     for (auto* p : group) {
-      benchmarks.emplace_back(session_, *stage_, map_, clock_, *p, options);
+      benchmarks.emplace_back(session_, *setup_, map_, clock_, *p, options);
       run_part(benchmarks.back(), &CollectiveBenchmark::prepare);
     }
     Limits limits;
     // The limit is a copy in the host's memory, which says nothing of a device's.
-    if (!options.rounds.exact_samples && !stage_->is_on_device()) add_limits(group, options.rounds, limits);
+    if (!options.rounds.exact_samples && !setup_->is_on_device()) add_limits(group, options.rounds, limits);
     for (auto& benchmark : benchmarks) {
       if (!benchmark.done()) run_part(benchmark, &CollectiveBenchmark::warm_up);
     }
     for (auto& [key, limit] : limits) limit.warm_up();
     core::Seconds rest{0};
-    for (const auto& benchmark : benchmarks) rest.value += benchmark.least().value;
-    for (const auto& [key, limit] : limits) rest.value += limit.least().value;
+    for (const auto& benchmark : benchmarks) rest.value += benchmark.least_time().value;
+    for (const auto& [key, limit] : limits) rest.value += limit.least_time().value;
     foresee(rest);
     std::optional<double> end;
     if (options.point_time) end = begin + options.point_time->value * static_cast<double>(group.size());
@@ -141,7 +141,7 @@ class CollectiveSweep final : public Experiment {
 
   /// Binds the points' algorithms. Points that cannot be bound get the reason in their rows, and leave the group.
   void bind(std::vector<CollectivePoint*>& group) {
-    const auto bound = stage_->bind(group);
+    const auto bound = setup_->bind(group);
     for (std::size_t i = 0; i < group.size(); ++i) {
       group[i]->row.status = bound[i].status;
       group[i]->row.reason = bound[i].reason;
@@ -161,7 +161,7 @@ class CollectiveSweep final : public Experiment {
       turns.emplace_back([&benchmark] { return benchmark.done() || run_part(benchmark, &CollectiveBenchmark::round); });
     for (auto& [key, limit] : limits) turns.emplace_back([&l = limit] { return l.round(); });
     bench::take_turns(seed, turns, [&](bool enough) {
-      if (port_) wire.turn([this] { port_->round(); });
+      if (port_probe_) wire.run_if_due([this] { port_probe_->round(); });
       monitor.round();
       const bool none_left = std::ranges::all_of(benchmarks, &CollectiveBenchmark::done);
       if (none_left || o.exact_samples > 0) return none_left || enough;
@@ -173,7 +173,7 @@ class CollectiveSweep final : public Experiment {
   void add_limits(std::span<CollectivePoint* const> group, const RoundOptions& o, Limits& limits) {
     for (const auto* p : group) {
       if (p->bytes() == 0 || p->row.status != Status::ok) continue;
-      limits.try_emplace(limit_key(*p), session_, *stage_, clock_, *p, o);
+      limits.try_emplace(limit_key(*p), session_, *setup_, clock_, *p, o);
     }
   }
 
@@ -184,10 +184,10 @@ class CollectiveSweep final : public Experiment {
     CollectiveLimit limit = limit_of(p, memory_limit);
     // The rate of the wire is the best of a few exchanges, which may all have been disturbed. So it is measured again
     // before a point is called faster than the wire.
-    for (int again = 0; again < most_wire_repeats && port_; ++again) {
+    for (int again = 0; again < most_wire_repeats && port_probe_; ++again) {
       const bool is_doubtful = limit.link.value > 0 && is_faster_than(limit, p.row);
       if (session_.world().all(!is_doubtful)) break;
-      port_->round();
+      port_probe_->round();
       limit = limit_of(p, memory_limit);
     }
     fill_collective_limit(limit, p.row);
@@ -195,7 +195,7 @@ class CollectiveSweep final : public Experiment {
 
   CollectiveLimit limit_of(const CollectivePoint& p, const LimitBenchmark* memory_limit) const {
     core::Machine machine;
-    if (port_) machine.node_port.bytes_per_s = port_->rate().value;
+    if (port_probe_) machine.node_port.bytes_per_s = port_probe_->rate().value;
     const CollectiveLimit wire = wire_limit(p, map_, machine);
     const bool memory_takes_longer = memory_limit && memory_limit->limit().seconds > wire.seconds;
     return memory_takes_longer ? memory_limit->limit() : wire;
@@ -309,12 +309,12 @@ class CollectiveSweep final : public Experiment {
   const RanksListener& ranks_listener_;
   InjectedFaults faults_;
   std::vector<CollectivePoint> points_;
-  const CollectiveInfo* staged_ = nullptr;  ///< the collective that `stage_` is for
-  std::unique_ptr<CollectiveSetup> stage_;
+  const CollectiveInfo* setup_collective_ = nullptr;  ///< the collective that `setup_` is for
+  std::unique_ptr<CollectiveSetup> setup_;
   CodecEstimator estimator_;
   runtime::SharedClock clock_;
   Canary canary_;
-  std::optional<PortProbe> port_;  ///< empty on one node
+  std::optional<PortProbe> port_probe_;  ///< empty on one node
 };
 
 }  // namespace
@@ -327,7 +327,7 @@ std::size_t run_collectives(Session& s, const NodeMap& map, const CollectiveOpti
 
 std::vector<Estimated<CollectivePoint>> estimate_collectives(const CollectiveOptions& o, const NodeMap& map) {
   const auto points = plan_collectives(o, map);
-  const double each = equal_share(o.time_budget, points.size(), usual_call_budget).value;
+  const double seconds_per_point = equal_share(o.time_budget, points.size(), usual_call_budget).value;
   std::map<const CollectiveInfo*, std::vector<CollectivePoint>> points_of;
   for (const auto& p : points) points_of[p.collective].push_back(p);
   std::map<const CollectiveInfo*, std::size_t> resident;
@@ -336,7 +336,7 @@ std::vector<Estimated<CollectivePoint>> estimate_collectives(const CollectiveOpt
   for (const auto& p : points) {
     const bool runs = p.unsupported.empty();
     const auto bytes = runs ? resident[p.collective] : 0;
-    out.push_back({p, bytes, runs ? each : 0});
+    out.push_back({p, bytes, runs ? seconds_per_point : 0});
   }
   return out;
 }

@@ -17,10 +17,10 @@ namespace gradmeter::bench {
 
 /// One point's times by rank. calls: times of its calls, including waits for other ranks. alone: times of only the
 /// least memory traffic that the call needs (limits.hpp), in which no rank waits; empty if it was not timed.
-struct PointRanks {
+struct PointRankTimes {
   std::span<const OwnTime> calls, alone;
 };
-using RanksListener = std::function<void(const core::Point&, const PointRanks&)>;
+using RanksListener = std::function<void(const core::Point&, const PointRankTimes&)>;
 
 /// Receives the sweep's points. Called on rank 0 only.
 struct CollectiveListener {

@@ -15,10 +15,10 @@
 namespace gradmeter::bench {
 
 allreduce::Call call_of(const CollectivePoint& p, CollectiveBuffers b) {
-  const bool device = b.device_in.count() > 0;
+  const bool on_device = b.device_in.count() > 0;
   const auto typed = [&](const runtime::Buffer& whole) { return runtime::Buffer(p.element, whole.device()); };
-  return {.in = device ? typed(b.device_in) : runtime::Buffer(p.element, b.in),
-          .out = device ? typed(b.device_out) : runtime::Buffer(p.element, b.out),
+  return {.in = on_device ? typed(b.device_in) : runtime::Buffer(p.element, b.in),
+          .out = on_device ? typed(b.device_out) : runtime::Buffer(p.element, b.out),
           .op = p.call_op(),
           .accumulate = p.accumulate_wide ? std::optional(core::Element::f32) : std::nullopt};
 }
@@ -49,7 +49,7 @@ std::vector<std::vector<double>> TimeTable::reduce() const {
   const std::vector<double> times = reduced_times();
   std::vector<double> late(in_time_.size());
   for (std::size_t i = 0; i < late.size(); ++i) late[i] = in_time_[i] ? 0 : 1;
-  pace_.c.max(late);
+  pace_.communicator.max(late);
   std::vector<std::vector<double>> out;
   for (std::size_t i = 0; i < times.size(); i += parts_) {
     const auto parts = static_cast<std::ptrdiff_t>(parts_), at = static_cast<std::ptrdiff_t>(i);
@@ -67,19 +67,19 @@ std::vector<double> TimeTable::reduced_times() const {
   for (std::size_t i = 0; i < n; ++i) out[i] = end_[i] - begin_[i];
   switch (pace_.reduction) {
     case RankReduction::rank0:
-      pace_.c.broadcast(std::span<double>(out));
+      pace_.communicator.broadcast(std::span<double>(out));
       break;
     case RankReduction::average:
-      pace_.c.sum(out);
-      for (double& t : out) t /= pace_.c.size();
+      pace_.communicator.sum(out);
+      for (double& t : out) t /= pace_.communicator.size();
       break;
     case RankReduction::min:
       for (double& t : out) t = -t;
-      pace_.c.max(out);
+      pace_.communicator.max(out);
       for (double& t : out) t = -t;
       break;
     case RankReduction::max:
-      pace_.c.max(out);
+      pace_.communicator.max(out);
       break;
     case RankReduction::span:
       // Clocks of different hosts differ, so readings are converted to the reference clock before they are compared.
@@ -87,8 +87,8 @@ std::vector<double> TimeTable::reduced_times() const {
         out[i] = pace_.clock.model().reference(end_[i]);
         first[i] = -pace_.clock.model().reference(begin_[i]);
       }
-      pace_.c.max(out);
-      pace_.c.max(first);
+      pace_.communicator.max(out);
+      pace_.communicator.max(first);
       for (std::size_t i = 0; i < n; ++i) out[i] += first[i];
       break;
   }
@@ -104,7 +104,7 @@ constexpr double least_window_s = 1e-4;
 class CallTask final : public CollectiveTask {
  public:
   CallTask(const Pace& p, const CollectiveCaller& caller)
-      : pacer_(p.cadence, p.c, p.clock), caller_(caller), table_(p, 1) {}
+      : pacer_(p.cadence, p.communicator, p.clock), caller_(caller), table_(p, 1) {}
 
   std::vector<double> run(std::size_t iterations, bool keep, double window_s) override {
     table_.clear();
@@ -192,14 +192,14 @@ class OverlapTask final : public CollectiveTask {
  public:
   OverlapTask(const Pace& p, const OverlapSetup& s)
       : setup_(s),
-        pacer_(p.cadence, p.c, p.clock),
+        pacer_(p.cadence, p.communicator, p.clock),
         table_(p, 3),
-        world_ranks_(static_cast<std::size_t>(p.c.size())),
-        engine_(dataparallel::ProgressMode::thread, spin_policy_of_thread(s.session, p.c.size(), s.threads),
+        world_ranks_(static_cast<std::size_t>(p.communicator.size())),
+        engine_(dataparallel::ProgressMode::thread, spin_policy_of_thread(s.session, p.communicator.size(), s.threads),
                 s.session.activity()) {
     std::iota(world_ranks_.begin(), world_ranks_.end(), 0);
     kernels::set_compute_threads(s.threads);
-    work_ = std::make_unique<Work>(p.c, exchange_time(p.c));
+    work_ = std::make_unique<Work>(p.communicator, exchange_time(p.communicator));
   }
 
   std::vector<double> run(std::size_t iterations, bool keep, double window_s) override {
@@ -221,7 +221,7 @@ class OverlapTask final : public CollectiveTask {
     std::vector<double> times;
     for (const auto& t : table_.reduce()) {
       times.push_back(t[2]);
-      if (keep) parts_.exchange_s.push_back(t[0]), parts_.compute_s.push_back(t[1]);
+      if (keep) part_times_.exchange_s.push_back(t[0]), part_times_.compute_s.push_back(t[1]);
     }
     return times;
   }
@@ -232,7 +232,7 @@ class OverlapTask final : public CollectiveTask {
     wait(ticket);
   }
 
-  PartTimes take_part_times() override { return std::exchange(parts_, {}); }
+  PartTimes take_part_times() override { return std::exchange(part_times_, {}); }
   std::string implementation() const override { return work_->implementation(); }
 
  private:
@@ -278,7 +278,7 @@ class OverlapTask final : public CollectiveTask {
   TimeTable table_;
   std::vector<int> world_ranks_;
   std::unique_ptr<Work> work_;
-  PartTimes parts_;
+  PartTimes part_times_;
   double last_s_ = 0;            ///< the time of the last part on this rank
   dataparallel::Engine engine_;  ///< declared last, so destroyed first: its thread uses the members above
 };

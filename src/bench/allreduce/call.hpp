@@ -89,10 +89,11 @@ class CollectiveCaller {
 /// The call that the point makes on these buffers.
 allreduce::Call call_of(const CollectivePoint&, CollectiveBuffers);
 
-/// The rules by which the ranks of `c` begin each iteration (`cadence`, with their common `clock`), and by which their
-/// times of one iteration become one time (`reduction`). Measurements with a Pace are collective over `c`.
+/// The rules by which the ranks of `communicator` begin each iteration (`cadence`, with their common `clock`), and by
+/// which their times of one iteration become one time (`reduction`). Measurements with a Pace are collective over
+/// `communicator`.
 struct Pace {
-  const runtime::Communicator& c;
+  const runtime::Communicator& communicator;
   runtime::SharedClock& clock;
   runtime::Cadence cadence;
   RankReduction reduction;

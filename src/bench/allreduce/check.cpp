@@ -61,22 +61,23 @@ void give_known(const allreduce::KnownCollective& k, int rank, CollectiveBuffers
 
 CheckOfAllRanks check_known(const allreduce::KnownCollective& k, const runtime::Communicator& c,
                             std::span<const std::byte> result) {
-  CheckOfAllRanks f;
+  CheckOfAllRanks found;
   if (allreduce::same_on_all_ranks(k.collective_kind)) {
-    f.same_bits = runtime::same_on_all(c, allreduce::hash_of(result));
+    found.same_bits = runtime::same_on_all(c, allreduce::hash_of(result));
   }
   const auto rank = static_cast<std::size_t>(c.rank());
   const bool checks_whole_result = k.collective_kind != allreduce::CollectiveKind::all_reduce;
   // A sum over many ranks is slow to compute. Where all hold the same bits, each checks a share for all of them.
   const auto mine = checks_whole_result ? allreduce::check(k, rank, result)
-                    : f.same_bits       ? allreduce::check_share(k, rank, result)
+                    : found.same_bits   ? allreduce::check_share(k, rank, result)
                                         : allreduce::check_sample(k, rank, result);
-  f.wrong = static_cast<std::uint64_t>(c.sum(static_cast<double>(mine.wrong)));
-  if (!checks_whole_result && f.same_bits) f.wrong *= k.data.ranks;
+  found.wrong = static_cast<std::uint64_t>(c.sum(static_cast<double>(mine.wrong)));
+  if (!checks_whole_result && found.same_bits) found.wrong *= k.data.ranks;
   // Exact data have one right result: if ranks differ, an element is wrong, even if it was not among those checked.
-  if (!f.same_bits && k.data.pattern == allreduce::Pattern::exact) f.wrong = std::max<std::uint64_t>(f.wrong, 1);
-  f.error = c.max(mine.error);
-  return f;
+  if (!found.same_bits && k.data.pattern == allreduce::Pattern::exact)
+    found.wrong = std::max<std::uint64_t>(found.wrong, 1);
+  found.error = c.max(mine.error);
+  return found;
 }
 
 void give_gradient(std::uint64_t seed, int rank, CollectiveBuffers b) {

@@ -45,15 +45,15 @@ using core::UsageError;
 
 /// The node that each rank pretends to be on; empty: real nodes. ranks: the number of ranks that must have a node; 0:
 /// any number. Errors: UsageError.
-std::vector<int> read_fake_nodes(const Flags& f, int ranks) {
+std::vector<int> read_fake_nodes(const Flags& flags, int ranks) {
   std::vector<int> out;
-  if (!f.has("fake-nodes")) return out;
-  for (const auto& item : split_list("--fake-nodes", f.text("fake-nodes"))) {
+  if (!flags.has("fake-nodes")) return out;
+  for (const auto& item : split_list("--fake-nodes", flags.text("fake-nodes"))) {
     out.push_back(static_cast<int>(parse_count("--fake-nodes", item, 0, 1u << 20)));
   }
   if (ranks > 0 && out.size() != static_cast<std::size_t>(ranks)) {
     throw UsageError(fmt::format("--fake-nodes {}: names {} nodes for {} rank{}; give one number for each rank",
-                                 f.text("fake-nodes"), out.size(), ranks, ranks == 1 ? "" : "s"));
+                                 flags.text("fake-nodes"), out.size(), ranks, ranks == 1 ? "" : "s"));
   }
   return out;
 }
@@ -64,37 +64,37 @@ NodeMap planned_nodes(const std::vector<int>& fake, int world) {
   return {.node_of = fake, .fake = true};
 }
 
-GoalFile read_goal_file(const Flags& f) {
-  std::string rate = f.text("goal-sums");
+GoalFile read_goal_file(const Flags& flags) {
+  std::string rate = flags.text("goal-sums");
   if (rate.ends_with("/s")) rate.resize(rate.size() - 2);
-  return {.path = f.text("goal"),
+  return {.path = flags.text("goal"),
           .reduce_bytes_per_s = static_cast<double>(parse_size("--goal-sums", rate)),
-          .replaces = f.on("force")};
+          .replaces = flags.on("force")};
 }
 
 /// Carries out --goal. It starts no ranks, so --thread-ranks may be larger than the number of threads that can run.
-int export_schedule(const Flags& f, const Invocation& invocation) {
+int export_schedule(const Flags& flags, const Invocation& invocation) {
   if (invocation.rank != 0) return 0;
   int ranks = runtime::read_launcher().size;
-  if (f.has("thread-ranks"))
-    ranks = static_cast<int>(parse_count("--thread-ranks", f.text("thread-ranks"), 1, most_goal_ranks));
-  const bool counted = f.has("thread-ranks") || !runtime::read_launcher().name.empty();
-  const auto map = planned_nodes(read_fake_nodes(f, counted ? ranks : 0), ranks);
-  const auto options = read_collective_options(f, map.ranks(), 1);
-  write_goal_file(read_goal_file(f), plan_collectives(options, map), map,
+  if (flags.has("thread-ranks"))
+    ranks = static_cast<int>(parse_count("--thread-ranks", flags.text("thread-ranks"), 1, most_goal_ranks));
+  const bool is_count_given = flags.has("thread-ranks") || !runtime::read_launcher().name.empty();
+  const auto map = planned_nodes(read_fake_nodes(flags, is_count_given ? ranks : 0), ranks);
+  const auto options = read_collective_options(flags, map.ranks(), 1);
+  write_goal_file(read_goal_file(flags), plan_collectives(options, map), map,
                   [&] { return invocation.process.signals.pending(); });
   return 0;
 }
 
-int print_collectives_plan(const Flags& f) {
-  const auto launcher = planned_launcher(f);
+int print_collectives_plan(const Flags& flags) {
+  const auto launcher = planned_launcher(flags);
   if (launcher.rank != 0) return 0;
   const auto host = runtime::read_host();
-  read_format(f);
-  read_output_flags(f);
-  const auto fake = read_fake_nodes(f, launcher.name.empty() ? 0 : launcher.size);
+  read_format(flags);
+  read_output_flags(flags);
+  const auto fake = read_fake_nodes(flags, launcher.name.empty() ? 0 : launcher.size);
   const auto map = planned_nodes(fake, launcher.size);
-  const auto options = read_collective_options(f, map.ranks(), 1);
+  const auto options = read_collective_options(flags, map.ranks(), 1);
   core::Table table({{"collective", "", core::Align::left},
                      {"size", "B", core::Align::right},
                      {"point", "", core::Align::left},
@@ -103,7 +103,7 @@ int print_collectives_plan(const Flags& f) {
   // A number of iterations says nothing of their length.
   const bool is_timed = options.exact_samples == 0;
   double seconds = 0;
-  std::size_t most = 0;
+  std::size_t most_bytes = 0;
   const auto plan = estimate_collectives(options, map);
   std::vector<core::Factors> factors;
   std::vector<std::string> names, rows;
@@ -125,15 +125,15 @@ int print_collectives_plan(const Flags& f) {
          is_timed ? fmt::format("{:.1f}", e.seconds_at_most) : "-"},
         p.unsupported.empty() ? "" : fmt::format("unsupported: {}", p.unsupported));
     seconds += e.seconds_at_most;
-    most = std::max(most, e.bytes_per_rank);
+    most_bytes = std::max(most_bytes, e.bytes_per_rank);
   }
   const std::string duration =
       is_timed ? fmt::format("at most {} in all, checks apart", core::to_text(core::Seconds{seconds}))
                : fmt::format("each for {} (-n), so how long is not known",
                              report::counted(options.exact_samples, "iteration"));
-  core::print("{}\n{} on {}, {}; {} a rank at once ({} free here)\n", table.to_string(table_width(f)),
+  core::print("{}\n{} on {}, {}; {} a rank at once ({} free here)\n", table.to_string(table_width(flags)),
               report::counted(table.rows(), "point"), report::counted(map.ranks(), "rank"), duration,
-              core::to_text(core::Bytes{most}), core::to_text(core::Bytes{host.available_memory_bytes}));
+              core::to_text(core::Bytes{most_bytes}), core::to_text(core::Bytes{host.available_memory_bytes}));
   return 0;
 }
 
@@ -210,31 +210,31 @@ std::string below_tables(std::span<const core::Point> points, const core::Table*
 }
 
 /// Lets this rank's clock drift if --inject says so. To be called before there are other threads.
-void inject_drift(const Flags& f, const runtime::Communicator& world) {
-  if (!f.has("inject")) return;
-  start_drift(core::parse_injection(f.text("inject")), world);
+void inject_drift(const Flags& flags, const runtime::Communicator& world) {
+  if (!flags.has("inject")) return;
+  start_drift(core::parse_injection(flags.text("inject")), world);
 }
 
-int measure_collectives(const Flags& f, const Invocation& invocation) {
-  inject_drift(f, *invocation.world);
-  const auto opened = open_session(f, invocation);
+int measure_collectives(const Flags& flags, const Invocation& invocation) {
+  inject_drift(flags, *invocation.world);
+  const auto opened = open_session(flags, invocation);
   Session& session = *opened;
   const auto& world = session.world();
-  const auto map = find_nodes(session, read_fake_nodes(f, world.size()));
+  const auto map = find_nodes(session, read_fake_nodes(flags, world.size()));
   // If a rank has two or more cores, one of them is left to the progress thread.
   const int threads = std::max(1, session.cores_per_node() / session.ranks_per_node(world.size()) - 1);
-  auto options = read_collective_options(f, world.size(), threads);
-  const std::string table = f.has("write-table") ? f.text("write-table") : "";
-  const bool per_rank = f.on("per-rank");
-  std::vector<TimesOfRanks> ranks;
+  auto options = read_collective_options(flags, world.size(), threads);
+  const std::string table_path = flags.has("write-table") ? flags.text("write-table") : "";
+  const bool per_rank = flags.on("per-rank");
+  std::vector<TimesOfRanks> times_of_points;
   return measure(
-      measurer(session), f, invocation,
+      measurer(session), flags, invocation,
       {.experiment = "allreduce",
        .points = plan_collectives(options, map).size(),
        .printers = {collective_tables, collective_csv()},
        .check =
            [&] {
-             if (!table.empty()) check_measured_table(table, options);
+             if (!table_path.empty()) check_measured_table(table_path, options);
            },
        .head = [&] { print_collectives_head(session, options.injection); },
        .measure =
@@ -242,23 +242,24 @@ int measure_collectives(const Flags& f, const Invocation& invocation) {
              CollectiveListener listener{.rows = rows};
              if (per_rank)
                listener.ranks = [&](auto& p, auto& times) {
-                 ranks.push_back(
+                 times_of_points.push_back(
                      {p.factors, {times.calls.begin(), times.calls.end()}, {times.alone.begin(), times.alone.end()}});
                };
-             const auto tables = tuned_tables(session, f, tables_of(plan_collectives(options, map), map));
+             const auto tables = tuned_tables(session, flags, tables_of(plan_collectives(options, map), map));
              for (auto& a : options.algorithms) a = with_tables(a, tables);
              return run_collectives(session, map, options, finished, listener);
            },
        .legend =
            [&](auto points) {
-             const auto by_rank = own_times_table(ranks, session);
-             return below_tables(points, per_rank ? &by_rank : nullptr, table_width(f), read_legend(f));
+             const auto by_rank = own_times_table(times_of_points, session);
+             return below_tables(points, per_rank ? &by_rank : nullptr, table_width(flags), read_legend(flags));
            },
        .end =
            [&](auto points) {
-             if (table.empty()) return core::ExitCode::done;
-             write_measured_table(table, points, session.run_info());
-             core::print(stderr, "gradmeter: {} has the algorithm with the least median time at each size\n", table);
+             if (table_path.empty()) return core::ExitCode::done;
+             write_measured_table(table_path, points, session.run_info());
+             core::print(stderr, "gradmeter: {} has the algorithm with the least median time at each size\n",
+                         table_path);
              return core::ExitCode::done;
            }});
 }

@@ -127,23 +127,23 @@ LeastTraffic traffic_of(const CollectivePoint& p, const runtime::Communicator& c
 
 }  // namespace
 
-LimitBenchmark::LimitBenchmark(Session& s, CollectiveSetup& stage, runtime::SharedClock& clock,
+LimitBenchmark::LimitBenchmark(Session& s, CollectiveSetup& setup, runtime::SharedClock& clock,
                                const CollectivePoint& p, const RoundOptions& o)
-    : stage_(stage),
+    : setup_(setup),
       point_(p),
-      most_traffic_(traffic_of(p, stage.world(), false)),
-      work_(stage.slowed(std::make_unique<LeastWork>(traffic_of(p, stage.world(), stage.world().rank() == p.root),
-                                                     static_cast<std::size_t>(stage.world().size())))),
-      call_(call_of(p, stage.buffers(p))),
+      most_traffic_(traffic_of(p, setup.world(), false)),
+      work_(setup.slowed(std::make_unique<LeastWork>(traffic_of(p, setup.world(), setup.world().rank() == p.root),
+                                                     static_cast<std::size_t>(setup.world().size())))),
+      call_(call_of(p, setup.buffers(p))),
       task_(make_call_task(
-          {stage.world(), clock, p.cadence, p.reduction},
+          {setup.world(), clock, p.cadence, p.reduction},
           CollectiveCaller(s.activity(), runtime::spin_policy_for(1, 1), *work_, "limit", call_, p.calls))),
-      rounds_(s, stage.world(), o, blocks_of(*task_, p.calls)) {}
+      rounds_(s, setup.world(), o, blocks_of(*task_, p.calls)) {}
 
 void LimitBenchmark::warm_up() { rounds_.warm_up(); }
 
 bool LimitBenchmark::round() {
-  call_ = call_of(point_, stage_.buffers(point_, turns_.count() % CollectiveSetup::first_pages));
+  call_ = call_of(point_, setup_.buffers(point_, turns_.count() % CollectiveSetup::first_page_count));
   const auto stop = rounds_.round();
   turns_.note(rounds_.blocks().count());
   own_times_.add(task_->take_own_times());
@@ -152,7 +152,7 @@ bool LimitBenchmark::round() {
 }
 
 void LimitBenchmark::finish(const MachineState& state) {
-  by_rank_ = own_times_by_rank(stage_.world(), own_turns_.undisturbed(own_times_, state));
+  by_rank_ = own_times_by_rank(setup_.world(), own_turns_.undisturbed(own_times_, state));
   if (rounds_.blocks().count() == 0 || most_traffic_.kind == Traffic::none) return;
   const auto time = core::summarise(turns_.undisturbed(rounds_.blocks(), state));
   limit_ = {.seconds = time.median,

@@ -87,7 +87,7 @@ class LimitBenchmark {
   void warm_up();
   /// Runs one block of iterations. Returns true if there are enough samples, or if the time is spent.
   bool round();
-  core::Seconds least() const { return rounds_.least(); }
+  core::Seconds least_time() const { return rounds_.least_time(); }
   /// Ends the measurement once all turns are over: computes the limit and the ranks' times without the blocks of
   /// disturbed turns. Collective.
   void finish(const MachineState&);
@@ -96,15 +96,15 @@ class LimitBenchmark {
   std::span<const OwnTime> by_rank() const { return by_rank_; }
 
  private:
-  CollectiveSetup& stage_;
+  CollectiveSetup& setup_;
   const CollectivePoint& point_;
   LeastTraffic most_traffic_;  ///< traffic of the rank with the most work
   std::unique_ptr<allreduce::Collective> work_;
   allreduce::Call call_;
   std::unique_ptr<CollectiveTask> task_;
   Rounds rounds_;
-  Turns turns_, own_turns_;  ///< turns in which the blocks of `rounds_` and of `own_times_` were taken
-  core::Blocks own_times_;   ///< this rank's times, without waits for other ranks
+  BlockTurns turns_, own_turns_;  ///< turns in which the blocks of `rounds_` and of `own_times_` were taken
+  core::Blocks own_times_;        ///< this rank's times, without waits for other ranks
   CollectiveLimit limit_;
   std::vector<OwnTime> by_rank_;
 };

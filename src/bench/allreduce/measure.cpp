@@ -78,24 +78,24 @@ std::optional<OverlapTimes> PartBlocks::medians(const MachineState& state) const
                       .compute_s = core::summarise(turns_.undisturbed(compute_s_, state)).median};
 }
 
-CollectiveBenchmark::CollectiveBenchmark(Session& s, CollectiveSetup& stage, const NodeMap& map,
+CollectiveBenchmark::CollectiveBenchmark(Session& s, CollectiveSetup& setup, const NodeMap& map,
                                          runtime::SharedClock& clock, CollectivePoint& p, const BenchmarkOptions& o)
     : session_(s),
-      stage_(stage),
+      setup_(setup),
       map_(map),
       point_(p),
       options_(o),
       row_(p.row),
-      bound_(stage.bound(p)),
+      bound_(setup.bound(p)),
       serving_(serving_algorithm(p, *bound_.collective)),
-      buffers_(stage.buffers(p)),
+      buffers_(setup.buffers(p)),
       call_(call_of(p, buffers_)),
-      pace_{stage.world(), clock, p.cadence, p.reduction},
+      pace_{setup.world(), clock, p.cadence, p.reduction},
       caller_(s.activity(), spin_policy_of(s, map), *bound_.collective, bound_.label.c_str(), call_,
               p.calls_of_iteration(), bound_.iteration.get(), &first_elements_),
       data_seed_(o.seed + data_hash(p)),
-      checked_calls_(o.run_seed, point_hash(p.row)),
-      first_pages_(o.run_seed, point_hash(p.row) + 1) {}
+      checked_call_draw_(o.run_seed, point_hash(p.row)),
+      first_page_draw_(o.run_seed, point_hash(p.row) + 1) {}
 
 void CollectiveBenchmark::end(core::Status status, std::string reason) {
   row_.status = status;
@@ -115,9 +115,9 @@ void CollectiveBenchmark::call_once() {
 /// refuse their buffers only when they are called.
 bool CollectiveBenchmark::make_first_call() {
   fill();
-  stage_.world().barrier();
+  setup_.world().barrier();
   const auto before = serving_collective().sent();
-  const auto due_before = serving_collective().bytes_required().value_or(0);
+  const auto required_before = serving_collective().bytes_required().value_or(0);
   std::string mine;
   try {
     call_once();
@@ -125,10 +125,10 @@ bool CollectiveBenchmark::make_first_call() {
     if (!runtime::lost_gpu().empty()) throw;
     mine = e.what();
   }
-  if (auto why = runtime::first_report(stage_.world(), mine).text; !why.empty()) {
+  if (auto why = runtime::first_report(setup_.world(), mine).text; !why.empty()) {
     return end(core::Status::unsupported, std::move(why)), false;
   }
-  count_bytes(before, due_before);
+  count_bytes(before, required_before);
   return true;
 }
 
@@ -141,7 +141,7 @@ bool CollectiveBenchmark::timed_data_are_known() const {
 
 /// The data of the last call of an iteration, whose result is in `out` when the iteration has ended.
 allreduce::KnownCollective CollectiveBenchmark::timed_data() const {
-  auto timed = known_call(point_, allreduce::Pattern::exact, data_seed_ + blocks_, stage_.world().size());
+  auto timed = known_call(point_, allreduce::Pattern::exact, data_seed_ + blocks_, setup_.world().size());
   timed.data.stamp = stamp_;
   timed.data.element_0_stamp = stamp_ + first_elements_.values.size();
   return timed;
@@ -150,19 +150,19 @@ allreduce::KnownCollective CollectiveBenchmark::timed_data() const {
 /// Makes the data of short calls in advance, so that hardly any code runs between calls of 0.3 us; after some
 /// iterations the same data come again. Where calls change their data, only first elements are made, which differ from
 /// iteration to iteration.
-void CollectiveBenchmark::prepare_stamps() {
+void CollectiveBenchmark::prepare_inputs() {
   constexpr std::size_t in_advance = 64, short_count = 64;
   const bool is_known_data = timed_data_are_known();
-  stamps_.clear();
-  if (point_.codec || stage_.is_on_device() || point_.count == 0 || !first_elements_.values.empty()) return;
+  prepared_inputs_.clear();
+  if (point_.codec || setup_.is_on_device() || point_.count == 0 || !first_elements_.values.empty()) return;
   if (is_known_data && point_.count > short_count) return;
   for (std::size_t i = 0; i < in_advance; ++i) {
     auto data = timed_data();
     data.data.stamp = stamp_ + 1 + i;
-    const auto rank = static_cast<std::size_t>(stage_.world().rank());
+    const auto rank = static_cast<std::size_t>(setup_.world().rank());
     const auto first = allreduce::first_element(data.data, rank);
-    auto& to =
-        stamps_.emplace_back(first.begin(), first.begin() + static_cast<std::ptrdiff_t>(core::size_of(point_.element)));
+    auto& to = prepared_inputs_.emplace_back(
+        first.begin(), first.begin() + static_cast<std::ptrdiff_t>(core::size_of(point_.element)));
     if (!is_known_data) continue;
     to.assign(buffers_.in.begin(), buffers_.in.end());
     allreduce::restamp(data, rank, to);
@@ -174,14 +174,14 @@ void CollectiveBenchmark::prepare_stamps() {
 /// Gives the next iteration, and each of its calls, other data. On a device that would be work in its queue, so there
 /// the data change only from block to block.
 void CollectiveBenchmark::restamp() {
-  if (!stamps_.empty()) {
-    const std::size_t turn = ++stamp_index_ % stamps_.size();
-    std::memcpy(buffers_.in.data(), stamps_[turn].data(), stamps_[turn].size());
+  if (!prepared_inputs_.empty()) {
+    const std::size_t turn = ++inputs_taken_ % prepared_inputs_.size();
+    std::memcpy(buffers_.in.data(), prepared_inputs_[turn].data(), prepared_inputs_[turn].size());
     stamp_ = first_stamp_ + turn;
     return;
   }
-  if (!timed_data_are_known() || stage_.is_on_device()) return;
-  const auto rank = static_cast<std::size_t>(stage_.world().rank());
+  if (!timed_data_are_known() || setup_.is_on_device()) return;
+  const auto rank = static_cast<std::size_t>(setup_.world().rank());
   stamp_ += 1 + first_elements_.values.size();
   auto known = timed_data();
   allreduce::restamp(known, rank, buffers_.in);
@@ -194,14 +194,14 @@ void CollectiveBenchmark::restamp() {
 /// Notes the hash of the result. To be called before this rank communicates again, since a library may finish in its
 /// next call what it has left undone in this one.
 void CollectiveBenchmark::note_result() {
-  stage_.download(buffers_);
+  setup_.download(buffers_);
   result_ = allreduce::hash_of(buffers_.out);
 }
 
 /// Judges the result of the noted call. Collective.
 void CollectiveBenchmark::check_noted_result(const allreduce::KnownCollective& known) {
   const runtime::Computing note(session_.activity(), "check");
-  auto found = check_known(known, stage_.world(), buffers_.out);
+  auto found = check_known(known, setup_.world(), buffers_.out);
   // A vendor's ranks may round differently.
   found.same_bits |= serving_->is_vendor();
   add(found);
@@ -209,9 +209,9 @@ void CollectiveBenchmark::check_noted_result(const allreduce::KnownCollective& k
 
 /// Adds the finding, and a fault if the result has changed since `note_result`.
 void CollectiveBenchmark::add(CheckOfAllRanks found) {
-  stage_.download(buffers_);
+  setup_.download(buffers_);
   const double has_changed = allreduce::hash_of(buffers_.out) == result_ ? 0 : 1;
-  if (stage_.world().max(has_changed) > 0) {
+  if (setup_.world().max(has_changed) > 0) {
     found.wrong = std::max<std::uint64_t>(found.wrong, 1);
     found.fault = "a result changed after its call had returned";
   }
@@ -220,13 +220,13 @@ void CollectiveBenchmark::add(CheckOfAllRanks found) {
 
 /// Makes `calls` calls on such data and checks the result of the last one.
 void CollectiveBenchmark::check(allreduce::Pattern pattern, std::uint64_t seed, std::size_t calls) {
-  const auto& c = stage_.world();
+  const auto& c = setup_.world();
   auto known = known_call(point_, pattern, seed, c.size());
   known.data.calls = calls;
   {
     const runtime::Computing note(session_.activity(), "known data");
     give_known(known, c.rank(), buffers_);
-    stage_.upload(buffers_);
+    setup_.upload(buffers_);
   }
   c.barrier();
   for (std::size_t i = 0; i < calls; ++i) call_once();
@@ -239,10 +239,10 @@ void CollectiveBenchmark::check(allreduce::Pattern pattern, std::uint64_t seed, 
 /// the sum. The state is restored afterwards.
 void CollectiveBenchmark::check_codec(std::uint64_t seed, CodedData data) {
   if (data == CodedData::signs && !keeps_signs(*point_.codec)) return;
-  const auto& c = stage_.world();
+  const auto& c = setup_.world();
   const CodedTensor tensor{
       .codec = *point_.codec,
-      .encodings = allreduce::encodings_on_the_way(exchange_of(point_, stage_.shape(), point_.bytes()),
+      .encodings = allreduce::encodings_on_the_way(exchange_of(point_, setup_.shape(), point_.bytes()),
                                                    {.offset = 0, .count = point_.count}),
       .seed = seed,
       .op = point_.call_op(),
@@ -251,7 +251,7 @@ void CollectiveBenchmark::check_codec(std::uint64_t seed, CodedData data) {
   {
     const runtime::Computing note(session_.activity(), "gradients");
     give_coded(tensor, c, buffers_);
-    stage_.upload(buffers_);
+    setup_.upload(buffers_);
   }
   c.barrier();
   call_once();
@@ -281,14 +281,14 @@ void CollectiveBenchmark::check_extra_call() {
     return check_codec(seed, signs ? CodedData::signs : CodedData::gradient);
   }
   const bool repeats = point_.in_place && point_.collective->collective_kind == allreduce::CollectiveKind::all_reduce;
-  const auto known = known_call(point_, allreduce::Pattern::exact, seed, stage_.world().size());
+  const auto known = known_call(point_, allreduce::Pattern::exact, seed, setup_.world().size());
   check(allreduce::Pattern::exact, seed, repeats ? 1 + blocks_ % allreduce::most_calls_in_place(known.data) : 1);
 }
 
 /// Moves the buffers to other pages for the next block. On a device they stay: a graph may have captured them.
 void CollectiveBenchmark::move_buffers() {
-  if (stage_.is_on_device()) return;
-  buffers_ = stage_.buffers(point_, first_pages_.below(turns_.count(), CollectiveSetup::first_pages));
+  if (setup_.is_on_device()) return;
+  buffers_ = setup_.buffers(point_, first_page_draw_.below(turns_.count(), CollectiveSetup::first_page_count));
   call_ = call_of(point_, buffers_);
   first_elements_.at = buffers_.in.data();
 }
@@ -297,7 +297,7 @@ void CollectiveBenchmark::move_buffers() {
 /// numbers.
 void CollectiveBenchmark::fill() {
   const runtime::Computing note(session_.activity(), "timed data");
-  const int rank = stage_.world().rank();
+  const int rank = setup_.world().rank();
   if (point_.codec) {
     give_gradient(options_.seed, rank, buffers_);
   } else if (timed_data_are_known()) {
@@ -305,8 +305,8 @@ void CollectiveBenchmark::fill() {
   } else {
     fill_for_timing(point_, buffers_);
   }
-  stage_.upload(buffers_);
-  prepare_stamps();
+  setup_.upload(buffers_);
+  prepare_inputs();
   filled_ = true;
 }
 
@@ -342,14 +342,15 @@ RunBlock CollectiveBenchmark::checked_blocks() {
       return out;
     };
     if (!keep || !options_.check) return run(iterations, keep);
-    const bool timed = timed_data_are_known();
+    const bool checks_timed_call = timed_data_are_known();
     const auto first_part =
-        static_cast<std::size_t>(checked_calls_.below(blocks_, timed ? iterations : iterations + 1)) + (timed ? 1 : 0);
+        static_cast<std::size_t>(checked_call_draw_.below(blocks_, checks_timed_call ? iterations : iterations + 1)) +
+        (checks_timed_call ? 1 : 0);
     std::vector<double> times;
-    notes_results_ = timed;
+    notes_results_ = checks_timed_call;
     if (first_part > 0) times = run(first_part, keep);
     notes_results_ = false;
-    timed ? check_noted_result(timed_data()) : check_extra_call();
+    checks_timed_call ? check_noted_result(timed_data()) : check_extra_call();
     if (options_.rounds.discarded > 0) (void)run(options_.rounds.discarded, false);
     if (first_part == iterations) return times;
     const auto rest = run(iterations - first_part, keep);
@@ -361,7 +362,7 @@ RunBlock CollectiveBenchmark::checked_blocks() {
 void CollectiveBenchmark::prepare() {
   if (!make_first_call()) return;
   if (options_.check) check_all();
-  session_.stop_if_interrupted(stage_.world());
+  session_.stop_if_interrupted(setup_.world());
   if (!findings_.is_right()) {
     done_ = true;
     return finish({});
@@ -372,7 +373,7 @@ void CollectiveBenchmark::prepare() {
   } else {
     task_ = make_call_task(pace_, caller_);
   }
-  if (timed_data_are_known() && point_.overlap == OverlapLoad::none && !bound_.iteration && !stage_.is_on_device()) {
+  if (timed_data_are_known() && point_.overlap == OverlapLoad::none && !bound_.iteration && !setup_.is_on_device()) {
     first_elements_ = {.at = buffers_.in.data(), .width = core::size_of(point_.element), .values = {}};
     if (point_.count > 0) first_elements_.values.resize(caller_.calls() - 1);
   }
@@ -381,7 +382,7 @@ void CollectiveBenchmark::prepare() {
                           [this] {
                             if (notes_results_) note_result();
                           }});
-  rounds_.emplace(session_, stage_.world(), options_.rounds, checked_blocks());
+  rounds_.emplace(session_, setup_.world(), options_.rounds, checked_blocks());
 }
 
 void CollectiveBenchmark::warm_up() {
@@ -408,22 +409,22 @@ bool CollectiveBenchmark::round() {
 }
 
 /// Sets the bytes of one call over all ranks, from what `call_once` has sent since the counters were `before`.
-void CollectiveBenchmark::count_bytes(const std::optional<runtime::Traffic>& before, std::uint64_t due_before) {
+void CollectiveBenchmark::count_bytes(const std::optional<runtime::Traffic>& before, std::uint64_t required_before) {
   const auto now = serving_collective().sent();
   if (!now || !before) return;
   const std::uint64_t calls = caller_.calls_of_one();
   const std::uint64_t sent = (now->bytes - before->bytes) / calls;
   const std::uint64_t between = (now->bytes_between_nodes - before->bytes_between_nodes) / calls;
-  const std::uint64_t due = (serving_collective().bytes_required().value_or(0) - due_before) / calls;
-  const auto& c = stage_.world();
+  const std::uint64_t required = (serving_collective().bytes_required().value_or(0) - required_before) / calls;
+  const auto& c = setup_.world();
   // Exact up to 8 PiB over all ranks.
-  std::array sums{static_cast<double>(sent), static_cast<double>(between), static_cast<double>(due)};
+  std::array sums{static_cast<double>(sent), static_cast<double>(between), static_cast<double>(required)};
   c.sum(sums);
   bytes_of_a_call_ = SentBytes{.most = static_cast<std::uint64_t>(c.max(static_cast<double>(sent))),
                                .total = static_cast<std::uint64_t>(sums[0]),
                                .between_nodes = static_cast<std::uint64_t>(sums[1]),
-                               .due = static_cast<std::uint64_t>(sums[2]),
-                               .right = c.all(sent == due)};
+                               .required = static_cast<std::uint64_t>(sums[2]),
+                               .right = c.all(sent == required)};
 }
 
 /// The bytes of one call; they count as right only if the bytes of all calls are right.
@@ -431,7 +432,7 @@ std::optional<SentBytes> CollectiveBenchmark::sent_bytes() const {
   if (!bytes_of_a_call_) return std::nullopt;
   SentBytes s = *bytes_of_a_call_;
   const auto& counted = serving_collective();
-  s.right &= stage_.world().all(counted.sent()->bytes == counted.bytes_required());
+  s.right &= setup_.world().all(counted.sent()->bytes == counted.bytes_required());
   return s;
 }
 
@@ -439,13 +440,13 @@ std::optional<SentBytes> CollectiveBenchmark::sent_bytes() const {
 std::optional<allreduce::CodingTime> CollectiveBenchmark::coding_of_a_call(const MachineState& state) const {
   const auto mine = coding_.of_a_call(state);
   if (!mine) return std::nullopt;
-  return allreduce::CodingTime{.encode_s = stage_.world().max(mine->encode_s),
-                               .decode_s = stage_.world().max(mine->decode_s)};
+  return allreduce::CodingTime{.encode_s = setup_.world().max(mine->encode_s),
+                               .decode_s = setup_.world().max(mine->decode_s)};
 }
 
 bool CollectiveBenchmark::is_oversubscribed() const {
-  const int each = point_.overlap == OverlapLoad::gemm ? point_.threads + 1 : 1;
-  return session_.ranks_per_node(map_.ranks()) * each > session_.cores_per_node();
+  const int threads_per_rank = point_.overlap == OverlapLoad::gemm ? point_.threads + 1 : 1;
+  return session_.ranks_per_node(map_.ranks()) * threads_per_rank > session_.cores_per_node();
 }
 
 /// Says how a device's memory passes through the host; empty: it does not.
@@ -463,7 +464,7 @@ std::string CollectiveBenchmark::implementation(bool overlaps) const {
     out = serving_->is_vendor() ? session_.run_info().mpi : fmt::format("gradmeter {}", session_.run_info().version);
   }
   const auto& by = bound_.collective->algorithm_for(point_.bytes());
-  if (stage_.is_on_device()) out += path_through_the_host();
+  if (setup_.is_on_device()) out += path_through_the_host();
   if (by != point_.algorithm->name) out += fmt::format(", by {}", by);
   if (overlaps) out += fmt::format(", {}", task_->implementation());
   return out;
@@ -473,28 +474,29 @@ void CollectiveBenchmark::finish(const MachineState& state) {
   const bool timed = rounds_.has_value();
   const bool is_exact = options_.rounds.exact_samples > 0;
   const auto overlap = parts_.medians(is_exact ? MachineState{} : state);
-  std::string by = implementation(overlap.has_value());
+  std::string implementation_text = implementation(overlap.has_value());
   task_.reset();  // a progress thread must be gone before this thread calls MPI again
-  if (timed) by_rank_ = own_times_by_rank(stage_.world(), own_turns_.undisturbed(own_times_, state));
+  if (timed) by_rank_ = own_times_by_rank(setup_.world(), own_turns_.undisturbed(own_times_, state));
   const auto coding = timed ? coding_of_a_call(is_exact ? MachineState{} : state) : std::nullopt;
   if (timed && options_.check) point_.codec ? check_all() : check(allreduce::Pattern::exact, data_seed_);
   const auto stop = timed ? rounds_->stop() : core::Stop::none;
   const core::Blocks timed_blocks = timed ? rounds_->blocks() : core::Blocks{};
   const core::Blocks used = is_exact ? timed_blocks : turns_.undisturbed(timed_blocks, state);
-  const CollectiveMeasurement f{.point = point_,
-                                .times = used,
-                                .blocks = UsedBlocks::of(state, turns_.count(), timed_blocks.count(), used.count()),
-                                .stop = timed && stop == core::Stop::none ? core::Stop::budget : stop,
-                                .warmup_s = timed ? rounds_->warmup_s() : 0,
-                                .warmup_iterations = timed ? rounds_->warmup_iterations() : 0,
-                                .check = options_.check ? std::optional(findings_) : std::nullopt,
-                                .sent = sent_bytes(),
-                                .overlap = overlap,
-                                .coding = coding,
-                                .noise = timed ? noise_.over(stage_.world()) : Noise{},
-                                .oversubscribed = is_oversubscribed(),
-                                .implementation = std::move(by)};
-  fill_collective_row(f, map_.ranks(), row_);
+  const CollectiveMeasurement measurement{
+      .point = point_,
+      .times = used,
+      .blocks = UsedBlocks::of(state, turns_.count(), timed_blocks.count(), used.count()),
+      .stop = timed && stop == core::Stop::none ? core::Stop::budget : stop,
+      .warmup_s = timed ? rounds_->warmup_s() : 0,
+      .warmup_iterations = timed ? rounds_->warmup_iterations() : 0,
+      .check = options_.check ? std::optional(findings_) : std::nullopt,
+      .sent = sent_bytes(),
+      .overlap = overlap,
+      .coding = coding,
+      .noise = timed ? noise_.over(setup_.world()) : Noise{},
+      .oversubscribed = is_oversubscribed(),
+      .implementation = std::move(implementation_text)};
+  fill_collective_row(measurement, map_.ranks(), row_);
 }
 
 }  // namespace gradmeter::bench

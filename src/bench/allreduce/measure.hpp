@@ -36,7 +36,7 @@ class CodingTimes {
  private:
   allreduce::CodingTime block_;       ///< the sums over the block's calls so far
   core::Blocks encode_s_, decode_s_;  ///< one mean for each block
-  Turns turns_;                       ///< the turns of these blocks
+  BlockTurns turns_;                  ///< the turns of these blocks
 };
 
 /// The times of the exchange alone and of the matrix product alone. Like the time of both at once, they leave out
@@ -50,7 +50,7 @@ class PartBlocks {
 
  private:
   core::Blocks exchange_s_, compute_s_;
-  Turns turns_;  ///< the turns of these blocks
+  BlockTurns turns_;  ///< the turns of these blocks
 };
 
 /// Measures a point and fills its row; the point must outlive this object. Collective over all ranks of the setup's
@@ -74,7 +74,7 @@ class CollectiveBenchmark {
   bool done() const { return done_; }
   /// An estimate of the time that the fewest blocks of a complete measurement take (`core::fewest_blocks_of`); known
   /// after the warm-up.
-  core::Seconds least() const { return done_ || !rounds_ ? core::Seconds{0} : rounds_->least(); }
+  core::Seconds least_time() const { return done_ || !rounds_ ? core::Seconds{0} : rounds_->least_time(); }
   /// The key of the point's factors.
   std::string key() const { return row_.factors.key(); }
   /// Makes the last check and fills the row. The blocks of disturbed turns are left out, unless the number of samples
@@ -92,7 +92,7 @@ class CollectiveBenchmark {
   allreduce::KnownCollective timed_data() const;
   void move_buffers();
   void fill();
-  void prepare_stamps();
+  void prepare_inputs();
   void restamp();
   void note_result();
   void check_noted_result(const allreduce::KnownCollective&);
@@ -104,7 +104,7 @@ class CollectiveBenchmark {
   RunBlock refilled_blocks();
   RunBlock checked_blocks();
   void call_once();
-  void count_bytes(const std::optional<runtime::Traffic>& before, std::uint64_t due_before);
+  void count_bytes(const std::optional<runtime::Traffic>& before, std::uint64_t required_before);
   std::optional<SentBytes> sent_bytes() const;
   std::optional<allreduce::CodingTime> coding_of_a_call(const MachineState&) const;
   bool is_oversubscribed() const;
@@ -113,7 +113,7 @@ class CollectiveBenchmark {
   void end(core::Status, std::string reason);
 
   Session& session_;
-  CollectiveSetup& stage_;
+  CollectiveSetup& setup_;
   const NodeMap& map_;
   const CollectivePoint& point_;
   BenchmarkOptions options_;
@@ -127,21 +127,22 @@ class CollectiveBenchmark {
   CollectiveCaller caller_;
   std::unique_ptr<CollectiveTask> task_;
   std::optional<Rounds> rounds_;
-  Turns turns_, own_turns_;  ///< turns in which the blocks of `rounds_` and of `own_times_` were taken
-  core::Blocks own_times_;   ///< this rank's times
+  BlockTurns turns_, own_turns_;  ///< turns in which the blocks of `rounds_` and of `own_times_` were taken
+  core::Blocks own_times_;        ///< this rank's times
   NoiseSampler noise_{session_.gpu_gauge()};
   CheckOfAllRanks findings_;  ///< the worst of all checks so far
   std::vector<OwnTime> by_rank_;
   /// Seed of the data, from the point's `data_hash` (measure.cpp). Data of a point with another hash fail a check.
   std::uint64_t data_seed_;
-  core::Random checked_calls_, first_pages_;  ///< draw a block's checked call, and the pages where its buffers begin
+  core::Random checked_call_draw_,
+      first_page_draw_;       ///< draw a block's checked call, and the pages where its buffers begin
   std::uint64_t blocks_ = 0;  ///< number of blocks so far, by which a block's data and its checked call are drawn
   std::uint64_t stamp_ = 0;   ///< stamp (KnownData) of the last iteration's data; the next iteration gets another one
   /// Inputs made in advance. Each iteration copies the next one, cyclically, over the start of its input: a first
   /// element, or for short known data the whole input. Empty: data are not made in advance.
-  std::vector<std::vector<std::byte>> stamps_;
-  std::uint64_t first_stamp_ = 0;  ///< the stamp of the data in `stamps_[0]`
-  std::size_t stamp_index_ = 0;    ///< number of times that data were taken from `stamps_`
+  std::vector<std::vector<std::byte>> prepared_inputs_;
+  std::uint64_t first_stamp_ = 0;  ///< the stamp of the data in `prepared_inputs_[0]`
+  std::size_t inputs_taken_ = 0;   ///< number of times that data were taken from `prepared_inputs_`
   bool filled_ = false;            ///< true: the buffers hold this block's data
   bool notes_results_ = false;     ///< true: after a block's last call `note_result` is called
   std::uint64_t result_ = 0;       ///< hash of a call's result, taken when the call returned

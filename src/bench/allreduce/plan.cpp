@@ -42,9 +42,9 @@ constexpr std::size_t most_sizes = 10000;
 
 /// The number of elements for each size, each number once: sizes are rounded down to whole elements, for all-to-all to
 /// whole blocks.
-std::vector<std::size_t> counts_of(const CollectivePoint& p, const CollectiveOptions& o, const NodeMap& map) {
+std::vector<std::size_t> counts_of(const CollectivePoint& p, const CollectiveOptions& options, const NodeMap& map) {
   std::vector<std::size_t> out;
-  for (const std::size_t bytes : o.sizes) {
+  for (const std::size_t bytes : options.sizes) {
     std::size_t count = bytes / core::size_of(p.element);
     if (p.collective->collective_kind == CollectiveKind::all_to_all)
       count -= count % static_cast<std::size_t>(map.ranks());
@@ -68,14 +68,14 @@ bool sends_private_buffers(const CollectivePoint& p, const NodeMap& map) {
 }
 
 /// The transports of a point, each once, with `automatic` resolved; one empty value if the algorithm uses no transport.
-std::vector<std::optional<TransportKind>> transports_of(const CollectivePoint& p, const CollectiveOptions& o,
+std::vector<std::optional<TransportKind>> transports_of(const CollectivePoint& p, const CollectiveOptions& options,
                                                         const NodeMap& map) {
   if (!p.algorithm->uses_transport()) return {std::nullopt};
   std::vector<std::optional<TransportKind>> out;
-  for (auto t : o.transports) {
+  for (auto t : options.transports) {
     if (t == TransportKind::automatic) {
       const bool by_mpi = sends_private_buffers(p, map) &&
-                          runtime::transport_refusal(TransportKind::mpi, map.ranks_as, o.device).empty();
+                          runtime::transport_refusal(TransportKind::mpi, map.ranks_as, options.device).empty();
       t = by_mpi ? TransportKind::mpi : map.nodes() == 1 ? TransportKind::shm : TransportKind::hybrid;
     }
     if (std::ranges::count(out, std::optional(t)) == 0) out.emplace_back(t);
@@ -84,18 +84,18 @@ std::vector<std::optional<TransportKind>> transports_of(const CollectivePoint& p
 }
 
 /// The values of `accumulate_wide` for a point: only false where nothing is summed, and for fp32, whose sums are fp32.
-std::vector<bool> accumulations_of(const CollectivePoint& p, const CollectiveOptions& o) {
+std::vector<bool> accumulations_of(const CollectivePoint& p, const CollectiveOptions& options) {
   if (!p.collective->reduces || p.element == core::Element::f32) return {false};
-  return o.accumulate_wide;
+  return options.accumulate_wide;
 }
 
-std::string why_unsupported(const CollectivePoint& p, const CollectiveOptions& o, const NodeMap& map) {
+std::string why_unsupported(const CollectivePoint& p, const CollectiveOptions& options, const NodeMap& map) {
   const allreduce::RankShape shape = allreduce::shape_of(map.node_of);
   const allreduce::Arithmetic arithmetic{.element = p.element, .op = p.call_op(), .wide = p.accumulate_wide};
   auto why = p.codec
                  ? allreduce::codec_refusal(exchange_of(p, shape, p.bytes()), p.collective->collective_kind, arithmetic)
                  : p.algorithm->refusal(shape, p.collective->collective_kind, arithmetic);
-  if (why.empty()) why = p.algorithm->fault_refusal(o.injection.messages);
+  if (why.empty()) why = p.algorithm->fault_refusal(options.injection.messages);
   if (!why.empty()) return why;
   if (p.codec) {
     const allreduce::TensorPart whole_buffer{.offset = 0, .count = p.count};
@@ -117,17 +117,17 @@ std::string why_unsupported(const CollectivePoint& p, const CollectiveOptions& o
     return fmt::format("{} calls in place make sums too large for fp32; take fewer, or -o avg", p.calls);
   }
   if (p.transport) {
-    if (why = runtime::transport_refusal(*p.transport, map.ranks_as, o.device); !why.empty()) return why;
+    if (why = runtime::transport_refusal(*p.transport, map.ranks_as, options.device); !why.empty()) return why;
     if (why = p.algorithm->transport_refusal(*p.transport); !why.empty()) return why;
   }
   if (p.transport == TransportKind::shm && map.nodes() > 1) return "transport shm needs all ranks on one node";
-  const bool shares = p.transport == TransportKind::shm || p.transport == TransportKind::hybrid;
-  if (p.transport && !shares && p.algorithm->info().backend == Backend::shared) {
+  const bool shares_memory = p.transport == TransportKind::shm || p.transport == TransportKind::hybrid;
+  if (p.transport && !shares_memory && p.algorithm->info().backend == Backend::shared) {
     return fmt::format("{} works on memory that all ranks share: it needs transport shm", p.algorithm->info().name);
   }
   // For such buffers `auto` takes MPI's collective, which ranks that are threads do not have.
   const bool takes_vendor = p.algorithm->is_plain_auto() && map.ranks_as == runtime::RanksAs::processes;
-  if (shares && sends_private_buffers(p, map) && !takes_vendor) {
+  if (shares_memory && sends_private_buffers(p, map) && !takes_vendor) {
     return fmt::format("peers cannot read {} buffers over {}; use transport mpi or buffers arena", name(p.buffers),
                        runtime::name(*p.transport));
   }
@@ -204,43 +204,45 @@ bool ranks_have_equal_work(const CollectivePoint& p, const allreduce::AlgorithmC
                              [&](const auto& part) { return is_equal(*part.algorithm, part.collective_kind); });
 }
 
-std::vector<CollectivePoint> plan_collectives(const CollectiveOptions& o, const NodeMap& map) {
+std::vector<CollectivePoint> plan_collectives(const CollectiveOptions& options, const NodeMap& map) {
   using Point = CollectivePoint;
   const auto same_for_all_points = [](const auto& values) { return [&values](const Point&) { return values; }; };
   std::vector<Point> points(1);
-  points.front().calls = o.calls;
-  cross(points, same_for_all_points(o.collectives), [](Point& p, const auto* v) { p.collective = v; });
-  cross(points, same_for_all_points(o.elements), [](Point& p, auto v) { p.element = v; });
+  points.front().calls = options.calls;
+  cross(points, same_for_all_points(options.collectives), [](Point& p, const auto* v) { p.collective = v; });
+  cross(points, same_for_all_points(options.elements), [](Point& p, auto v) { p.element = v; });
   const auto ops_of = [&](const Point& p) {
-    return p.collective->reduces ? std::vector<std::optional<allreduce::Op>>(o.ops.begin(), o.ops.end())
+    return p.collective->reduces ? std::vector<std::optional<allreduce::Op>>(options.ops.begin(), options.ops.end())
                                  : std::vector<std::optional<allreduce::Op>>{std::nullopt};
   };
   cross(points, ops_of, [](Point& p, auto v) { p.op = v; });
-  const auto roots_of = [&](const Point& p) { return p.collective->has_root ? o.roots : std::vector<int>{0}; };
+  const auto roots_of = [&](const Point& p) { return p.collective->has_root ? options.roots : std::vector<int>{0}; };
   cross(points, roots_of, [](Point& p, int v) { p.root = v; });
-  cross(points, same_for_all_points(o.overlaps), [&](Point& p, auto v) {
+  cross(points, same_for_all_points(options.overlaps), [&](Point& p, auto v) {
     p.overlap = v;
-    p.threads = v == OverlapLoad::gemm ? o.threads : 0;
+    p.threads = v == OverlapLoad::gemm ? options.threads : 0;
   });
-  cross(points, same_for_all_points(o.cadences), [](Point& p, auto v) { p.cadence = v; });
-  cross(points, same_for_all_points(o.reductions), [](Point& p, auto v) { p.reduction = v; });
+  cross(points, same_for_all_points(options.cadences), [](Point& p, auto v) { p.cadence = v; });
+  cross(points, same_for_all_points(options.reductions), [](Point& p, auto v) { p.reduction = v; });
   std::size_t groups = 0;
   cross(
-      points, [&](const Point& p) { return counts_of(p, o, map); },
+      points, [&](const Point& p) { return counts_of(p, options, map); },
       [&](Point& p, std::size_t v) {
         p.count = v;
         p.group = groups++;
       });
-  cross(points, same_for_all_points(o.algorithms), [](Point& p, const auto& v) { p.algorithm = v; });
-  cross(points, same_for_all_points(o.codecs), [](Point& p, const auto& v) { p.codec = v; });
-  cross(points, same_for_all_points(o.buffers), [](Point& p, auto v) { p.buffers = v; });
+  cross(points, same_for_all_points(options.algorithms), [](Point& p, const auto& v) { p.algorithm = v; });
+  cross(points, same_for_all_points(options.codecs), [](Point& p, const auto& v) { p.codec = v; });
+  cross(points, same_for_all_points(options.buffers), [](Point& p, auto v) { p.buffers = v; });
   cross(
-      points, [&](const Point& p) { return transports_of(p, o, map); }, [](Point& p, auto v) { p.transport = v; });
-  cross(points, same_for_all_points(o.in_place), [](Point& p, bool v) { p.in_place = v; });
-  cross(points, same_for_all_points(o.cudagraphs), [](Point& p, std::size_t v) { p.cudagraph = v; });
+      points, [&](const Point& p) { return transports_of(p, options, map); },
+      [](Point& p, auto v) { p.transport = v; });
+  cross(points, same_for_all_points(options.in_place), [](Point& p, bool v) { p.in_place = v; });
+  cross(points, same_for_all_points(options.cudagraphs), [](Point& p, std::size_t v) { p.cudagraph = v; });
   cross(
-      points, [&](const Point& p) { return accumulations_of(p, o); }, [](Point& p, bool v) { p.accumulate_wide = v; });
-  const auto repeats = numbers_of_repeats(o.repeats);
+      points, [&](const Point& p) { return accumulations_of(p, options); },
+      [](Point& p, bool v) { p.accumulate_wide = v; });
+  const auto repeats = numbers_of_repeats(options.repeats);
   cross(points, same_for_all_points(repeats), [](Point& p, std::size_t v) { p.repeat = v; });
   if (points.empty()) {
     throw core::UsageError(
@@ -248,7 +250,7 @@ std::vector<CollectivePoint> plan_collectives(const CollectiveOptions& o, const 
         "or "
         "-b and -e, of at least 8 bytes");
   }
-  for (Point& p : points) p.unsupported = why_unsupported(p, o, map);
+  for (Point& p : points) p.unsupported = why_unsupported(p, options, map);
   return points;
 }
 
@@ -299,44 +301,45 @@ std::vector<WantedTable> tables_of(std::span<const CollectivePoint> points, cons
   std::vector<WantedTable> out;
   for (const CollectivePoint& p : points) {
     if (!p.unsupported.empty() || !chooses_by_tables(p)) continue;
-    want(out, {.use = use_of(p, map),
-               .ranks = ranks,
-               .map = map,
-               .least_bytes = p.bytes(),
-               .most_bytes = p.bytes(),
-               .pages = p.buffers == BufferKind::malloc ? runtime::Pages::ordinary : runtime::Pages::advised});
+    add_wanted_table(out,
+                     {.use = use_of(p, map),
+                      .ranks = ranks,
+                      .map = map,
+                      .least_bytes = p.bytes(),
+                      .most_bytes = p.bytes(),
+                      .pages = p.buffers == BufferKind::malloc ? runtime::Pages::ordinary : runtime::Pages::advised});
   }
   return out;
 }
 
 core::Factors to_factors(const CollectivePoint& p, const NodeMap& map, const CollectiveOptions& options) {
   using core::Factor;
-  core::Factors f;
-  fill_ranks(map, f);
-  if (!options.interconnect.empty()) f[Factor::interconnect] = options.interconnect;
-  if (options.injection.any()) f[Factor::inject] = options.injection.text();
-  f[Factor::collective] = std::string(p.collective->name);
-  f[Factor::algorithm] = p.algorithm->name;
-  f[Factor::codec] = p.codec ? p.codec->name : "none";
-  if (p.transport) f[Factor::transport] = std::string(runtime::name(*p.transport));
-  f[Factor::device] = options.device;
-  f[Factor::size_bytes] = static_cast<std::int64_t>(p.bytes());
-  f[Factor::dtype] = std::string(core::info(p.element).name);
+  core::Factors factors;
+  fill_ranks(map, factors);
+  if (!options.interconnect.empty()) factors[Factor::interconnect] = options.interconnect;
+  if (options.injection.any()) factors[Factor::inject] = options.injection.text();
+  factors[Factor::collective] = std::string(p.collective->name);
+  factors[Factor::algorithm] = p.algorithm->name;
+  factors[Factor::codec] = p.codec ? p.codec->name : "none";
+  if (p.transport) factors[Factor::transport] = std::string(runtime::name(*p.transport));
+  factors[Factor::device] = options.device;
+  factors[Factor::size_bytes] = static_cast<std::int64_t>(p.bytes());
+  factors[Factor::dtype] = std::string(core::info(p.element).name);
   if (p.op) {
-    f[Factor::op] = std::string(allreduce::name(*p.op));
-    f[Factor::accum_dtype] = std::string(p.accumulate_wide ? "fp32" : core::info(p.element).name);
+    factors[Factor::op] = std::string(allreduce::name(*p.op));
+    factors[Factor::accum_dtype] = std::string(p.accumulate_wide ? "fp32" : core::info(p.element).name);
   }
-  f[Factor::buffers] = std::string(name(p.buffers));
-  f[Factor::in_place] = p.in_place;
-  f[Factor::cadence] = std::string(name(p.cadence));
-  f[Factor::reduction] = std::string(name(p.reduction));
-  f[Factor::overlap] = std::string(name(p.overlap));
-  if (p.threads > 0) f[Factor::threads] = std::int64_t{p.threads};
-  if (p.cudagraph > 0) f[Factor::cudagraph] = static_cast<std::int64_t>(p.cudagraph);
-  if (const auto problem = problem_text(p); !problem.empty()) f[Factor::problem] = problem;
-  if (p.repeat > 0) f[Factor::repeat] = static_cast<std::int64_t>(p.repeat);
-  if (chooses_by_tables(p)) fill_tuned(*p.algorithm, use_of(p, map), f);
-  return f;
+  factors[Factor::buffers] = std::string(name(p.buffers));
+  factors[Factor::in_place] = p.in_place;
+  factors[Factor::cadence] = std::string(name(p.cadence));
+  factors[Factor::reduction] = std::string(name(p.reduction));
+  factors[Factor::overlap] = std::string(name(p.overlap));
+  if (p.threads > 0) factors[Factor::threads] = std::int64_t{p.threads};
+  if (p.cudagraph > 0) factors[Factor::cudagraph] = static_cast<std::int64_t>(p.cudagraph);
+  if (const auto problem = problem_text(p); !problem.empty()) factors[Factor::problem] = problem;
+  if (p.repeat > 0) factors[Factor::repeat] = static_cast<std::int64_t>(p.repeat);
+  if (chooses_by_tables(p)) fill_tuned(*p.algorithm, use_of(p, map), factors);
+  return factors;
 }
 
 namespace {
@@ -384,21 +387,22 @@ namespace {
 
 using core::UsageError;
 
-std::vector<std::size_t> read_collective_sizes(const Flags& f) {
-  if (f.has("set")) {
-    check_one_of("--set", f.text("set"), {"deepbench"});
-    if (f.has("sizes")) throw UsageError("give one of --set and --sizes");
+std::vector<std::size_t> read_collective_sizes(const Flags& flags) {
+  if (flags.has("set")) {
+    check_one_of("--set", flags.text("set"), {"deepbench"});
+    if (flags.has("sizes")) throw UsageError("give one of --set and --sizes");
     return deepbench_sizes();
   }
-  if (f.has("sizes")) {
+  if (flags.has("sizes")) {
     std::vector<std::size_t> out;
-    for (const auto& item : split_list("--sizes", f.text("sizes"))) out.push_back(parse_size("--sizes", item));
+    for (const auto& item : split_list("--sizes", flags.text("sizes"))) out.push_back(parse_size("--sizes", item));
     return out;
   }
-  const std::size_t step = f.has("stepbytes") ? parse_size("--stepbytes", f.text("stepbytes")) : 0;
-  if (f.has("stepbytes") && step == 0) throw UsageError("--stepbytes 0: the sweep would never end; give at least 1");
-  return sweep_sizes(parse_size("--minbytes", f.text("minbytes")), parse_size("--maxbytes", f.text("maxbytes")), step,
-                     parse_number("--stepfactor", f.text("stepfactor"), 1, 1e6));
+  const std::size_t step = flags.has("stepbytes") ? parse_size("--stepbytes", flags.text("stepbytes")) : 0;
+  if (flags.has("stepbytes") && step == 0)
+    throw UsageError("--stepbytes 0: the sweep would never end; give at least 1");
+  return sweep_sizes(parse_size("--minbytes", flags.text("minbytes")), parse_size("--maxbytes", flags.text("maxbytes")),
+                     step, parse_number("--stepfactor", flags.text("stepfactor"), 1, 1e6));
 }
 
 template <class T, class NameOf>
@@ -407,25 +411,25 @@ std::vector<T> choose_from(const std::string& flag, std::string_view what, const
   return choose<T>(flag, what, text, std::vector<T>(choices.begin(), choices.end()), name_of);
 }
 
-std::vector<const CollectiveInfo*> read_collectives(const Flags& f) {
+std::vector<const CollectiveInfo*> read_collectives(const Flags& flags) {
   std::vector<const CollectiveInfo*> choices;
   for (const auto& c : collectives()) choices.push_back(&c);
-  return choose("--collective", "collective", f.text("collective"), choices,
+  return choose("--collective", "collective", flags.text("collective"), choices,
                 [](const auto* c) { return std::string(c->name); });
 }
 
-std::vector<allreduce::Op> read_ops(const Flags& f) {
+std::vector<allreduce::Op> read_ops(const Flags& flags) {
   using enum allreduce::Op;
-  return choose("--op", "operation", f.text("op"), std::vector{sum, product, min, max, average},
+  return choose("--op", "operation", flags.text("op"), std::vector{sum, product, min, max, average},
                 [](auto op) { return std::string(allreduce::name(op)); });
 }
 
-std::vector<core::Element> read_elements(const Flags& f) {
+std::vector<core::Element> read_elements(const Flags& flags) {
   std::vector<core::Element> out;
   const auto add = [&](core::Element e) {
     if (std::find(out.begin(), out.end(), e) == out.end()) out.push_back(e);
   };
-  for (const auto& item : split_list("--datatype", f.text("datatype"))) {
+  for (const auto& item : split_list("--datatype", flags.text("datatype"))) {
     if (item == "all") {
       for (const auto& e : core::elements) add(e.element);
     } else {
@@ -435,18 +439,18 @@ std::vector<core::Element> read_elements(const Flags& f) {
   return out;
 }
 
-std::vector<RankReduction> read_reductions(const Flags& f) {
+std::vector<RankReduction> read_reductions(const Flags& flags) {
   constexpr std::array as_nccl{RankReduction::rank0, RankReduction::average, RankReduction::min, RankReduction::max};
-  if (f.has("reduction") && f.has("average")) throw UsageError("give one of --average and --reduction");
-  if (f.has("average")) return {as_nccl.at(parse_count("--average", f.text("average"), 0, 3))};
-  if (!f.has("reduction")) return {RankReduction::max};
-  return choose_from("--reduction", "reduction", f.text("reduction"), rank_reductions(),
+  if (flags.has("reduction") && flags.has("average")) throw UsageError("give one of --average and --reduction");
+  if (flags.has("average")) return {as_nccl.at(parse_count("--average", flags.text("average"), 0, 3))};
+  if (!flags.has("reduction")) return {RankReduction::max};
+  return choose_from("--reduction", "reduction", flags.text("reduction"), rank_reductions(),
                      [](auto r) { return std::string(name(r)); });
 }
 
-std::vector<bool> read_placements(const Flags& f) {
+std::vector<bool> read_placements(const Flags& flags) {
   std::vector<bool> out;
-  for (const auto& item : split_list("--in-place", f.text("in-place"))) {
+  for (const auto& item : split_list("--in-place", flags.text("in-place"))) {
     if (item != "out" && item != "in" && item != "both" && item != "all") {
       core::refuse_unknown("in-place", item, std::vector<std::string>{"both", "in", "out"});
     }
@@ -458,92 +462,94 @@ std::vector<bool> read_placements(const Flags& f) {
   return out;
 }
 
-std::vector<bool> read_accumulation(const Flags& f) {
-  const auto names = choose("--accum-dtype", "accumulation type", f.text("accum-dtype"),
+std::vector<bool> read_accumulation(const Flags& flags) {
+  const auto names = choose("--accum-dtype", "accumulation type", flags.text("accum-dtype"),
                             std::vector<std::string>{"same", "fp32"}, [](const auto& n) { return n; });
   std::vector<bool> out;
   for (const auto& n : names) out.push_back(n == "fp32");
   return out;
 }
 
-std::vector<int> read_roots(const Flags& f, int ranks) {
+std::vector<int> read_roots(const Flags& flags, int ranks) {
   std::vector<int> out;
   const auto most = static_cast<std::uint64_t>(ranks - 1);
-  if (f.text("root") == "all") {
+  if (flags.text("root") == "all") {
     for (int r = 0; r < ranks; ++r) out.push_back(r);
     return out;
   }
-  for (const auto r : parse_counts("--root", f.text("root"), 0, most)) out.push_back(static_cast<int>(r));
+  for (const auto r : parse_counts("--root", flags.text("root"), 0, most)) out.push_back(static_cast<int>(r));
   return out;
 }
 
-core::Injection read_injection(const std::string& text, int ranks, const CollectiveOptions& o) {
+core::Injection read_injection(const std::string& text, int ranks, const CollectiveOptions& options) {
   const auto injection = core::parse_injection(text);
   injection.check_ranks(ranks);
   injection.check_lasting();
-  const bool clocks_matter = std::ranges::count(o.reductions, RankReduction::span) > 0 ||
-                             std::ranges::count(o.cadences, runtime::Cadence::window) > 0;
+  const bool clocks_matter = std::ranges::count(options.reductions, RankReduction::span) > 0 ||
+                             std::ranges::count(options.cadences, runtime::Cadence::window) > 0;
   if (injection.drift && !clocks_matter) {
     throw UsageError("--inject drift: these points compare no clocks; take --reduction span or --cadence window");
   }
   return injection;
 }
 
-void refuse_overlap_on_a_device(const Flags& f) {
-  if (f.text("device") != "cpu" && f.text("overlap") != "none")
+void refuse_overlap_on_a_device(const Flags& flags) {
+  if (flags.text("device") != "cpu" && flags.text("overlap") != "none")
     throw UsageError(
         "--overlap: the product beside an exchange runs on the host; take --overlap none with --device cuda");
 }
 
 /// The kinds of buffers; "all" stands for those that the device can have.
-std::vector<BufferKind> read_buffers(const Flags& f) {
+std::vector<BufferKind> read_buffers(const Flags& flags) {
   const auto is_of_gpus = [](BufferKind b) { return b == BufferKind::registered; };
   std::vector<BufferKind> choices(buffer_kinds().begin(), buffer_kinds().end());
-  if (f.text("device") == "cpu" && f.text("buffers") == "all") std::erase_if(choices, is_of_gpus);
-  auto chosen = choose("--buffers", "buffers", f.text("buffers"), choices, [](auto b) { return std::string(name(b)); });
-  if (f.text("device") == "cpu" && std::ranges::any_of(chosen, is_of_gpus))
+  if (flags.text("device") == "cpu" && flags.text("buffers") == "all") std::erase_if(choices, is_of_gpus);
+  auto chosen =
+      choose("--buffers", "buffers", flags.text("buffers"), choices, [](auto b) { return std::string(name(b)); });
+  if (flags.text("device") == "cpu" && std::ranges::any_of(chosen, is_of_gpus))
     throw UsageError("--buffers registered: NCCL registers memory of a GPU; it needs --device cuda");
   return chosen;
 }
 
 /// The numbers of launches of a graph; 0: calls are not captured.
-std::vector<std::size_t> read_cudagraphs(const Flags& f) {
+std::vector<std::size_t> read_cudagraphs(const Flags& flags) {
   std::vector<std::size_t> out;
-  for (const auto& item : split_list("--cudagraph", f.text("cudagraph"))) {
+  for (const auto& item : split_list("--cudagraph", flags.text("cudagraph"))) {
     const std::size_t launches = item == "none" ? 0 : parse_count("--cudagraph", item, 0, 1'000'000);
     if (std::ranges::count(out, launches) == 0) out.push_back(launches);
   }
-  if (f.given("cudagraph") && f.text("device") == "cpu")
+  if (flags.given("cudagraph") && flags.text("device") == "cpu")
     throw UsageError("--cudagraph captures calls on a GPU: it needs --device cuda; leave it out");
   return out;
 }
 
 /// Reads the flags that hold lists: the factors that points are planned from.
-CollectiveOptions read_factors(const Flags& f, int ranks, int threads) {
-  CollectiveOptions o;
-  o.collectives = read_collectives(f);
-  o.algorithms = parse_algorithms(f.text("algorithm"));
-  o.codecs = compression::require_no_warm_up(
-      naming_flag("--codec", [&] { return compression::find_codecs(f.text("codec")); }));
-  o.transports = parse_transports(f.text("transport"));
-  o.buffers = read_buffers(f);
-  o.in_place = read_placements(f);
-  o.sizes = read_collective_sizes(f);
-  o.elements = read_elements(f);
-  o.ops = read_ops(f);
-  o.accumulate_wide = read_accumulation(f);
-  o.cadences = parse_cadences(f.text("cadence"));
-  o.reductions = read_reductions(f);
-  o.overlaps = choose("--overlap", "overlap", f.text("overlap"), std::vector{OverlapLoad::none, OverlapLoad::gemm},
-                      [](auto load) { return std::string(name(load)); });
-  o.roots = read_roots(f, ranks);
-  o.cudagraphs = read_cudagraphs(f);
-  o.repeats = read_repeats(f);
-  o.calls = parse_count("--agg_iters", f.text("agg_iters"), 1, 1'000'000);
-  o.threads = threads;
-  o.device = f.text("device");
-  if (f.has("interconnect")) o.interconnect = read_label(f, "interconnect");
-  return o;
+CollectiveOptions read_factors(const Flags& flags, int ranks, int threads) {
+  CollectiveOptions options;
+  options.collectives = read_collectives(flags);
+  options.algorithms = parse_algorithms(flags.text("algorithm"));
+  options.codecs = compression::require_no_warm_up(
+      naming_flag("--codec", [&] { return compression::find_codecs(flags.text("codec")); }));
+  options.transports = parse_transports(flags.text("transport"));
+  options.buffers = read_buffers(flags);
+  options.in_place = read_placements(flags);
+  options.sizes = read_collective_sizes(flags);
+  options.elements = read_elements(flags);
+  options.ops = read_ops(flags);
+  options.accumulate_wide = read_accumulation(flags);
+  options.cadences = parse_cadences(flags.text("cadence"));
+  options.reductions = read_reductions(flags);
+  options.overlaps =
+      choose("--overlap", "overlap", flags.text("overlap"), std::vector{OverlapLoad::none, OverlapLoad::gemm},
+             [](auto load) { return std::string(name(load)); });
+  options.roots = read_roots(flags, ranks);
+  options.cudagraphs = read_cudagraphs(flags);
+  options.repeats = read_repeats(flags);
+  options.calls = parse_count("--agg_iters", flags.text("agg_iters"), 1, 1'000'000);
+  options.threads = threads;
+  options.device = flags.text("device");
+  if (flags.has("interconnect")) options.interconnect = read_label(flags, "interconnect");
+  return options;
 }
 
 }  // namespace
@@ -616,18 +622,19 @@ FlagList describe_allreduce() {
   return list;
 }
 
-CollectiveOptions read_collective_options(const Flags& f, int ranks, int threads) {
-  refuse_overlap_on_a_device(f);
-  CollectiveOptions o = read_factors(f, ranks, threads);
+CollectiveOptions read_collective_options(const Flags& flags, int ranks, int threads) {
+  refuse_overlap_on_a_device(flags);
+  CollectiveOptions options = read_factors(flags, ranks, threads);
   constexpr std::uint64_t most = 10'000'000;
-  if (f.has("iters")) o.exact_samples = parse_count("--iters", f.text("iters"), 1, most);
-  if (f.has("warmup_iters")) o.exact_warmup = parse_count("--warmup_iters", f.text("warmup_iters"), 0, most);
-  o.check = parse_count("--check", f.text("check"), 0, 1) == 1;
-  read_stopping(f, o.rule, o.time_budget);
-  o.seed = parse_count("--seed", f.text("seed"), 0, UINT64_MAX);
-  if (f.has("inject")) o.injection = read_injection(f.text("inject"), ranks, o);
-  check_tune(f, o.algorithms);
-  return o;
+  if (flags.has("iters")) options.exact_samples = parse_count("--iters", flags.text("iters"), 1, most);
+  if (flags.has("warmup_iters"))
+    options.exact_warmup = parse_count("--warmup_iters", flags.text("warmup_iters"), 0, most);
+  options.check = parse_count("--check", flags.text("check"), 0, 1) == 1;
+  read_stopping(flags, options.rule, options.time_budget);
+  options.seed = parse_count("--seed", flags.text("seed"), 0, UINT64_MAX);
+  if (flags.has("inject")) options.injection = read_injection(flags.text("inject"), ranks, options);
+  check_tune(flags, options.algorithms);
+  return options;
 }
 
 }  // namespace gradmeter::bench

@@ -29,30 +29,30 @@ void widen_to_clock_steps(std::span<const double> samples, std::size_t calls, co
   }
 }
 
-void fill_times(const CollectiveMeasurement& f, int ranks, Point& row) {
+void fill_times(const CollectiveMeasurement& measurement, int ranks, Point& row) {
   auto& m = row.metrics;
-  row.raw_times_s.assign(f.times.samples().begin(), f.times.samples().end());
-  core::Summary time = core::summarise(f.times);
-  widen_to_clock_steps(f.times.samples(), f.point.calls, time);
-  time.stop = f.stop;
+  row.raw_times_s.assign(measurement.times.samples().begin(), measurement.times.samples().end());
+  core::Summary time = core::summarise(measurement.times);
+  widen_to_clock_steps(measurement.times.samples(), measurement.point.calls, time);
+  time.stop = measurement.stop;
   m[Metric::time_s] = time;
-  fill_blocks(f.blocks, m);
-  const double algbw = time.median > 0 ? static_cast<double>(f.point.bytes()) / time.median : 0;
+  fill_blocks(measurement.blocks, m);
+  const double algbw = time.median > 0 ? static_cast<double>(measurement.point.bytes()) / time.median : 0;
   m[Metric::algbw_bytes_per_s] = algbw;
-  m[Metric::busbw_bytes_per_s] = algbw * f.point.collective->busbw_factor(ranks);
-  m[Metric::warmup_s] = f.warmup_s;
-  m[Metric::warmup_samples] = static_cast<std::int64_t>(f.warmup_iterations);
-  m[Metric::oversubscribed] = f.oversubscribed;
-  m[Metric::implementation] = f.implementation;
-  if (f.coding) {
-    m[Metric::encode_s] = f.coding->encode_s;
-    m[Metric::decode_s] = f.coding->decode_s;
+  m[Metric::busbw_bytes_per_s] = algbw * measurement.point.collective->busbw_factor(ranks);
+  m[Metric::warmup_s] = measurement.warmup_s;
+  m[Metric::warmup_samples] = static_cast<std::int64_t>(measurement.warmup_iterations);
+  m[Metric::oversubscribed] = measurement.oversubscribed;
+  m[Metric::implementation] = measurement.implementation;
+  if (measurement.coding) {
+    m[Metric::encode_s] = measurement.coding->encode_s;
+    m[Metric::decode_s] = measurement.coding->decode_s;
   }
-  if (!f.overlap) return;
-  m[Metric::comm_s] = f.overlap->exchange_s;
-  m[Metric::compute_s] = f.overlap->compute_s;
-  m[Metric::exposed_s] = time.median - f.overlap->compute_s;
-  m[Metric::overlap_s] = f.overlap->exchange_s + f.overlap->compute_s - time.median;
+  if (!measurement.overlap) return;
+  m[Metric::comm_s] = measurement.overlap->exchange_s;
+  m[Metric::compute_s] = measurement.overlap->compute_s;
+  m[Metric::exposed_s] = time.median - measurement.overlap->compute_s;
+  m[Metric::overlap_s] = measurement.overlap->exchange_s + measurement.overlap->compute_s - time.median;
   m[Metric::progress_threads] = std::int64_t{1};
 }
 
@@ -61,7 +61,7 @@ void fill_bytes(const SentBytes& sent, Point& row) {
   m[Metric::bytes_sent_per_rank_max] = static_cast<std::int64_t>(sent.most);
   m[Metric::bytes_sent_total] = static_cast<std::int64_t>(sent.total);
   m[Metric::bytes_inter_node] = static_cast<std::int64_t>(sent.between_nodes);
-  m[Metric::bytes_predicted] = static_cast<std::int64_t>(sent.due);
+  m[Metric::bytes_predicted] = static_cast<std::int64_t>(sent.required);
   if (sent.right || row.status == core::Status::wrong) return;
   row.status = core::Status::wrong;
   row.reason = "bytes sent differ from the schedule's messages";
@@ -83,17 +83,17 @@ void fill_check(const CheckOfAllRanks& check, Point& row) {
 
 }  // namespace
 
-void fill_collective_row(const CollectiveMeasurement& f, int ranks, Point& row) {
-  if (f.check) fill_check(*f.check, row);
-  if (f.sent) fill_bytes(*f.sent, row);
-  if (f.times.count() == 0) {
+void fill_collective_row(const CollectiveMeasurement& measurement, int ranks, Point& row) {
+  if (measurement.check) fill_check(*measurement.check, row);
+  if (measurement.sent) fill_bytes(*measurement.sent, row);
+  if (measurement.times.count() == 0) {
     if (row.status == core::Status::wrong) return;
     row.status = core::Status::failed;
     row.reason = "no iteration met its window; use another cadence";
     return;
   }
-  fill_times(f, ranks, row);
-  fill_noise(f.noise, row);
+  fill_times(measurement, ranks, row);
+  fill_noise(measurement.noise, row);
 }
 
 bool is_faster_than(const CollectiveLimit& limit, const Point& row) {

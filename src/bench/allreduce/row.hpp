@@ -10,9 +10,9 @@
 namespace gradmeter::bench {
 
 /// The bytes that one call has sent: by the rank that sent most (`most`), by all ranks together, and between nodes; and
-/// the bytes that the schedules require of all ranks (`due`). All ranks have the same numbers.
+/// the bytes that the schedules require of all ranks (`required`). All ranks have the same numbers.
 struct SentBytes {
-  std::uint64_t most = 0, total = 0, between_nodes = 0, due = 0;
+  std::uint64_t most = 0, total = 0, between_nodes = 0, required = 0;
   bool right = true;  ///< in all calls, every rank sent as many bytes as its schedule requires
 };
 

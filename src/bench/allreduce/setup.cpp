@@ -82,9 +82,9 @@ void InjectedCollective::flip() {
 
 namespace {
 
-constexpr std::size_t page_bytes = 4096;
-
-std::size_t whole_pages(std::size_t bytes) { return (bytes + page_bytes - 1) / page_bytes * page_bytes; }
+std::size_t whole_pages(std::size_t bytes) {
+  return (bytes + runtime::page_bytes - 1) / runtime::page_bytes * runtime::page_bytes;
+}
 
 BindingKey key_of(const CollectivePoint& p) {
   return {p.transport ? std::string(runtime::name(*p.transport)) : "",
@@ -128,7 +128,7 @@ SetupNeeds SetupNeeds::of(std::span<const CollectivePoint> points, const NodeMap
   for (const auto& p : points) {
     if (!p.unsupported.empty() || !seen.insert(key_of(p)).second) continue;
     scratch[p.transport.value_or(needs.transports.front())] +=
-        page_bytes + arena_bytes(p, allreduce::shape_of(map.node_of), rank, needs.max_bytes);
+        runtime::page_bytes + arena_bytes(p, allreduce::shape_of(map.node_of), rank, needs.max_bytes);
   }
   for (const auto& [kind, bytes] : scratch) needs.scratch_bytes = std::max(needs.scratch_bytes, bytes);
   return needs;
@@ -137,7 +137,8 @@ SetupNeeds SetupNeeds::of(std::span<const CollectivePoint> points, const NodeMap
 bool SetupNeeds::has(BufferKind b) const { return std::count(buffers.begin(), buffers.end(), b) > 0; }
 
 std::size_t SetupNeeds::buffer_bytes() const {
-  const std::size_t buffer_bytes = whole_pages(max_bytes) + (CollectiveSetup::first_pages + 1) * page_bytes;
+  const std::size_t buffer_bytes =
+      whole_pages(max_bytes) + (CollectiveSetup::first_page_count + 1) * runtime::page_bytes;
   return (out_of_place ? 2 : 1) * buffer_bytes;
 }
 
@@ -148,19 +149,19 @@ std::size_t SetupNeeds::resident_bytes() const {
 }
 
 std::size_t SetupNeeds::window_bytes(int ranks_per_node, int ranks) const {
-  const auto shared = std::ranges::count_if(
+  const auto shared_transports = std::ranges::count_if(
       transports, [](auto t) { return t == runtime::TransportKind::shm || t == runtime::TransportKind::hybrid; });
-  const std::size_t arena = (has(BufferKind::arena) ? buffer_bytes() : 0) + scratch_bytes + 2 * page_bytes;
+  const std::size_t arena = (has(BufferKind::arena) ? buffer_bytes() : 0) + scratch_bytes + 2 * runtime::page_bytes;
   const std::size_t cells = runtime::shared_memory_cell_count(ranks_per_node, allreduce::most_lanes(ranks));
-  return static_cast<std::size_t>(shared) *
+  return static_cast<std::size_t>(shared_transports) *
          (static_cast<std::size_t>(ranks_per_node) * arena + cells * sizeof(runtime::SharedMemoryCell));
 }
 
 struct CollectiveSetup::ConnectedNetwork {
   ConnectedNetwork(const runtime::Communicator& world, const runtime::NetworkOptions& o)
-      : network(world, o), link(network.connect(world, allreduce::most_lanes(world.size()))) {}
+      : network(world, o), transport(network.connect(world, allreduce::most_lanes(world.size()))) {}
   runtime::Network network;
-  std::unique_ptr<runtime::Transport> link;
+  std::unique_ptr<runtime::Transport> transport;
   CollectiveBuffers buffers;
 };
 
@@ -198,7 +199,7 @@ CollectiveSetup::~CollectiveSetup() = default;
 /// Takes one set of buffers, for the largest point.
 CollectiveBuffers CollectiveSetup::take(runtime::Arena& arena, BufferKind kind) {
   CollectiveBuffers b;
-  const std::size_t bytes = needs_.max_bytes + (queue_ ? 0 : first_pages * page_bytes);
+  const std::size_t bytes = needs_.max_bytes + (queue_ ? 0 : first_page_count * runtime::page_bytes);
   b.in = arena.take(bytes);
   b.out = needs_.out_of_place ? arena.take(bytes) : b.in;
   if (!queue_) return b;
@@ -215,7 +216,7 @@ CollectiveBuffers CollectiveSetup::take(runtime::Arena& arena, BufferKind kind) 
 }
 
 CollectiveBuffers CollectiveBuffers::part(std::size_t first_page, std::size_t bytes, bool in_place) const {
-  const std::size_t at = first_page * page_bytes;
+  const std::size_t at = first_page * runtime::page_bytes;
   CollectiveBuffers b{.in = in.subspan(at, bytes), .out = (in_place ? in : out).subspan(at, bytes)};
   if (device_in.count() == 0) return b;
   b.device_in = device_in.part(at, bytes);
@@ -237,7 +238,7 @@ void CollectiveSetup::download(const CollectiveBuffers& b) {
 }
 
 /// Stages a collective that takes host memory only, so that it exchanges the device's memory.
-std::unique_ptr<allreduce::Collective> CollectiveSetup::on_device(std::unique_ptr<allreduce::Collective> c) {
+std::unique_ptr<allreduce::Collective> CollectiveSetup::staged_for_device(std::unique_ptr<allreduce::Collective> c) {
   if (!queue_ || c->takes_device_memory()) return c;
   return std::make_unique<allreduce::StagedCollective>(std::move(c), *queue_);
 }
@@ -271,37 +272,37 @@ CollectiveSetup::BindOutcome CollectiveSetup::bind_one(const CollectivePoint& p)
       return {core::Status::unsupported, std::move(why)};
   }
   auto& network = network_of(p);
-  BoundCollective b{
+  BoundCollective binding{
       .collective = nullptr,
-      .link = p.algorithm->uses_transport() ? &*network.link : nullptr,
+      .transport = p.algorithm->uses_transport() ? &*network.transport : nullptr,
       .label = fmt::format("{} {}{}", p.collective->name, p.algorithm->name, p.codec ? " " + p.codec->label : "")};
   std::string mine;
   bool has_failed = false;
   try {
-    const allreduce::GroupConnection connection{world(), network.network, *network.link};
+    const allreduce::GroupConnection connection{world(), network.network, *network.transport};
     allreduce::ExchangeSpec spec = exchange_of(p, shape_, needs_.max_bytes);
-    // Other algorithms move the host's memory; `on_device` copies the device's memory there and back.
+    // Other algorithms move the host's memory; `staged_for_device` copies the device's memory there and back.
     if (p.algorithm->works_on_devices()) spec.queue = queue_.get();
-    b.collective = p.codec ? allreduce::bind_coded(spec, connection)
-                           : p.algorithm->bind(connection, spec, p.collective->collective_kind,
-                                               static_cast<std::uint32_t>(p.root));
-    b.works_on_device_memory = b.collective->works_on_device_memory();
+    binding.collective = p.codec ? allreduce::bind_coded(spec, connection)
+                                 : p.algorithm->bind(connection, spec, p.collective->collective_kind,
+                                                     static_cast<std::uint32_t>(p.root));
+    binding.works_on_device_memory = binding.collective->works_on_device_memory();
     if (p.buffers == BufferKind::registered) {
       const CollectiveBuffers buffers = all_buffers(p.buffers);
       const std::array both{buffers.device_in, buffers.device_out};
-      b.collective->register_buffers(std::span(both).first(needs_.out_of_place ? 2 : 1));
+      binding.collective->register_buffers(std::span(both).first(needs_.out_of_place ? 2 : 1));
     }
     if (p.cudagraph > 0) {
       auto graphs =
-          allreduce::capture_calls(std::move(b.collective), *queue_, {.calls = p.calls, .launches = p.cudagraph});
-      b.collective = std::move(graphs.one);
-      b.iteration = std::move(graphs.iteration);
+          allreduce::capture_calls(std::move(binding.collective), *queue_, {.calls = p.calls, .launches = p.cudagraph});
+      binding.collective = std::move(graphs.one);
+      binding.iteration = std::move(graphs.iteration);
     }
-    for (auto* const c : {&b.collective, &b.iteration}) {
+    for (auto* const c : {&binding.collective, &binding.iteration}) {
       if (*c && faults_.concerns_calls())
         *c = std::make_unique<InjectedCollective>(std::move(*c), p.collective->collective_kind, faults_, queue_.get());
     }
-    b.collective = on_device(std::move(b.collective));
+    binding.collective = staged_for_device(std::move(binding.collective));
   } catch (const core::Unavailable& e) {
     mine = e.what();
   } catch (const core::BackendError& e) {
@@ -312,7 +313,7 @@ CollectiveSetup::BindOutcome CollectiveSetup::bind_one(const CollectivePoint& p)
   // All ranks must agree, and some may have succeeded: scratch differs between ranks (a tree's leaf needs none).
   if (auto why = runtime::first_report(world(), mine).text; !why.empty())
     return {world().any(has_failed) ? core::Status::failed : core::Status::unsupported, std::move(why)};
-  bound_.emplace(key_of(p), std::move(b));
+  bound_.emplace(key_of(p), std::move(binding));
   return {};
 }
 

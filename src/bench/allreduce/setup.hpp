@@ -84,13 +84,13 @@ struct CollectiveBuffers {
   CollectiveBuffers part(std::size_t first_page, std::size_t bytes, bool in_place) const;
 };
 
-/// An algorithm that is ready to be called. `link` is its transport; null for a vendor's.
+/// An algorithm that is ready to be called. `transport` is its transport; null for a vendor's.
 struct BoundCollective {
   std::unique_ptr<allreduce::Collective> collective;
   /// Null unless calls are captured as a graph. One call of this collective launches the graphs that hold all calls of
   /// a timed iteration. If it is null, an iteration calls `collective` once for each of its calls.
   std::unique_ptr<allreduce::Collective> iteration = {};
-  runtime::Transport* link = nullptr;
+  runtime::Transport* transport = nullptr;
   std::string label;                    ///< "allreduce ring", for the watchdog
   bool works_on_device_memory = false;  ///< true: it works on a device's memory; false: on copies in host memory
 };
@@ -133,7 +133,7 @@ class CollectiveSetup {
   /// The number of pages at which the buffers of a block may begin; a block's page is the same on all ranks. The time
   /// of a call depends on the pages that hold the data, and these differ from launch to launch. If blocks change pages,
   /// a point's 95 % interval covers this difference.
-  static constexpr std::size_t first_pages = 16;
+  static constexpr std::size_t first_page_count = 16;
   CollectiveBuffers buffers(const CollectivePoint&, std::size_t first_page = 0);
   /// Copies the buffers' data to the device, after the host has written them. `download` copies the result back, before
   /// the host reads it. Both do nothing where calls are made on the host's memory.
@@ -180,7 +180,7 @@ class CollectiveSetup {
   std::vector<runtime::OwnedBuffer> device_buffers_;
   std::vector<std::shared_ptr<void>> pinned_;
   CollectiveBuffers take(runtime::Arena&, BufferKind);
-  std::unique_ptr<allreduce::Collective> on_device(std::unique_ptr<allreduce::Collective>);
+  std::unique_ptr<allreduce::Collective> staged_for_device(std::unique_ptr<allreduce::Collective>);
   std::map<runtime::TransportKind, std::unique_ptr<ConnectedNetwork>> networks_;
   std::map<BindingKey, BoundCollective> bound_;
 };

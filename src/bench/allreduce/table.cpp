@@ -498,8 +498,8 @@ std::vector<std::string> row(const CodecPair& pair, const Labels& codecs) {
   const Point& p = *pair.coded;
   const double sent = p.metrics.number(Metric::bytes_sent_per_rank_max);
   const double link = p.metrics.number(Metric::link_bytes_per_s),
-               needed = p.metrics.number(Metric::crossover_bytes_per_s);
-  const bool is_known = std::isfinite(link) && std::isfinite(needed);
+               crossover = p.metrics.number(Metric::crossover_bytes_per_s);
+  const bool is_known = std::isfinite(link) && std::isfinite(crossover);
   return {text(p.factors[Factor::size_bytes]),
           exchange(p, codecs),
           is_true(p.factors[Factor::in_place]) ? "in" : "out",
@@ -512,7 +512,7 @@ std::vector<std::string> row(const CodecPair& pair, const Labels& codecs) {
           digits(plain_by_the_link(p) / p.metrics.number(Metric::predicted_time_s)),
           gigabytes(p, Metric::crossover_bytes_per_s),
           gigabytes(p, Metric::link_bytes_per_s),
-          is_known ? (link < needed ? "pays" : "does not pay") : "-"};
+          is_known ? (link < crossover ? "pays" : "does not pay") : "-"};
 }
 
 }  // namespace

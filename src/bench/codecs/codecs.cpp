@@ -114,19 +114,19 @@ class CodecSweep final : public Experiment {
  private:
   /// Draws the point's gradient, unless the last point had the same; points with one gradient stand together.
   void draw(const CodecPoint& p) {
-    if (drawn_ == p.distribution.get() && gradient_.size() == p.elements()) return;
+    if (drawn_source_ == p.distribution.get() && gradient_.size() == p.elements()) return;
     gradient_.resize(p.elements());
     p.distribution->draw(options_.seed, 0, gradient_);
-    drawn_ = p.distribution.get();
+    drawn_source_ = p.distribution.get();
   }
 
   runtime::Device& device() const { return options_.device ? *options_.device : runtime::host_device(); }
-  RoundOptions round_options(core::Seconds point) const {
-    const double each = point.value / codec_call_count;
+  RoundOptions round_options(core::Seconds point_budget) const {
+    const double seconds_per_call = point_budget.value / codec_call_count;
     RoundOptions o{.rule = options_.rule, .warmup_min = 3, .discarded = 1, .block = core::Seconds{0.03}};
     // A fifth of the time at most goes into warm-up.
-    o.warmup_budget = core::Seconds{std::clamp(0.2 * each, 0.001, 1.0)};
-    o.rule.budget = core::Seconds{std::max(0.0, each - o.warmup_budget.value)};
+    o.warmup_budget = core::Seconds{std::clamp(0.2 * seconds_per_call, 0.001, 1.0)};
+    o.rule.budget = core::Seconds{std::max(0.0, seconds_per_call - o.warmup_budget.value)};
     return o;
   }
 
@@ -135,7 +135,7 @@ class CodecSweep final : public Experiment {
   std::vector<CodecPoint> points_;
   std::vector<SweepPoint> rows_;  ///< the rows of `points_`, in the same order
   std::vector<float> gradient_;
-  const compression::GradientSource* drawn_ = nullptr;
+  const compression::GradientSource* drawn_source_ = nullptr;
 };
 
 }  // namespace

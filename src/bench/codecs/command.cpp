@@ -34,10 +34,10 @@ namespace {
 using core::UsageError;
 
 /// last_cache_bytes: the last cache of the device that encodes.
-std::vector<std::size_t> read_codec_sizes(const Flags& f, std::size_t last_cache_bytes) {
-  if (!f.has("size")) return usual_codec_sizes(last_cache_bytes);
+std::vector<std::size_t> read_codec_sizes(const Flags& flags, std::size_t last_cache_bytes) {
+  if (!flags.has("size")) return usual_codec_sizes(last_cache_bytes);
   std::vector<std::size_t> out;
-  for (const auto& item : split_list("--size", f.text("size"))) {
+  for (const auto& item : split_list("--size", flags.text("size"))) {
     const std::size_t bytes = parse_size("--size", item);
     constexpr std::size_t most = std::size_t{1} << 50;
     if (bytes == 0 || bytes % 4 != 0 || bytes > most) {
@@ -49,9 +49,9 @@ std::vector<std::size_t> read_codec_sizes(const Flags& f, std::size_t last_cache
   return out;
 }
 
-std::vector<GradientSourcePtr> read_distributions(const Flags& f) {
+std::vector<GradientSourcePtr> read_distributions(const Flags& flags) {
   std::vector<GradientSourcePtr> out;
-  for (const auto& item : split_list("--distribution", f.text("distribution"))) {
+  for (const auto& item : split_list("--distribution", flags.text("distribution"))) {
     if (item != "all") {
       out.push_back(std::make_shared<compression::GradientSource>(item));
       continue;
@@ -63,19 +63,19 @@ std::vector<GradientSourcePtr> read_distributions(const Flags& f) {
   return out;
 }
 
-WireBaseline read_baseline(const Flags& f) {
+WireBaseline read_baseline(const Flags& flags) {
   const auto chosen =
-      choose("--baseline", "baseline", f.text("baseline"), std::vector{WireBaseline::fp32, WireBaseline::bf16},
+      choose("--baseline", "baseline", flags.text("baseline"), std::vector{WireBaseline::fp32, WireBaseline::bf16},
              [](auto b) { return std::string(name(b)); });
   if (chosen.size() != 1) throw UsageError("--baseline takes one value: fp32 or bf16");
   return chosen.front();
 }
 
 /// The codecs to measure. Each must encode; "all" stands for every codec that does.
-std::vector<compression::CodecChoicePtr> read_codecs(const Flags& f) {
+std::vector<compression::CodecChoicePtr> read_codecs(const Flags& flags) {
   auto out = compression::require_no_warm_up(
-      naming_flag("--codec", [&] { return compression::find_codecs(f.text("codec")); }));
-  for (const auto& item : split_list("--codec", f.text("codec"))) {
+      naming_flag("--codec", [&] { return compression::find_codecs(flags.text("codec")); }));
+  for (const auto& item : split_list("--codec", flags.text("codec"))) {
     if (item != "all" && !compression::find_codec(item)) {
       throw UsageError(fmt::format("--codec {}: nothing is encoded; name a codec", item));
     }
@@ -85,9 +85,9 @@ std::vector<compression::CodecChoicePtr> read_codecs(const Flags& f) {
 }
 
 /// Reads the usual names of exchanges, and algorithms by their own names.
-std::vector<allreduce::AlgorithmPtr> read_exchanges(const Flags& f) {
+std::vector<allreduce::AlgorithmPtr> read_exchanges(const Flags& flags) {
   std::string names;
-  for (const auto& item : split_list("--exchange", f.text("exchange"))) {
+  for (const auto& item : split_list("--exchange", flags.text("exchange"))) {
     const std::string name = item == "all-gather" ? "one-shot"
                              : item == "sra"      ? "direct"
                              : item == "all"      ? "one-shot,direct,ring"
@@ -98,11 +98,12 @@ std::vector<allreduce::AlgorithmPtr> read_exchanges(const Flags& f) {
 }
 
 /// Refuses flags that have no effect with --exchange, since they say how speeds are measured.
-void refuse_beside_exchange(const Flags& f) {
-  if (f.has("time-budget")) throw UsageError("--time-budget has no meaning with --exchange: nothing is timed");
-  if (f.has("link")) throw UsageError("--link has no meaning with --exchange: nothing is timed");
-  if (f.text("device") != "cpu") throw UsageError("--device has no meaning with --exchange: the host computes errors");
-  if (f.text("distribution") != "gaussian") {
+void refuse_beside_exchange(const Flags& flags) {
+  if (flags.has("time-budget")) throw UsageError("--time-budget has no meaning with --exchange: nothing is timed");
+  if (flags.has("link")) throw UsageError("--link has no meaning with --exchange: nothing is timed");
+  if (flags.text("device") != "cpu")
+    throw UsageError("--device has no meaning with --exchange: the host computes errors");
+  if (flags.text("distribution") != "gaussian") {
     throw UsageError(
         "--distribution has no meaning with --exchange: workers' gradients are half common, half their own");
   }
@@ -141,25 +142,25 @@ FlagList describe_codecs() {
   return list;
 }
 
-CodecOptions read_codec_options(const Flags& f, const runtime::HostFacts& host, const runtime::Device* device) {
+CodecOptions read_codec_options(const Flags& flags, const runtime::HostFacts& host, const runtime::Device* device) {
   CodecOptions o;
-  o.factors.codecs = read_codecs(f);
-  o.factors.sizes = read_codec_sizes(f, device ? device->last_cache_bytes() : host.reached_last_cache_bytes);
-  o.factors.takes_recorded_size = !f.has("size");
-  o.factors.distributions = read_distributions(f);
-  o.factors.parts = parse_count("--parts", f.text("parts"), 1, 1024);
-  if (f.has("ranks")) o.factors.ranks = static_cast<int>(parse_count("--ranks", f.text("ranks"), 2, 1u << 20));
-  o.factors.baseline = read_baseline(f);
-  o.factors.device = f.text("device");
-  o.seed = parse_count("--seed", f.text("seed"), 0, UINT64_MAX);
-  read_stopping(f, o.rule, o.time_budget);
+  o.factors.codecs = read_codecs(flags);
+  o.factors.sizes = read_codec_sizes(flags, device ? device->last_cache_bytes() : host.reached_last_cache_bytes);
+  o.factors.takes_recorded_size = !flags.has("size");
+  o.factors.distributions = read_distributions(flags);
+  o.factors.parts = parse_count("--parts", flags.text("parts"), 1, 1024);
+  if (flags.has("ranks")) o.factors.ranks = static_cast<int>(parse_count("--ranks", flags.text("ranks"), 2, 1u << 20));
+  o.factors.baseline = read_baseline(flags);
+  o.factors.device = flags.text("device");
+  o.seed = parse_count("--seed", flags.text("seed"), 0, UINT64_MAX);
+  read_stopping(flags, o.rule, o.time_budget);
   o.memory_bytes = host.available_memory_bytes;
   return o;
 }
 
-std::optional<core::BytesPerSecond> read_link(const Flags& f) {
-  if (!f.has("link")) return std::nullopt;
-  const std::string text = f.text("link");
+std::optional<core::BytesPerSecond> read_link(const Flags& flags) {
+  if (!flags.has("link")) return std::nullopt;
+  const std::string text = flags.text("link");
   for (const auto& [unit, bits] : {std::pair{"Gbit", 1e9}, {"Mbit", 1e6}}) {
     if (!text.ends_with(unit)) continue;
     return core::BytesPerSecond{parse_number("--link", text.substr(0, text.size() - 4), 1e-6, 1e9) * bits / 8};
@@ -167,23 +168,23 @@ std::optional<core::BytesPerSecond> read_link(const Flags& f) {
   throw UsageError(fmt::format("--link {}: must be a rate in bits a second, such as 1Gbit or 100Mbit", text));
 }
 
-ExchangeErrorOptions read_exchange_options(const Flags& f, const runtime::HostFacts& host) {
+ExchangeErrorOptions read_exchange_options(const Flags& flags, const runtime::HostFacts& host) {
   ExchangeErrorOptions o;
-  o.codecs = read_codecs(f);
-  o.algorithms = read_exchanges(f);
+  o.codecs = read_codecs(flags);
+  o.algorithms = read_exchanges(flags);
   constexpr std::uint64_t most = 256;  // threads
-  for (const auto p : parse_counts("--ranks", f.has("ranks") ? f.text("ranks") : "2,4,8,16,32,64", 1, most)) {
+  for (const auto p : parse_counts("--ranks", flags.has("ranks") ? flags.text("ranks") : "2,4,8,16,32,64", 1, most)) {
     o.ranks.push_back(static_cast<int>(p));
   }
-  if (f.has("size")) {
-    const auto sizes = read_codec_sizes(f, host.reached_last_cache_bytes);
+  if (flags.has("size")) {
+    const auto sizes = read_codec_sizes(flags, host.reached_last_cache_bytes);
     if (sizes.size() != 1) throw UsageError("--size takes one value with --exchange");
     o.size_bytes = sizes.front();
   }
-  o.seed = parse_count("--seed", f.text("seed"), 0, UINT64_MAX);
+  o.seed = parse_count("--seed", flags.text("seed"), 0, UINT64_MAX);
   o.cores = static_cast<int>(std::max<std::size_t>(1, host.available_units));
   o.memory_bytes = host.available_memory_bytes;
-  refuse_beside_exchange(f);
+  refuse_beside_exchange(flags);
   return o;
 }
 
@@ -203,21 +204,21 @@ struct ChosenSweep {
   std::function<std::size_t(const FinishedRows& finished, const RowListener&)> run;
 };
 
-ChosenSweep speeds(const Flags& f, const runtime::HostFacts& host, const runtime::SignalWatch& signals,
+ChosenSweep speeds(const Flags& flags, const runtime::HostFacts& host, const runtime::SignalWatch& signals,
                    const OpenedDevice& device) {
-  auto options = read_codec_options(f, host, device.device.get());
+  auto options = read_codec_options(flags, host, device.device.get());
   options.device = device.device.get();
   options.gauge = device.gauge.get();
   return {.total = plan_codecs(options.factors).size(),
           .printers = {codec_tables, codec_csv()},
-          .legend = codec_legend(read_legend(f)),
+          .legend = codec_legend(read_legend(flags)),
           .run = [options, &signals](const auto& finished, const auto& listener) {
             return run_codecs(options, finished, signals, listener);
           }};
 }
 
-ChosenSweep exchange_errors(const Flags& f, const runtime::HostFacts& host, const runtime::SignalWatch& signals) {
-  const auto options = read_exchange_options(f, host);
+ChosenSweep exchange_errors(const Flags& flags, const runtime::HostFacts& host, const runtime::SignalWatch& signals) {
+  const auto options = read_exchange_options(flags, host);
   return {.total = plan_exchange_errors(options).size(),
           .printers = {exchange_error_tables, codec_csv()},
           .legend = {},
@@ -226,16 +227,16 @@ ChosenSweep exchange_errors(const Flags& f, const runtime::HostFacts& host, cons
           }};
 }
 
-int measure_codecs(const Flags& f, const Invocation& invocation) {
+int measure_codecs(const Flags& flags, const Invocation& invocation) {
   const auto host = runtime::read_host();
-  check_one_of("--device", f.text("device"), device_names);
-  const OpenedDevice device = open_device(f.text("device"));
-  const ChosenSweep sweep = f.has("exchange") ? exchange_errors(f, host, invocation.process.signals)
-                                              : speeds(f, host, invocation.process.signals, device);
-  const auto link = read_link(f);
+  check_one_of("--device", flags.text("device"), device_names);
+  const OpenedDevice device = open_device(flags.text("device"));
+  const ChosenSweep sweep = flags.has("exchange") ? exchange_errors(flags, host, invocation.process.signals)
+                                                  : speeds(flags, host, invocation.process.signals, device);
+  const auto link = read_link(flags);
   const core::RunInfo info = describe_process(host, invocation.command_line);
   const MeasuringRanks alone{.info = info, .device = device.device ? *device.device : runtime::host_device()};
-  return measure(alone, f, invocation,
+  return measure(alone, flags, invocation,
                  {.experiment = "codecs",
                   .points = sweep.total,
                   .printers = sweep.printers,

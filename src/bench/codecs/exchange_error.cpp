@@ -111,15 +111,15 @@ class ExchangeErrorSweep final : public Experiment {
  private:
   /// The relative squared error of `sum` against the exact sum in double.
   double error_of(const std::vector<float>& sum, std::size_t ranks) const {
-    double lost = 0, norm = 0;
+    double squared_error = 0, squared_norm = 0;
     for (std::size_t i = 0; i < sum.size(); ++i) {
       double exact = 0;
       for (std::size_t r = 0; r < ranks; ++r) exact += static_cast<double>(gradients_[r][i]);
       const double off = static_cast<double>(sum[i]) - exact;
-      lost += off * off;
-      norm += exact * exact;
+      squared_error += off * off;
+      squared_norm += exact * exact;
     }
-    return lost / norm;
+    return squared_error / squared_norm;
   }
 
   const ExchangeErrorOptions& options_;

@@ -23,7 +23,7 @@
 namespace gradmeter::bench {
 
 CodecSteps::CodecSteps(const compression::CodecChoice& c, std::size_t n, std::size_t senders,
-                       const std::optional<compression::Matrix>& shape)
+                       const std::optional<compression::MatrixShape>& shape)
     : Codec(c.name), steps_(dataparallel::make_chunk_codec(c, senders, shape)), n_(n), encoder_(steps_->encoder(n)) {}
 
 std::size_t CodecSteps::encode(std::span<const float> x, std::byte* wire, const compression::RandomDraw& draw) const {
@@ -187,10 +187,10 @@ std::vector<compression::GradientTensor> tensors_of(const compression::RecordedG
 
 /// A tensor as training takes it for a matrix (dataparallel::make_buckets); empty: as one without a shape. A tensor
 /// that was cut has fewer rows.
-std::optional<compression::Matrix> matrix_of(const compression::GradientTensor& t) {
+std::optional<compression::MatrixShape> matrix_of(const compression::GradientTensor& t) {
   if (t.shape.size() < 2) return std::nullopt;
   const std::size_t columns = std::accumulate(t.shape.begin() + 1, t.shape.end(), std::size_t{1}, std::multiplies<>());
-  return compression::Matrix{.rows = (t.count + columns - 1) / columns, .columns = columns, .count = t.count};
+  return compression::MatrixShape{.rows = (t.count + columns - 1) / columns, .columns = columns, .count = t.count};
 }
 
 /// Adds the prediction for one tensor to that for the tensors before it; it is unknown where any of them is.
@@ -208,7 +208,7 @@ void add(const std::optional<compression::ExpectedError>& tensor, std::optional<
 /// Adds up the error, the prediction and the wire of one tensor of a recorded gradient. Training sends some tensors
 /// without the codec: short ones, and those that it does not shrink. They have no error.
 void CodecBenchmark::measure_tensor(const compression::GradientTensor& t, std::uint32_t number) {
-  CodecError& e = findings_.error;
+  CodecError& error = findings_.error;
   const auto x = gradient_.subspan(t.offset, t.count);
   std::unique_ptr<CodecSteps> steps;
   if (steps_)
@@ -224,28 +224,28 @@ void CodecBenchmark::measure_tensor(const compression::GradientTensor& t, std::u
   std::vector<std::byte> wire(declared);
   std::vector<float> decoded(t.count);
   std::size_t bytes = 0;
-  for (std::size_t i = 0; i < e.draws; ++i) {
+  for (std::size_t i = 0; i < error.draws; ++i) {
     if (steps) steps->forget();
     // The steps of a codec know a chunk by its first element.
     bytes = codec.encode(x, wire.data(),
                          {.seed = task_.seed, .step = i, .tensor = number, .first = steps ? t.offset : std::size_t{0}});
     codec.decode(std::span(wire).first(bytes), decoded);
-    e.squared_error += compression::squared_error(decoded, x) / static_cast<double>(e.draws);
+    error.squared_error += compression::squared_error(decoded, x) / static_cast<double>(error.draws);
   }
   findings_.wire_bytes += bytes;
   *findings_.declared_bytes += declared;
-  add(compression::expected_error(point_.codec->parsed, x), e.expected);
+  add(compression::expected_error(point_.codec->parsed, x), error.expected);
 }
 
 void CodecBenchmark::measure_error() {
-  CodecError& e = findings_.error;
+  CodecError& error = findings_.error;
   // Over a million elements the random part of the mean error is small; a large gradient has as many in one encoding.
   constexpr std::size_t enough = std::size_t{1} << 20, most = 16;
-  e.draws = std::clamp<std::size_t>(enough / gradient_.size(), 1, most);
-  e.squared_error = 0;
+  error.draws = std::clamp<std::size_t>(enough / gradient_.size(), 1, most);
+  error.squared_error = 0;
   if (const auto* recorded = point_.distribution->recorded()) {
-    e.squared_norm = compression::squared_norm(gradient_);
-    e.expected = compression::ExpectedError{};
+    error.squared_norm = compression::squared_norm(gradient_);
+    error.expected = compression::ExpectedError{};
     findings_.wire_bytes = 0;
     findings_.declared_bytes = 0;
     std::uint32_t number = 0;
@@ -254,14 +254,14 @@ void CodecBenchmark::measure_error() {
   }
   std::vector<std::byte> wire(codec_.wire_bytes(gradient_.size()));
   std::vector<float> decoded(gradient_.size());
-  for (std::size_t i = 0; i < e.draws; ++i) {
+  for (std::size_t i = 0; i < error.draws; ++i) {
     if (steps_) steps_->forget();  // measures one encoding, without state kept for the next
     findings_.wire_bytes = codec_.encode(gradient_, wire.data(), {.seed = task_.seed, .step = i});
     codec_.decode(std::span(wire).first(findings_.wire_bytes), decoded);
-    e.squared_error += compression::squared_error(decoded, gradient_) / static_cast<double>(e.draws);
+    error.squared_error += compression::squared_error(decoded, gradient_) / static_cast<double>(error.draws);
   }
-  e.squared_norm = compression::squared_norm(gradient_);
-  e.expected = compression::expected_error(point_.codec->parsed, gradient_);
+  error.squared_norm = compression::squared_norm(gradient_);
+  error.expected = compression::expected_error(point_.codec->parsed, gradient_);
 }
 
 bool CodecBenchmark::check(core::Point& row) {
@@ -272,10 +272,10 @@ bool CodecBenchmark::check(core::Point& row) {
 }
 
 void CodecBenchmark::measure(const RoundPeers& peers, const RoundOptions& options, core::Point& row) {
-  std::deque<Rounds> calls;
+  std::deque<Rounds> rounds_of_calls;
   for (std::size_t i = 0; i < codec_call_count; ++i) {
     const auto codec_call = static_cast<CodecCall>(i);
-    calls.emplace_back(peers, options, [this, codec_call](std::size_t iterations, bool) {
+    rounds_of_calls.emplace_back(peers, options, [this, codec_call](std::size_t iterations, bool) {
       return calls_->time(codec_call, iterations);
     });
   }
@@ -283,8 +283,8 @@ void CodecBenchmark::measure(const RoundPeers& peers, const RoundOptions& option
   std::vector<Turn> turns;
   for (std::size_t i = 0; i < codec_call_count; ++i) {
     if (!has_call(i)) continue;
-    calls[i].warm_up();
-    turns.emplace_back([&c = calls[i]] { return c.round() != core::Stop::none; });
+    rounds_of_calls[i].warm_up();
+    turns.emplace_back([&c = rounds_of_calls[i]] { return c.round() != core::Stop::none; });
   }
   NoiseSampler noise(gauge_);
   noise.begin();
@@ -293,10 +293,10 @@ void CodecBenchmark::measure(const RoundPeers& peers, const RoundOptions& option
   findings_.noise = noise.alone();
   for (std::size_t i = 0; i < codec_call_count; ++i) {
     if (!has_call(i)) continue;
-    findings_.times[i] = core::summarise(calls[i].blocks());
-    findings_.times[i].stop = calls[i].stop();
+    findings_.times[i] = core::summarise(rounds_of_calls[i].blocks());
+    findings_.times[i].stop = rounds_of_calls[i].stop();
   }
-  findings_.encode_times = calls[static_cast<std::size_t>(CodecCall::encode)].times();
+  findings_.encode_times = rounds_of_calls[static_cast<std::size_t>(CodecCall::encode)].times();
   fill_codec_times(findings_, factors_, row);
 }
 
@@ -306,9 +306,9 @@ using core::Metric;
 using core::Point;
 
 /// The rate of a call [bytes of fp32/s]; 0: not measured.
-double rate(const CodecFindings& f, CodecCall call) {
-  const double seconds = f.times[static_cast<std::size_t>(call)].median;
-  return seconds > 0 ? static_cast<double>(f.point.size_bytes) / seconds : 0;
+double rate(const CodecFindings& findings, CodecCall call) {
+  const double seconds = findings.times[static_cast<std::size_t>(call)].median;
+  return seconds > 0 ? static_cast<double>(findings.point.size_bytes) / seconds : 0;
 }
 
 /// The relative error; NaN where it is not a number, since a comparison with NaN would make it 0.
@@ -317,8 +317,8 @@ double relative(double squared_error, double squared_norm) {
   return squared_norm > 0 ? squared_error / squared_norm : squared_error > 0 ? INFINITY : 0;
 }
 
-double bits_of(const CodecFindings& f) {
-  return 8 * static_cast<double>(f.wire_bytes) / static_cast<double>(f.point.elements());
+double bits_of(const CodecFindings& findings) {
+  return 8 * static_cast<double>(findings.wire_bytes) / static_cast<double>(findings.point.elements());
 }
 
 }  // namespace
@@ -330,40 +330,40 @@ core::Metric metric_of(CodecCall call) {
   return metrics.at(static_cast<std::size_t>(call));
 }
 
-void fill_codec_check(const CodecFindings& f, Point& row) {
+void fill_codec_check(const CodecFindings& findings, Point& row) {
   auto& m = row.metrics;
-  const CodecError& e = f.error;
-  m[Metric::wire_bits] = bits_of(f);
-  m[Metric::error] = relative(e.squared_error, e.squared_norm);
-  const auto& codec = f.codec;
-  const std::size_t declared = f.declared_bytes.value_or(codec.wire_bytes(f.point.elements()));
-  if (codec.variable() ? f.wire_bytes > declared : f.wire_bytes != declared) {
+  const CodecError& error = findings.error;
+  m[Metric::wire_bits] = bits_of(findings);
+  m[Metric::error] = relative(error.squared_error, error.squared_norm);
+  const auto& codec = findings.codec;
+  const std::size_t declared = findings.declared_bytes.value_or(codec.wire_bytes(findings.point.elements()));
+  if (codec.variable() ? findings.wire_bytes > declared : findings.wire_bytes != declared) {
     return refuse(row, core::Status::wrong,
-                  fmt::format("took {} bytes of wire where {} were declared", f.wire_bytes, declared));
+                  fmt::format("took {} bytes of wire where {} were declared", findings.wire_bytes, declared));
   }
-  if (!e.fault.empty()) return refuse(row, core::Status::wrong, e.fault);
-  if (!e.expected) return;
-  const double expected = relative(e.expected->mean, e.squared_norm);
-  m[e.expected->is_bound ? Metric::error_bound : Metric::error_expected] = expected;
-  if (compression::matches_prediction(*e.expected, e.squared_error, e.draws)) return;
+  if (!error.fault.empty()) return refuse(row, core::Status::wrong, error.fault);
+  if (!error.expected) return;
+  const double expected = relative(error.expected->mean, error.squared_norm);
+  m[error.expected->is_bound ? Metric::error_bound : Metric::error_expected] = expected;
+  if (compression::matches_prediction(*error.expected, error.squared_error, error.draws)) return;
   refuse(row, core::Status::wrong,
-         fmt::format("error {:.3g} where {}{:.3g} is expected", relative(e.squared_error, e.squared_norm),
-                     e.expected->is_bound ? "at most " : "", expected));
+         fmt::format("error {:.3g} where {}{:.3g} is expected", relative(error.squared_error, error.squared_norm),
+                     error.expected->is_bound ? "at most " : "", expected));
 }
 
-void fill_codec_times(const CodecFindings& f, const CodecFactors& factors, Point& row) {
+void fill_codec_times(const CodecFindings& findings, const CodecFactors& factors, Point& row) {
   for (std::size_t i = 0; i < codec_call_count; ++i) {
-    if (f.times[i].n > 0) row.metrics[metric_of(static_cast<CodecCall>(i))] = f.times[i];
+    if (findings.times[i].n > 0) row.metrics[metric_of(static_cast<CodecCall>(i))] = findings.times[i];
   }
-  row.raw_times_s.assign(f.encode_times.begin(), f.encode_times.end());
-  fill_noise(f.noise, row);
+  row.raw_times_s.assign(findings.encode_times.begin(), findings.encode_times.end());
+  fill_noise(findings.noise, row);
   // The formula is that of a reduce-scatter and an all-gather.
-  if (f.point.codec->exchange != compression::Exchange::schedule) return;
-  const core::CodecRates rates{.encode = rate(f, CodecCall::encode),
-                               .decode = rate(f, CodecCall::decode),
-                               .add = rate(f, CodecCall::decode_add)};
+  if (findings.point.codec->exchange != compression::Exchange::schedule) return;
+  const core::CodecRates rates{.encode = rate(findings, CodecCall::encode),
+                               .decode = rate(findings, CodecCall::decode),
+                               .add = rate(findings, CodecCall::decode_add)};
   row.metrics[Metric::crossover_bytes_per_s] =
-      compression::crossover_link(rates, factors.ranks, bits_of(f), wire_bits(factors.baseline)).value;
+      compression::break_even_rate(rates, factors.ranks, bits_of(findings), wire_bits(factors.baseline)).value;
 }
 
 }  // namespace gradmeter::bench

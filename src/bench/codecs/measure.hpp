@@ -99,7 +99,7 @@ class CodecSteps final : public compression::Codec {
   /// senders: the number of ranks that a training with this codec would have. shape: the tensor as a matrix, where it
   /// is known.
   CodecSteps(const compression::CodecChoice&, std::size_t n, std::size_t senders,
-             const std::optional<compression::Matrix>& shape = {});
+             const std::optional<compression::MatrixShape>& shape = {});
   std::size_t grain() const override { return compression::whole_tensor; }
   std::size_t wire_bytes(std::size_t n) const override { return steps_->wire_bytes(n); }
   bool variable() const override { return steps_->variable(); }

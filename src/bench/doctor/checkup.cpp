@@ -88,7 +88,7 @@ class Findings {
  public:
   Findings(Session& s, const Checkup& c) : session_(s), checkup_(c) {}
 
-  std::vector<CheckupProblem> all() {
+  std::vector<CheckupFinding> all() {
     libraries();
     oversubscription();
     binding();
@@ -146,20 +146,21 @@ class Findings {
   }
 
   void host() {
-    const auto& h = session_.host();
-    if (h.governor == "powersave" || h.governor == "ondemand") {
-      add(fmt::format("the frequency governor is {}", h.governor), "short points run at a lower clock than long ones",
-          "cpupower frequency-set -g performance");
+    const auto& host_facts = session_.host();
+    if (host_facts.governor == "powersave" || host_facts.governor == "ondemand") {
+      add(fmt::format("the frequency governor is {}", host_facts.governor),
+          "short points run at a lower clock than long ones", "cpupower frequency-set -g performance");
     }
     const bool has_shm = std::filesystem::is_directory("/dev/shm");
-    for (auto& f : shm_findings(has_shm ? std::optional(h.shm_free_bytes) : std::nullopt)) out_.push_back(std::move(f));
+    for (auto& f : shm_findings(has_shm ? std::optional(host_facts.shm_free_bytes) : std::nullopt))
+      out_.push_back(std::move(f));
     if (const auto left = runtime::left_segments(); left.count > 0) {
       add(fmt::format("{} segments of Open MPI in /dev/shm belong to no process, {} in all", left.count,
                       core::to_text(core::Bytes{left.bytes})),
           "an mpirun that was killed leaves them, and they take memory that new jobs need",
           "while no other job runs on this host: rm /dev/shm/vader_segment.* /dev/shm/sm_segment.* /dev/shm/osc_*");
     }
-    if (h.transparent_hugepages == "never") {
+    if (host_facts.transparent_hugepages == "never") {
       add("transparent huge pages are off", "large buffers move up to 1.3 times slower",
           "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled");
     }
@@ -172,14 +173,14 @@ class Findings {
 
   Session& session_;
   const Checkup& checkup_;
-  std::vector<CheckupProblem> out_;
+  std::vector<CheckupFinding> out_;
 };
 
 }  // namespace
 
-std::vector<CheckupProblem> crowding_findings(const std::vector<Crowding>& crowding, int cores) {
+std::vector<CheckupFinding> crowding_findings(const std::vector<Crowding>& crowding, int cores) {
   constexpr double least = 0.75;  // clocks fall by less when all cores compute
-  std::vector<CheckupProblem> out;
+  std::vector<CheckupFinding> out;
   for (const Crowding& c : crowding) {
     if (c.workers == 1 || c.workers > cores || c.share_of_alone >= least) continue;
     const double percent = 100 * c.share_of_alone;
@@ -203,14 +204,14 @@ bool is_bound_too_narrowly(std::span<const std::string> bindings, const std::str
   return static_cast<std::size_t>(std::ranges::count(bindings, own)) > own_units;
 }
 
-std::vector<CheckupProblem> shm_findings(std::optional<std::size_t> free_bytes) {
+std::vector<CheckupFinding> shm_findings(std::optional<std::size_t> free_bytes) {
   if (!free_bytes || *free_bytes >= (std::size_t{64} << 20)) return {};
   return {{fmt::format("/dev/shm has {} free", core::to_text(core::Bytes{*free_bytes})),
            "shared windows and MPI's shared memory live there",
            "start the container with --shm-size=1g, or use --transport mpi"}};
 }
 
-std::vector<CheckupProblem> steadiness_findings(const Steadiness& s) {
+std::vector<CheckupFinding> steadiness_findings(const Steadiness& s) {
   constexpr double steady = 0.9, often = 0.2;
   if (s.rounds == 0) return {};
   const double disturbed = static_cast<double>(s.disturbed) / static_cast<double>(s.rounds);
@@ -223,23 +224,23 @@ std::vector<CheckupProblem> steadiness_findings(const Steadiness& s) {
 }
 
 Checkup check_up(Session& s) {
-  Checkup c;
+  Checkup checkup;
   const cpu_set_t cpus = cpus_of_the_job(s.world());
   if (s.is_root()) {
-    c.crowding = measure_crowding(s.cores_per_node(), cpus);
-    c.copy_bytes_per_s = kernels::measure_copy_bandwidth(std::size_t{256} << 20, time_of_each).value;
+    checkup.crowding = measure_crowding(s.cores_per_node(), cpus);
+    checkup.copy_bytes_per_s = kernels::measure_copy_bandwidth(std::size_t{256} << 20, time_of_each).value;
   }
   s.world().sleeping_barrier();
-  c.steadiness = measure_steadiness(s);
+  checkup.steadiness = measure_steadiness(s);
   if (s.world().size() > 1) {
-    c.small_all_reduce_s = median_time(s.world(), [&] { s.world().sum(1.0); });
-    c.barrier_s = median_time(s.world(), [&] { s.world().barrier(); });
+    checkup.small_all_reduce_s = median_time(s.world(), [&] { s.world().sum(1.0); });
+    checkup.barrier_s = median_time(s.world(), [&] { s.world().barrier(); });
   }
   // Finding problems takes communication, so all ranks do it; only rank 0's findings are shown. The other ranks have
   // measured no crowding.
-  if (!s.is_root()) c.crowding = {{1, 0, 1}};
-  c.findings = Findings(s, c).all();
-  return c;
+  if (!s.is_root()) checkup.crowding = {{1, 0, 1}};
+  checkup.findings = Findings(s, checkup).all();
+  return checkup;
 }
 
 }  // namespace gradmeter::bench

@@ -12,7 +12,7 @@
 namespace gradmeter::bench {
 
 /// Something that is wrong or slow: what it is, why it matters, and what to do against it.
-struct CheckupProblem {
+struct CheckupFinding {
   std::string what, why, remedy;
 };
 
@@ -39,14 +39,14 @@ struct Checkup {
   /// rank.
   double small_all_reduce_s = 0;
   double barrier_s = 0;                  ///< time of a barrier; 0 if there is one rank
-  std::vector<CheckupProblem> findings;  ///< empty: nothing stands out
+  std::vector<CheckupFinding> findings;  ///< empty: nothing stands out
 };
 
 /// Runs the checkup. Collective. It takes about three seconds.
 Checkup check_up(Session&);
 
 /// Reports workers that slow each other down although there is a core for each of them; empty if there are none.
-std::vector<CheckupProblem> crowding_findings(const std::vector<Crowding>&, int cores);
+std::vector<CheckupFinding> crowding_findings(const std::vector<Crowding>&, int cores);
 /// The share of a core's rate that each of `ranks` ranks gets, at most 1. It follows from the measurement with the most
 /// workers: all cores are busy there, so more workers would share the same total rate.
 double share_of_a_rank(const std::vector<Crowding>&, int ranks);
@@ -54,8 +54,8 @@ double share_of_a_rank(const std::vector<Crowding>&, int ranks);
 /// ranks of the node.
 bool is_bound_too_narrowly(std::span<const std::string> bindings, const std::string& own, std::size_t own_units);
 /// Reports that /dev/shm has too little room; empty if it has enough, or if there is none (no free bytes are known).
-std::vector<CheckupProblem> shm_findings(std::optional<std::size_t> free_bytes);
+std::vector<CheckupFinding> shm_findings(std::optional<std::size_t> free_bytes);
 /// Reports that the same work takes changing times; empty if the machine is steady.
-std::vector<CheckupProblem> steadiness_findings(const Steadiness&);
+std::vector<CheckupFinding> steadiness_findings(const Steadiness&);
 
 }  // namespace gradmeter::bench

@@ -25,16 +25,18 @@ void print_gpus(const runtime::CudaFacts& cuda) {
 }
 
 void print_machine(const Session& s) {
-  const auto& h = s.host();
+  const auto& host_facts = s.host();
   const auto& info = s.run_info();
-  core::print("host        {}  ({})\n", h.hostname, h.virtualisation.empty() ? "unknown" : h.virtualisation);
-  core::print("processor   {}\n", h.cpu_model);
-  core::print("cores       {} in {} package(s), {} usable by this job, binding {}\n", h.cores, h.packages,
-              s.cores_per_node(), h.binding);
-  core::print("caches      L2 {}, L3 {}, {}\n", bytes(h.l2_bytes), bytes(h.l3_bytes),
-              report::counted(h.numa_nodes, "NUMA node"));
-  core::print("memory      {} ({} free), /dev/shm {} free, huge pages {}\n", bytes(h.memory_bytes),
-              bytes(h.available_memory_bytes), bytes(h.shm_free_bytes), h.transparent_hugepages);
+  core::print("host        {}  ({})\n", host_facts.hostname,
+              host_facts.virtualisation.empty() ? "unknown" : host_facts.virtualisation);
+  core::print("processor   {}\n", host_facts.cpu_model);
+  core::print("cores       {} in {} package(s), {} usable by this job, binding {}\n", host_facts.cores,
+              host_facts.packages, s.cores_per_node(), host_facts.binding);
+  core::print("caches      L2 {}, L3 {}, {}\n", bytes(host_facts.l2_bytes), bytes(host_facts.l3_bytes),
+              report::counted(host_facts.numa_nodes, "NUMA node"));
+  core::print("memory      {} ({} free), /dev/shm {} free, huge pages {}\n", bytes(host_facts.memory_bytes),
+              bytes(host_facts.available_memory_bytes), bytes(host_facts.shm_free_bytes),
+              host_facts.transparent_hugepages);
   core::print("MPI         {}, {} on {}, mapping {}\n", info.mpi, report::counted(info.ranks, "rank"),
               report::counted(info.nodes, "node"), info.mapping);
   if (info.mpi == "none") core::print("            {}\n", runtime::mpi_refusal());
@@ -48,17 +50,17 @@ void print_machine(const Session& s) {
   core::print("fingerprint {}\n\n", info.fingerprint);
 }
 
-void print_speed(const Session& s, const Checkup& c) {
+void print_speed(const Session& s, const Checkup& checkup) {
   core::Table table({{"computing at once", "", core::Align::left},
                      {"each", "GFLOP/s", core::Align::right},
                      {"of one alone", "%", core::Align::right}});
-  for (const auto& w : c.crowding) {
+  for (const auto& w : checkup.crowding) {
     const bool over = w.workers > s.cores_per_node();
     table.add_row({fmt::format("{} worker{}{}", w.workers, w.workers == 1 ? "" : "s", over ? ", more than cores" : ""),
                    fmt::format("{:.1f}", w.flops_per_s_each / 1e9), fmt::format("{:.0f}", 100 * w.share_of_alone)});
   }
   core::print("{}\n", table.to_string());
-  const auto& crowded = c.crowding.back();
+  const auto& crowded = checkup.crowding.back();
   core::print(
       "What oversubscription does to the numbers: with {} ranks on {} cores each computes at {:.0f} % of its rate, so "
       "a\n"
@@ -67,21 +69,21 @@ void print_speed(const Session& s, const Checkup& c) {
       "a * in tables and \"oversubscribed\": true in result files: they test, they do not measure scaling.\n\n",
       crowded.workers, s.cores_per_node(), 100 * crowded.share_of_alone, 1 / crowded.share_of_alone,
       100 * crowded.share_of_alone);
-  core::print("memory copy {}\n", core::to_text(core::BytesPerSecond{c.copy_bytes_per_s}));
+  core::print("memory copy {}\n", core::to_text(core::BytesPerSecond{checkup.copy_bytes_per_s}));
   core::print(
       "steadiness  {:.2f}: best over median time of a small product and a copy on all ranks at once; {} of {} "
       "rounds over {:.1f} times the best\n",
-      c.steadiness.value, c.steadiness.disturbed, c.steadiness.rounds, CanaryTimes::disturbance);
+      checkup.steadiness.value, checkup.steadiness.disturbed, checkup.steadiness.rounds, CanaryTimes::disturbance);
   if (s.world().size() > 1) {
     core::print("MPI         8-byte all-reduce {}, barrier {} (median of 200, {} ranks)\n",
-                core::to_text(core::Seconds{c.small_all_reduce_s}), core::to_text(core::Seconds{c.barrier_s}),
-                s.world().size());
+                core::to_text(core::Seconds{checkup.small_all_reduce_s}),
+                core::to_text(core::Seconds{checkup.barrier_s}), s.world().size());
   } else {
     core::print("MPI         one rank: run it under mpirun -np N to have the exchange looked at too\n");
   }
 }
 
-void print_findings(const std::vector<CheckupProblem>& findings) {
+void print_findings(const std::vector<CheckupFinding>& findings) {
   if (findings.empty()) {
     core::print("\nNothing stands out.\n");
     return;

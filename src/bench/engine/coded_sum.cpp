@@ -109,7 +109,7 @@ std::string ProjectedSum::fault() const {
 
 namespace {
 
-using compression::DecoderInput;
+using compression::ReceivedValue;
 
 constexpr std::size_t piece = std::size_t{1} << 16;  ///< [elements] that are summed over the ranks at once
 /// The error of fp32 for each summand, relative to the sum: half a unit in the last place, times four, since averages
@@ -152,13 +152,13 @@ Expected expected_of(const runtime::Communicator& c, const CodedTensor& t, std::
   const double found = e ? e->mean : 0, deviation = e ? e->deviation : 0;
   std::array<double, 4> sums{found, squared(deviation), std::sqrt(found), compression::squared_norm(mine)};
   c.sum(sums);
-  const bool drawn = compression::decoder_input(t.codec.parsed) == DecoderInput::all;
+  const bool has_random_error = compression::received_value(t.codec.parsed) == ReceivedValue::all;
   return {.mean = sums[0],
           .variance = sums[1],
           .sum_of_roots = sums[2],
           .squared_norm = sums[3],
           .known = e.has_value(),
-          .worst_case = !drawn || (e && e->is_bound)};
+          .worst_case = !has_random_error || (e && e->is_bound)};
 }
 
 /// An upper bound of the sum's squared error (CodedSum::lost). Every encoding on the way is taken to lose the same
@@ -169,13 +169,14 @@ double most_error(const Expected& e, std::uint32_t encodings, double sum_norm, d
   constexpr double margin = 1.25, kurtosis = 8;
   const double share = e.squared_norm > 0 ? e.mean / e.squared_norm : 0,
                encoded_norm = std::max(sum_norm, e.squared_norm);
-  double off = e.worst_case ? squared(e.sum_of_roots) : e.mean;
+  double squared_error = e.worst_case ? squared(e.sum_of_roots) : e.mean;
   for (std::uint32_t i = 1; i < encodings; ++i) {
-    off = e.worst_case ? squared(std::sqrt(off) + std::sqrt(share) * (std::sqrt(encoded_norm) + std::sqrt(off)))
-                       : off + share * (encoded_norm + off);
+    squared_error = e.worst_case ? squared(std::sqrt(squared_error) +
+                                           std::sqrt(share) * (std::sqrt(encoded_norm) + std::sqrt(squared_error)))
+                                 : squared_error + share * (encoded_norm + squared_error);
   }
-  const double variance = e.worst_case ? 0 : e.variance + kurtosis * squared(off) / std::max(n, 1.0);
-  return margin * off + deviations * std::sqrt(variance);
+  const double variance = e.worst_case ? 0 : e.variance + kurtosis * squared(squared_error) / std::max(n, 1.0);
+  return margin * squared_error + deviations * std::sqrt(variance);
 }
 
 /// Sums over the elements. An average is scaled to a sum first. "Expected" is what arrives if nothing is
@@ -194,18 +195,19 @@ class SumCheck {
       : c_(c),
         tensor_(t),
         result_(result),
-        arrives_(t.encodings == 0 ? DecoderInput::all : compression::decoder_input(t.codec.parsed)),
+        decoder_input_(t.encodings == 0 ? ReceivedValue::all : compression::received_value(t.codec.parsed)),
         mine_(result.size()),
         own_(result.size()),
         scale_(t.op == allreduce::Op::average ? c.size() : 1) {
     draw_worker_gradient(t.seed, c.rank(), mine_);
     draw_own_gradient(t.seed, c.rank(), own_);
-    if (arrives_ == DecoderInput::encoded) encoded_ = decoded(t.codec, mine_, static_cast<std::size_t>(c.size()));
-    if (arrives_ == DecoderInput::projected && !result.empty()) {
+    if (decoder_input_ == ReceivedValue::encoded)
+      encoded_ = decoded(t.codec, mine_, static_cast<std::size_t>(c.size()));
+    if (decoder_input_ == ReceivedValue::projected && !result.empty()) {
       const std::size_t columns = t.columns > 0 ? t.columns : compression::square_matrix(result.size()).columns;
       projected_.emplace(result, columns, scale_);
     }
-    if (arrives_ == DecoderInput::chosen) {
+    if (decoder_input_ == ReceivedValue::chosen) {
       const compression::RandomK chosen(t.codec.parsed);
       kept_ = chosen.kept(mine_.size());
       if (!t.codec.feedback) factor_ = static_cast<double>(mine_.size()) / static_cast<double>(kept_);
@@ -232,9 +234,9 @@ class SumCheck {
     for (std::size_t i = 0; i < n; ++i) {
       const double actual = scale_ * as_double(result_[at + i]), exact = exact_[i], own = as_double(own_[at + i]);
       const bool is_nonzero = result_[at + i] != 0;
-      const double expected = arrives_ == DecoderInput::encoded  ? arriving_[i]
-                              : arrives_ == DecoderInput::chosen ? (is_nonzero ? factor_ * exact : 0)
-                                                                 : exact;
+      const double expected = decoder_input_ == ReceivedValue::encoded  ? arriving_[i]
+                              : decoder_input_ == ReceivedValue::chosen ? (is_nonzero ? factor_ * exact : 0)
+                                                                        : exact;
       sums_.lost += squared(actual - exact);
       sums_.exact += squared(exact);
       sums_.off_square += squared(actual - expected);
@@ -248,34 +250,36 @@ class SumCheck {
   std::string fault() {
     const Expected e = expected_of(c_, tensor_, mine_);
     // fp32 rounds once for each rank's summand, relative to the sum so far.
-    const double in_fp32 = squared(rounding * factor_ * c_.size()) * std::max(e.squared_norm * c_.size(), sums_.exact);
-    if (tensor_.encodings == 0) return exact_fault(in_fp32);
-    switch (arrives_) {
-      case DecoderInput::chosen:
+    const double fp32_rounding =
+        squared(rounding * factor_ * c_.size()) * std::max(e.squared_norm * c_.size(), sums_.exact);
+    if (tensor_.encodings == 0) return exact_fault(fp32_rounding);
+    switch (decoder_input_) {
+      case ReceivedValue::chosen:
         if (sums_.nonzero < kept_ - kept_ / 10 || sums_.nonzero > kept_) {
           return fmt::format("{} elements arrived, {} were to", sums_.nonzero, kept_);
         }
-        return exact_fault(in_fp32);
-      case DecoderInput::projected:
+        return exact_fault(fp32_rounding);
+      case ReceivedValue::projected:
         return projected_->fault();
-      case DecoderInput::encoded:
-        return tensor_.encodings == 1 ? exact_fault(in_fp32) : error_fault(e, in_fp32);
-      case DecoderInput::all:
+      case ReceivedValue::encoded:
+        return tensor_.encodings == 1 ? exact_fault(fp32_rounding) : error_fault(e, fp32_rounding);
+      case ReceivedValue::all:
         break;
     }
-    if (auto why = error_fault(e, in_fp32); !why.empty()) return why;
+    if (auto why = error_fault(e, fp32_rounding); !why.empty()) return why;
     return share_fault();
   }
 
-  std::string exact_fault(double in_fp32) const {
-    if (sums_.off_square <= in_fp32) return {};
+  std::string exact_fault(double fp32_rounding) const {
+    if (sums_.off_square <= fp32_rounding) return {};
     return fmt::format("the sum is off by {:.2g} of its length where only fp32 may round",
                        std::sqrt(sums_.off_square / sums_.exact));
   }
 
-  std::string error_fault(const Expected& e, double in_fp32) const {
+  std::string error_fault(const Expected& e, double fp32_rounding) const {
     if (!e.known) return std::isfinite(sums_.lost) ? "" : "the sum is no number";
-    const double most = most_error(e, tensor_.encodings, sums_.exact, static_cast<double>(mine_.size())) + in_fp32;
+    const double most =
+        most_error(e, tensor_.encodings, sums_.exact, static_cast<double>(mine_.size())) + fp32_rounding;
     if (sums_.lost <= most) return {};
     return fmt::format("error {:.3g}; the codec may lose {:.3g}", sums_.lost / sums_.exact, most / sums_.exact);
   }
@@ -291,12 +295,12 @@ class SumCheck {
   const runtime::Communicator& c_;
   const CodedTensor& tensor_;
   std::span<const float> result_;
-  DecoderInput arrives_;
+  ReceivedValue decoder_input_;
   /// mine_: this rank's contribution. own_: the part of it that only this rank has. encoded_: `mine_` after encoding
   /// and decoding.
   std::vector<float> mine_, own_, encoded_;
   double scale_;  ///< factor from the result to a sum: the number of ranks for an average
-  /// For `DecoderInput::chosen`: the number of elements that the codec sends, and the factor that it multiplies them
+  /// For `ReceivedValue::chosen`: the number of elements that the codec sends, and the factor that it multiplies them
   /// by.
   std::size_t kept_ = 0;
   double factor_ = 1;
@@ -321,10 +325,12 @@ CodedSum check_signs(const runtime::Communicator& c, const CodedTensor& t, std::
   // If rounding puts a magnitude just below its level, stochastic rounding takes it to the next lower level with a
   // small probability (`wrong_level_probability`).
   constexpr double elements_between_levels = 3, wrong_level_probability = 0x1p-20;
-  const double encodings = t.encodings, in_fp32 = rounding * c.size() * (encodings + 1);
-  const double elements = t.encodings > 0 ? elements_between_levels + wrong_level_probability * encodings * n : 0;
+  const double encodings = t.encodings, fp32_rounding = rounding * c.size() * (encodings + 1);
+  const double allowed_elements =
+      t.encodings > 0 ? elements_between_levels + wrong_level_probability * encodings * n : 0;
   const double off = std::fabs(aligned_sum - n * sum) / sum, lost = out.lost / squared(sum);
-  const bool right = off <= elements + in_fp32 * n && lost <= elements + squared(in_fp32) * n;
+  const bool right =
+      off <= allowed_elements + fp32_rounding * n && lost <= allowed_elements + squared(fp32_rounding) * n;
   if (!right) {
     out.fault = fmt::format("{:.3g} % of the sum of equal magnitudes is there, of which the codec loses nothing",
                             100 * aligned_sum / (n * sum));

@@ -66,7 +66,7 @@ struct CodedSum {
 /// Checks a sum. Collective. If all ranks hold the same bits, all get the same finding; otherwise `lost` and `error`
 /// are those of this rank's result. The call must have begun without residuals of earlier calls. Without a codec
 /// (`encodings` 0) the result must be the exact sum, within fp32 rounding. Otherwise the check depends on what the
-/// codec's decoder gets of a contribution (compression::DecoderInput); n is the number of elements:
+/// codec's decoder gets of a contribution (compression::ReceivedValue); n is the number of elements:
 ///   all         The error may be at most the expected error of all encodings on the way, plus a quarter of it and six
 ///               standard deviations. The sum is also projected on each rank's own numbers (`draw_own_gradient`), which
 ///               shows the share with which they are in the sum. The share should be 1, and may be off by 1/4 plus six
@@ -79,7 +79,7 @@ struct CodedSum {
 ///               scales its values so), within fp32 rounding. Up to a tenth of the k elements may be missing.
 ///   projected   The result's product with the exact sum must be the result's own square, within 1e-3, since it is a
 ///               projection of the sum (`ProjectedSum`).
-/// For signs and a codec that keeps them, the result must be the known sum, whatever `DecoderInput` is. Beyond fp32
+/// For signs and a codec that keeps them, the result must be the known sum, whatever `ReceivedValue` is. Beyond fp32
 /// rounding, its signed differences may add up to the magnitude of three elements, and of n/2^20 more elements for each
 /// encoding, because rounding takes a wrong level of the codec now and then. So a dropped contribution is noticed if it
 /// is more than 3/n of the sum. With 1024 elements, by default the fewest that a codec encodes, each rank's

@@ -48,7 +48,7 @@ struct Command {
 
 /// Runs `check` on rank 0. If it throws a UsageError there, all ranks throw one with the same text.
 template <class Check>
-void agree(const runtime::Communicator& world, Check check) {
+void run_on_rank_0(const runtime::Communicator& world, Check check) {
   std::string refusal;
   if (world.rank() == 0) {
     try {

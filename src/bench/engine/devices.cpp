@@ -43,7 +43,7 @@ std::shared_ptr<const runtime::GpuGauge> gauge_of(const runtime::GpuFacts& gpu) 
 
 }  // namespace
 
-RowListener checking(RowListener listener, const runtime::Device& device, const std::string& note) {
+RowListener with_device_caveats(RowListener listener, const runtime::Device& device, const std::string& note) {
   const bool is_emulated = device.is_emulated();
   if (!is_emulated && note.empty()) return listener;
   listener.measured = [inner = std::move(listener.measured), is_emulated, note](core::Point row) {

@@ -29,6 +29,6 @@ OpenedDevice open_device(const std::string& name);
 /// Returns a listener that passes rows on to the given one. New rows with status ok are changed on the way: on an
 /// emulated device their status becomes mistrusted; on other devices the note, if there is one, is added to their
 /// reason.
-RowListener checking(RowListener, const runtime::Device&, const std::string& note = {});
+RowListener with_device_caveats(RowListener, const runtime::Device&, const std::string& note = {});
 
 }  // namespace gradmeter::bench

@@ -224,7 +224,7 @@ void add_legend_flag(FlagList& list) {
 report::Legend read_legend(const Flags& f) { return f.on("legend") ? report::Legend::whole : report::Legend::brief; }
 
 std::size_t table_width(const Flags& f) {
-  constexpr std::size_t unknown = 80;
+  constexpr std::size_t default_width = 80;
   if (f.on("wide")) return core::any_width;
   const char* columns = std::getenv("COLUMNS");
   const std::string_view text(columns ? columns : "");
@@ -232,7 +232,7 @@ std::size_t table_width(const Flags& f) {
   if (std::from_chars(text.data(), text.data() + text.size(), width).ec == std::errc{} && width > 0) return width;
   winsize size{};
   const bool is_known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-  return is_known ? size.ws_col : unknown;
+  return is_known ? size.ws_col : default_width;
 }
 
 }  // namespace gradmeter::bench

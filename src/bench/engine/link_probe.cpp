@@ -9,6 +9,7 @@
 #include "kernels/host/roofline.hpp"
 #include "kernels/host/threads.hpp"
 #include "runtime/clock.hpp"
+#include "runtime/communicator.hpp"
 #include "runtime/threads/backoff.hpp"
 
 namespace gradmeter::bench {
@@ -22,7 +23,6 @@ constexpr std::size_t shortest_message = 64, first_message = 64 << 10, longest_m
 // hardly counts: messages of 9 ms on a link of 1 Gbit/s showed rates 4 to 9 % too low (results/interconnects.md).
 constexpr double long_enough_s = 20e-3, long_enough_starts = 10;
 constexpr double in_memory_s = 2.5e-3;  // if the longest message takes less, it crossed no link, but memory
-constexpr std::size_t page = 4096;
 
 std::span<const float> const_floats_of(std::span<std::byte> memory) {
   return {reinterpret_cast<const float*>(memory.data()), memory.size() / sizeof(float)};
@@ -64,8 +64,8 @@ PortProbe::PortProbe(Session& session, const runtime::Communicator& c, std::span
     : session_(session),
       c_(c),
       fullest_node_ranks_(NodeMap{.node_of = {node_of.begin(), node_of.end()}}.ranks_per_node()),
-      network_(c, {.transport = runtime::TransportKind::mpi, .memory_bytes = page}),
-      link_(network_.connect(c, 1)),
+      network_(c, {.transport = runtime::TransportKind::mpi, .memory_bytes = runtime::page_bytes}),
+      transport_(network_.connect(c, 1)),
       outgoing_(longest_message),
       message_bytes_(first_message) {
   const auto partners = partners_on_next_node(node_of);
@@ -100,17 +100,18 @@ double PortProbe::exchange(std::size_t bytes) {
   c_.barrier();
   const double begin = runtime::host_clock();
   std::vector<runtime::MessageHandle> receives;
-  for (auto& [from, landing] : incoming_) receives.push_back(link_->receive(from, 0, std::span(landing).first(bytes)));
-  auto sent = link_->send(partner_, 0, std::span(outgoing_).first(bytes));
+  for (auto& [from, landing] : incoming_)
+    receives.push_back(transport_->receive(from, 0, std::span(landing).first(bytes)));
+  auto sent = transport_->send(partner_, 0, std::span(outgoing_).first(bytes));
   const auto is_done = [&] {
-    link_->progress();
-    bool done = link_->send_done(sent);
-    for (auto& t : receives) done &= link_->try_receive(t) != nullptr;
+    transport_->progress();
+    bool done = transport_->send_done(sent);
+    for (auto& t : receives) done &= transport_->try_receive(t) != nullptr;
     return done;
   };
   while (!is_done()) backoff.wait();
   const double took = runtime::host_clock() - begin;
-  for (auto& t : receives) link_->release(t);
+  for (auto& t : receives) transport_->release(t);
   return c_.max(took);
 }
 
@@ -118,28 +119,28 @@ LinkProbe::LinkProbe(Session& session, const runtime::Communicator& c, int threa
     : session_(session),
       c_(c),
       threads_(threads),
-      network_(c, {.memory_bytes = read_bytes + page, .fake_nodes = fake_nodes}),
+      network_(c, {.memory_bytes = read_bytes + runtime::page_bytes, .fake_nodes = fake_nodes}),
       own_(network_.arena().take_of<float>(read_bytes / sizeof(float))) {
   if (c.size() == 1) ranks_per_node_ = 1;
   const auto node_of = network_.nodes_of(c);
   if (const NodeMap map{.node_of = node_of}; map.nodes() > 1) {
     ranks_per_node_ = map.ranks_per_node();
-    port_.emplace(session, c, node_of);
+    port_probe_.emplace(session, c, node_of);
   }
   // All ranks' arenas have the same layout, so a peer's `own_` is as far from the begin of its arena as ours.
   const auto arenas = network_.arenas_of(c);
   const auto me = static_cast<std::size_t>(c.rank());
   const auto own_offset = static_cast<std::size_t>(reinterpret_cast<const std::byte*>(own_.data()) - arenas[me].data());
-  for (std::size_t hop = 1; hop < node_of.size() && neighbours_.empty(); ++hop) {
+  for (std::size_t hop = 1; hop < node_of.size() && neighbour_memory_.empty(); ++hop) {
     const std::size_t peer = (me + hop) % node_of.size();
-    if (node_of[peer] == node_of[me]) neighbours_ = const_floats_of(arenas[peer].subspan(own_offset, read_bytes));
+    if (node_of[peer] == node_of[me]) neighbour_memory_ = const_floats_of(arenas[peer].subspan(own_offset, read_bytes));
   }
 }
 
 void LinkProbe::round() {
   ++rounds_;
   if (c_.size() > 1) read_neighbour();
-  if (port_) port_->round();
+  if (port_probe_) port_probe_->round();
 }
 
 void LinkProbe::read_neighbour() {
@@ -148,12 +149,12 @@ void LinkProbe::read_neighbour() {
   // Elements are written backwards, so that the first ones that are read were written last.
   for (std::size_t i = own_.size(); i-- > 0;) own_[i] = static_cast<float>(i % 64 + rounds_);
   c_.barrier();
-  if (!neighbours_.empty()) {
+  if (!neighbour_memory_.empty()) {
     std::size_t first = 0;
     for (const std::size_t bytes : read_sizes) {
       const std::size_t count = bytes / sizeof(float);
       const double begin = runtime::host_clock();
-      const float sum = kernels::read_once(neighbours_.subspan(first, count));
+      const float sum = kernels::read_once(neighbour_memory_.subspan(first, count));
       const double took = runtime::host_clock() - begin;
       if (sum > 0) best_read_ = std::max(best_read_, static_cast<double>(bytes) / took);
       first += count;
@@ -165,7 +166,7 @@ void LinkProbe::read_neighbour() {
 void LinkProbe::fill(core::Machine& m) const {
   m.ranks_per_node = static_cast<std::uint32_t>(ranks_per_node_);
   if (const double best = c_.max(best_read_); best > 0) m.within_node.bandwidth = {{.bytes_per_s = best}};
-  if (port_) m.node_port.bytes_per_s = port_->rate().value;
+  if (port_probe_) m.node_port.bytes_per_s = port_probe_->rate().value;
 }
 
 }  // namespace gradmeter::bench

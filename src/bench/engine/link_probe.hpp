@@ -54,7 +54,7 @@ class PortProbe {
   int fullest_node_ranks_;  ///< number of ranks on the fullest node
   int partner_;
   runtime::Network network_;
-  std::unique_ptr<runtime::Transport> link_;
+  std::unique_ptr<runtime::Transport> transport_;
   std::vector<std::byte> outgoing_;
   std::vector<std::pair<int, std::vector<std::byte>>> incoming_;  ///< the rank that sends, and its buffer here
   std::size_t message_bytes_;  ///< length of the long messages; it grows until they take long enough
@@ -85,8 +85,8 @@ class LinkProbe {
   int threads_;
   runtime::Network network_;
   std::span<float> own_;
-  std::span<const float> neighbours_;  ///< the `own_` of another rank on this node; empty: there is none
-  std::optional<PortProbe> port_;      ///< empty on one node
+  std::span<const float> neighbour_memory_;  ///< the `own_` of another rank on this node; empty: there is none
+  std::optional<PortProbe> port_probe_;      ///< empty on one node
   /// As Machine::ranks_per_node: 0 if several ranks are all on one node, else the number of ranks on the fullest node
   /// (1: no rank has a neighbour).
   int ranks_per_node_ = 0;

@@ -116,12 +116,12 @@ MachineState state_of(const CanaryTimes& times, std::size_t first, std::span<con
   return out;
 }
 
-void Turns::note(std::size_t blocks) {
+void BlockTurns::note(std::size_t blocks) {
   if (blocks > turn_of_.size()) turn_of_.push_back(turns_);
   ++turns_;
 }
 
-core::Blocks Turns::undisturbed(const core::Blocks& blocks, const MachineState& s) const {
+core::Blocks BlockTurns::undisturbed(const core::Blocks& blocks, const MachineState& s) const {
   core::Blocks out;
   for (std::size_t i = 0; i < blocks.count(); ++i) {
     if (!std::ranges::binary_search(s.disturbed, turn_of_.at(i))) out.add(blocks.block(i));
@@ -132,7 +132,7 @@ core::Blocks Turns::undisturbed(const core::Blocks& blocks, const MachineState& 
 PeriodicWork::PeriodicWork(const runtime::Communicator& world, double share)
     : world_(world), share_(share), begin_(runtime::host_clock()) {}
 
-bool PeriodicWork::turn(const std::function<void()>& work) {
+bool PeriodicWork::run_if_due(const std::function<void()>& work) {
   const double begin = runtime::host_clock();
   // Rank 0 decides, since the ranks' clocks differ.
   if (!world_.broadcast_value(!begun_ || spent_s_ <= share_ * (begin - begin_))) return false;
@@ -150,7 +150,7 @@ MachineMonitor::MachineMonitor(Canary* canary, const runtime::Communicator& worl
       first_round_(canary == nullptr ? 0 : canary->times().rounds()) {}
 
 void MachineMonitor::round() {
-  canary_work_.turn([this] {
+  canary_work_.run_if_due([this] {
     if (canary_ != nullptr) canary_->round();
   });
   if (canary_ != nullptr) round_of_.push_back(canary_->times().rounds() - 1);
@@ -188,26 +188,28 @@ double known_or_none(double share) {
 }
 
 /// Takes the delay of the rank whose threads waited longest, and its host.
-void combine_delays(const runtime::Communicator& c, Noise& n) {
-  const std::vector<double> delays = c.gather_value(known_or_none(n.run_delay_share));
+void combine_delays(const runtime::Communicator& c, Noise& noise) {
+  const std::vector<double> delays = c.gather_value(known_or_none(noise.run_delay_share));
   const int worst = c.broadcast_value(static_cast<int>(std::ranges::max_element(delays) - delays.begin()));
-  n.run_delay_share = c.broadcast_value(n.run_delay_share, worst);
-  if (c.size() > 1 && std::isfinite(n.run_delay_share)) n.busy_host = c.broadcast_text(runtime::host_name(), worst);
+  noise.run_delay_share = c.broadcast_value(noise.run_delay_share, worst);
+  if (c.size() > 1 && std::isfinite(noise.run_delay_share))
+    noise.busy_host = c.broadcast_text(runtime::host_name(), worst);
 }
 
 /// Takes the lowest clock, the highest power and the union of the events of all ranks, by one maximum. Ranks that know
 /// nothing are ignored.
-void combine_gpus(const runtime::Communicator& c, Noise& n) {
+void combine_gpus(const runtime::Communicator& c, Noise& noise) {
   std::vector<double> maxima(2 + event_bits, none);
-  if (n.gpu_clock_hz) maxima[0] = -*n.gpu_clock_hz;
-  if (n.gpu_power_watts) maxima[1] = *n.gpu_power_watts;
-  for (std::size_t b = 0; n.gpu_events && b < event_bits; ++b) maxima[2 + b] = (*n.gpu_events >> b & 1) != 0 ? 1 : 0;
+  if (noise.gpu_clock_hz) maxima[0] = -*noise.gpu_clock_hz;
+  if (noise.gpu_power_watts) maxima[1] = *noise.gpu_power_watts;
+  for (std::size_t b = 0; noise.gpu_events && b < event_bits; ++b)
+    maxima[2 + b] = (*noise.gpu_events >> b & 1) != 0 ? 1 : 0;
   c.max(maxima);
-  if (maxima[0] != none) n.gpu_clock_hz = -maxima[0];
-  if (maxima[1] != none) n.gpu_power_watts = maxima[1];
+  if (maxima[0] != none) noise.gpu_clock_hz = -maxima[0];
+  if (maxima[1] != none) noise.gpu_power_watts = maxima[1];
   if (maxima[2] == none) return;
-  n.gpu_events = 0;
-  for (std::size_t b = 0; b < event_bits; ++b) *n.gpu_events |= std::uint64_t{maxima[2 + b] > 0} << b;
+  noise.gpu_events = 0;
+  for (std::size_t b = 0; b < event_bits; ++b) *noise.gpu_events |= std::uint64_t{maxima[2 + b] > 0} << b;
 }
 
 }  // namespace
@@ -241,13 +243,13 @@ Noise NoiseSampler::alone() const {
 }
 
 Noise NoiseSampler::over(const runtime::Communicator& c) const {
-  Noise n = alone();
-  const double stolen = c.max(known_or_none(n.steal_share));
-  n.steal_share = stolen == none ? unknown : stolen;
-  combine_delays(c, n);
-  n.involuntary_switches = static_cast<std::int64_t>(c.sum(static_cast<double>(n.involuntary_switches)));
-  combine_gpus(c, n);
-  return n;
+  Noise noise = alone();
+  const double stolen = c.max(known_or_none(noise.steal_share));
+  noise.steal_share = stolen == none ? unknown : stolen;
+  combine_delays(c, noise);
+  noise.involuntary_switches = static_cast<std::int64_t>(c.sum(static_cast<double>(noise.involuntary_switches)));
+  combine_gpus(c, noise);
+  return noise;
 }
 
 void fill_noise(const Noise& noise, core::Point& row) {

@@ -98,7 +98,7 @@ void fill_blocks(const UsedBlocks&, core::Metrics&);
 MachineState state_of(const CanaryTimes&, std::size_t first, std::span<const std::size_t> round_of);
 
 /// The turns in which the blocks of one point were taken; a turn may have no block.
-class Turns {
+class BlockTurns {
  public:
   /// To be called after each turn, with the number of all blocks taken so far.
   void note(std::size_t blocks);
@@ -117,7 +117,7 @@ class PeriodicWork {
  public:
   PeriodicWork(const runtime::Communicator& world, double share);
   /// Does the work when its time has come. Collective over the world, once a turn. Returns whether it was done.
-  bool turn(const std::function<void()>& work);
+  bool run_if_due(const std::function<void()>& work);
 
  private:
   const runtime::Communicator& world_;

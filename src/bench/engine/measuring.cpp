@@ -22,14 +22,14 @@ namespace gradmeter::bench {
 namespace {
 
 /// Says which points an interrupted run has kept, and how it goes on. writer: null where the run has no file.
-std::string interrupted_line(std::size_t shown, const MeasuringCommand& m, const core::ResultWriter* writer) {
-  const std::size_t counted = m.points > 0 ? m.points : shown;
-  const std::string points =
-      fmt::format("{}{} point{}", shown, m.points > 0 ? fmt::format(" of {}", m.points) : "", counted == 1 ? "" : "s");
+std::string interrupted_line(std::size_t shown, const MeasuringCommand& command, const core::ResultWriter* writer) {
+  const std::size_t counted = command.points > 0 ? command.points : shown;
+  const std::string points = fmt::format(
+      "{}{} point{}", shown, command.points > 0 ? fmt::format(" of {}", command.points) : "", counted == 1 ? "" : "s");
   const char* are = shown == 1 ? "is" : "are";
   if (!writer) return fmt::format("interrupted; nothing was kept of {}, since there is no --out FILE", points);
   return fmt::format("interrupted; {} {} in {}{}", points, are, writer->path().string(),
-                     m.can_resume ? "; go on with --resume" : "");
+                     command.can_resume ? "; go on with --resume" : "");
 }
 
 }  // namespace
@@ -57,12 +57,12 @@ MeasuringRanks measurer(const Session& s, const runtime::Communicator* ranks) {
   return {s.run_info(), ranks ? ranks : &s.world(), s.device(), s.device_note()};
 }
 
-int exit_code(const MeasuringCommand& m, std::span<const core::Point> points, std::size_t wrong) {
+int exit_code(const MeasuringCommand& command, std::span<const core::Point> points, std::size_t wrong) {
   if (wrong > 0) {
-    core::print(stderr, "gradmeter: {} of {} points {}\n", wrong, points.size(), m.wrong_message);
+    core::print(stderr, "gradmeter: {} of {} points {}\n", wrong, points.size(), command.wrong_message);
     return static_cast<int>(core::ExitCode::wrong_result);
   }
-  const core::ExitCode end = m.end ? m.end(points) : core::ExitCode::done;
+  const core::ExitCode end = command.end ? command.end(points) : core::ExitCode::done;
   const auto has_failed = [](const core::Point& p) { return p.status == core::Status::failed; };
   const auto failed = std::ranges::count_if(points, has_failed);
   if (failed == 0) return static_cast<int>(end);
@@ -73,46 +73,46 @@ int exit_code(const MeasuringCommand& m, std::span<const core::Point> points, st
 }
 
 int measure(const MeasuringRanks& measured_by, const Flags& f, const Invocation& invocation,
-            const MeasuringCommand& m) {
+            const MeasuringCommand& command) {
   const bool root = measured_by.is_root();
   const Format format = read_format(f);
   const OutputFlags output = read_output_flags(f);
   EarlierResults earlier;
   core::ResultWriter* writer = nullptr;
   const auto open = [&] {
-    if (m.check) m.check();
-    earlier = check_output(output, measured_by.info, m.experiment);
+    if (command.check) command.check();
+    earlier = check_output(output, measured_by.info, command.experiment);
     writer = invocation.output->open(output, measured_by.info);
   };
   if (measured_by.ranks) {
-    agree(*measured_by.ranks, open);
+    run_on_rank_0(*measured_by.ranks, open);
     earlier.finished = share_finished(*measured_by.ranks, std::move(earlier.finished));
   } else {
     open();
   }
-  runtime::Progress progress("points", m.points, root);
-  RowOutput out(format, m.printers, table_width(f), measured_by.info.run_id, writer, progress);
+  runtime::Progress progress("points", command.points, root);
+  RowOutput out(format, command.printers, table_width(f), measured_by.info.run_id, writer, progress);
   if (root) {
     if (!earlier.note.empty()) core::print(stderr, "{}\n", earlier.note);
     out.head(measured_by.info);
-    if (format == Format::table && m.head) m.head();
+    if (format == Format::table && command.head) command.head();
     std::fflush(stdout);
   }
   try {
-    const std::size_t wrong =
-        m.measure(earlier.finished, checking(out.listener(), measured_by.device, measured_by.device_note));
+    const std::size_t wrong = command.measure(
+        earlier.finished, with_device_caveats(out.listener(), measured_by.device, measured_by.device_note));
     int code = 0;
     if (root) {
       out.finish();
-      if (format == Format::table && m.legend) core::print("{}", m.legend(out.points()));
-      out.close(invocation, m.answer ? m.answer(out.points()) : std::nullopt);
-      code = exit_code(m, out.points(), wrong);
+      if (format == Format::table && command.legend) core::print("{}", command.legend(out.points()));
+      out.close(invocation, command.answer ? command.answer(out.points()) : std::nullopt);
+      code = exit_code(command, out.points(), wrong);
     }
     return measured_by.ranks ? measured_by.ranks->broadcast_value(code) : code;
   } catch (const core::Interrupted&) {
     if (root) {
       out.finish();
-      core::print(stderr, "gradmeter: {}\n", interrupted_line(out.count(), m, writer));
+      core::print(stderr, "gradmeter: {}\n", interrupted_line(out.count(), command, writer));
     }
     throw;
   }
@@ -182,7 +182,7 @@ RowListener RowOutput::listener() {
 }
 
 void RowOutput::say(const std::string& text) {
-  if (progress_.shown()) return;
+  if (progress_.has_terminal()) return;
   said_at_ = runtime::host_clock();
   const auto left = time_left();
   core::print(stderr, "[{}{}] {}{}\n", points_.size(), planned_ > 0 ? fmt::format("/{}", planned_) : "",
@@ -192,8 +192,8 @@ void RowOutput::say(const std::string& text) {
 /// Assumes that a point takes as long as the mean point measured so far; empty before the first group.
 std::optional<core::Seconds> RowOutput::time_left() const {
   if (measured_ == 0 || rest_ == 0) return {};
-  const double each = (measured_at_ - begin_) / static_cast<double>(measured_);
-  const double rest = each * static_cast<double>(rest_);
+  const double seconds_per_point = (measured_at_ - begin_) / static_cast<double>(measured_);
+  const double rest = seconds_per_point * static_cast<double>(rest_);
   return core::Seconds{std::max(0.0, rest - (runtime::host_clock() - measured_at_))};
 }
 
@@ -306,9 +306,9 @@ std::string usual_next(const Invocation& invocation, const std::string& file, bo
 }  // namespace
 
 std::string PointCounts::text() const {
-  const auto count = [this](core::Status s) { return of_.contains(s) ? of_.at(s) : 0; };
+  const auto count = [this](core::Status s) { return by_status_.contains(s) ? by_status_.at(s) : 0; };
   std::string out = fmt::format("{} measured, {} kept", report::counted(count(core::Status::ok), "point"), kept_);
-  for (const auto& [status, n] : of_)
+  for (const auto& [status, n] : by_status_)
     if (status != core::Status::ok) out += fmt::format(", {} {}", n, core::name(status));
   return out;
 }

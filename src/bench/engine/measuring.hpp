@@ -27,13 +27,13 @@ namespace gradmeter::bench {
 /// Counts new points by their status, and the points kept from an earlier run.
 class PointCounts {
  public:
-  void add(const core::Point& p) { ++of_[p.status]; }
+  void add(const core::Point& p) { ++by_status_[p.status]; }
   void keep() { ++kept_; }
   /// "3 points measured, 0 kept, 2 unsupported".
   std::string text() const;
 
  private:
-  std::map<core::Status, std::size_t> of_;
+  std::map<core::Status, std::size_t> by_status_;
   std::size_t kept_ = 0;
 };
 

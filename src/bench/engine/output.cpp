@@ -35,21 +35,21 @@ void add_result_file_flags(FlagList& list) {
 }
 
 OutputFlags read_output_flags(const Flags& f) {
-  OutputFlags o{.path = f.has("out") ? f.text("out") : "",
-                .force = f.on("force"),
-                .resume = f.on("resume"),
-                .append = f.on("append"),
-                .resume_any = f.resumes_any()};
-  if (o.force + o.resume + o.append > 1) throw UsageError("give one of --force, --resume and --append");
+  OutputFlags output{.path = f.has("out") ? f.text("out") : "",
+                     .force = f.on("force"),
+                     .resume = f.on("resume"),
+                     .append = f.on("append"),
+                     .resume_any = f.resumes_any()};
+  if (output.force + output.resume + output.append > 1) throw UsageError("give one of --force, --resume and --append");
   const bool other_file =
       f.has("dump-gradients") || f.has("dump-weights") || f.has("output");  // --force may be meant for that file
-  if (o.path.empty() && (o.force && !other_file) + o.resume + o.append > 0) {
+  if (output.path.empty() && (output.force && !other_file) + output.resume + output.append > 0) {
     throw UsageError("--force, --resume and --append need the result file's name in --out");
   }
   // The path is printed in notes, at the end of a run, and in the commands to run next.
-  if (std::ranges::any_of(o.path, [](char c) { return (c >= 0 && c < ' ') || c == 0x7F; }))
-    throw UsageError(fmt::format("--out {}: has control characters; give a plain name", o.path));
-  return o;
+  if (std::ranges::any_of(output.path, [](char c) { return (c >= 0 && c < ' ') || c == 0x7F; }))
+    throw UsageError(fmt::format("--out {}: has control characters; give a plain name", output.path));
+  return output;
 }
 
 namespace {
@@ -70,26 +70,26 @@ void check_writable(const fs::path& path) {
 
 }  // namespace
 
-EarlierResults check_output(const OutputFlags& o, const core::RunInfo& now, const std::string& experiment) {
+EarlierResults check_output(const OutputFlags& output, const core::RunInfo& this_run, const std::string& experiment) {
   EarlierResults earlier;
-  if (o.path.empty()) return earlier;
-  check_writable(o.path);
+  if (output.path.empty()) return earlier;
+  check_writable(output.path);
   std::error_code error;
-  if (!fs::exists(o.path, error) || o.force || !fs::is_regular_file(o.path, error)) return earlier;
-  if (!o.resume && !o.append) {
-    throw UsageError(
-        fmt::format("--out {}: exists; --resume goes on with it, --append adds a run, --force replaces it", o.path));
+  if (!fs::exists(output.path, error) || output.force || !fs::is_regular_file(output.path, error)) return earlier;
+  if (!output.resume && !output.append) {
+    throw UsageError(fmt::format("--out {}: exists; --resume goes on with it, --append adds a run, --force replaces it",
+                                 output.path));
   }
-  const core::ResultFile file = core::read_results(o.path);
+  const core::ResultFile file = core::read_results(output.path);
   if (!file.note.empty()) earlier.note = file.note;
-  if (o.resume) {
-    auto [finished, measured_anew] = core::finished_points(file, now, experiment, o.resume_any);
+  if (output.resume) {
+    auto [finished, measured_anew] = core::finished_points(file, this_run, experiment, output.resume_any);
     earlier.finished = std::move(finished);
     std::size_t earlier_points = 0;
     for (const auto& run : file.runs) earlier_points += run.points.size();
     if (!earlier.note.empty()) earlier.note += "\n";
-    earlier.note += fmt::format("{}: {} of {} earlier points are finished ones of this machine and are kept", o.path,
-                                earlier.finished.size(), earlier_points);
+    earlier.note += fmt::format("{}: {} of {} earlier points are finished ones of this machine and are kept",
+                                output.path, earlier.finished.size(), earlier_points);
     for (const auto& [condition, points] : measured_anew) {
       earlier.note +=
           fmt::format("\n{} of them {} measured with {}: measured anew{}", points, points == 1 ? "was" : "were",
@@ -99,18 +99,18 @@ EarlierResults check_output(const OutputFlags& o, const core::RunInfo& now, cons
   return earlier;
 }
 
-std::unique_ptr<core::ResultWriter> open_output(const OutputFlags& o, const core::RunInfo& info) {
-  if (o.path.empty()) return nullptr;
-  const auto mode = o.force                  ? core::OpenMode::overwrite
-                    : (o.resume || o.append) ? core::OpenMode::resume
-                                             : core::OpenMode::create;
-  auto writer = std::make_unique<core::ResultWriter>(o.path, mode);
+std::unique_ptr<core::ResultWriter> open_output(const OutputFlags& output, const core::RunInfo& info) {
+  if (output.path.empty()) return nullptr;
+  const auto mode = output.force                       ? core::OpenMode::overwrite
+                    : (output.resume || output.append) ? core::OpenMode::resume
+                                                       : core::OpenMode::create;
+  auto writer = std::make_unique<core::ResultWriter>(output.path, mode);
   writer->append(info);
   return writer;
 }
 
-core::ResultWriter* CommandOutput::open(const OutputFlags& o, const core::RunInfo& info) {
-  writer_ = open_output(o, info);
+core::ResultWriter* CommandOutput::open(const OutputFlags& output, const core::RunInfo& info) {
+  writer_ = open_output(output, info);
   if (writer_) {
     runtime::before_sudden_end([writer = writer_.get()](int code, const std::string& why) {
       writer->append_at_once({.time = utc_now(), .exit = code, .reason = why});

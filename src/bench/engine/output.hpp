@@ -35,7 +35,7 @@ struct EarlierResults {
 };
 /// Checks that the file may be written, and reads the rows that --resume keeps. It writes nothing. now: the head line
 /// of this run. Rank 0 only. Errors: UsageError of one line.
-EarlierResults check_output(const OutputFlags&, const core::RunInfo& now, const std::string& experiment);
+EarlierResults check_output(const OutputFlags&, const core::RunInfo& this_run, const std::string& experiment);
 
 /// Gives every rank the finished points that rank 0 has read. Collective.
 std::map<std::string, core::Point> share_finished(const runtime::Communicator& world,

@@ -87,7 +87,7 @@ std::size_t Rounds::discarded() const {
   return std::max(options_.discarded, static_cast<std::size_t>(settling));
 }
 
-core::Seconds Rounds::least() const {
+core::Seconds Rounds::least_time() const {
   const double iteration = iteration_s(),
                block = std::max(static_cast<double>(wanted_length()) * iteration, options_.block.value) +
                        static_cast<double>(discarded()) * iteration;

@@ -85,7 +85,7 @@ class Rounds {
   double last_median() const { return last_median_; }
   /// An estimate of the time that the fewest blocks to measure (core::fewest_blocks_of) will take, from the time of an
   /// iteration as measured so far.
-  core::Seconds least() const;
+  core::Seconds least_time() const;
   /// The time of the warm-up, which has first-use costs (connections, page faults) and is kept out of the samples.
   double warmup_s() const { return warmup_s_; }
   std::size_t warmup_iterations() const { return warmup_iterations_; }

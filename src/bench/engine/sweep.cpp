@@ -52,19 +52,19 @@ core::Seconds SweepRows::share(core::Seconds usual) const {
   return core::Seconds{std::bit_cast<double>(peers_.agree(mine))};
 }
 
-core::Seconds SweepRows::predicted_launch_time(core::Seconds needs) const {
-  return {runtime::host_clock() - budget_->begin + needs.value};
+core::Seconds SweepRows::predicted_launch_time(core::Seconds needed_time) const {
+  return {runtime::host_clock() - budget_->begin + needed_time.value};
 }
 
-void SweepRows::foresee(core::Seconds needs, const std::string& why) {
+void SweepRows::foresee(core::Seconds needed_time, const std::string& why) {
   if (!budget_) return;
-  const auto needed = predicted_launch_time(needs);
+  const auto needed = predicted_launch_time(needed_time);
   if (peers_.agree(needs_warning(needed) ? 1 : 0) != 0) refuse_budget(needed, why);
 }
 
-void SweepRows::foresee_here(core::Seconds needs, const std::string& why) {
+void SweepRows::foresee_here(core::Seconds needed_time, const std::string& why) {
   if (!budget_) return;
-  if (const auto needed = predicted_launch_time(needs); needs_warning(needed)) refuse_budget(needed, why);
+  if (const auto needed = predicted_launch_time(needed_time); needs_warning(needed)) refuse_budget(needed, why);
 }
 
 void SweepRows::group_measured(std::size_t points, std::size_t rest) {
@@ -72,8 +72,8 @@ void SweepRows::group_measured(std::size_t points, std::size_t rest) {
   if (!peers_.is_first) return;
   if (listener_.group_measured) listener_.group_measured(points, rest);
   if (!budget_ || rest == 0 || left().value > 0) return;
-  const double each = (runtime::host_clock() - begin_) / static_cast<double>(measured_);
-  const core::Seconds expected = predicted_launch_time({each * static_cast<double>(rest)});
+  const double seconds_per_point = (runtime::host_clock() - begin_) / static_cast<double>(measured_);
+  const core::Seconds expected = predicted_launch_time({seconds_per_point * static_cast<double>(rest)});
   if (!needs_warning(expected)) return;
   warn(expected, fmt::format("the time budget of {} is used up, and {} of {} points are still to be measured; if they "
                              "take as long as those before, the run takes {}",

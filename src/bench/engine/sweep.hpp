@@ -102,15 +102,15 @@ class SweepRows {
   /// times as long as the last warning said. needs: the least time that the rest of the sweep will take from now on, as
   /// the first peer knows it. why: what takes so long, as text. Errors: UsageError on all peers in place of the
   /// warning, if the budget must be kept.
-  void foresee(core::Seconds needs, const std::string& why);
+  void foresee(core::Seconds needed_time, const std::string& why);
   /// As `foresee`, but called on the first peer alone, while the others wait.
-  void foresee_here(core::Seconds needs, const std::string& why);
+  void foresee_here(core::Seconds needed_time, const std::string& why);
   /// The number of new rows with status wrong.
   std::size_t wrong() const { return wrong_; }
 
  private:
-  /// The time of the whole launch if the rest of the sweep takes `needs`.
-  core::Seconds predicted_launch_time(core::Seconds needs) const;
+  /// The time of the whole launch if the rest of the sweep takes `needed_time`.
+  core::Seconds predicted_launch_time(core::Seconds needed_time) const;
   bool needs_warning(core::Seconds launch_time) const {
     return announced_ ? launch_time.value > 1.5 * announced_->value : launch_time.value > budget_->all.value;
   }

@@ -240,13 +240,14 @@ class TableTuner {
   bool fits(std::size_t bytes) const {
     const auto per_node = static_cast<std::size_t>(session_.ranks_per_node(c_.size()));
     const auto arena = static_cast<std::size_t>(c_.max(static_cast<double>(arena_bytes(bytes))));
-    const std::size_t cells =
+    const std::size_t cell_bytes =
         runtime::shared_memory_cell_count(static_cast<int>(per_node), allreduce::most_lanes(c_.size())) *
         sizeof(runtime::SharedMemoryCell);
-    const bool shares = wanted_.use.transport != runtime::TransportKind::mpi;
-    const std::size_t node_bytes = per_node * (arena + (wanted_.use.private_buffers ? buffer_bytes(bytes) : 0)) + cells;
+    const bool shares_memory = wanted_.use.transport != runtime::TransportKind::mpi;
+    const std::size_t node_bytes =
+        per_node * (arena + (wanted_.use.private_buffers ? buffer_bytes(bytes) : 0)) + cell_bytes;
     return node_bytes <= session_.free_memory_per_node() &&
-           (!shares || runtime::shm_for(per_node * arena + cells) <= session_.free_shm_per_node());
+           (!shares_memory || runtime::shm_for(per_node * arena + cell_bytes) <= session_.free_shm_per_node());
   }
 
   /// Binds all candidates for calls of up to `bytes` bytes, and drops those that cannot be bound on some rank.
@@ -255,18 +256,19 @@ class TableTuner {
         c_, runtime::NetworkOptions{.transport = wanted_.use.transport,
                                     .memory_bytes = arena_bytes(bytes),
                                     .fake_nodes = wanted_.map.fake ? wanted_.map.node_of : std::vector<int>{}});
-    link_ = network_->connect(c_, allreduce::most_lanes(c_.size()));
+    transport_ = network_->connect(c_, allreduce::most_lanes(c_.size()));
     runtime::Arena& arena = network_->arena();
-    if (wanted_.use.private_buffers) private_.emplace(buffer_bytes(bytes), wanted_.pages);
-    runtime::Arena& of_buffers = private_ ? static_cast<runtime::Arena&>(*private_) : arena;
-    in_ = of_buffers.take(bytes);
-    out_ = wanted_.use.placement == allreduce::Placement::in_place ? in_ : of_buffers.take(bytes);
+    if (wanted_.use.private_buffers) private_arena_.emplace(buffer_bytes(bytes), wanted_.pages);
+    runtime::Arena& buffer_arena = private_arena_ ? static_cast<runtime::Arena&>(*private_arena_) : arena;
+    in_ = buffer_arena.take(bytes);
+    out_ = wanted_.use.placement == allreduce::Placement::in_place ? in_ : buffer_arena.take(bytes);
     // Sums of zeros stay zeros, however often they are made. Writing the zeros also touches the pages before calls do.
     for (const auto memory : {in_, out_}) std::memset(memory.data(), 0, memory.size());
     const auto bind_one = [&](Candidate& candidate) {
       std::string refusal;
       try {
-        candidate.bound = candidate.algorithm->bind({c_, *network_, *link_}, spec(bytes), wanted_.use.collective_kind);
+        candidate.bound =
+            candidate.algorithm->bind({c_, *network_, *transport_}, spec(bytes), wanted_.use.collective_kind);
         // Some algorithms refuse their buffers only when they are called.
         c_.barrier();
         call(*candidate.bound, bytes_at(first_bytes));
@@ -323,10 +325,11 @@ class TableTuner {
                                                     double share_end, double until) {
     std::vector<std::pair<double, Candidate*>> order;
     for (Candidate& candidate : candidates_) {
-      constexpr std::size_t quick = std::size_t{1} << 20;
+      constexpr std::size_t short_bytes = std::size_t{1} << 20;
       if (now() >= until) return std::nullopt;
-      if (bytes <= quick) sample(candidate, bytes, 1);  // the first call of a size touches memory for the later ones
-      order.emplace_back(sample(candidate, bytes, bytes <= quick ? 3 : 1), &candidate);
+      if (bytes <= short_bytes)
+        sample(candidate, bytes, 1);  // the first call of a size touches memory for the later ones
+      order.emplace_back(sample(candidate, bytes, bytes <= short_bytes ? 3 : 1), &candidate);
     }
     std::ranges::sort(order, {}, [](const auto& o) { return o.first; });
     if (order.empty()) return std::nullopt;
@@ -367,8 +370,8 @@ class TableTuner {
   const WantedTable& wanted_;
   runtime::Backoff backoff_;
   std::optional<runtime::Network> network_;
-  std::unique_ptr<runtime::Transport> link_;
-  std::optional<runtime::PrivateArena> private_;
+  std::unique_ptr<runtime::Transport> transport_;
+  std::optional<runtime::PrivateArena> private_arena_;
   std::span<std::byte> in_, out_;
   std::vector<Candidate> candidates_;  ///< declared last, so destroyed first: they use the members above
 };
@@ -381,18 +384,18 @@ struct Tuned {
 
 /// Measures a table on its ranks, while the other ranks of the world sleep. The table is the same on all ranks,
 /// `missed` only on its ranks. Collective over the world.
-Tuned measure_on_ranks(Session& s, const WantedTable& w, double seconds) {
+Tuned measure_on_ranks(Session& s, const WantedTable& wanted, double seconds) {
   const auto& world = s.world();
-  const auto place = std::ranges::find(w.ranks, world.rank());
+  const auto place = std::ranges::find(wanted.ranks, world.rank());
   Tuned out;
   std::optional<runtime::Pause> sitting_out;
   {
-    const auto c = world.split(place == w.ranks.end() ? -1 : 0, static_cast<int>(place - w.ranks.begin()));
+    const auto c = world.split(place == wanted.ranks.end() ? -1 : 0, static_cast<int>(place - wanted.ranks.begin()));
     if (c.is_null()) {
       sitting_out.emplace(s.activity());
     } else {
       try {
-        out.table = TableTuner(s, c, w).measure(seconds, out.missed);
+        out.table = TableTuner(s, c, wanted).measure(seconds, out.missed);
       } catch (const core::Interrupted&) {  // others would wait for this rank: all throw together, below
       }
     }
@@ -400,10 +403,10 @@ Tuned measure_on_ranks(Session& s, const WantedTable& w, double seconds) {
   world.sleeping_barrier();
   s.stop_if_interrupted(world);
   // Rank 0 decides for all; it is the first of the ranks of every point.
-  out.table.use = w.use;
+  out.table.use = wanted.use;
   out.table.table = world.broadcast_text(out.table.table);
-  out.table.least_bytes = w.least_bytes;
-  out.table.most_bytes = w.most_bytes;
+  out.table.least_bytes = wanted.least_bytes;
+  out.table.most_bytes = wanted.most_bytes;
   return out;
 }
 
@@ -436,7 +439,7 @@ void check_tune(const Flags& f, std::span<const AlgorithmPtr> algorithms) {
         "--tune-auto makes the tables of auto, which --algorithm does not name; add auto, or leave --tune-auto out");
 }
 
-void want(std::vector<WantedTable>& tables, WantedTable w) {
+void add_wanted_table(std::vector<WantedTable>& tables, WantedTable w) {
   const auto same = std::ranges::find_if(tables, [&](const auto& o) { return o.use == w.use; });
   if (same == tables.end()) {
     tables.push_back(std::move(w));

@@ -35,7 +35,7 @@ struct WantedTable {
   runtime::Pages pages = runtime::Pages::advised;  ///< the pages of private buffers
 };
 /// Adds a table to the list. If the list has one of the same use already, that one's range of sizes is widened instead.
-void want(std::vector<WantedTable>&, WantedTable);
+void add_wanted_table(std::vector<WantedTable>&, WantedTable);
 
 using TablesPtr = std::shared_ptr<const allreduce::TunedTables>;
 /// Returns the wanted tables, the same on all ranks; null without --tune-auto. A table is taken from the user's cache

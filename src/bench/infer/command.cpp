@@ -22,40 +22,40 @@ namespace gradmeter::bench {
 FlagList describe_infer();
 
 /// Reads the options. Errors: UsageError of one line, also if models or batches do not fit the data.
-InferOptions read_infer_options(const Flags&, const DataShape&, int default_threads);
+InferOptions read_infer_options(const Flags&, const TrainingDataFacts&, int default_threads);
 
 namespace {
 
-InferFactors read_infer_factors(const Flags& f, const DataShape& data) {
+InferFactors read_infer_factors(const Flags& flags, const TrainingDataFacts& data) {
   InferFactors out;
-  out.models = parse_models(f.text("model"), read_shrink(f), data);
-  for (const auto b : parse_counts("--batch", f.text("batch"), 1, 1U << 20U)) out.batches.push_back(b);
-  out.precisions = choose("--precision", "precision", f.text("precision"), kernels::precisions(),
+  out.models = parse_models(flags.text("model"), read_shrink(flags), data);
+  for (const auto b : parse_counts("--batch", flags.text("batch"), 1, 1U << 20U)) out.batches.push_back(b);
+  out.precisions = choose("--precision", "precision", flags.text("precision"), kernels::precisions(),
                           [](auto p) { return std::string(kernels::name(p)); });
-  out.on_host = f.text("device") == "cpu";
+  out.on_host = flags.text("device") == "cpu";
   return out;
 }
 
 /// Reads the options of the training, which runs on one rank and exchanges nothing.
-TrainOnce read_training(const Flags& f, const DataShape& data, int threads) {
-  TrainOnce o;
-  auto& c = o.config;
-  c.batch_per_rank = parse_count("--train-batch", f.text("train-batch"), 1, 1U << 20U);
-  c.threads = threads;
-  c.device = f.text("device");
-  c.strategy = dataparallel::find_strategy("independent");
-  c.overlap = Overlap::none;
-  c.optimizer = f.text("optimizer");
-  dataparallel::make_optimizer(c.optimizer, {.elements = 1});
-  c.step_size = static_cast<float>(parse_number("--lr", f.text("lr"), 1e-9, 1e3));
-  c.seed = parse_count("--seed", f.text("seed"), 0, UINT64_MAX);
-  o.epochs = parse_count("--epochs", f.text("epochs"), 1, 1U << 20U);
-  o.calibration_samples = parse_count("--calibration-samples", f.text("calibration-samples"), 1, 1U << 30U);
-  const auto samples = std::min<std::uint64_t>(data.train_samples,
-                                               parse_count("--train-samples", f.text("train-samples"), 1, 1U << 30U));
-  if (c.batch_per_rank > samples)
+TrainOnceOptions read_training(const Flags& flags, const TrainingDataFacts& data, int threads) {
+  TrainOnceOptions o;
+  auto& config = o.config;
+  config.batch_per_rank = parse_count("--train-batch", flags.text("train-batch"), 1, 1U << 20U);
+  config.threads = threads;
+  config.device = flags.text("device");
+  config.strategy = dataparallel::find_strategy("independent");
+  config.overlap = Overlap::none;
+  config.optimizer = flags.text("optimizer");
+  dataparallel::make_optimizer(config.optimizer, {.elements = 1});
+  config.step_size = static_cast<float>(parse_number("--lr", flags.text("lr"), 1e-9, 1e3));
+  config.seed = parse_count("--seed", flags.text("seed"), 0, UINT64_MAX);
+  o.epochs = parse_count("--epochs", flags.text("epochs"), 1, 1U << 20U);
+  o.calibration_samples = parse_count("--calibration-samples", flags.text("calibration-samples"), 1, 1U << 30U);
+  const auto samples = std::min<std::uint64_t>(
+      data.train_samples, parse_count("--train-samples", flags.text("train-samples"), 1, 1U << 30U));
+  if (config.batch_per_rank > samples)
     throw core::UsageError(fmt::format("--train-batch {}: there are {} samples to train on; take a smaller batch",
-                                       c.batch_per_rank, samples));
+                                       config.batch_per_rank, samples));
   return o;
 }
 
@@ -95,18 +95,18 @@ FlagList describe_infer() {
   return list;
 }
 
-InferOptions read_infer_options(const Flags& f, const DataShape& data, int default_threads) {
-  check_one_of("--device", f.text("device"), device_names);
+InferOptions read_infer_options(const Flags& flags, const TrainingDataFacts& data, int default_threads) {
+  check_one_of("--device", flags.text("device"), device_names);
   InferOptions o;
-  o.factors = read_infer_factors(f, data);
-  const int threads =
-      f.has("threads") ? static_cast<int>(parse_count("--threads", f.text("threads"), 1, 1024)) : default_threads;
-  o.training = read_training(f, data, threads);
-  o.data = {.source = data_directory(f),
-            .train_samples = parse_count("--train-samples", f.text("train-samples"), 1, 1U << 30U),
-            .validation_samples = parse_count("--validation-samples", f.text("validation-samples"), 1, 1U << 30U),
+  o.factors = read_infer_factors(flags, data);
+  const int threads = flags.has("threads") ? static_cast<int>(parse_count("--threads", flags.text("threads"), 1, 1024))
+                                           : default_threads;
+  o.training = read_training(flags, data, threads);
+  o.data = {.source = data_directory(flags),
+            .train_samples = parse_count("--train-samples", flags.text("train-samples"), 1, 1U << 30U),
+            .validation_samples = parse_count("--validation-samples", flags.text("validation-samples"), 1, 1U << 30U),
             .seed = o.training.config.seed};
-  read_stopping(f, o.rule, o.time_budget);
+  read_stopping(flags, o.rule, o.time_budget);
   return o;
 }
 
@@ -114,12 +114,12 @@ InferOptions read_infer_options(const Flags& f, const DataShape& data, int defau
 
 namespace {
 
-int print_infer_plan(const Flags& f) {
-  if (planned_launcher(f).rank != 0) return 0;
-  read_format(f);
-  read_output_flags(f);
-  const DataShape data = read_data_shape(f.has("data") ? f.text("data") : "");
-  const auto options = read_infer_options(f, data, 1);
+int print_infer_plan(const Flags& flags) {
+  if (planned_launcher(flags).rank != 0) return 0;
+  read_format(flags);
+  read_output_flags(flags);
+  const TrainingDataFacts data = read_data_shape(flags.has("data") ? flags.text("data") : "");
+  const auto options = read_infer_options(flags, data, 1);
   const OpenedDevice opened = open_device(options.training.config.device);
   const runtime::Device& device = opened.device ? *opened.device : runtime::host_device();
   using enum core::Align;
@@ -131,12 +131,12 @@ int print_infer_plan(const Flags& f) {
                   why.empty() ? "" : fmt::format("unsupported: {}", why));
     unsupported += !why.empty();
   }
-  core::print("{}\n{}, {} of them unsupported\n", table.to_string(table_width(f)),
+  core::print("{}\n{}, {} of them unsupported\n", table.to_string(table_width(flags)),
               report::counted(table.rows(), "point"), unsupported);
   return 0;
 }
 
-void print_infer_head(const Session& s, const TrainOnce& t, std::size_t train_samples) {
+void print_infer_head(const Session& s, const TrainOnceOptions& t, std::size_t train_samples) {
   const auto& info = s.run_info();
   core::print(
       "{}, {} thread{} each  {}\n"
@@ -146,14 +146,14 @@ void print_infer_head(const Session& s, const TrainOnce& t, std::size_t train_sa
       t.calibration_samples);
 }
 
-int measure_inference(const Flags& f, const Invocation& invocation) {
-  const auto session = open_session(f, invocation);
+int measure_inference(const Flags& flags, const Invocation& invocation) {
+  const auto session = open_session(flags, invocation);
   const auto& world = session->world();
-  const DataShape data = agree_on_data(world, f.has("data") ? f.text("data") : "");
+  const TrainingDataFacts data = agree_on_data(world, flags.has("data") ? flags.text("data") : "");
   const int threads = std::max(1, session->cores_per_node() / session->ranks_per_node(world.size()));
-  const auto options = read_infer_options(f, data, threads);
+  const auto options = read_infer_options(flags, data, threads);
   return measure(
-      measurer(*session), f, invocation,
+      measurer(*session), flags, invocation,
       {.experiment = "infer",
        .points = plan_infer(options.factors).size(),
        .printers = {infer_tables, infer_csv()},
@@ -162,7 +162,7 @@ int measure_inference(const Flags& f, const Invocation& invocation) {
              print_infer_head(*session, options.training, std::min(data.train_samples, options.data.train_samples));
            },
        .measure = [&](const auto& finished, const auto& rows) { return run_infer(*session, options, finished, rows); },
-       .legend = [&](auto) { return infer_legend(read_legend(f)); }});
+       .legend = [&](auto) { return infer_legend(read_legend(flags)); }});
 }
 
 Usage infer_usage() {

@@ -62,16 +62,16 @@ core::Factors to_factors(const InferPoint& p, const NodeMap& map, int threads, c
 
 namespace {
 
-/// Trains `m` on this rank alone.
-void train_alone(Session& session, const runtime::Communicator& alone, const model::DataSplit& data, const TrainOnce& o,
-                 const TrainingProgress& progress, TrainedModel& m) {
+/// Trains `trained` on this rank alone.
+void train_alone(Session& session, const runtime::Communicator& alone, const model::DataSplit& data,
+                 const TrainOnceOptions& o, const TrainingProgress& progress, TrainedModel& trained) {
   constexpr std::size_t steps_between_reports = 16, steps_between_verified = 64;
   Training training(session, alone, data, o.config);
   const auto same_place = [](const model::Tensor& a, const model::Tensor& b) {
     return a.shape == b.shape && a.offset == b.offset;
   };
-  if (!std::ranges::equal(training.model().tensors(), m.network->tensors(), same_place))
-    throw std::logic_error(fmt::format("{}: tensors lie elsewhere for inference", m.network->name()));
+  if (!std::ranges::equal(training.model().tensors(), trained.network->tensors(), same_place))
+    throw std::logic_error(fmt::format("{}: tensors lie elsewhere for inference", trained.network->name()));
   const std::size_t steps = training.steps_per_epoch() * o.epochs;
   for (std::size_t step = 0; step < steps; ++step) {
     const bool is_verified = step % steps_between_verified == 0 || step + 1 == steps;
@@ -79,15 +79,15 @@ void train_alone(Session& session, const runtime::Communicator& alone, const mod
     const double loss = training.step(step).get().mean_loss();
     training.take_records();  // drops the records, which nobody reads
     if (is_verified)
-      if (const auto fault = training.verdict(); !fault.empty()) throw core::WrongResult(fault);
+      if (const auto fault = training.take_fault(); !fault.empty()) throw core::WrongResult(fault);
     if (!std::isfinite(loss))
       throw core::WrongResult(fmt::format("{}: the loss is {} at step {}: the step size {} is too large",
-                                          m.network->name(), loss, step, o.config.step_size));
+                                          trained.network->name(), loss, step, o.config.step_size));
     if (step % steps_between_reports != 0) continue;
     progress(step, steps, loss);
     session.stop_if_interrupted(alone);
   }
-  std::ranges::copy(training.weights(), m.weights.begin());
+  std::ranges::copy(training.weights(), trained.weights.begin());
   training.finish();
 }
 
@@ -118,7 +118,7 @@ void on_rank_0(Session& session, const runtime::Communicator& c,
   if (!refusal.empty()) throw core::UsageError(refusal);
 }
 
-void calibrate_on(const model::Dataset& set, std::size_t samples, TrainedModel& m) {
+void calibrate_on(const model::Dataset& set, std::size_t samples, TrainedModel& trained) {
   runtime::HostQueue queue;
   std::vector<std::uint64_t> indices(std::min(samples, set.size()));
   std::iota(indices.begin(), indices.end(), 0);
@@ -127,25 +127,26 @@ void calibrate_on(const model::Dataset& set, std::size_t samples, TrainedModel& 
     std::vector<float> inputs(piece.size() * set.features());
     std::vector<std::int32_t> labels(piece.size() * set.labels());
     model::gather(set, piece, inputs, labels);
-    model::calibrate(*m.network, queue, m.buffers(), {inputs, labels, set.labels()}, m.ranges);
+    model::calibrate(*trained.network, queue, trained.buffers(), {inputs, labels, set.labels()}, trained.ranges);
   }
 }
 
 }  // namespace
 
 TrainedModel train_once(Session& session, const runtime::Communicator& c, const model::DataSplit& data,
-                        const TrainOnce& o, const TrainingProgress& progress) {
+                        const TrainOnceOptions& o, const TrainingProgress& progress) {
   kernels::set_compute_threads(o.config.threads);
   const model::Dataset& set = *data.train;
-  TrainedModel m{.network = model::make_model(
-                     o.config.model, {.features = set.features(), .classes = set.classes(), .labels = set.labels()}),
-                 .weights = {},
-                 .ranges = {}};
-  m.weights.resize(m.network->element_count());
-  on_rank_0(session, c, [&](const auto& alone) { train_alone(session, alone, data, o, progress, m); });
-  c.broadcast(std::span<float>(m.weights));
-  calibrate_on(set, o.calibration_samples, m);
-  return m;
+  TrainedModel trained{
+      .network = model::make_model(o.config.model,
+                                   {.features = set.features(), .classes = set.classes(), .labels = set.labels()}),
+      .weights = {},
+      .ranges = {}};
+  trained.weights.resize(trained.network->element_count());
+  on_rank_0(session, c, [&](const auto& alone) { train_alone(session, alone, data, o, progress, trained); });
+  c.broadcast(std::span<float>(trained.weights));
+  calibrate_on(set, o.calibration_samples, trained);
+  return trained;
 }
 
 namespace {
@@ -182,27 +183,27 @@ class InferSweep final : public Experiment {
     for (const InferPoint& p : plan_infer(options_.factors)) {
       const auto factors =
           to_factors(p, session_.map(), options_.training.config.threads, options_.training.config.device);
-      InferEntry& e = entries_.emplace_back(rows.point("infer", factors, p.group), p);
+      InferEntry& entry = entries_.emplace_back(rows.point("infer", factors, p.group), p);
       const auto why = refused_anywhere(c_, infer_refusal(p, facts_of(data_), session_.device()));
-      if (!why.empty()) refuse(e.row, Status::unsupported, why);
+      if (!why.empty()) refuse(entry.row, Status::unsupported, why);
     }
     return pointers_to(entries_);
   }
 
   void measure(std::size_t group, SweepRows& rows) override {
     std::vector<InferEntry*> due;
-    for (InferEntry& e : entries_)
-      if (e.group == group && e.is_due()) due.push_back(&e);
+    for (InferEntry& entry : entries_)
+      if (entry.group == group && entry.is_due()) due.push_back(&entry);
     use_model(due.front()->point.model, rows);
-    std::vector<Timed> timed;
-    for (InferEntry* e : due) {
-      rows.progress(fmt::format("{} {}", e->point.model, kernels::name(e->point.precision)));
-      const auto why = refusal_of([&] { check(*e); });  // the same on all ranks
-      if (!why.empty()) refuse(e->row, Status::failed, why);
-      if (e->row.status == Status::ok && e->point.is_timed()) prepare(*e, rows, timed);
+    std::vector<TimedEntry> timed;
+    for (InferEntry* entry : due) {
+      rows.progress(fmt::format("{} {}", entry->point.model, kernels::name(entry->point.precision)));
+      const auto why = refusal_of([&] { check(*entry); });  // the same on all ranks
+      if (!why.empty()) refuse(entry->row, Status::failed, why);
+      if (entry->row.status == Status::ok && entry->point.is_timed()) prepare(*entry, rows, timed);
     }
     time_in_turns(timed);
-    for (const Timed& t : timed) compare(*t.entry, rows);
+    for (const TimedEntry& t : timed) compare(*t.entry, rows);
   }
 
  private:
@@ -222,7 +223,7 @@ class InferSweep final : public Experiment {
   };
   /// The number of samples kept beyond one batch, so that batches can begin at different samples.
   static constexpr std::size_t extra_samples = 64;
-  struct Timed {
+  struct TimedEntry {
     InferEntry* entry;
     std::unique_ptr<LatencyBenchmark> benchmark;
   };
@@ -235,7 +236,7 @@ class InferSweep final : public Experiment {
     trained_ = {};
     accuracies_.clear();
     if (!network_of(name, facts_of(data_))->learns()) return;
-    TrainOnce o = options_.training;
+    TrainOnceOptions o = options_.training;
     o.config.model = name;
     std::size_t last_step = 0;
     // fastest: the shortest mean time of a step between two reports, which other programs disturbed least
@@ -249,45 +250,45 @@ class InferSweep final : public Experiment {
       rows.foresee_here({fastest * static_cast<double>(steps - step)},
                         fmt::format("{} trains {} steps before it is measured", name, steps));
     });
-    weights_ = on_device(trained_.weights);
+    weights_ = copy_to_device(trained_.weights);
   }
 
-  void check(InferEntry& e) {
+  void check(InferEntry& entry) {
     if (!trained_.network) return;
     const runtime::Computing note(session_.activity(), "validation");
-    const Precision p = e.point.precision;
+    const Precision p = entry.point.precision;
     if (!accuracies_.contains(p))
       accuracies_[p] = measure_accuracy(session_, c_, trained_, weights_.buffer, p, *data_.validation);
-    fill_accuracy(e.point, accuracies_[p], e.row);
+    fill_accuracy(entry.point, accuracies_[p], entry.row);
   }
 
-  void prepare(InferEntry& e, SweepRows& rows, std::vector<Timed>& timed) {
-    if (!trained_.network && lacks_memory(e)) return;
+  void prepare(InferEntry& entry, SweepRows& rows, std::vector<TimedEntry>& timed) {
+    if (!trained_.network && lacks_memory(entry)) return;
     Pass pass;
     Rebuilder rebuilder;
     const runtime::Computing note(session_.activity(), "inference made ready");
-    const auto why = refused_anywhere(c_, refusal_of([&] { rebuilder.build([&] { pass = pass_of(e.point); }); }));
-    if (!why.empty()) return refuse(e.row, Status::failed, why);
+    const auto why = refused_anywhere(c_, refusal_of([&] { rebuilder.build([&] { pass = pass_of(entry.point); }); }));
+    if (!why.empty()) return refuse(entry.row, Status::failed, why);
     if (!pass.left_to_host.empty())
-      return refuse(e.row, Status::unsupported,
+      return refuse(entry.row, Status::unsupported,
                     fmt::format("{} leaves a layer to the host ({}), whose time is not its own",
                                 session_.device().name(), pass.left_to_host));
     core::StoppingRule rule = options_.rule;
     rule.budget = rows.share(usual_time);
-    e.row.metrics[core::Metric::implementation] = c_.broadcast_text(pass.implementation);
-    timed.push_back(
-        {&e, std::make_unique<LatencyBenchmark>(
-                 session_, c_, std::move(pass.timed), [this, &e] { return pass_of(e.point).timed; }, rebuilder, rule)});
+    entry.row.metrics[core::Metric::implementation] = c_.broadcast_text(pass.implementation);
+    timed.push_back({&entry, std::make_unique<LatencyBenchmark>(
+                                 session_, c_, std::move(pass.timed),
+                                 [this, &entry] { return pass_of(entry.point).timed; }, rebuilder, rule)});
   }
 
-  bool lacks_memory(InferEntry& e) const {
+  bool lacks_memory(InferEntry& entry) const {
     if (!on_host()) return false;  // on a device, the allocation that fails says so in one line
-    const auto table = network_of(e.point.model, facts_of(data_));
-    const std::size_t needs =
-        model::forward_operations_bytes(table_problems(e.point, *table, session_.device()), table->element_count()) *
-        static_cast<std::size_t>(session_.ranks_per_node(c_.size()));
+    const auto table = network_of(entry.point.model, facts_of(data_));
+    const std::size_t needs = model::forward_operations_bytes(table_problems(entry.point, *table, session_.device()),
+                                                              table->element_count()) *
+                              static_cast<std::size_t>(session_.ranks_per_node(c_.size()));
     if (needs <= session_.free_memory_per_node()) return false;
-    refuse(e.row, Status::skipped, short_of_memory(needs, session_.free_memory_per_node()));
+    refuse(entry.row, Status::skipped, short_of_memory(needs, session_.free_memory_per_node()));
     return true;
   }
 
@@ -361,7 +362,7 @@ class InferSweep final : public Experiment {
     return reference;
   }
 
-  runtime::OwnedBuffer on_device(const kernels::AlignedVector<float>& from) const {
+  runtime::OwnedBuffer copy_to_device(const kernels::AlignedVector<float>& from) const {
     runtime::OwnedBuffer to = session_.device().allocate(core::Element::f32, from.size());
     queue_->copy("upload", from, to.buffer);
     queue_->synchronise();
@@ -369,14 +370,14 @@ class InferSweep final : public Experiment {
   }
   bool on_host() const { return session_.on_host(); }
 
-  void time_in_turns(std::vector<Timed>& timed) {
+  void time_in_turns(std::vector<TimedEntry>& timed) {
     std::vector<Turn> turns;
-    for (Timed& t : timed) {
+    for (TimedEntry& t : timed) {
       t.benchmark->warm_up();
       turns.emplace_back([&t] { return t.benchmark->turn(); });
     }
     if (!turns.empty()) take_turns(session_.run_seed() + timed.front().entry->group, turns);
-    for (Timed& t : timed) {
+    for (TimedEntry& t : timed) {
       fill_latency(
           t.entry->point, t.benchmark->findings(), c_.size(), [this](int rank) { return session_.host_of(rank); },
           t.entry->row);
@@ -388,11 +389,11 @@ class InferSweep final : public Experiment {
   }
 
   /// Fills in the speedup over the group's point in fp32, which this run or an earlier one has measured.
-  void compare(InferEntry& e, const SweepRows& rows) const {
+  void compare(InferEntry& entry, const SweepRows& rows) const {
     for (const InferEntry& other : entries_) {
-      if (other.group != e.group || other.point.precision != Precision::fp32) continue;
+      if (other.group != entry.group || other.point.precision != Precision::fp32) continue;
       const core::Point* const fp32 = other.kept ? rows.finished(other.row.factors) : &other.row;
-      if (fp32->status == Status::ok) fill_speedup(*fp32, e.row);
+      if (fp32->status == Status::ok) fill_speedup(*fp32, entry.row);
     }
   }
 

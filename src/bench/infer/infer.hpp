@@ -52,7 +52,7 @@ struct TrainedModel {
 };
 
 /// How a model is trained in fp32 before it is quantized.
-struct TrainOnce {
+struct TrainOnceOptions {
   TrainingConfig config;  ///< configuration of one rank
   std::size_t epochs = 2;
   std::size_t calibration_samples = 512;  ///< number of samples, from the start of the training set
@@ -64,14 +64,14 @@ using TrainingProgress = std::function<void(std::size_t step, std::size_t steps,
 /// Trains a model and calibrates it. Rank 0 trains while the others sleep, so the weights are the same for any number
 /// of ranks; each rank calibrates its own copy. Collective over `c`. Errors: WrongResult, on rank 0 only, for a loss
 /// that is not finite or a step whose check fails; UsageError; Interrupted.
-TrainedModel train_once(Session&, const runtime::Communicator& c, const model::DataSplit&, const TrainOnce&,
+TrainedModel train_once(Session&, const runtime::Communicator& c, const model::DataSplit&, const TrainOnceOptions&,
                         const TrainingProgress&);
 
 // The inference sweep: models trained once, quantized after training, compared with fp32 and timed.
 
 struct InferOptions {
   InferFactors factors;
-  TrainOnce training;  ///< how each model of the factors is trained; the model named here is ignored
+  TrainOnceOptions training;  ///< how each model of the factors is trained; the model named here is ignored
   model::DataOptions data;
   core::StoppingRule rule;
   std::optional<TimeBudget> time_budget;  ///< for all points together, with the trainings

@@ -61,12 +61,12 @@ class PieceComparison {
  public:
   PieceComparison(TrainedModel& m, const runtime::ConstBuffer& weights, kernels::Precision p, const model::Dataset& set,
                   runtime::Device& device)
-      : m_(m), weights_(weights), precision_(p), set_(set), queue_(device.make_queue()) {}
+      : model_(m), weights_(weights), precision_(p), set_(set), queue_(device.make_queue()) {}
 
   void compare(std::size_t first, std::size_t n, Comparison& sums) {
     const std::size_t labels_each = set_.labels();
     if (n != indices_.size()) {
-      inference_.emplace(*m_.network, weights_, n, precision_, m_.ranges, *queue_);
+      inference_.emplace(*model_.network, weights_, n, precision_, model_.ranges, *queue_);
       device_inputs_ = queue_->device().allocate(core::Element::f32, n * set_.features());
     }
     indices_.resize(n), inputs_.resize(n * set_.features()), labels_.resize(n * labels_each);
@@ -78,7 +78,7 @@ class PieceComparison {
     queue_->copy("download", found, logits_);
     queue_->synchronise();
     const std::span<const float> logits = logits_;
-    const auto trained = m_.network->layer_outputs(host_queue_, m_.buffers(), {inputs_, labels_, labels_each});
+    const auto trained = model_.network->layer_outputs(host_queue_, model_.buffers(), {inputs_, labels_, labels_each});
     const auto reference = trained.back().values<float>();
     const std::size_t outputs = logits.size() / n;
     for (std::size_t k = 0; k < n; ++k)
@@ -87,7 +87,7 @@ class PieceComparison {
   }
 
  private:
-  TrainedModel& m_;
+  TrainedModel& model_;
   const runtime::ConstBuffer weights_;
   kernels::Precision precision_;
   const model::Dataset& set_;
@@ -137,12 +137,12 @@ std::string accuracy_fault(kernels::Precision p, const PrecisionAccuracy& a) {
 }
 
 std::string logits_fault(kernels::Precision p, std::span<const float> logits, std::span<const float> reference) {
-  double off = 0, norm = 0;
+  double error_square = 0, reference_square = 0;
   for (std::size_t i = 0; i < reference.size(); ++i) {
     const double r = reference[i], e = logits[i] - r;
-    off += e * e, norm += r * r;
+    error_square += e * e, reference_square += r * r;
   }
-  const double error = std::sqrt(off / norm);
+  const double error = std::sqrt(error_square / reference_square);
   if (error < most_error(p)) return {};
   if (std::isnan(error)) return "the logits of a timed pass are not all numbers";
   return fmt::format("the logits of a timed pass differ from those of its samples by {:.3g} of their norm", error);

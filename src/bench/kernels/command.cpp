@@ -44,34 +44,34 @@ using kernels::KernelKind;
 using kernels::Pass;
 
 template <class T>
-std::vector<T> chosen(const Flags& f, const char* flag, const std::vector<T>& known) {
-  return choose(fmt::format("--{}", flag), flag, f.text(flag), known, [](T v) { return std::string(name(v)); });
+std::vector<T> chosen(const Flags& flags, const char* flag, const std::vector<T>& known) {
+  return choose(fmt::format("--{}", flag), flag, flags.text(flag), known, [](T v) { return std::string(name(v)); });
 }
 
-std::vector<KernelKind> read_operations(const Flags& f) {
+std::vector<KernelKind> read_operations(const Flags& flags) {
   return chosen(
-      f, "op",
+      flags, "op",
       std::vector{KernelKind::gemm, KernelKind::conv, KernelKind::rnn, KernelKind::sparse, KernelKind::pointwise});
 }
 
-std::vector<std::string_view> read_sets(const Flags& f) {
+std::vector<std::string_view> read_sets(const Flags& flags) {
   const auto sets = kernels::deepbench_sets();
-  if (!f.has("set")) {
-    if (f.has("problems")) return {};
+  if (!flags.has("set")) {
+    if (flags.has("problems")) return {};
     return {sets.begin(), sets.end()};
   }
-  return choose("--set", "set", f.text("set"), std::vector<std::string_view>(sets.begin(), sets.end()),
+  return choose("--set", "set", flags.text("set"), std::vector<std::string_view>(sets.begin(), sets.end()),
                 [](std::string_view s) { return std::string(s); });
 }
 
 /// The problems of --shape: each shape in each of `passes`; if these are empty, forward.
-std::vector<ChosenProblem> read_shape(const Flags& f, const std::vector<Pass>& passes) {
+std::vector<ChosenProblem> read_shape(const Flags& flags, const std::vector<Pass>& passes) {
   for (const char* other : {"set", "problems", "filter"}) {
-    if (f.has(other)) throw UsageError(fmt::format("--shape gives the problems: leave out --{}", other));
+    if (flags.has(other)) throw UsageError(fmt::format("--shape gives the problems: leave out --{}", other));
   }
   std::vector<ChosenProblem> out;
   try {
-    for (const auto& text : f.texts("shape")) {
+    for (const auto& text : flags.texts("shape")) {
       const auto shape = kernels::parse_shape(text);
       for (const Pass p : passes.empty() ? std::vector{Pass::forward} : passes)
         out.push_back({.problem = {.shape = shape, .pass = p}});
@@ -82,16 +82,16 @@ std::vector<ChosenProblem> read_shape(const Flags& f, const std::vector<Pass>& p
   return out;
 }
 
-std::vector<ChosenProblem> read_lists(const Flags& f, const std::string& text, std::vector<std::string>& faults) {
+std::vector<ChosenProblem> read_lists(const Flags& flags, const std::string& text, std::vector<std::string>& faults) {
   std::vector<ChosenProblem> out;
-  const auto operations = read_operations(f);
+  const auto operations = read_operations(flags);
   for (const KernelKind op : operations) {
-    for (const auto set : read_sets(f)) {
+    for (const auto set : read_sets(flags)) {
       for (auto& p : kernels::deepbench(op, set)) out.push_back({std::move(p), set == "training"});
     }
   }
-  if (!f.has("problems")) return out;
-  auto list = kernels::parse_problems(text, f.text("problems"));
+  if (!flags.has("problems")) return out;
+  auto list = kernels::parse_problems(text, flags.text("problems"));
   faults = std::move(list.faults);
   for (auto& listed : list.problems) {
     const auto op = listed.problem.operation();
@@ -101,124 +101,127 @@ std::vector<ChosenProblem> read_lists(const Flags& f, const std::string& text, s
   return out;
 }
 
-bool has_deepbench_products(const Flags& f) {
-  if (f.has("shape") || read_sets(f).empty()) return false;
-  const auto operations = read_operations(f);
+bool has_deepbench_products(const Flags& flags) {
+  if (flags.has("shape") || read_sets(flags).empty()) return false;
+  const auto operations = read_operations(flags);
   return std::ranges::find(operations, KernelKind::gemm) != operations.end();
 }
 
-std::vector<std::size_t> read_batches(const Flags& f) {
-  const auto most = parse_count("--batch-max", f.text("batch-max"), 1, 1u << 20);
-  if (!f.has("sweep")) return {};
-  check_one_of("--sweep", f.text("sweep"), {"batch"});
+std::vector<std::size_t> read_batches(const Flags& flags) {
+  const auto most = parse_count("--batch-max", flags.text("batch-max"), 1, 1u << 20);
+  if (!flags.has("sweep")) return {};
+  check_one_of("--sweep", flags.text("sweep"), {"batch"});
   std::vector<std::size_t> out;
   for (std::size_t b = 1; b <= most; b *= 2) out.push_back(b);
   return out;
 }
 
-std::vector<AlgorithmSearch> read_searches(const Flags& f) {
-  auto searches = chosen(f, "search", std::vector{AlgorithmSearch::estimated, AlgorithmSearch::exhaustive});
-  if (f.text("device") == "cpu" && searches != std::vector{AlgorithmSearch::estimated}) {
+std::vector<AlgorithmSearch> read_searches(const Flags& flags) {
+  auto searches = chosen(flags, "search", std::vector{AlgorithmSearch::estimated, AlgorithmSearch::exhaustive});
+  if (flags.text("device") == "cpu" && searches != std::vector{AlgorithmSearch::estimated}) {
     throw UsageError("--search exhaustive: no library of the CPU has a choice of algorithms; add --device cuda");
   }
   return searches;
 }
 
-KernelFactors read_factors(const Flags& f, const std::string& text, std::vector<std::string>& faults) {
+KernelFactors read_factors(const Flags& flags, const std::string& text, std::vector<std::string>& faults) {
   KernelFactors out;
-  if (f.has("pass")) {
-    out.passes = chosen(f, "pass", std::vector{Pass::forward, Pass::backward_data, Pass::backward_weights});
+  if (flags.has("pass")) {
+    out.passes = chosen(flags, "pass", std::vector{Pass::forward, Pass::backward_data, Pass::backward_weights});
   }
-  if (f.has("precision")) out.precisions = chosen(f, "precision", kernels::precisions());
-  out.caches = chosen(f, "cache", std::vector{CacheState::hot, CacheState::cold});
-  out.searches = read_searches(f);
-  out.problems = f.has("shape") ? read_shape(f, out.passes) : read_lists(f, text, faults);
-  if (f.has("filter")) out.filter = ProblemFilter(f.text("filter"));
-  out.batches = read_batches(f);
-  out.packed = f.on("packed");
-  if (out.packed && has_deepbench_products(f)) {
+  if (flags.has("precision")) out.precisions = chosen(flags, "precision", kernels::precisions());
+  out.caches = chosen(flags, "cache", std::vector{CacheState::hot, CacheState::cold});
+  out.searches = read_searches(flags);
+  out.problems = flags.has("shape") ? read_shape(flags, out.passes) : read_lists(flags, text, faults);
+  if (flags.has("filter")) out.filter = ProblemFilter(flags.text("filter"));
+  out.batches = read_batches(flags);
+  out.packed = flags.on("packed");
+  if (out.packed && has_deepbench_products(flags)) {
     throw UsageError(
         "--packed packs B, and the B of DeepBench's products has the mini-batch, not the weights that inference packs; "
         "give --shape or --problems with the weights as B, or another --op");
   }
-  out.repeats = read_repeats(f);
+  out.repeats = read_repeats(flags);
   return out;
 }
 
 }  // namespace
 
 FlagList describe_kernels() {
-  FlagList d(heading_of_factors, 110);
-  add_switch(d, "help,h", "this text");
-  add_text(d, "op", "all", "gemm, conv, rnn, sparse, pointwise");
-  add_text(d, "set", "",
+  FlagList list(heading_of_factors, 110);
+  add_switch(list, "help,h", "this text");
+  add_text(list, "op", "all", "gemm, conv, rnn, sparse, pointwise");
+  add_text(list, "set", "",
            "DeepBench's lists: training (with optimizer updates, --op pointwise), server and device (both inference); "
            "default: all three lists, but none "
            "with --problems or --shape");
-  add_text(d, "problems", "",
+  add_text(list, "problems", "",
            "a CSV file of problems; its first line names the columns: m,n,k or w,h,c,n,k,filter_w,…");
   add_texts(
-      d, "shape",
+      list, "shape",
       "one problem, as gradmeter list problems writes it: gemm:m=1760,n=16,k=1760,a=N,b=T; may be repeated; formats "
       "of sparse: csr, blocked, 2:4");
-  add_text(d, "filter", "", "only problems that have all these values (m=1760,n=16) or contain this text (lstm)");
-  add_text(d, "precision", "",
+  add_text(list, "filter", "", "only problems that have all these values (m=1760,n=16) or contain this text (lstm)");
+  add_text(list, "precision", "",
            "fp32 (the default), bf16, int8, lns16, lns16-linear …; on GPUs also fp16, tf32, fp8-e4m3 …; see list "
            "precisions");
-  add_text(d, "pass", "", "forward, backward-data, backward-weights; default: the passes of the list");
-  add_text(d, "cache", "hot", "hot (one set of operands), cold (many sets in turn, together twice the caches)");
-  add_text(d, "search", "estimated",
+  add_text(list, "pass", "", "forward, backward-data, backward-weights; default: the passes of the list");
+  add_text(list, "cache", "hot", "hot (one set of operands), cold (many sets in turn, together twice the caches)");
+  add_text(list, "search", "estimated",
            "how GPU libraries choose an algorithm: estimated, exhaustive (times all of them first)");
-  add_text(d, "sweep", "", "batch: measure mini-batches 1, 2, 4 … instead of the problem's own");
-  add_text(d, "batch-max", "256", "largest mini-batch of --sweep");
-  add_repeats_flag(d);
+  add_text(list, "sweep", "", "batch: measure mini-batches 1, 2, 4 … instead of the problem's own");
+  add_text(list, "batch-max", "256", "largest mini-batch of --sweep");
+  add_repeats_flag(list);
   add_switch(
-      d, "packed",
+      list, "packed",
       "store B, the right operand of matrix products, in the library's own layout, as inference does weights; not with "
       "--sweep batch or DeepBench's lists, where B has the mini-batch");
-  add_text(d, "against", "", "published times to compare with: v100-mixed, p100-fp32 …; see gradmeter list published");
-  add_text(d, "threads", "", "compute threads of a rank; default: cores of a node / ranks of a node");
-  add_switch(d, "solo", "only rank 0 computes; the others sleep");
-  add_text(d, "device", "cpu", "what computes: cpu, cuda");
-  add_text(d, "check", "1", "check results before and during timing; 0: never");
-  add_text(d, "seed", "1", "random seed of the data");
+  add_text(list, "against", "",
+           "published times to compare with: v100-mixed, p100-fp32 …; see gradmeter list published");
+  add_text(list, "threads", "", "compute threads of a rank; default: cores of a node / ranks of a node");
+  add_switch(list, "solo", "only rank 0 computes; the others sleep");
+  add_text(list, "device", "cpu", "what computes: cpu, cuda");
+  add_text(list, "check", "1", "check results before and during timing; 0: never");
+  add_text(list, "seed", "1", "random seed of the data");
   add_stopping_flags(
-      d, {.budget = "for all points together: 90s, 10m; default 1 s a point, or longer where its samples take longer",
-          .samples = "minimum number of samples for each point"});
-  add_rank_flags(d);
-  add_text(d, "damage", "", "a rank; for tests: makes one element of each of its results wrong");
-  add_switch(d, "dry-run", "only list the points, with their work and memory; measure nothing");
-  add_format_flags(d);
-  add_output_flags(d);
-  return d;
+      list,
+      {.budget = "for all points together: 90s, 10m; default 1 s a point, or longer where its samples take longer",
+       .samples = "minimum number of samples for each point"});
+  add_rank_flags(list);
+  add_text(list, "damage", "", "a rank; for tests: makes one element of each of its results wrong");
+  add_switch(list, "dry-run", "only list the points, with their work and memory; measure nothing");
+  add_format_flags(list);
+  add_output_flags(list);
+  return list;
 }
 
-std::string read_problems_file(const Flags& f) {
-  if (!f.has("problems")) return {};
-  std::ifstream in(f.text("problems"), std::ios::binary);
+std::string read_problems_file(const Flags& flags) {
+  if (!flags.has("problems")) return {};
+  std::ifstream in(flags.text("problems"), std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(in), {}};
   if (!in || text.empty()) {
-    throw UsageError(fmt::format("--problems {}: cannot be read, or is empty; give a CSV file", f.text("problems")));
+    throw UsageError(
+        fmt::format("--problems {}: cannot be read, or is empty; give a CSV file", flags.text("problems")));
   }
   return text;
 }
 
-KernelRequest read_kernel_request(const Flags& f, const std::string& problems, int ranks, int default_threads) {
-  KernelRequest r;
-  auto& o = r.options;
-  o.factors = read_factors(f, problems, r.faults);
-  o.threads =
-      f.has("threads") ? static_cast<int>(parse_count("--threads", f.text("threads"), 1, 1024)) : default_threads;
-  o.check = parse_count("--check", f.text("check"), 0, 1) == 1;
-  read_stopping(f, o.rule, o.time_budget);
-  o.seed = parse_count("--seed", f.text("seed"), 0, UINT64_MAX);
-  if (f.has("against")) o.against = std::make_shared<kernels::PublishedTimes>(f.text("against"));
-  if (f.has("damage")) {
+KernelRequest read_kernel_request(const Flags& flags, const std::string& problems, int ranks, int default_threads) {
+  KernelRequest request;
+  auto& o = request.options;
+  o.factors = read_factors(flags, problems, request.faults);
+  o.threads = flags.has("threads") ? static_cast<int>(parse_count("--threads", flags.text("threads"), 1, 1024))
+                                   : default_threads;
+  o.check = parse_count("--check", flags.text("check"), 0, 1) == 1;
+  read_stopping(flags, o.rule, o.time_budget);
+  o.seed = parse_count("--seed", flags.text("seed"), 0, UINT64_MAX);
+  if (flags.has("against")) o.against = std::make_shared<kernels::PublishedTimes>(flags.text("against"));
+  if (flags.has("damage")) {
     o.error_rank =
-        static_cast<int>(parse_count("--damage", f.text("damage"), 0, static_cast<std::uint64_t>(ranks - 1)));
+        static_cast<int>(parse_count("--damage", flags.text("damage"), 0, static_cast<std::uint64_t>(ranks - 1)));
     if (!o.check) throw UsageError("--damage has no meaning with --check 0: nothing is looked at");
   }
-  return r;
+  return request;
 }
 
 // gradmeter kernels: DeepBench's operations, and yours, on every rank at once: checked, timed and compared with the
@@ -226,20 +229,20 @@ KernelRequest read_kernel_request(const Flags& f, const std::string& problems, i
 
 namespace {
 
-void complain(const std::vector<std::string>& faults) {
+void print_faults(const std::vector<std::string>& faults) {
   for (const auto& fault : faults) core::print(stderr, "gradmeter: {}\n", fault);
 }
 
-int print_kernels_plan(const Flags& f) {
-  const auto launcher = planned_launcher(f);
+int print_kernels_plan(const Flags& flags) {
+  const auto launcher = planned_launcher(flags);
   if (launcher.rank != 0) return 0;
-  check_one_of("--device", f.text("device"), device_names);
-  const OpenedDevice opened = open_device(f.text("device"));
+  check_one_of("--device", flags.text("device"), device_names);
+  const OpenedDevice opened = open_device(flags.text("device"));
   const runtime::Device& device = opened.device ? *opened.device : runtime::host_device();
   const auto host = runtime::read_host();
-  read_format(f);
-  read_output_flags(f);
-  const auto request = read_kernel_request(f, read_problems_file(f), launcher.size, 1);
+  read_format(flags);
+  read_output_flags(flags);
+  const auto request = read_kernel_request(flags, read_problems_file(flags), launcher.size, 1);
   using enum core::Align;
   core::Table table({{"problem", "", left},
                      {"pass", "", left},
@@ -249,7 +252,7 @@ int print_kernels_plan(const Flags& f) {
                      {"operands", "", right},
                      {"memory", "/rank", right}});
   double work = 0;
-  std::size_t most = 0, unsupported = 0;
+  std::size_t most_bytes = 0, unsupported = 0;
   const std::size_t caches = all_cache_bytes(host.reached_last_cache_bytes, host.l2_bytes, request.options.threads);
   for (const auto& p : plan_kernels(request.options.factors)) {
     const auto why = kernels::kernel_case_refusal(p.problem, device);
@@ -263,21 +266,22 @@ int print_kernels_plan(const Flags& f) {
                    why.empty() ? core::to_text(core::Bytes{memory}) : "-"},
                   why.empty() ? "" : fmt::format("unsupported: {}", why));
     unsupported += !why.empty();
-    if (why.empty()) work += run_flops(p.problem), most = std::max(most, memory);
+    if (why.empty()) work += run_flops(p.problem), most_bytes = std::max(most_bytes, memory);
   }
   core::print("{}\n{}, {} of them unsupported; one call of each is {:.4g} GFLOP; {} a rank at once ({} free here)\n",
-              table.to_string(table_width(f)), report::counted(table.rows(), "point"), unsupported, work * 1e-9,
-              core::to_text(core::Bytes{most}),
+              table.to_string(table_width(flags)), report::counted(table.rows(), "point"), unsupported, work * 1e-9,
+              core::to_text(core::Bytes{most_bytes}),
               core::to_text(core::Bytes{opened.device ? device.free_bytes() : host.available_memory_bytes}));
-  complain(request.faults);
+  print_faults(request.faults);
   return static_cast<int>(request.faults.empty() ? core::ExitCode::done : core::ExitCode::usage);
 }
 
-void print_kernels_head(const Session& s, const KernelPlacement& at) {
+void print_kernels_head(const Session& s, const KernelPlacement& placement) {
   const auto& info = s.run_info();
   core::print("gradmeter {} ({})  kernels  {} rank{} on {} node{}, {} thread{} each  {}{}\n", info.version, info.commit,
-              at.ranks, at.ranks == 1 ? "" : "s", at.nodes, at.nodes == 1 ? "" : "s", at.threads,
-              at.threads == 1 ? "" : "s", info.cpu, at.device == "cpu" ? "" : ", computing on " + at.device);
+              placement.ranks, placement.ranks == 1 ? "" : "s", placement.nodes, placement.nodes == 1 ? "" : "s",
+              placement.threads, placement.threads == 1 ? "" : "s", info.cpu,
+              placement.device == "cpu" ? "" : ", computing on " + placement.device);
 }
 
 /// Prints the line of limits: "roofline of the slowest rank: fp32 151 GFLOP/s, …".
@@ -329,21 +333,21 @@ int run_on_ranks(Session& session, bool solo, const std::function<int(const runt
   return world.broadcast_value(code);
 }
 
-int measure_kernels(const Flags& f, const Invocation& invocation) {
-  const auto session = open_session(f, invocation);
+int measure_kernels(const Flags& flags, const Invocation& invocation) {
+  const auto session = open_session(flags, invocation);
   const auto& world = session->world();
   std::string problems;
-  agree(world, [&] { problems = read_problems_file(f); });
+  run_on_rank_0(world, [&] { problems = read_problems_file(flags); });
   problems = world.broadcast_text(problems);
-  const int ranks = f.on("solo") ? 1 : world.size();
+  const int ranks = flags.on("solo") ? 1 : world.size();
   const int threads = std::max(1, session->cores_per_node() / session->ranks_per_node(ranks));
-  const auto request = read_kernel_request(f, problems, ranks, threads);
+  const auto request = read_kernel_request(flags, problems, ranks, threads);
   const auto& options = request.options;
   const std::size_t points = plan_kernels(options.factors).size();  // refuses a plan without points
-  const bool prints_limits = read_format(f) == Format::table && !session->device().is_emulated();
-  return run_on_ranks(*session, f.on("solo"), [&](const runtime::Communicator& c) {
-    if (session->is_root()) complain(request.faults);
-    return measure(measurer(*session, &c), f, invocation,
+  const bool prints_limits = read_format(flags) == Format::table && !session->device().is_emulated();
+  return run_on_ranks(*session, flags.on("solo"), [&](const runtime::Communicator& c) {
+    if (session->is_root()) print_faults(request.faults);
+    return measure(measurer(*session, &c), flags, invocation,
                    {.experiment = "kernels",
                     .points = points,
                     .printers = {kernel_tables, kernel_csv()},
@@ -355,7 +359,7 @@ int measure_kernels(const Flags& f, const Invocation& invocation) {
                           };
                           return run_kernels(*session, c, options, finished, {.limits = limits, .rows = rows});
                         },
-                    .legend = [&](auto) { return kernel_legend(read_legend(f)); },
+                    .legend = [&](auto) { return kernel_legend(read_legend(flags)); },
                     .end = [&](auto) { return end_with(request.faults); }});
   });
 }

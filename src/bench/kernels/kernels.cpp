@@ -45,7 +45,7 @@ std::string kind_of(const KernelPoint& p) {
 class KernelSweep final : public Experiment {
  public:
   KernelSweep(Session& s, const runtime::Communicator& c, const KernelOptions& o, const KernelListener& l)
-      : session_(s), c_(c), options_(o), listener_(l), placement_(placement_of(s, c, o.threads)) {}
+      : session_(s), communicator_(c), options_(o), listener_(l), placement_(placement_of(s, c, o.threads)) {}
 
   std::vector<SweepPoint*> plan(const SweepRows& rows) override {
     if (!on_host()) device_free_ = least_free();
@@ -58,7 +58,7 @@ class KernelSweep final : public Experiment {
     // The roofline takes seconds, so it is measured only if a point is.
     if (std::ranges::any_of(entries_, &Entry::is_due)) {
       rows.progress("roofline: the peaks of arithmetic and of memory");
-      limits_ = std::make_unique<KernelLimits>(session_, c_, options_.threads, placement_.ranks_per_node);
+      limits_ = std::make_unique<KernelLimits>(session_, communicator_, options_.threads, placement_.ranks_per_node);
       foresee_all();
       form_groups();
       report_limits();
@@ -118,14 +118,16 @@ class KernelSweep final : public Experiment {
                               name(e.point.problem.precision)));
     const double begin = runtime::host_clock();
     const std::size_t sets = sets_of(e.point);
-    Running& r = running.emplace_back(e, KernelBenchmark(session_, c_, e.point, options_.threads, sets, options_.seed),
-                                      KernelResults{.point = e.point, .ranks = c_.size(), .host_of = [this](int rank) {
-                                                      return session_.host_of(rank);
-                                                    }});
+    Running& r = running.emplace_back(
+        e, KernelBenchmark(session_, communicator_, e.point, options_.threads, sets, options_.seed),
+        KernelResults{.point = e.point, .ranks = communicator_.size(), .host_of = [this](int rank) {
+                        return session_.host_of(rank);
+                      }});
     if (!make(r)) return running.pop_back();
     const double call = r.benchmark.probe(options_.check), setup = runtime::host_clock() - begin;
     learn(e, call, setup);
-    r.seconds = std::max(0.0, c_.broadcast_value(options_.time_budget ? time.seconds - setup : time.seconds));
+    r.seconds =
+        std::max(0.0, communicator_.broadcast_value(options_.time_budget ? time.seconds - setup : time.seconds));
     promised.value += r.seconds;
   }
 
@@ -135,7 +137,7 @@ class KernelSweep final : public Experiment {
     if (const auto why = r.benchmark.prepare(); !why.empty()) return refuse(e.row, Status::failed, why), false;
     r.found.bound = bound(e);
     r.found.on_host = on_host();
-    if (e.point.cache == CacheState::cold && !is_cold(e.point)) r.found.cached = in_turn(e.point);
+    if (e.point.cache == CacheState::cold && !is_cold(e.point)) r.found.cached_bytes = rotation_bytes(e.point);
     r.found.oversubscribed = on_host() && placement_.ranks_per_node * options_.threads > session_.cores_per_node();
     return !options_.check || check(r.benchmark, e, r.found);
   }
@@ -146,7 +148,7 @@ class KernelSweep final : public Experiment {
     if (!fill_timed_checks(r.found, e.row)) return;
     if (const auto why = limits_->fault(e.point.problem.precision); !why.empty())
       return refuse(e.row, Status::wrong, why);
-    if (c_.broadcast_value(beats_bound(r.found))) {
+    if (communicator_.broadcast_value(beats_bound(r.found))) {
       limits_->measure_again(r.found.bound, e.point.problem.precision);
       r.found.bound = bound(e);
     }
@@ -158,14 +160,14 @@ class KernelSweep final : public Experiment {
     return operand_sets(p.cache, touched_bytes(p.problem, session_.device()), limits_->cache_bytes());
   }
   /// The bytes that calls touch before they come back to the same operands.
-  std::size_t in_turn(const KernelPoint& p) const {
+  std::size_t rotation_bytes(const KernelPoint& p) const {
     const double sets = static_cast<double>(sets_of(p));
     return kernels::whole_bytes(sets * static_cast<double>(touched_bytes(p.problem, session_.device())));
   }
   /// False for cold operands so small that even the largest number of sets fits into the caches. A device's caches are
   /// cleared before each cold call.
   bool is_cold(const KernelPoint& p) const {
-    return p.cache == CacheState::cold && (!on_host() || in_turn(p) > limits_->cache_bytes());
+    return p.cache == CacheState::cold && (!on_host() || rotation_bytes(p) > limits_->cache_bytes());
   }
 
   /// The refusal of each point, from the first rank that refuses it, since nodes may differ.
@@ -173,13 +175,13 @@ class KernelSweep final : public Experiment {
     std::vector<std::string> out;
     for (const KernelPoint& p : points) out.push_back(kernels::kernel_case_refusal(p.problem, session_.device()));
     const std::string mine = fmt::format("{}", fmt::join(out, "\n"));
-    if (runtime::same_on_all(c_, allreduce::hash_of(std::as_bytes(std::span(mine))))) return out;
+    if (runtime::same_on_all(communicator_, allreduce::hash_of(std::as_bytes(std::span(mine))))) return out;
     std::vector<double> first;  // minus the rank that refuses, so that the largest is the lowest rank's
-    for (const auto& why : out) first.push_back(why.empty() ? -c_.size() : -c_.rank());
-    c_.max(first);
+    for (const auto& why : out) first.push_back(why.empty() ? -communicator_.size() : -communicator_.rank());
+    communicator_.max(first);
     for (std::size_t i = 0; i < out.size(); ++i) {
       const int rank = static_cast<int>(-first[i]);
-      if (rank < c_.size()) out[i] = c_.broadcast_text(out[i], rank);
+      if (rank < communicator_.size()) out[i] = communicator_.broadcast_text(out[i], rank);
     }
     return out;
   }
@@ -228,7 +230,7 @@ class KernelSweep final : public Experiment {
   /// The free device memory for a rank [bytes], on the rank that has least. Ranks that share a device share its memory.
   std::size_t least_free() const {
     const double mine = static_cast<double>(session_.device().free_bytes()) / placement_.ranks_per_node;
-    return mine > 0 ? static_cast<std::size_t>(-c_.max(-mine)) : SIZE_MAX;
+    return mine > 0 ? static_cast<std::size_t>(-communicator_.max(-mine)) : SIZE_MAX;
   }
   std::string short_of_device_memory(std::size_t needs) const {
     return fmt::format("its operands take {} of the device's memory, of which a rank has {}",
@@ -237,7 +239,7 @@ class KernelSweep final : public Experiment {
 
   KernelBound bound(const Entry& e) {
     const auto& p = e.point.problem;
-    const auto& level = limits_->level(is_cold(e.point), in_turn(e.point));
+    const auto& level = limits_->level(is_cold(e.point), rotation_bytes(e.point));
     KernelBound b =
         kernel_bound(run_flops(p), on_host() ? bytes(p) : native_bytes(p), limits_->peak(p.precision), level);
     // DeepBench's count includes products with padding, which a library need not compute.
@@ -246,13 +248,13 @@ class KernelSweep final : public Experiment {
     b.certain = is_certain(b, {.on_host = on_host(),
                                .computes_all = !padded,
                                .is_own_peak = limits_->is_own_peak(p.precision),
-                               .in_turn = in_turn(e.point),
+                               .rotation_bytes = rotation_bytes(e.point),
                                .caches = limits_->cache_bytes()});
     return b;
   }
 
   void report_limits() {
-    if (c_.rank() > 0 || !listener_.limits) return;
+    if (communicator_.rank() > 0 || !listener_.limits) return;
     std::set<Precision> used;
     for (const Entry& e : entries_) {
       if (e.is_due()) used.insert(e.point.problem.precision);
@@ -285,11 +287,11 @@ class KernelSweep final : public Experiment {
     }
     // The points get at least half of the budget, even if the roofline has taken more than the other half.
     const double half = limits_done_ + options_.time_budget->all.value / 2 - runtime::host_clock();
-    return c_.broadcast_value(share_out({std::max(rows.left().value, half) - promised.value}, least));
+    return communicator_.broadcast_value(share_out({std::max(rows.left().value, half) - promised.value}, least));
   }
 
   bool check(KernelBenchmark& benchmark, Entry& e, KernelResults& found) {
-    const bool inject_error = options_.error_rank == c_.rank();
+    const bool inject_error = options_.error_rank == communicator_.rank();
     const auto why = benchmark.check(check_s() * reference_flops_per_s, inject_error, found);
     if (!why.empty()) return refuse(e.row, Status::failed, why), false;
     fill_kernel_check(found, e.row);
@@ -306,7 +308,7 @@ class KernelSweep final : public Experiment {
   }
 
   Session& session_;
-  const runtime::Communicator& c_;
+  const runtime::Communicator& communicator_;
   const KernelOptions& options_;
   const KernelListener& listener_;
   KernelPlacement placement_;

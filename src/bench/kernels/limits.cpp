@@ -22,7 +22,7 @@
 namespace gradmeter::bench {
 namespace {
 
-constexpr std::size_t unknown_cache = std::size_t{64} << 20;
+constexpr std::size_t assumed_cache_bytes = std::size_t{64} << 20;
 
 runtime::EventPtr mark(runtime::Queue& queue) {
   runtime::EventPtr at;
@@ -92,7 +92,7 @@ std::size_t samples_at_once(std::size_t submissions) {
 
 DeviceClock::DeviceClock(runtime::Device& device) {
   const std::size_t cache = device.last_cache_bytes();
-  beyond_caches_ = device.allocate(core::Element::i8, 2 * (cache > 0 ? cache : unknown_cache));
+  beyond_caches_ = device.allocate(core::Element::i8, 2 * (cache > 0 ? cache : assumed_cache_bytes));
 }
 
 void DeviceClock::clear(runtime::Queue& queue) {
@@ -179,7 +179,7 @@ namespace {
 using kernels::Precision;
 using kernels::Problem;
 
-constexpr core::Seconds budget{0.15};
+constexpr core::Seconds limit_budget{0.15};
 
 /// The best rate of a product [FLOP/s]. It is run for a quarter of the budget, and at least twice, as the first call
 /// costs more.
@@ -187,7 +187,7 @@ double best_rate(const Problem& p) {
   const auto kernel_case = kernels::make_kernel_case(p, {});
   double best = 0;
   const double start = runtime::host_clock();
-  for (int calls = 0; calls < 2 || runtime::host_clock() - start < budget.value / 4; ++calls) {
+  for (int calls = 0; calls < 2 || runtime::host_clock() - start < limit_budget.value / 4; ++calls) {
     const double begin = runtime::host_clock();
     kernel_case->run(0);
     best = std::max(best, flops(p) / (runtime::host_clock() - begin));
@@ -205,7 +205,7 @@ double best_product(Precision precision) {
       const Problem p{.shape = kernels::GemmShape{.m = side, .n = side, .k = side, .packed = packed},
                       .precision = precision};
       if (!kernels::kernel_case_refusal(p).empty()) break;
-      if (best > 0 && flops(p) / best > budget.value) break;
+      if (best > 0 && flops(p) / best > limit_budget.value) break;
       best = std::max(best, best_rate(p));
     }
   }
@@ -213,7 +213,7 @@ double best_product(Precision precision) {
 }
 
 /// Bytes read and written a second by a copy; measure_copy_bandwidth counts each byte once.
-double traffic(std::size_t bytes) { return 2 * kernels::measure_copy_bandwidth(bytes, budget).value; }
+double traffic(std::size_t bytes) { return 2 * kernels::measure_copy_bandwidth(bytes, limit_budget).value; }
 
 }  // namespace
 
@@ -229,10 +229,10 @@ KernelBound kernel_bound(double flops, double bytes, core::FlopsPerSecond peak, 
 bool is_certain(const KernelBound& b, const BoundFacts& f) {
   if (!f.on_host) return false;
   if (b.name == "compute") return f.computes_all && f.is_own_peak;
-  return b.name == "memory" && f.caches > 0 && f.in_turn / 2 >= f.caches;
+  return b.name == "memory" && f.caches > 0 && f.rotation_bytes / 2 >= f.caches;
 }
 
-std::size_t memory_pass_bytes(const PassNeeds& n) {
+std::size_t memory_pass_bytes(const MemoryPassFacts& n) {
   constexpr std::size_t at_least = std::size_t{16} << 20;
   const auto ranks = static_cast<std::size_t>(std::max(1, n.ranks_per_node));
   const std::size_t usual = std::max(at_least, n.usual / ranks);
@@ -245,7 +245,7 @@ std::size_t memory_pass_bytes(const PassNeeds& n) {
 }
 
 KernelLimits::KernelLimits(Session& s, const runtime::Communicator& c, int threads, int ranks_per_node)
-    : session_(s), c_(c), threads_(threads), ranks_per_node_(ranks_per_node), on_host_(s.on_host()) {
+    : session_(s), communicator_(c), threads_(threads), ranks_per_node_(ranks_per_node), on_host_(s.on_host()) {
   kernels::set_compute_threads(threads);
   on_host_ ? measure_host() : measure_device();
   raise_nearer_levels();
@@ -255,10 +255,11 @@ KernelLimits::KernelLimits(Session& s, const runtime::Communicator& c, int threa
 void KernelLimits::measure_device() {
   caches_ = static_cast<std::size_t>(least_of_ranks(static_cast<double>(session_.device().last_cache_bytes())));
   const runtime::Computing note(session_.activity(), "copies");
-  c_.barrier();
+  communicator_.barrier();
   if (caches_ > 0)
-    levels_.push_back({"L2", caches_, {least_of_ranks(device_traffic(session_.device(), caches_ / 4, budget).value)}});
-  c_.barrier();
+    levels_.push_back(
+        {"L2", caches_, {least_of_ranks(device_traffic(session_.device(), caches_ / 4, limit_budget).value)}});
+  communicator_.barrier();
   levels_.push_back({"memory", SIZE_MAX, {measure_memory()}});
 }
 
@@ -273,19 +274,19 @@ void KernelLimits::measure_host() {
   // The ranks of a node share it.
   const std::size_t l3 = std::max(l2, least(host.l3_bytes)) / static_cast<std::size_t>(std::max(1, ranks_per_node_));
   const runtime::Computing note(session_.activity(), "copies");
-  c_.barrier();
+  communicator_.barrier();
   if (l2 > 0) {  // each core has its own L2, so the rate of one thread is multiplied by the number of threads
     kernels::set_compute_threads(1);
     levels_.push_back({"L2", l2 * static_cast<std::size_t>(threads), {least_of_ranks(threads * traffic(l2 / 4))}});
     kernels::set_compute_threads(threads);
   }
-  c_.barrier();
+  communicator_.barrier();
   if (l3 > 4 * l2) levels_.push_back({"L3", l3, {least_of_ranks(traffic(l3 / 4))}});
-  c_.barrier();
+  communicator_.barrier();
   levels_.push_back({"memory", SIZE_MAX, {measure_memory()}});
 }
 
-double KernelLimits::least_of_ranks(double mine) const { return -c_.max(-mine); }
+double KernelLimits::least_of_ranks(double mine) const { return -communicator_.max(-mine); }
 
 core::FlopsPerSecond KernelLimits::peak(Precision precision) {
   const auto peak = peaks_.find(precision);
@@ -305,22 +306,23 @@ std::string KernelLimits::fault(Precision precision) const {
 
 double KernelLimits::measure_peak(Precision precision) {
   kernels::set_compute_threads(threads_);
-  c_.barrier();
+  communicator_.barrier();
   const runtime::Computing note(session_.activity(), "peak product");
   double products = 0;
   std::string wrong;
   try {
-    products = on_host_ ? best_product(precision) : best_device_product(session_.device(), precision, budget).value;
+    products =
+        on_host_ ? best_product(precision) : best_device_product(session_.device(), precision, limit_budget).value;
   } catch (const core::WrongResult& e) {
     wrong = e.what();
   }
-  wrong = refused_anywhere(c_, wrong);
+  wrong = refused_anywhere(communicator_, wrong);
   if (!wrong.empty()) {
     faults_.emplace(precision, wrong);
     return 0;
   }
   if (!on_host_) return least_of_ranks(products);
-  fma_ = std::max(fma_, kernels::measure_fma_peak(budget));
+  fma_ = std::max(fma_, kernels::measure_fma_peak(limit_budget));
   // The products are made by the library that is to be measured, so their rate is trusted only up to a multiple of the
   // rate of our own multiply-adds.
   double mine = std::min(products, kernels::product_rate_bound(precision) * fma_.value);
@@ -344,9 +346,9 @@ double KernelLimits::measure_memory() {
   if (!on_host_) {
     // STREAM asks for arrays of four times the last cache.
     const std::size_t array = 4 * std::max(caches_, std::size_t{1} << 20);
-    return least_of_ranks(device_traffic(session_.device(), array, budget).value);
+    return least_of_ranks(device_traffic(session_.device(), array, limit_budget).value);
   }
-  return least_of_ranks(kernels::measure_memory(budget, host_pass_bytes()).best().value);
+  return least_of_ranks(kernels::measure_memory(limit_budget, host_pass_bytes()).best().value);
 }
 
 /// Raises each level's rate to at least that of the next larger level: a cache that seems slower than it is smaller

@@ -42,12 +42,12 @@ struct BoundFacts {
   bool on_host = true;       ///< false: on a device, a call may be faster than those that the rates were measured with
   bool computes_all = true;  ///< false: its FLOP include products with padding, which need not be computed
   bool is_own_peak = true;   ///< KernelLimits::is_own_peak of the call's precision
-  /// in_turn: the bytes that calls touch before they come back to the same operands. caches: the bytes of all caches
-  /// that may hold them; 0: unknown.
-  std::size_t in_turn = 0, caches = 0;
+  /// rotation_bytes: the bytes that calls touch before they come back to the same operands. caches: the bytes of all
+  /// caches that may hold them; 0: unknown.
+  std::size_t rotation_bytes = 0, caches = 0;
 };
-/// True if no call can be faster than the bound. A bound by memory is certain only if `in_turn` is at least twice
-/// `caches`: of fewer bytes, the caches keep a part from call to call. A bound by a cache is never certain.
+/// True if no call can be faster than the bound. A bound by memory is certain only if `rotation_bytes` is at least
+/// twice `caches`: of fewer bytes, the caches keep a part from call to call. A bound by a cache is never certain.
 bool is_certain(const KernelBound&, const BoundFacts&);
 
 /// The limits of the session's device. The constructor, `peak` and `measure_again` are collective over `c`. Cost: about
@@ -88,7 +88,7 @@ class KernelLimits {
   void raise_nearer_levels();
 
   Session& session_;
-  const runtime::Communicator& c_;
+  const runtime::Communicator& communicator_;
   int threads_, ranks_per_node_;
   const bool on_host_;
   std::size_t caches_ = 0;
@@ -134,7 +134,7 @@ class DeviceClock {
 };
 
 /// The facts of the machine that decide how many bytes a rank touches when it measures the rate of memory.
-struct PassNeeds {
+struct MemoryPassFacts {
   /// Bytes of the last-level caches: of one, of all that serve the rank's processing units, of all of the machine. 0:
   /// unknown.
   std::size_t cache = 0, reached_caches = 0, all_caches = 0;
@@ -145,7 +145,7 @@ struct PassNeeds {
 /// The bytes of memory that a pass of this rank touches: four times the last-level caches that its units reach, of
 /// which it counts at most one for each thread and its share of the machine's. Fewer if the arrays of all ranks would
 /// take more than half of the free memory; at least 16 MiB and its share of `usual`.
-std::size_t memory_pass_bytes(const PassNeeds&);
+std::size_t memory_pass_bytes(const MemoryPassFacts&);
 
 /// The bytes read and written a second while a device copies `bytes` bytes from one buffer to another: the median of
 /// copies that together take about `budget`. Errors: BackendError when there is not enough memory.

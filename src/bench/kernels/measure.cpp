@@ -41,7 +41,7 @@ void RankCheck::add(const kernels::KernelCaseCheck& c) {
 KernelBenchmark::KernelBenchmark(Session& s, const runtime::Communicator& c, const KernelPoint& p, int threads,
                                  std::size_t sets, std::uint64_t seed)
     : session_(s),
-      c_(c),
+      communicator_(c),
       point_(p),
       threads_(threads),
       sets_(sets),
@@ -58,11 +58,11 @@ std::string KernelBenchmark::prepare() {
 }
 
 std::string KernelBenchmark::make_case() {
-  return refused_anywhere(c_, refusal_of([this] {
+  return refused_anywhere(communicator_, refusal_of([this] {
                             rebuilder_.build([this] {
                               kernel_case_.reset();
                               // Ranks compute on numbers of their own.
-                              const auto own = seed_ + (static_cast<std::uint64_t>(c_.rank()) << 40);
+                              const auto own = seed_ + (static_cast<std::uint64_t>(communicator_.rank()) << 40);
                               kernel_case_ = kernels::make_kernel_case(
                                   point_.problem,
                                   {.sets = sets_, .seed = own, .device = &session_.device(), .search = point_.search});
@@ -70,14 +70,14 @@ std::string KernelBenchmark::make_case() {
                           }));
 }
 
-bool KernelBenchmark::may_build_anew() const { return !clock_ && sets_ == 1 && rebuilder_.has_time(c_); }
+bool KernelBenchmark::may_build_anew() const { return !clock_ && sets_ == 1 && rebuilder_.has_time(communicator_); }
 
-std::string KernelBenchmark::check(double flops_at_most, bool inject_error, KernelResults& f) {
+std::string KernelBenchmark::check(double flops_at_most, bool inject_error, KernelResults& results) {
   const runtime::Computing note(session_.activity(), "kernel check");
   RankCheck mine;
   std::string why =
-      refused_anywhere(c_, refusal_of([&] { mine.add(kernel_case_->check(flops_at_most, inject_error)); }));
-  if (why.empty()) f.checks = over_all(c_, mine);
+      refused_anywhere(communicator_, refusal_of([&] { mine.add(kernel_case_->check(flops_at_most, inject_error)); }));
+  if (why.empty()) results.checks = over_all(communicator_, mine);
   return why;
 }
 
@@ -106,11 +106,11 @@ std::vector<double> KernelBenchmark::samples(std::size_t n, const std::function<
 double KernelBenchmark::probe(bool warm) {
   const runtime::Computing note(session_.activity(), "kernel");
   if (!warm) sample();  // the first call costs more and would mislead
-  c_.barrier();
+  communicator_.barrier();
   own_probe_s_ = sample();
   constexpr double short_probe_s = 1e-4;
   for (int more = 0; more < 5 && own_probe_s_ < short_probe_s; ++more) own_probe_s_ = std::min(own_probe_s_, sample());
-  probe_s_ = c_.max(own_probe_s_);
+  probe_s_ = communicator_.max(own_probe_s_);
   if (clock_ && point_.cache == CacheState::cold) return probe_s_;  // caches are cleared before each sample
   if (probe_s_ >= (clock_ ? short_on_device : short_call)) return probe_s_;
   calls_per_sample_ =
@@ -124,7 +124,7 @@ double KernelBenchmark::checked_sample() {
   // into the caches, unless a sample is so long that its start does not matter.
   if (sets_ == 1) {
     constexpr std::uint64_t first_of_ranks = 3;  // the draws before are the same on all ranks
-    kernel_case_->redraw(0, draws.bits(first_of_ranks + static_cast<std::uint64_t>(c_.rank())));
+    kernel_case_->redraw(0, draws.bits(first_of_ranks + static_cast<std::uint64_t>(communicator_.rank())));
     if (probe_s_ * static_cast<double>(calls_per_sample_) <= usual_block.value) samples(1);
   }
   kernels::CheckedCall checked{.flops_at_most = check_flops_, .seed = draws.bits(1)};
@@ -133,7 +133,7 @@ double KernelBenchmark::checked_sample() {
     checked.set = (next_set_ + draws.below(2, std::min(calls_per_sample_, sets_))) % sets_;
     kernel_case_->prepare_check(checked);
     checked_set_ = checked.set, checked_runs_ = 0;
-    c_.barrier();  // ranks begin together again
+    communicator_.barrier();  // ranks begin together again
   });
   // With one set, a device may run it in a graph of captured calls, more often than `call` was called.
   checked.runs = clock_ && sets_ == 1 ? clock_->calls_made() - calls_before : checked_runs_;
@@ -147,7 +147,7 @@ std::vector<double> KernelBenchmark::samples_and_check(std::size_t count, std::s
   times.push_back(checked_sample());
   if (times.size() < count) samples(1);  // the check has used the caches
   checks_s_ += runtime::host_clock() - begin;
-  c_.barrier();
+  communicator_.barrier();
   const std::vector<double> rest = samples(count - times.size());
   times.insert(times.end(), rest.begin(), rest.end());
   return times;
@@ -157,13 +157,13 @@ std::size_t KernelBenchmark::draw_checked(std::size_t count) const {
   constexpr double most_share = 0.1;
   const bool may_check = check_flops_ > 0 && checks_s_ <= most_share * blocks_s_;
   const std::size_t drawn = core::Random(secret_seed_, 0).below(timed_checks_, count);
-  return c_.broadcast_value(may_check ? drawn : count);  // rank 0 decides: clocks differ
+  return communicator_.broadcast_value(may_check ? drawn : count);  // rank 0 decides: clocks differ
 }
 
 std::vector<double> KernelBenchmark::run_block(std::size_t count, bool keep) {
   const runtime::Computing note(session_.activity(), "kernel");
   const std::size_t drawn = keep ? draw_checked(count) : count;
-  c_.barrier();  // the ranks' blocks begin together, so that they contend as usual
+  communicator_.barrier();  // the ranks' blocks begin together, so that they contend as usual
   const double begin = runtime::host_clock();
   std::vector<double> mine = drawn < count ? samples_and_check(count, drawn) : samples(count);
   if (keep) {
@@ -171,7 +171,7 @@ std::vector<double> KernelBenchmark::run_block(std::size_t count, bool keep) {
     checked_last_ = drawn < count;
     times_.add(mine);
   }
-  c_.max(mine);
+  communicator_.max(mine);
   return mine;
 }
 
@@ -202,7 +202,7 @@ RoundOptions KernelBenchmark::options(const core::StoppingRule& rule, double sec
 }
 
 void KernelBenchmark::start(const core::StoppingRule& rule, double seconds, bool bounded, double check_flops,
-                            std::size_t in_turn) {
+                            std::size_t kernels_in_turn) {
   check_flops_ = check_flops;
   if (bounded && seconds < 2 * probe_s_ * static_cast<double>(calls_per_sample_)) {  // a second call would overrun
     times_.add({&own_probe_s_, 1});
@@ -210,11 +210,11 @@ void KernelBenchmark::start(const core::StoppingRule& rule, double seconds, bool
   }
   const RoundOptions o = options(rule, seconds, bounded);
   has_exact_samples_ = o.exact_samples > 0;
-  rounds_.emplace(session_, c_, o, [this](std::size_t n, bool keep) { return run_block(n, keep); });
+  rounds_.emplace(session_, communicator_, o, [this](std::size_t n, bool keep) { return run_block(n, keep); });
   noise_.begin();
   rounds_->warm_up();
   noise_.end();
-  rebuilder_.start(in_turn);
+  rebuilder_.start(kernels_in_turn);
 }
 
 bool KernelBenchmark::turn() {
@@ -228,24 +228,24 @@ bool KernelBenchmark::turn() {
   return false;
 }
 
-void KernelBenchmark::finish(KernelResults& f) {
-  f.stop = !rounds_ || has_exact_samples_ ? core::Stop::budget : rounds_->stop();
+void KernelBenchmark::finish(KernelResults& results) {
+  results.stop = !rounds_ || has_exact_samples_ ? core::Stop::budget : rounds_->stop();
   if (rounds_) {
-    f.warmup_s = rounds_->warmup_s();
-    f.warmup_samples = rounds_->warmup_iterations();
+    results.warmup_s = rounds_->warmup_s();
+    results.warmup_samples = rounds_->warmup_iterations();
   }
-  f.noise = noise_.over(c_);
+  results.noise = noise_.over(communicator_);
   // This check is after the last block, since a kernel that was built anew may be right only in its first calls.
   if (check_flops_ > 0 && (!checked_last_ || built_anew_)) checked_sample();
-  if (timed_checks_ > 0) f.timed_checks = over_all(c_, timed_);
-  gather(f);
+  if (timed_checks_ > 0) results.timed_checks = over_all(communicator_, timed_);
+  gather(results);
 }
 
-void KernelBenchmark::gather(KernelResults& f) const {
-  f.times = slowest_blocks(c_, times_, f.medians);
-  f.calls = calls_per_sample_;
-  f.sets = sets_;
-  f.implementation = c_.broadcast_text(kernel_case_->implementation());
+void KernelBenchmark::gather(KernelResults& results) const {
+  results.times = slowest_blocks(communicator_, times_, results.medians);
+  results.calls = calls_per_sample_;
+  results.sets = sets_;
+  results.implementation = communicator_.broadcast_text(kernel_case_->implementation());
 }
 
 }  // namespace gradmeter::bench

@@ -38,9 +38,9 @@ class KernelBenchmark {
   double probe(bool warm);
   /// Warms up. Then `turn` may be called, until the rule or the budget is met. `bounded`: true if `seconds` is a budget
   /// that even long calls must keep, with fewer samples than the rule asks for; if there is no time for a second call,
-  /// the probe is the only sample. check_flops: the FLOP of one check of a timed call; 0: no check is made. in_turn:
-  /// the number of kernels that take turns.
-  void start(const core::StoppingRule&, double seconds, bool bounded, double check_flops, std::size_t in_turn);
+  /// the probe is the only sample. check_flops: the FLOP of one check of a timed call; 0: no check is made.
+  /// kernels_in_turn: the number of kernels that take turns.
+  void start(const core::StoppingRule&, double seconds, bool bounded, double check_flops, std::size_t kernels_in_turn);
   /// Takes a block of samples, unless there are enough; returns true if there are. In each block, one sample drawn at
   /// random is checked, unless such checks have already taken more than a tenth of the blocks' time.
   bool turn();
@@ -72,7 +72,7 @@ class KernelBenchmark {
   void gather(KernelResults&) const;
 
   Session& session_;
-  const runtime::Communicator& c_;
+  const runtime::Communicator& communicator_;
   const KernelPoint& point_;
   int threads_;
   std::size_t sets_, next_set_ = 0, calls_per_sample_ = 1;

@@ -21,7 +21,7 @@ using kernels::Problem;
 /// All factors that the point sets, as a text; equal points have equal keys.
 std::string key(const KernelPoint& p) { return to_factors(p, {}).key(); }
 
-bool passes(const KernelFactors& f, const Problem& p) {
+bool has_chosen_pass(const KernelFactors& f, const Problem& p) {
   return f.passes.empty() || std::ranges::find(f.passes, p.pass) != f.passes.end();
 }
 
@@ -83,7 +83,7 @@ std::vector<KernelPoint> plan_kernels(const KernelFactors& f) {
   std::vector<KernelPoint> out;
   std::set<std::string> seen;
   for (const ChosenProblem& chosen : f.problems) {
-    if (!passes(f, chosen.problem) || !f.filter.matches(chosen.problem)) continue;
+    if (!has_chosen_pass(f, chosen.problem) || !f.filter.matches(chosen.problem)) continue;
     for (KernelPoint& p : points_of(f, chosen)) {
       const auto own = std::vector{p.problem.precision};
       for (const auto precision : f.precisions.empty() ? own : f.precisions) {
@@ -134,8 +134,8 @@ std::size_t touched_bytes(const Problem& p, const runtime::Device& device) {
 
 std::size_t operand_sets(CacheState cache, std::size_t touched_bytes, std::size_t cache_bytes) {
   if (cache == CacheState::hot) return 1;
-  constexpr std::size_t unknown_cache = std::size_t{64} << 20, most = 1u << 14;
-  const std::size_t all_bytes = 2 * (cache_bytes > 0 ? cache_bytes : unknown_cache);
+  constexpr std::size_t assumed_cache_bytes = std::size_t{64} << 20, most = 1u << 14;
+  const std::size_t all_bytes = 2 * (cache_bytes > 0 ? cache_bytes : assumed_cache_bytes);
   return std::clamp<std::size_t>(all_bytes / std::max<std::size_t>(1, touched_bytes) + 1, 2, most);
 }
 

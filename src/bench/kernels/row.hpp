@@ -43,7 +43,7 @@ struct KernelResults {
   KernelBound bound = {};
   /// The bytes that calls on cold operands touch before they come back to the same set, where the caches hold them all;
   /// 0: the caches do not.
-  std::size_t cached = 0;
+  std::size_t cached_bytes = 0;
 };
 
 /// A result with a larger share of zeros is mistrusted. The data are random, so products and sums of floats have no

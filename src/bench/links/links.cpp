@@ -169,21 +169,21 @@ class LinkSweep final : public Experiment {
  public:
   LinkSweep(Session& s, const LinkOptions& o)
       : session_(s),
-        c_(s.world()),
+        communicator_(s.world()),
         options_(o),
-        by_node_(s.ranks_for(c_.size())),
-        messages_(s, c_, o.factors.transport,
+        by_node_(s.ranks_for(communicator_.size())),
+        messages_(s, communicator_, o.factors.transport,
                   *std::max_element(o.factors.sizes.begin(), o.factors.sizes.end()) * o.factors.outstanding,
                   o.factors.injection),
         generator_(s.run_seed()) {}
 
   std::vector<SweepPoint*> plan(const SweepRows& rows) override {
     groups_ = link_groups(options_.factors);
-    const auto map = session_.map_for(c_.size());
+    const auto map = session_.map_for(communicator_.size());
     for (std::size_t g = 0; g < groups_.size(); ++g) {
-      for (const auto& p : plan_links(options_.factors, groups_[g], c_.size())) {
+      for (const auto& p : plan_links(options_.factors, groups_[g], communicator_.size())) {
         points_.emplace_back(rows.point("links", to_factors(options_.factors, p, map), g), p);
-        if (p.pattern == LinkPattern::groups && c_.size() < fewest_for_groups) {
+        if (p.pattern == LinkPattern::groups && communicator_.size() < fewest_for_groups) {
           refuse(points_.back().row, core::Status::unsupported, "groups of two are compared: it needs four ranks");
         }
       }
@@ -199,11 +199,11 @@ class LinkSweep final : public Experiment {
       if (p.group == group && p.is_due()) due.push_back(&p);
     }
     if (pattern == LinkPattern::groups) return search_groups(*due.front());
-    const double share = static_cast<double>(due.size());
+    const double due_count = static_cast<double>(due.size());
     const bool links = pattern == LinkPattern::one_way || pattern == LinkPattern::both_ways;
-    const double usual = links ? usual_links_s / share : usual_pairs_s;
+    const double usual = links ? usual_links_s / due_count : usual_pairs_s;
     const double each = rows.share(core::Seconds{usual}).value;
-    links ? measure_links(groups_[group], each * share, due) : measure_pairs(each, due);
+    links ? measure_links(groups_[group], each * due_count, due) : measure_pairs(each, due);
   }
 
  private:
@@ -214,13 +214,13 @@ class LinkSweep final : public Experiment {
                         .pairs_at_once = options_.factors.pairs_at_once,
                         .rule = options_.rule};
     o.rule.budget = core::Seconds{budget};
-    LinkPasses passes(session_, c_, messages_, o);
+    LinkPasses passes(session_, communicator_, messages_, o);
     passes.warm_up();
     passes.run();
-    const auto records = gather_links(c_, passes.links());
+    const auto records = gather_links(communicator_, passes.links());
     for (PlannedLink* p : due) {
       if (records.empty()) continue;  // rank 0 has the rows
-      const auto ranks = static_cast<std::size_t>(c_.size());
+      const auto ranks = static_cast<std::size_t>(communicator_.size());
       const auto from = static_cast<std::size_t>(p->point.from), to = static_cast<std::size_t>(p->point.to);
       const LinkRecord& record = records[from * ranks + to];
       const bool both_ways = g.pattern == LinkPattern::both_ways;
@@ -238,8 +238,8 @@ class LinkSweep final : public Experiment {
   void search_groups(PlannedLink& p) {
     double wrong = 0;
     const auto seed = static_cast<unsigned>(session_.run_seed());
-    const auto found = find_slow_nodes(c_.size(), {}, seed, [&](std::span<const NodeGroup> groups) {
-      session_.stop_if_interrupted(c_);
+    const auto found = find_slow_nodes(communicator_.size(), {}, seed, [&](std::span<const NodeGroup> groups) {
+      session_.stop_if_interrupted(communicator_);
       return ring_times(p.point, groups, wrong);
     });
     std::set<std::string> hosts;
@@ -250,7 +250,7 @@ class LinkSweep final : public Experiment {
     m[Metric::slow_ranks] = fmt::format("{}", fmt::join(found.slow, ","));
     m[Metric::slow_hosts] = fmt::format("{}", fmt::join(hosts, ","));
     m[Metric::time_s] = found.usual_s;
-    refuse_wrong(p, c_.sum(wrong));
+    refuse_wrong(p, communicator_.sum(wrong));
   }
 
   /// The time of each group [s], which is the median time of its slowest member. Each member sends to the next one and
@@ -260,7 +260,7 @@ class LinkSweep final : public Experiment {
     std::vector<double> times(groups.size(), 0);
     for (std::size_t g = 0; g < groups.size(); ++g) {
       const NodeGroup& members = groups[g];
-      const auto me = std::find(members.begin(), members.end(), c_.rank());
+      const auto me = std::find(members.begin(), members.end(), communicator_.rank());
       if (me == members.end()) continue;
       const auto place = static_cast<std::size_t>(me - members.begin()), size = members.size();
       const Window w{.to = members[(place + 1) % size],
@@ -275,7 +275,7 @@ class LinkSweep final : public Experiment {
       wrong += static_cast<double>(messages_.take_wrong(w.from));
       times[g] = core::median(mine);
     }
-    c_.max(times);
+    communicator_.max(times);
     return times;
   }
 
@@ -289,13 +289,13 @@ class LinkSweep final : public Experiment {
     std::vector<Turn> turns;
     for (std::size_t i = 0; i < due.size(); ++i) {
       const LinkPoint& p = due[i]->point;
-      rounds.emplace_back(session_, c_, o,
+      rounds.emplace_back(session_, communicator_, o,
                           [this, &p, &w = wrong[i]](std::size_t n, bool keep) { return windows(p, n, keep, w); });
       turns.emplace_back([&r = rounds[i]] { return r.round() != core::Stop::none; });
     }
     for (Rounds& r : rounds) r.warm_up();
     take_turns(generator_(), turns);
-    c_.sum(wrong);
+    communicator_.sum(wrong);
     for (std::size_t i = 0; i < due.size(); ++i) {
       fill(*due[i], rounds[i].blocks(), rounds[i].stop(), wrong[i]);
       due[i]->row.metrics[Metric::warmup_s] = rounds[i].warmup_s();
@@ -308,11 +308,11 @@ class LinkSweep final : public Experiment {
     std::vector<double> times(n, 0);
     for (std::size_t i = 0; i < n; ++i) {
       const Window w = window_of(p);
-      c_.barrier();
+      communicator_.barrier();
       if (w.to >= 0 || w.from >= 0) times[i] = messages_.exchange(w, !keep || i + 1 == n);
       if (w.from >= 0) wrong += static_cast<double>(messages_.take_wrong(w.from));
     }
-    c_.max(times);
+    communicator_.max(times);
     return times;
   }
 
@@ -321,7 +321,8 @@ class LinkSweep final : public Experiment {
     std::vector<int> order = by_node_;
     if (p.pattern == LinkPattern::bisection_random) std::shuffle(order.begin(), order.end(), generator_);
     const auto half = order.size() / 2;
-    const auto me = static_cast<std::size_t>(std::find(order.begin(), order.end(), c_.rank()) - order.begin());
+    const auto me =
+        static_cast<std::size_t>(std::find(order.begin(), order.end(), communicator_.rank()) - order.begin());
     const auto pair = me % half;
     const bool is_left = me < half;
     Window w{.size_bytes = p.size_bytes, .outstanding = options_.factors.outstanding};
@@ -355,12 +356,12 @@ class LinkSweep final : public Experiment {
     m[Metric::message_rate_per_s] = messages / summary.median;
     m[Metric::link_bytes_per_s] = messages * static_cast<double>(p.point.size_bytes) / summary.median;
     m[Metric::blocks] = static_cast<std::int64_t>(windows.count());
-    if (session_.ranks_per_node(c_.size()) > session_.cores_per_node()) m[Metric::oversubscribed] = true;
+    if (session_.ranks_per_node(communicator_.size()) > session_.cores_per_node()) m[Metric::oversubscribed] = true;
     m[Metric::time_s] = summary;
   }
 
   Session& session_;
-  const runtime::Communicator& c_;
+  const runtime::Communicator& communicator_;
   const LinkOptions& options_;
   const std::vector<int> by_node_;  ///< ranks, node after node
   LinkMessages messages_;

@@ -47,7 +47,7 @@ class LinkMessages {
   /// Sets the time since the begin of a soak (`gradmeter links --soak`) [s], since an injected fault may slow a rank's
   /// messages in a part of the soak only.
   void set_soak_time(double seconds);
-  const runtime::Transport& transport() const { return *link_; }
+  const runtime::Transport& transport() const { return *transport_; }
 
  private:
   /// Writes the messages of a window, without their stamps, unless `leaving_` already holds them.
@@ -67,11 +67,11 @@ class LinkMessages {
   }
 
   Session& session_;
-  const runtime::Communicator& c_;
+  const runtime::Communicator& communicator_;
   core::Injection injection_;
   double slow_factor_ = 1;  ///< the factor by which this rank is slowed now
   runtime::Network network_;
-  std::unique_ptr<runtime::Transport> link_;
+  std::unique_ptr<runtime::Transport> transport_;
   runtime::Backoff backoff_;
   /// For each word of `words_out_`, the last send from it. Declared before `words_out_`, whose length depends on the
   /// number of these sends.
@@ -82,7 +82,7 @@ class LinkMessages {
   std::size_t filled_size_ = 0, filled_count_ = 0;  ///< size [bytes] and number of the messages in `leaving_`
   std::map<int, std::uint64_t> sent_, received_;    ///< number of windows and round trips, by peer
   std::map<int, std::size_t> wrong_;                ///< number of wrong messages, by sender
-  std::uint64_t messages_ = 0;                      ///< number of messages received, for the injected error
+  std::uint64_t messages_received_ = 0;             ///< number of messages received, for the injected error
 };
 
 }  // namespace gradmeter::bench

@@ -29,16 +29,17 @@ class Soak {
  public:
   Soak(Session& s, const SoakOptions& o, const RowListener& l)
       : session_(s),
-        c_(s.world()),
+        communicator_(s.world()),
         options_(o),
         listener_(l),
-        messages_(s, c_, o.factors.transport, o.factors.sizes.front() * o.factors.outstanding, o.factors.injection),
-        interval_s_(soak_interval(o.duration, c_.size()).value) {}
+        messages_(s, communicator_, o.factors.transport, o.factors.sizes.front() * o.factors.outstanding,
+                  o.factors.injection),
+        interval_s_(soak_interval(o.duration, communicator_.size()).value) {}
 
   std::size_t run() {
     if (session_.is_root() && listener_.planned) {
       const double intervals = std::ceil(options_.duration.value / interval_s_);
-      listener_.planned(static_cast<std::size_t>(intervals) * static_cast<std::size_t>(c_.size()), 0);
+      listener_.planned(static_cast<std::size_t>(intervals) * static_cast<std::size_t>(communicator_.size()), 0);
     }
     pass();  // pays for connections and page faults
     times_.clear();
@@ -46,21 +47,21 @@ class Soak {
     double from = 0, now = 0;
     while (now < options_.duration.value) {
       pass();
-      now = c_.broadcast_value(runtime::host_clock() - begin_);
+      now = communicator_.broadcast_value(runtime::host_clock() - begin_);
       if (now - from < interval_s_) continue;
       end_interval(from, now);
       from = now;
     }
     // The last interval may be shorter than the others. It counts too: a wrong message in it is a wrong message.
     if (now > from) end_interval(from, now);
-    return c_.broadcast_value(wrong_rows_);
+    return communicator_.broadcast_value(wrong_rows_);
   }
 
  private:
   void pass() {
-    for (int round = 0; round < tournament_rounds(c_.size()); ++round) {
-      session_.stop_between_points(c_);
-      const int peer = tournament_partner(c_.size(), round, c_.rank());
+    for (int round = 0; round < tournament_rounds(communicator_.size()); ++round) {
+      session_.stop_between_points(communicator_);
+      const int peer = tournament_partner(communicator_.size(), round, communicator_.rank());
       if (peer >= 0) turn(peer);
     }
   }
@@ -70,7 +71,7 @@ class Soak {
     const bool both = options_.factors.patterns.front() == LinkPattern::both_ways;
     Window w{.size_bytes = options_.factors.sizes.front(), .outstanding = options_.factors.outstanding};
     for (const bool lower_sends : {true, false}) {
-      const bool sends = both || lower_sends == (c_.rank() < peer);
+      const bool sends = both || lower_sends == (communicator_.rank() < peer);
       w.to = sends ? peer : -1;
       w.from = both || !sends ? peer : -1;
       for (std::size_t i = 0; i < windows_a_turn; ++i) {
@@ -84,7 +85,7 @@ class Soak {
 
   void end_interval(double from, double to) {
     const SoakRecord mine{.windows = core::summarise(times_), .elapsed_s = (from + to) / 2, .wrong = wrong_};
-    const auto records = c_.gather_value(mine);
+    const auto records = communicator_.gather_value(mine);
     for (std::size_t r = 0; r < records.size(); ++r) emit(static_cast<int>(r), records[r]);
     if (session_.is_root() && listener_.progress) listener_.progress(fmt::format("{:.0f} s", to));
     ++interval_;
@@ -95,10 +96,10 @@ class Soak {
   void emit(int rank, const SoakRecord& record) {
     LinkPoint point{.pattern = options_.factors.patterns.front(),
                     .size_bytes = options_.factors.sizes.front(),
-                    .pairs = c_.size() / 2};
+                    .pairs = communicator_.size() / 2};
     core::Point row;
     row.experiment = "soak";
-    row.factors = to_factors(options_.factors, point, session_.map_for(c_.size()));
+    row.factors = to_factors(options_.factors, point, session_.map_for(communicator_.size()));
     row.factors[Factor::from_rank] = std::int64_t{rank};
     row.factors[Factor::interval] = interval_;
     auto& m = row.metrics;
@@ -118,7 +119,7 @@ class Soak {
   }
 
   Session& session_;
-  const runtime::Communicator& c_;
+  const runtime::Communicator& communicator_;
   const SoakOptions& options_;
   const RowListener& listener_;
   LinkMessages messages_;

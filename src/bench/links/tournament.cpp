@@ -67,7 +67,7 @@ std::size_t peer_index(int peer) { return static_cast<std::size_t>(peer); }
 LinkPasses::LinkPasses(Session& session, const runtime::Communicator& c, LinkMessages& messages,
                        const LinkPassesOptions& o)
     : session_(session),
-      c_(c),
+      communicator_(c),
       messages_(messages),
       options_(o),
       block_scale_(block_scale(c.size(), o)),
@@ -78,7 +78,7 @@ LinkPasses::LinkPasses(Session& session, const runtime::Communicator& c, LinkMes
 void LinkPasses::warm_up() {
   const double begin = runtime::host_clock();
   pass(false);
-  warmup_s_ = c_.max(runtime::host_clock() - begin);
+  warmup_s_ = communicator_.max(runtime::host_clock() - begin);
 }
 
 void LinkPasses::run() {
@@ -89,23 +89,23 @@ void LinkPasses::run() {
 }
 
 bool LinkPasses::is_enough(double begin) {
-  const core::Seconds spent{c_.broadcast_value(runtime::host_clock() - begin)};
+  const core::Seconds spent{communicator_.broadcast_value(runtime::host_clock() - begin)};
   bool enough = true;
   for (OwnLink& link : links_) {
     if (link.windows.count() == 0) continue;  // this rank itself, or a link whose samples the peer has (both_ways)
     link.stop = options_.rule.decide(link.windows, spent, spent);
     enough &= link.stop != core::Stop::none;
   }
-  return c_.all(enough);
+  return communicator_.all(enough);
 }
 
 void LinkPasses::pass(bool keep) {
-  const int ranks = c_.size(), at_once = options_.pairs_at_once > 0 ? options_.pairs_at_once : ranks;
+  const int ranks = communicator_.size(), at_once = options_.pairs_at_once > 0 ? options_.pairs_at_once : ranks;
   for (int round = 0; round < tournament_rounds(ranks); ++round) {
-    const int peer = tournament_partner(ranks, round, c_.rank());
-    const int pair = peer < 0 ? -1 : tournament_pair(ranks, round, c_.rank());
+    const int peer = tournament_partner(ranks, round, communicator_.rank());
+    const int pair = peer < 0 ? -1 : tournament_pair(ranks, round, communicator_.rank());
     for (int first = 0; first < ranks / 2; first += at_once) {
-      session_.stop_if_interrupted(c_);  // all ranks begin together
+      session_.stop_if_interrupted(communicator_);  // all ranks begin together
       if (pair >= first && pair < first + at_once) turn(peer, keep);
     }
   }
@@ -114,7 +114,7 @@ void LinkPasses::pass(bool keep) {
 void LinkPasses::turn(int peer, bool keep) {
   if (options_.pattern == LinkPattern::both_ways) {
     measure_both_ways(peer, keep);
-  } else if (c_.rank() < peer) {
+  } else if (communicator_.rank() < peer) {
     initiate(peer, keep);
     respond(peer);
   } else {
@@ -146,7 +146,7 @@ std::vector<double> LinkPasses::windows(const Window& w, const Counts& counts) {
 
 void LinkPasses::initiate(int peer, bool keep) {
   const Counts counts = counts_for(peer, keep);
-  c_.send_value(peer, counts);
+  communicator_.send_value(peer, counts);
   auto latencies = messages_.half_round_trips(peer, counts.latencies + discarded_round_trips);
   latencies.erase(latencies.begin(), latencies.begin() + discarded_round_trips);
   const Window w{.to = peer, .size_bytes = options_.size_bytes, .outstanding = options_.outstanding};
@@ -154,22 +154,22 @@ void LinkPasses::initiate(int peer, bool keep) {
 }
 
 void LinkPasses::respond(int peer) {
-  const auto counts = c_.receive_value<Counts>(peer);
+  const auto counts = communicator_.receive_value<Counts>(peer);
   messages_.answer(peer, counts.latencies + discarded_round_trips);
   windows({.from = peer, .size_bytes = options_.size_bytes, .outstanding = options_.outstanding}, counts);
 }
 
 /// A window's time is the longer of the two ranks' times; the lower rank keeps the samples.
 void LinkPasses::measure_both_ways(int peer, bool keep) {
-  const bool leads = c_.rank() < peer;
+  const bool leads = communicator_.rank() < peer;
   Counts counts{};
-  if (leads) c_.send_value(peer, counts = counts_for(peer, keep));
-  if (!leads) counts = c_.receive_value<Counts>(peer);
+  if (leads) communicator_.send_value(peer, counts = counts_for(peer, keep));
+  if (!leads) counts = communicator_.receive_value<Counts>(peer);
   const Window w{.to = peer, .from = peer, .size_bytes = options_.size_bytes, .outstanding = options_.outstanding};
   auto times = windows(w, counts);
   for (double& t : times) {
-    if (leads) t = std::max(t, c_.receive_value<double>(peer));
-    if (!leads) c_.send_value(peer, t);
+    if (leads) t = std::max(t, communicator_.receive_value<double>(peer));
+    if (!leads) communicator_.send_value(peer, t);
   }
   if (leads) add(peer, keep, {}, times);
 }

@@ -74,7 +74,7 @@ class LinkPasses {
   bool is_enough(double begin);
 
   Session& session_;
-  const runtime::Communicator& c_;
+  const runtime::Communicator& communicator_;
   LinkMessages& messages_;
   LinkPassesOptions options_;
   double block_scale_;  ///< the factor by which a small budget shortens blocks, at most 1

@@ -26,25 +26,25 @@ using core::UsageError;
 constexpr double longest_s = 1e6;  ///< the largest value of --seconds
 
 FlagList describe_replay() {
-  FlagList d("Flags", 110);
-  add_switch(d, "help,h", "this text");
-  add_text(d, "overlap", "auto",
+  FlagList flags("Flags", 110);
+  add_switch(flags, "help,h", "this text");
+  add_text(flags, "overlap", "auto",
            "bucketed: a thread moves collectives while its rank is busy; none: they move only while the rank waits; "
            "auto: bucketed if "
            "each such thread has a core");
-  add_text(d, "computation", "spin",
+  add_text(flags, "computation", "spin",
            "what a rank does while the trace computes. spin: keep its core, as on the host; sleep: leave it free, as "
            "while a GPU computes; the row's device is none then");
   add_text(
-      d, "seconds", "5",
+      flags, "seconds", "5",
       "time after which no more samples are taken, in seconds. A sample is a pass over the trace. Even where they "
       "take longer there are six, or three of over 5 s, and up to nine passes before and between them to warm up. A "
       "trace of which one pass takes longer is refused");
-  add_text(d, "interconnect", "", "your label for the network between the ranks, stored with every point");
-  add_format_flags(d);
-  add_rank_flags(d);
-  add_result_file_flags(d);
-  return d;
+  add_text(flags, "interconnect", "", "your label for the network between the ranks, stored with every point");
+  add_format_flags(flags);
+  add_rank_flags(flags);
+  add_result_file_flags(flags);
+  return flags;
 }
 
 /// Reads the trace that `text`, the contents of the file `path`, holds. Errors: UsageError "FILE: …".
@@ -84,17 +84,17 @@ std::string text_in(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-int measure_replay(const Flags& f, const Invocation& invocation) {
-  const std::string overlap = f.text("overlap");
+int measure_replay(const Flags& flags, const Invocation& invocation) {
+  const std::string overlap = flags.text("overlap");
   check_one_of("--overlap", overlap, {"auto", "none", "bucketed"});
-  const std::string computation = f.text("computation");
+  const std::string computation = flags.text("computation");
   check_one_of("--computation", computation, {"spin", "sleep"});
-  const double seconds = parse_number("--seconds", f.text("seconds"), 0.1, longest_s);
-  const auto session = open_session(f, invocation);
+  const double seconds = parse_number("--seconds", flags.text("seconds"), 0.1, longest_s);
+  const auto session = open_session(flags, invocation);
   const auto& world = session->world();
-  const std::string path = f.words()[0];
+  const std::string path = flags.words()[0];
   std::string text;
-  agree(world, [&] {
+  run_on_rank_0(world, [&] {
     text = text_in(path);
     check_length(trace_in(text, path, world.size()).trace, seconds, path);
   });
@@ -113,7 +113,7 @@ int measure_replay(const Flags& f, const Invocation& invocation) {
     rows.insert(rows.end(), measured.begin(), measured.end());
     return replay_tables(rows, width);
   };
-  return measure(measurer(*session), f, invocation,
+  return measure(measurer(*session), flags, invocation,
                  {.experiment = "replay",
                   .points = 1,
                   .printers = {.tables = tables, .csv = replay_csv()},
@@ -122,12 +122,12 @@ int measure_replay(const Flags& f, const Invocation& invocation) {
                       [&](const auto&, const RowListener& rows) {
                         if (session->is_root()) rows.planned(1, 0);
                         core::Point row = run_replay(*session, options);
-                        if (f.has("interconnect"))
-                          row.factors[core::Factor::interconnect] = read_label(f, "interconnect");
+                        if (flags.has("interconnect"))
+                          row.factors[core::Factor::interconnect] = read_label(flags, "interconnect");
                         if (session->is_root()) rows.measured(row);
                         return std::size_t{row.status == core::Status::wrong};
                       },
-                  .legend = [&](auto) { return replay_legend(read_legend(f)); }});
+                  .legend = [&](auto) { return replay_legend(read_legend(flags)); }});
 }
 
 Usage replay_usage() {

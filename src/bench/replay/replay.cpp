@@ -59,12 +59,13 @@ class ReplayBenchmark {
  public:
   ReplayBenchmark(Session& s, const ReplayOptions& o)
       : session_(s),
-        c_(s.world()),
+        communicator_(s.world()),
         options_(o),
-        fabric_(c_, replay_fabric_options(s, o), s.activity()),
+        fabric_(communicator_, replay_fabric_options(s, o), s.activity()),
         probe_(fabric_),
         replay_(probe_, o.trace, o.computation, o.is_over),
-        rounds_(s, c_, {.rule = o.rule, .warmup_min = 2}, [this](std::size_t n, bool keep) { return run(n, keep); }) {}
+        rounds_(s, communicator_, {.rule = o.rule, .warmup_min = 2},
+                [this](std::size_t n, bool keep) { return run(n, keep); }) {}
 
   void measure(core::Point& row) {
     check(row);
@@ -73,7 +74,7 @@ class ReplayBenchmark {
     rounds_.warm_up();
     while (rounds_.round() == core::Stop::none) {
     }
-    session_.stop_if_interrupted(c_);  // a signal may have cut the last pass short
+    session_.stop_if_interrupted(communicator_);  // a signal may have cut the last pass short
     noise_.end();
     check(row);
     fill(row);
@@ -81,7 +82,7 @@ class ReplayBenchmark {
 
  private:
   void check(core::Point& row) {
-    const double wrong = c_.sum(static_cast<double>(replay_.wrong(options_.seed)));
+    const double wrong = communicator_.sum(static_cast<double>(replay_.wrong(options_.seed)));
     row.metrics[Metric::wrong] = static_cast<std::int64_t>(wrong);
     if (wrong > 0) refuse(row, core::Status::wrong, fmt::format("{:.0f} elements of its collectives are wrong", wrong));
   }
@@ -91,7 +92,7 @@ class ReplayBenchmark {
   std::vector<double> run(std::size_t passes, bool keep) {
     std::vector<double> mine(passes);
     for (double& t : mine) {
-      c_.barrier();
+      communicator_.barrier();
       ReplayedParts sum;
       for (std::size_t i = 0; i < replay_.steps(); ++i) {
         probe_.begin_step();
@@ -105,7 +106,7 @@ class ReplayBenchmark {
       if (keep) parts_.push_back({t, sum.compute / n, sum.communication / n, sum.exposed / n, sum.overlap / n});
     }
     if (keep) times_.add(mine);
-    c_.max(mine);
+    communicator_.max(mine);
     return mine;
   }
 
@@ -119,12 +120,12 @@ class ReplayBenchmark {
   void fill(core::Point& row) {
     auto& m = row.metrics;
     std::vector<double> medians;
-    const core::Blocks slowest = slowest_blocks(c_, times_, medians);
+    const core::Blocks slowest = slowest_blocks(communicator_, times_, medians);
     core::Summary time = core::summarise(slowest);
     time.stop = rounds_.stop();
     m[Metric::time_s] = time;
     row.raw_times_s.assign(slowest.samples().begin(), slowest.samples().end());
-    const auto samples = c_.all_gather_value(median_sample());
+    const auto samples = communicator_.all_gather_value(median_sample());
     const auto slowest_parts = *std::ranges::max_element(samples, {}, &ReplayedParts::step);
     m[Metric::compute_s] = slowest_parts.compute;
     m[Metric::comm_s] = slowest_parts.communication;
@@ -134,15 +135,15 @@ class ReplayBenchmark {
     m[Metric::warmup_samples] = static_cast<std::int64_t>(rounds_.warmup_iterations());
     m[Metric::progress_threads] = std::int64_t{options_.progress_thread ? 1 : 0};
     m[Metric::oversubscribed] =
-        session_.ranks_per_node(c_.size()) * options_.busy_threads() > session_.cores_per_node();
+        session_.ranks_per_node(communicator_.size()) * options_.busy_threads() > session_.cores_per_node();
     row.factors[Factor::transport] = std::string(runtime::name(fabric_.transport()));
-    fill_noise(noise_.over(c_), row);
+    fill_noise(noise_.over(communicator_), row);
     fill_medians(
         medians, [this](int rank) { return session_.host_of(rank); }, m);
   }
 
   Session& session_;
-  const runtime::Communicator& c_;
+  const runtime::Communicator& communicator_;
   const ReplayOptions& options_;
   dataparallel::RankFabric fabric_;
   dataparallel::Probe probe_;

@@ -40,7 +40,7 @@ double mean_of_workers(const StepBlock& control, const StepBlock& point) {
   double sum = 0, rates = 0;
   for (std::size_t r = 0; r < control.compute.size(); ++r) {
     if (!(point.compute.at(r) > 0)) continue;
-    const double rate = 1 / point.steps.at(r);
+    const double rate = 1 / point.step_by_rank.at(r);
     sum += rate * control.compute[r];
     rates += rate;
   }
@@ -49,7 +49,7 @@ double mean_of_workers(const StepBlock& control, const StepBlock& point) {
 
 /// The share of the point's kernel time in kernels that the control does not have, or has less often: what a strategy
 /// computes beyond a usual step. No exchange has made these slower. It is 0 where the control's kernels are unknown.
-double share_of_own_work(const StepBlock& control, const StepBlock& point) {
+double share_of_extra_work(const StepBlock& control, const StepBlock& point) {
   if (control.kernels.empty()) return 0;
   double total_s = 0, common = 0;
   for (const KernelTimes& k : point.kernels) {
@@ -88,14 +88,14 @@ void make_add_up(std::span<Estimate* const> parts, double sum) {
 }
 
 /// The rank that computed longest in at least two thirds of the control's blocks, if the straggle is noticeable.
-std::optional<int> straggler_of(const ComparedBlocks& b, const Estimate& straggle) {
+std::optional<int> straggler_of(const ComparedBlocks& compared, const Estimate& straggle) {
   std::map<int, std::size_t> blocks;
-  for (const auto* c : b.control) ++blocks[c->longest];
+  for (const auto* c : compared.control) ++blocks[c->longest_rank];
   const auto most =
       std::max_element(blocks.begin(), blocks.end(), [](const auto& x, const auto& y) { return x.second < y.second; });
   constexpr double noticeable = 0.05;  // share of the base's step, as for lost time
-  const double step = b.base.empty() ? 0 : b.base.front()->step / b.ideal;
-  if (most == blocks.end() || 3 * most->second < 2 * b.control.size()) return std::nullopt;
+  const double step = compared.base.empty() ? 0 : compared.base.front()->step / compared.ideal_speedup;
+  if (most == blocks.end() || 3 * most->second < 2 * compared.control.size()) return std::nullopt;
   if (!straggle.ci95 || !(straggle.ci95->low > 0) || straggle.value < noticeable * step) return std::nullopt;
   return most->first;
 }
@@ -127,56 +127,62 @@ ComparedBlocks pair_blocks(const Measurement& base, const Measurement& control, 
   return out;
 }
 
-ComparedTimes times_of(const ComparedBlocks& b, std::size_t i) {
-  const StepBlock &base = *b.base[i], &control = *b.control[i], &point = *b.point[i];
+ComparedTimes times_of(const ComparedBlocks& compared, std::size_t i) {
+  const StepBlock &base = *compared.base[i], &control = *compared.control[i], &point = *compared.point[i];
   const auto workers = sorted_workers(control, point);
-  ComparedTimes t{.base_compute = base.parts.compute / b.ideal,
-                  .base_rest = (base.step - base.parts.compute) / b.ideal,
+  ComparedTimes t{.base_compute = base.parts.compute / compared.ideal_speedup,
+                  .base_rest = (base.step - base.parts.compute) / compared.ideal_speedup,
                   .median_compute = lower_median(workers),
                   // Without lock step there is no one rank that all wait for: the workers' mean takes its place.
-                  .own_compute = b.lock_step ? control.compute.at(static_cast<std::size_t>(point.longest))
-                                             : mean_of_workers(control, point),
+                  .control_compute = compared.lock_step
+                                         ? control.compute.at(static_cast<std::size_t>(point.longest_rank))
+                                         : mean_of_workers(control, point),
                   .compute = point.parts.compute,
                   .wait = point.parts.wait,
-                  .wire = b.lock_step ? point.parts.exposed - point.parts.wait : point.parts.handling};
+                  .wire = compared.lock_step ? point.parts.exposed - point.parts.wait : point.parts.handling};
   t.rest = point.step - t.compute - t.wait - t.wire;
-  if (!b.wait_known) t.wire += std::exchange(t.wait, 0);
-  const double own_work = t.compute * share_of_own_work(control, point);
-  t.compute -= own_work;
-  t.rest += own_work;
+  if (!compared.wait_known) t.wire += std::exchange(t.wait, 0);
+  const double extra_work = t.compute * share_of_extra_work(control, point);
+  t.compute -= extra_work;
+  t.rest += extra_work;
   // A single rank exchanges nothing that could slow down its kernels, so their time beyond the control's is `other`.
-  if (point.compute.size() == 1) t.rest += std::exchange(t.compute, t.own_compute) - t.own_compute;
+  if (point.compute.size() == 1) t.rest += std::exchange(t.compute, t.control_compute) - t.control_compute;
   return t;
 }
 
 std::array<double, cause_count> ComparedTimes::parts() const {
-  return {
-      median_compute - base_compute, own_compute - median_compute, compute - own_compute, wait, wire, rest - base_rest};
+  return {median_compute - base_compute,
+          control_compute - median_compute,
+          compute - control_compute,
+          wait,
+          wire,
+          rest - base_rest};
 }
 
 double ComparedTimes::lost() const { return compute + wait + wire + rest - base_compute - base_rest; }
 
-Causes find_causes(const ComparedBlocks& b, double step_s, double base_s, double control_s) {
+Causes find_causes(const ComparedBlocks& compared, double step_s, double base_s, double control_s) {
   std::array<std::vector<double>, cause_count> parts;
   std::vector<double> exposed, speed;
-  for (std::size_t i = 0; i < b.point.size(); ++i) {
-    const auto of_block = times_of(b, i).parts();
+  for (std::size_t i = 0; i < compared.point.size(); ++i) {
+    const auto of_block = times_of(compared, i).parts();
     for (std::size_t k = 0; k < cause_count; ++k) parts[k].push_back(of_block[k]);
-    exposed.push_back(b.point[i]->step - b.control[i]->step);
-    speed.push_back(b.base[i]->step / b.ideal / b.point[i]->step);
+    exposed.push_back(compared.point[i]->step - compared.control[i]->step);
+    speed.push_back(compared.base[i]->step / compared.ideal_speedup / compared.point[i]->step);
   }
-  Causes c{.lost = step_s - base_s / b.ideal, .exposed = estimate(exposed), .speed = estimate(speed)};
-  for (std::size_t k = 0; k < cause_count; ++k) *c.parts()[k] = estimate(parts[k]);
-  if (b.point.empty()) return c;
-  make_add_up(c.parts(), c.lost);
-  c.exposed.value = step_s - control_s;
-  c.speed.value = base_s / b.ideal / step_s;
+  Causes causes{
+      .lost = step_s - base_s / compared.ideal_speedup, .exposed = estimate(exposed), .speed = estimate(speed)};
+  for (std::size_t k = 0; k < cause_count; ++k) *causes.parts()[k] = estimate(parts[k]);
+  if (compared.point.empty()) return causes;
+  make_add_up(causes.parts(), causes.lost);
+  causes.exposed.value = step_s - control_s;
+  causes.speed.value = base_s / compared.ideal_speedup / step_s;
   // Ratios and differences of medians are not medians of ratios and differences, so the interval includes both.
-  include_value(c.exposed);
-  include_value(c.speed);
-  include_difference_of_launches(c.speed);
-  c.straggler = straggler_of(b, c.straggle);
-  return c;
+  include_value(causes.exposed);
+  include_value(causes.speed);
+  include_difference_of_launches(causes.speed);
+  causes.straggler = straggler_of(compared, causes.straggle);
+  return causes;
 }
 
 namespace {
@@ -246,7 +252,7 @@ ComparedTimes median_times(std::span<const ComparedTimes> blocks) {
   ComparedTimes out;
   std::vector<double> values(blocks.size());
   for (const auto time : {&ComparedTimes::base_compute, &ComparedTimes::base_rest, &ComparedTimes::median_compute,
-                          &ComparedTimes::own_compute, &ComparedTimes::compute, &ComparedTimes::wait,
+                          &ComparedTimes::control_compute, &ComparedTimes::compute, &ComparedTimes::wait,
                           &ComparedTimes::wire, &ComparedTimes::rest}) {
     std::ranges::transform(blocks, values.begin(), [time](const ComparedTimes& b) { return b.*time; });
     out.*time = core::median(values);
@@ -275,10 +281,10 @@ ComparedTimes machine_error(const ComparedBlocks& compared, const ComparedTimes&
   e.base_rest = added(t.base_rest, d.base);
   e.median_compute =
       is_alone ? e.base_compute : added_above(t.base_compute - e.base_compute, t.median_compute, d.control);
-  e.own_compute =
-      is_alone ? e.base_compute : added_above(t.median_compute - e.median_compute, t.own_compute, d.control);
-  e.compute =
-      is_control || is_one_rank ? e.own_compute : added_above(t.own_compute - e.own_compute, t.compute, d.point);
+  e.control_compute =
+      is_alone ? e.base_compute : added_above(t.median_compute - e.median_compute, t.control_compute, d.control);
+  e.compute = is_control || is_one_rank ? e.control_compute
+                                        : added_above(t.control_compute - e.control_compute, t.compute, d.point);
   e.wait = added(t.wait, d.point);
   e.wire = added(t.wire, d.point);
   if (is_alone && is_control) {
@@ -311,9 +317,9 @@ std::string to_text(const std::vector<Verdict::Candidate>& candidates) {
   return fmt::format("{}", fmt::join(out, ", "));
 }
 
-std::optional<Verdict> judge(const ComparedBlocks& compared, Causes c, double step_s, bool oversubscribed,
+std::optional<Verdict> judge(const ComparedBlocks& compared, Causes causes, double step_s, bool oversubscribed,
                              const Disturbance& disturbance) {
-  if (!c.speed.ci95) return std::nullopt;
+  if (!causes.speed.ci95) return std::nullopt;
   std::vector<ComparedTimes> blocks;
   std::vector<std::size_t> drawn;
   for (std::size_t i = 0; i < compared.point.size(); ++i) blocks.push_back(times_of(compared, i)), drawn.push_back(i);
@@ -321,10 +327,10 @@ std::optional<Verdict> judge(const ComparedBlocks& compared, Causes c, double st
   // The row's figures add up, but medians over blocks do not. So resamples are shifted to centre on the row's figures.
   const Figures medians = figures.medians_over(drawn);
   Figures shifts{};
-  for (std::size_t k = 0; k < cause_count; ++k) shifts[k] = c.parts()[k]->value - medians[k];
-  shifts[all_lost] = c.lost - medians[all_lost];
+  for (std::size_t k = 0; k < cause_count; ++k) shifts[k] = causes.parts()[k]->value - medians[k];
+  shifts[all_lost] = causes.lost - medians[all_lost];
 
-  Verdict out{.noise_s = noise_of(*c.speed.ci95, step_s)};
+  Verdict out{.noise_s = noise_of(*causes.speed.ci95, step_s)};
   const ComparedTimes times = median_times(blocks);
   const core::Random random(seed, 0);
   std::array<std::size_t, figure_count> votes{};
@@ -352,7 +358,7 @@ std::optional<Verdict> judge(const ComparedBlocks& compared, Causes c, double st
   // is not the row's largest part, since the row would contradict itself.
   const bool is_loss = likeliest.bound_by != answer_name(nothing_lost, oversubscribed);
   const bool contradicts =
-      is_loss ? likeliest.bound_by != answer_name(largest_part(c), oversubscribed) : c.lost > out.noise_s;
+      is_loss ? likeliest.bound_by != answer_name(largest_part(causes), oversubscribed) : causes.lost > out.noise_s;
   out.bound_by = 3 * likeliest.probability < 2 || contradicts ? "undecided" : likeliest.bound_by;
   return out;
 }

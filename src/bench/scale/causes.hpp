@@ -32,12 +32,12 @@ struct ComparedBlocks {
   std::vector<const StepBlock*> point;
   /// The divisor of the base's times: the number of ranks that share the base's work. In weak scaling these are the
   /// ranks of a replica (1 without a mesh), in strong scaling all ranks.
-  double ideal = 1;
+  double ideal_speedup = 1;
   bool lock_step = true;   ///< StepMeter::Source::lock_step of the point
   bool wait_known = true;  ///< false: the clocks cannot tell `wait` from `wire` (see Causes), so `wire` holds both
   /// True if each rank does the base's whole work. Only then does a rank that computes faster than the base show that
   /// the base was slow: a rank with a part of the work may be faster because the part fits its caches.
-  bool has_equal_work() const { return ideal == 1; }
+  bool has_equal_work() const { return ideal_speedup == 1; }
 };
 /// Pairs the blocks of those rounds in which all three points have one.
 ComparedBlocks pair_blocks(const Measurement& base, const Measurement& control, const Measurement& point);
@@ -53,7 +53,7 @@ struct ComparedTimes {
   double median_compute = 0;               ///< compute time of the control's median rank (the faster of the middle two)
   /// Compute time of the control on the rank that computed longest in the point's block; without lock step, the mean
   /// over the ranks that train at the point, weighted by their steps per second there, as in StepParts.
-  double own_compute = 0;
+  double control_compute = 0;
   double compute = 0;                   ///< compute time of the point, in kernels that the control has too
   double wait = 0, wire = 0, rest = 0;  ///< times of the point; `rest` is its step − compute − wait − wire
   std::array<double, cause_count> parts() const;

@@ -37,43 +37,43 @@ namespace {
 using core::UsageError;
 
 FlagList curve_flags() {
-  FlagList d(heading_of_factors);
-  add_switch(d, "help,h", "this text");
-  add_training_flags(d, Values::list);
-  add_text(d, "ranks", "", "numbers of ranks to measure; default: 1,2,4 … up to all");
-  add_text(d, "placement", "packed",
+  FlagList flags(heading_of_factors);
+  add_switch(flags, "help,h", "this text");
+  add_training_flags(flags, Values::list);
+  add_text(flags, "ranks", "", "numbers of ranks to measure; default: 1,2,4 … up to all");
+  add_text(flags, "placement", "packed",
            "which ranks take part: packed (fill a node before the next), spread (one of each node in turn)");
-  add_text(d, "scaling", "weak", "weak (--batch is per worker), strong (--batch is for all workers together)");
-  add_text(d, "cadence", "barrier",
+  add_text(flags, "scaling", "weak", "weak (--batch is per worker), strong (--batch is for all workers together)");
+  add_text(flags, "cadence", "barrier",
            "how ranks are synchronised between steps: barrier; none; window: all begin at an agreed time");
-  add_text(d, "interconnect", "", "your label for the network between the ranks, stored with every point");
-  add_text(d, "optimizer", "sgd",
+  add_text(flags, "interconnect", "", "your label for the network between the ranks, stored with every point");
+  add_text(flags, "optimizer", "sgd",
            "optimizer of the timed steps: sgd, momentum:mu=0.9, adamw, lars …; --learn uses each strategy's usual one; "
            "see list optimizers");
-  add_stopping_flags(d,
+  add_stopping_flags(flags,
                      {.budget = "for all points together: 90s, 10m, 2h; default 5 s a point",
                       .samples = "minimum number of steps for each point",
                       .strict = "on one rank, make communication flags an error instead of ignoring them; and refuse "
                                 "a --time-budget that cannot be kept"});
-  add_text(d, "learn", "",
+  add_text(flags, "learn", "",
            "also train each point on this many samples, and show the accuracy after equal samples and equal time");
-  add_text(d, "lr-rule", "",
+  add_text(flags, "lr-rule", "",
            "with --learn: constant, linear:batch=64, sqrt:batch=64, where batch is the global batch at which the usual "
            "step size holds; default: sqrt for Adam, AdamW and LAMB, otherwise linear");
-  add_text(d, "warmup", "0.1",
+  add_text(flags, "warmup", "0.1",
            "with --learn: epochs in which the step size grows from the usual one to the scaled one; 0: no warm-up");
-  add_injection(d);
-  add_rank_flags(d);
+  add_injection(flags);
+  add_rank_flags(flags);
   add_switch(
-      d, "per-bucket",
+      flags, "per-bucket",
       "add a table of gradient buckets: when each was ready and sent, and how much of its communication was exposed");
   add_switch(
-      d, "per-rank",
+      flags, "per-rank",
       "add a table of ranks: time in kernels and in waiting, which shows the slow rank and those that wait for it");
-  add_switch(d, "dry-run", "only list the points, with their time and memory; measure nothing");
-  add_format_flags(d);
-  add_output_flags(d);
-  return d;
+  add_switch(flags, "dry-run", "only list the points, with their time and memory; measure nothing");
+  add_format_flags(flags);
+  add_output_flags(flags);
+  return flags;
 }
 
 std::vector<int> default_ranks(int world) {
@@ -95,9 +95,9 @@ std::vector<Scaling> parse_scalings(const std::string& text) {
   return out;
 }
 
-std::vector<int> parse_ranks(const Flags& f, int world) {
-  if (!f.has("ranks")) return default_ranks(world);
-  auto ranks = to_ints(parse_counts("--ranks", f.text("ranks"), 1, 1u << 20));
+std::vector<int> parse_ranks(const Flags& flags, int world) {
+  if (!flags.has("ranks")) return default_ranks(world);
+  auto ranks = to_ints(parse_counts("--ranks", flags.text("ranks"), 1, 1u << 20));
   for (int r : ranks) {
     if (r > world) {
       throw UsageError(fmt::format("--ranks {}: the world has {}; start it with mpirun -np {}", r, world, r));
@@ -107,51 +107,52 @@ std::vector<int> parse_ranks(const Flags& f, int world) {
 }
 
 /// Reads all that flags alone decide, so that it is the same on every rank.
-ScaleOptions read_options(const Flags& f, int world, int default_threads, const DataShape& data, const NodeMap& map,
-                          int cores_per_node) {
-  ScaleOptions o;
-  o.factors = read_training_flags(f, data, default_threads);
-  refuse_emulated(f, o.factors.models, data);
-  o.factors.codecs = compression::require_no_warm_up(std::move(o.factors.codecs));
-  o.factors.ranks = parse_ranks(f, world);
+ScaleOptions read_options(const Flags& flags, int world, int default_threads, const TrainingDataFacts& data,
+                          const NodeMap& map, int cores_per_node) {
+  ScaleOptions options;
+  options.factors = read_training_flags(flags, data, default_threads);
+  refuse_emulated(flags, options.factors.models, data);
+  options.factors.codecs = compression::require_no_warm_up(std::move(options.factors.codecs));
+  options.factors.ranks = parse_ranks(flags, world);
   const auto choices = placements();
-  o.factors.placements =
-      choose("--placement", "placement", f.text("placement"), std::vector<Placement>(choices.begin(), choices.end()),
-             [](auto p) { return std::string(name(p)); });
-  o.factors.map = map;
-  o.factors.cores_per_node = cores_per_node;
-  o.factors.scalings = parse_scalings(f.text("scaling"));
-  o.factors.cadences = parse_cadences(f.text("cadence"));
-  if (f.has("interconnect")) o.factors.interconnect = read_label(f, "interconnect");
-  dataparallel::make_optimizer(f.text("optimizer"), {.elements = 1});
-  o.factors.common.optimizer = f.text("optimizer");
-  o.factors.common.device = f.text("device");
-  o.factors.common.injection = read_injection(f, world);
-  o.data_directory = data_directory(f);
-  if (f.has("learn")) {
-    o.learn_samples = parse_count("--learn", f.text("learn"), 1, std::uint64_t{1} << 40);
-    require_learning("--learn", f, o.factors.models, data);
-    o.learning_rule.warmup_epochs = parse_number("--warmup", f.text("warmup"), 0, 1e6);
-    if (f.has("lr-rule")) o.learning_rule.step_rule = StepSizeRule(f.text("lr-rule"));
-    if (o.learning_rule.step_rule && o.learning_rule.step_rule->name().find("cosine") != std::string::npos) {
+  options.factors.placements =
+      choose("--placement", "placement", flags.text("placement"),
+             std::vector<Placement>(choices.begin(), choices.end()), [](auto p) { return std::string(name(p)); });
+  options.factors.map = map;
+  options.factors.cores_per_node = cores_per_node;
+  options.factors.scalings = parse_scalings(flags.text("scaling"));
+  options.factors.cadences = parse_cadences(flags.text("cadence"));
+  if (flags.has("interconnect")) options.factors.interconnect = read_label(flags, "interconnect");
+  dataparallel::make_optimizer(flags.text("optimizer"), {.elements = 1});
+  options.factors.common.optimizer = flags.text("optimizer");
+  options.factors.common.device = flags.text("device");
+  options.factors.common.injection = read_injection(flags, world);
+  options.data_directory = data_directory(flags);
+  if (flags.has("learn")) {
+    options.learn_samples = parse_count("--learn", flags.text("learn"), 1, std::uint64_t{1} << 40);
+    require_learning("--learn", flags, options.factors.models, data);
+    options.learning_rule.warmup_epochs = parse_number("--warmup", flags.text("warmup"), 0, 1e6);
+    if (flags.has("lr-rule")) options.learning_rule.step_rule = StepSizeRule(flags.text("lr-rule"));
+    if (options.learning_rule.step_rule &&
+        options.learning_rule.step_rule->name().find("cosine") != std::string::npos) {
       throw UsageError(
           "--lr-rule cosine ends with the run, and --learn takes the accuracy at two times; take linear, sqrt or "
           "constant");
     }
-  } else if (f.has("lr-rule")) {
+  } else if (flags.has("lr-rule")) {
     throw UsageError("--lr-rule is of --learn, since a timed step is the same with every size; add --learn SAMPLES");
   }
-  read_stopping(f, o.rule, o.time_budget);
-  for (const auto& p : plan_scale(o.factors))
-    if (p.impossible.empty()) check_enough(data, o.data_directory, p.batch_global);
-  return o;
+  read_stopping(flags, options.rule, options.time_budget);
+  for (const auto& p : plan_scale(options.factors))
+    if (p.impossible.empty()) check_enough(data, options.data_directory, p.batch_global);
+  return options;
 }
 
-std::string unused_note(const Flags& f, const ScaleFactors& factors) {
+std::string unused_note(const Flags& flags, const ScaleFactors& factors) {
   ExchangeFactors used;
   // Flags of points that cannot be measured count as used: a row that says why it cannot be measured is a valid result.
   for (const auto& p : plan_scale(factors)) used |= p.impossible.empty() ? p.applies : exchange_factors(*p.strategy);
-  return unused_note("scale", f, used, *std::ranges::max_element(factors.ranks));
+  return unused_note("scale", flags, used, *std::ranges::max_element(factors.ranks));
 }
 
 std::string point_text(const ScalePoint& p) {
@@ -177,22 +178,22 @@ std::string row_text(const ScalePoint& p) {
 }
 
 /// The number of ranks that the plan is for. Without a launcher it is the largest number that was asked for.
-int planned_world(const Flags& f, const runtime::Launcher& launcher) {
-  if (!launcher.name.empty() || !f.has("ranks")) return launcher.size;
-  auto ranks = to_ints(parse_counts("--ranks", f.text("ranks"), 1, 1u << 20));
+int planned_world(const Flags& flags, const runtime::Launcher& launcher) {
+  if (!launcher.name.empty() || !flags.has("ranks")) return launcher.size;
+  auto ranks = to_ints(parse_counts("--ranks", flags.text("ranks"), 1, 1u << 20));
   return *std::max_element(ranks.begin(), ranks.end());
 }
 
-int print_curve_plan(const Flags& f) {
-  const auto launcher = planned_launcher(f);
+int print_curve_plan(const Flags& flags) {
+  const auto launcher = planned_launcher(flags);
   if (launcher.rank != 0) return 0;
   const auto host = runtime::read_host();
   const int cores = static_cast<int>(std::max<std::size_t>(1, host.available_units));
-  const int world = planned_world(f, launcher);
+  const int world = planned_world(flags, launcher);
   const auto options =
-      read_options(f, world, std::max(1, cores / world), read_data_shape(data_directory(f)), {}, cores);
-  if (const auto note = unused_note(f, options.factors); !note.empty()) core::print(stderr, "{}\n", note);
-  read_output_flags(f);
+      read_options(flags, world, std::max(1, cores / world), read_data_shape(data_directory(flags)), {}, cores);
+  if (const auto note = unused_note(flags, options.factors); !note.empty()) core::print(stderr, "{}\n", note);
+  read_output_flags(flags);
   core::Table table({{"ranks", "", core::Align::right},
                      {"scaling", "", core::Align::left},
                      {"batch", "/rank", core::Align::right},
@@ -225,7 +226,7 @@ int print_curve_plan(const Flags& f) {
   std::size_t most = 0;
   for (const auto& [curve, bytes] : at_once) most = std::max(most, bytes);
   core::print("{}\n{}, at most {} in all; up to {} of memory at once over all ranks ({} free here)\n",
-              table.to_string(table_width(f)), report::counted(table.rows(), "point"),
+              table.to_string(table_width(flags)), report::counted(table.rows(), "point"),
               core::to_text(core::Seconds{seconds}), core::to_text(core::Bytes{most}),
               core::to_text(core::Bytes{host.available_memory_bytes}));
   return 0;
@@ -253,31 +254,32 @@ void print_overlap(const ScaleFactors& f) {
 }
 
 /// The tables of `auto` for all numbers of ranks and transports.
-std::vector<WantedTable> tables_of(const Session& s, const ScaleFactors& factors, const DataShape& data) {
+std::vector<WantedTable> tables_of(const Session& s, const ScaleFactors& factors, const TrainingDataFacts& data) {
   std::vector<WantedTable> out;
   for (const auto& p : plan_scale(factors)) {
     if (!p.impossible.empty()) continue;
     const auto placement = p.placement.value_or(Placement::packed);
     const NodeMap map = s.map_for(p.ranks, placement);
     if (!refusal(p, data, map).empty()) continue;
-    if (auto table = wanted_table(p, data, map, s.ranks_for(p.ranks, placement))) want(out, *std::move(table));
+    if (auto table = wanted_table(p, data, map, s.ranks_for(p.ranks, placement)))
+      add_wanted_table(out, *std::move(table));
   }
   return out;
 }
 
-int measure_curve(const Flags& f, const Invocation& invocation) {
-  const auto opened = open_session(f, invocation);
+int measure_curve(const Flags& flags, const Invocation& invocation) {
+  const auto opened = open_session(flags, invocation);
   Session& session = *opened;
   const auto& world = session.world();
   const int threads = std::max(1, session.cores_per_node() / session.ranks_per_node(world.size()));
-  const DataShape data = agree_on_data(world, data_directory(f));
-  auto options = read_options(f, world.size(), threads, data, session.map(), session.cores_per_node());
+  const TrainingDataFacts data = agree_on_data(world, data_directory(flags));
+  auto options = read_options(flags, world.size(), threads, data, session.map(), session.cores_per_node());
   const auto& injection = options.factors.common.injection;
-  if (const auto note = unused_note(f, options.factors); session.is_root() && !note.empty())
+  if (const auto note = unused_note(flags, options.factors); session.is_root() && !note.empty())
     core::print(stderr, "{}\n", note);
   std::string ranks, buckets;  // the tables of --per-rank and of --per-bucket
   return measure(
-      measurer(session), f, invocation,
+      measurer(session), flags, invocation,
       {.experiment = "scale",
        .points = plan_scale(options.factors).size(),
        .printers = {scale_tables, scale_csv()},
@@ -290,18 +292,18 @@ int measure_curve(const Flags& f, const Invocation& invocation) {
            [&](const auto& finished, const auto& rows) {
              start_drift(injection, world);
              ScaleListener listener{.rows = rows,
-                                    .ranks = [&](auto& p, auto r) { ranks += rank_table(p, r, table_width(f)); },
+                                    .ranks = [&](auto& p, auto r) { ranks += rank_table(p, r, table_width(flags)); },
                                     .buckets = {}};
-             if (f.on("per-bucket"))
-               listener.buckets = [&](auto& p, auto b) { buckets += bucket_table(p, b, table_width(f)); };
-             const auto tables = tuned_tables(session, f, tables_of(session, options.factors, data));
+             if (flags.on("per-bucket"))
+               listener.buckets = [&](auto& p, auto b) { buckets += bucket_table(p, b, table_width(flags)); };
+             const auto tables = tuned_tables(session, flags, tables_of(session, options.factors, data));
              for (auto& a : options.factors.algorithms) a = with_tables(a, tables);
              return run_scale(session, options, finished, listener);
            },
        .legend =
            [&](auto points) {
-             return fmt::format("{}{}{}", scale_legend(points, read_legend(f)), f.on("per-rank") ? "\n" + ranks : "",
-                                f.on("per-bucket") ? "\n" + buckets : "");
+             return fmt::format("{}{}{}", scale_legend(points, read_legend(flags)),
+                                flags.on("per-rank") ? "\n" + ranks : "", flags.on("per-bucket") ? "\n" + buckets : "");
            }});
 }
 

@@ -55,7 +55,7 @@ class StepBenchmark {
     take_turn([&] {
       build();
       check_ = training_->check_exchange();
-      if (!check_.fault.empty()) return wrong(check_.fault);
+      if (!check_.fault.empty()) return mark_wrong(check_.fault);
       progress_pause_ = training_->pause_progress();
       limits_ = &rank_groups.limits(rank_group_, p.point);
       demand_ = training_->demand();
@@ -71,7 +71,7 @@ class StepBenchmark {
 
   bool is_wrong() const { return point_.row.status == core::Status::wrong; }
   /// The least time that its blocks take; 0 on ranks that take no part.
-  core::Seconds least() const { return meter_ ? meter_->least() : core::Seconds{0}; }
+  core::Seconds least_time() const { return meter_ ? meter_->least_time() : core::Seconds{0}; }
   /// The fewest blocks with which the point is complete; right on ranks that take part.
   std::size_t fewest_blocks() const {
     return meter_ && !meter_->result().blocks.empty()
@@ -88,7 +88,7 @@ class StepBenchmark {
       noise_.begin();
       stop = static_cast<int>(meter_->round());
       noise_.end();
-      if (!meter_->result().fault.empty()) wrong(meter_->result().fault);
+      if (!meter_->result().fault.empty()) mark_wrong(meter_->result().fault);
     });
     share_status();
     return session_.world().broadcast_value(stop) != static_cast<int>(core::Stop::none);
@@ -150,7 +150,7 @@ class StepBenchmark {
             .begin_block = [this] { progress_pause_.reset(); },
             .end_block = [this] { progress_pause_ = training_->pause_progress(); },
             .verify_next = [this] { training_->verify_next(); },
-            .verdict = [this] { return training_->verdict(); },
+            .take_fault = [this] { return training_->take_fault(); },
             .period = training_->period(),
             .lock_step = !training_->uses_ports(),
             .per_call = times_buckets(),
@@ -179,7 +179,7 @@ class StepBenchmark {
   }
 
   /// Keeps the first reason: later ones may be its consequences.
-  void wrong(std::string reason) {
+  void mark_wrong(std::string reason) {
     if (is_wrong()) return;
     point_.row.status = core::Status::wrong;
     point_.row.reason = std::move(reason);
@@ -199,7 +199,7 @@ class StepBenchmark {
         point_.buckets = bucket_times(training_->model().tensors(), training_->buckets(), point_.measured);
       fill_timeline(rank_group_.active, point_.measured, training_->model().layer_names(), bucket_names(),
                     point_.row.metrics);
-      count_between_nodes();
+      set_least_between_nodes();
       fill_row(
           {.point = point_.point,
            .training = *training_,
@@ -217,13 +217,13 @@ class StepBenchmark {
               least_exposed(training_->model().tensors(), m.number(core::Metric::limit_exchange_s), point_.measured))
         m[core::Metric::exposed_least_s] = *least;
     }
-    if (!weights_agreed_) wrong("ranks hold different weights after synchronous steps");
+    if (!weights_agreed_) mark_wrong("ranks hold different weights after synchronous steps");
     meter_.reset();
     training_.reset();  // frees its memory for the points still measuring
   }
 
   /// Sets the least bytes between nodes to those sent, where the strategy fixes which ranks exchange messages.
-  void count_between_nodes() {
+  void set_least_between_nodes() {
     using enum dataparallel::CommunicationPattern;
     const auto pattern = point_.point.strategy->info().communication;
     const bool is_fixed = uses_ports(pattern) || pattern == messages || pattern == overlapped_messages;
@@ -297,15 +297,15 @@ void measure_curve(Session& s, RankGroups& rank_groups, const model::DataSplit& 
                    const std::function<void(core::Seconds rest, core::Seconds point)>& foresee) {
   std::deque<StepBenchmark> benchmarks;
   const auto count = static_cast<double>(points.size());
-  MachineMonitor monitor(canary_of(s, rank_groups, points), s.world(), {o.all.value * count});
+  MachineMonitor monitor(canary_of(s, rank_groups, points), s.world(), {o.whole_budget.value * count});
   std::exception_ptr interrupted;
   try {
     double rest = 0, total_s = 0, cheapest = std::numeric_limits<double>::infinity();
     for (auto& p : points) {
       const double begin = runtime::host_clock();
-      const double least = benchmarks.emplace_back(s, rank_groups, data, p, o, per_bucket).least().value;
-      rest += least;
-      const double point_s = runtime::host_clock() - begin + least;
+      const double least_time = benchmarks.emplace_back(s, rank_groups, data, p, o, per_bucket).least_time().value;
+      rest += least_time;
+      const double point_s = runtime::host_clock() - begin + least_time;
       cheapest = std::min(cheapest, point_s);
       total_s += point_s;
       const double others_s = (count - static_cast<double>(benchmarks.size())) * cheapest;

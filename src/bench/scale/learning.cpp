@@ -34,7 +34,8 @@ void train_until(Session& s, const runtime::Communicator& c, Training& t, std::s
 LearningPlan plan_learning(std::size_t samples, std::size_t batch_global, std::size_t control_batch, double step_s,
                            double control_s) {
   const double time = control_s * static_cast<double>(samples) / static_cast<double>(control_batch);
-  return {.at_samples = std::max<std::size_t>(1, samples / batch_global), .at_time = steps_in(time, step_s)};
+  return {.steps_for_samples = std::max<std::size_t>(1, samples / batch_global),
+          .steps_for_time = steps_in(time, step_s)};
 }
 
 LearningConfig learning_config(TrainingConfig config, std::size_t batch_global, const LearningRule& rule) {
@@ -58,7 +59,8 @@ LearningConfig learning_config(TrainingConfig config, std::size_t batch_global, 
 Learned learn(Session& s, const runtime::Communicator& c, const model::DataSplit& data, const LearningConfig& config,
               double warmup_epochs, const LearningPlan& plan) {
   Training training(s, c, data, config.training);
-  const std::size_t first = std::min(plan.at_samples, plan.at_time), last = std::max(plan.at_samples, plan.at_time);
+  const std::size_t first = std::min(plan.steps_for_samples, plan.steps_for_time),
+                    last = std::max(plan.steps_for_samples, plan.steps_for_time);
   const auto step_size_at = [&](std::size_t at) {
     return config.step_rule.at(
         {.step = at, .epoch_steps = training.steps_per_epoch(), .steps = last, .batch = config.batch},
@@ -66,7 +68,7 @@ Learned learn(Session& s, const runtime::Communicator& c, const model::DataSplit
   };
   Learned learned;
   std::size_t step = 0;
-  const bool samples_first = plan.at_samples <= plan.at_time;
+  const bool samples_first = plan.steps_for_samples <= plan.steps_for_time;
   train_until(s, c, training, step, first, step_size_at);
   (samples_first ? learned.at_samples : learned.at_time) = training.validate().accuracy;
   train_until(s, c, training, step, last, step_size_at);

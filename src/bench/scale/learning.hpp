@@ -14,14 +14,15 @@ namespace gradmeter::bench {
 
 /// The numbers of steps after which accuracy is measured.
 struct LearningPlan {
-  std::size_t at_samples = 1, at_time = 1;
+  std::size_t steps_for_samples = 1, steps_for_time = 1;
 };
 struct Learned {
   double at_samples = 0, at_time = 0;  ///< accuracies
 };
 
-/// The plan for a point whose step takes `step_s` [s]. at_samples: the steps that it needs for `samples` samples.
-/// at_time: the steps that it makes while the control, whose step takes `control_s` [s], trains on `samples` samples.
+/// The plan for a point whose step takes `step_s` [s]. steps_for_samples: the steps that it needs for `samples`
+/// samples. steps_for_time: the steps that it makes while the control, whose step takes `control_s` [s], trains on
+/// `samples` samples.
 LearningPlan plan_learning(std::size_t samples, std::size_t batch_global, std::size_t control_batch, double step_s,
                            double control_s);
 

@@ -115,7 +115,7 @@ Decomposition mean(std::span<const Decomposition> steps) {
 }  // namespace
 
 /// This rank's block: `period` steps for each sample, in order.
-struct StepMeter::Taken {
+struct StepMeter::BlockSteps {
   std::vector<StepRecord> steps;  ///< known when the block has ended, so that no step waits for its record
   std::vector<bool> kept;         ///< for each step that was made: whether it is one of `steps`
   std::vector<double> late;       ///< for each sample: not 0 where this rank missed its window
@@ -124,7 +124,7 @@ struct StepMeter::Taken {
 
 StepMeter::StepMeter(Session& session, const runtime::Communicator& c, runtime::SharedClock& clock,
                      const MeasureOptions& o, Source source)
-    : c_(c),
+    : communicator_(c),
       clock_(clock),
       source_(std::move(source)),
       pacer_(o.cadence, c, clock),
@@ -149,7 +149,7 @@ core::Stop StepMeter::round() {
     verifies_end_ = false;
   }
   const double uncertainty = clock_.pair_uncertainty();
-  const double wait = result_.blocks.empty() ? 0 : c_.broadcast_value(result_.blocks.back().parts.wait);
+  const double wait = result_.blocks.empty() ? 0 : communicator_.broadcast_value(result_.blocks.back().parts.wait);
   // Without lock step, a wait is read from one rank's own clock.
   result_.wait_known = !source_.lock_step || uncertainty == 0 || uncertainty < wait;
   return result_.stop;
@@ -159,7 +159,7 @@ core::Stop StepMeter::round() {
 /// take at most a quarter of all time. (In a block of one long step, the check takes half of that block's time.)
 bool StepMeter::may_verify() const {
   constexpr double most = 0.25;
-  return c_.broadcast_value(checks_s_ <= most * blocks_s_);  // rank 0 decides, since clocks differ
+  return communicator_.broadcast_value(checks_s_ <= most * blocks_s_);  // rank 0 decides, since clocks differ
 }
 
 std::vector<double> StepMeter::run_block(std::size_t samples, bool keep) {
@@ -173,18 +173,18 @@ std::vector<double> StepMeter::run_block(std::size_t samples, bool keep) {
   if (verifies_end_) verified = samples;
   pacer_.open(std::max(1.5 * rounds_.last_median() * static_cast<double>(source_.period), 1e-4));
   source_.begin_block();
-  Taken taken = take(samples, verified);
+  BlockSteps taken = take(samples, verified);
   source_.end_block();
   if (verified) {
     ++result_.verified;
     const double judged = runtime::host_clock();
-    if (auto fault = source_.verdict(); result_.fault.empty()) result_.fault = std::move(fault);
+    if (auto fault = source_.take_fault(); result_.fault.empty()) result_.fault = std::move(fault);
     checks_s_ += taken.check_s + runtime::host_clock() - judged;
   }
   if (keep) blocks_s_ += runtime::host_clock() - begin;
   auto own = decompose_all(taken);
   auto late = taken.late;
-  c_.max(late);
+  communicator_.max(late);
   std::vector<double> times;
   for (std::size_t i = 0, kept = 0; i < late.size(); ++i) {
     if (late[i] > 0) {
@@ -197,8 +197,8 @@ std::vector<double> StepMeter::run_block(std::size_t samples, bool keep) {
   }
   own.resize(times.size());
   if (times.empty()) return times;
-  StepBlock block = source_.lock_step ? in_lock_step(own) : at_own_pace(own, times);
-  if (source_.lock_step) c_.max(times);
+  StepBlock block = source_.lock_step ? lock_step_block(own) : own_pace_block(own, times);
+  if (source_.lock_step) communicator_.max(times);
   block.step = core::block_median(times);
   block.round = blocks_begun_ - 1;
   if (!keep) return times;
@@ -206,14 +206,14 @@ std::vector<double> StepMeter::run_block(std::size_t samples, bool keep) {
   keep_typical(taken, times, block);
   result_.times.add(times);
   result_.blocks.push_back(std::move(block));
-  result_.bytes_right &= c_.all(std::all_of(own.begin(), own.end(), [](const Decomposition& d) {
+  result_.bytes_right &= communicator_.all(std::all_of(own.begin(), own.end(), [](const Decomposition& d) {
     return !d.bytes_known || d.bytes_sent == d.bytes_required;
   }));
   return times;
 }
 
-StepMeter::Taken StepMeter::take(std::size_t samples, std::optional<std::size_t> verified) {
-  Taken t;
+StepMeter::BlockSteps StepMeter::take(std::size_t samples, std::optional<std::size_t> verified) {
+  BlockSteps t;
   t.kept.reserve((samples + 2) * source_.period);
   // Without lock step, a step may wait for what the step before has begun, such as an average, or servers that read the
   // changes. When a block begins, nothing is under way to wait for, so its first sample does not count.
@@ -236,7 +236,7 @@ StepMeter::Taken StepMeter::take(std::size_t samples, std::optional<std::size_t>
   return t;
 }
 
-void StepMeter::take_sample(Taken& t, bool kept) {
+void StepMeter::take_sample(BlockSteps& t, bool kept) {
   double late = 0;
   for (std::size_t k = 0; k < source_.period; ++k) {
     source_.prepare();
@@ -257,7 +257,7 @@ std::size_t sample_next_to(double middle, std::span<const double> late, std::spa
 
 /// Keeps the record of the sample nearest to the block's median. times: those of the samples that are not late, the
 /// same on all ranks.
-void StepMeter::keep_typical(Taken& taken, std::span<const double> times, StepBlock& b) const {
+void StepMeter::keep_typical(BlockSteps& taken, std::span<const double> times, StepBlock& b) const {
   if (!source_.lock_step || source_.period != 1) return;
   b.typical = std::move(taken.steps[sample_next_to(b.step, taken.late, times)]);
   b.typical.waits.clear();  // the calls that own their labels end with the training, which may be built anew
@@ -267,23 +267,23 @@ void StepMeter::keep_typical(Taken& taken, std::span<const double> times, StepBl
 /// The time at which the last rank started each call, by this rank's clock. Calls of a step are matched by their
 /// number. Some strategies communicate only every few steps, and not on all ranks alike: a missing call has time
 /// `never`.
-std::vector<double> StepMeter::last_starts(const Taken& t) const {
+std::vector<double> StepMeter::last_starts(const BlockSteps& t) const {
   if (!source_.lock_step) return {};  // without lock step, a call has no last starter
   std::size_t calls = 0;
   for (const auto& r : t.steps) calls = std::max(calls, r.calls.size());
-  calls = static_cast<std::size_t>(c_.max(static_cast<double>(calls)));
+  calls = static_cast<std::size_t>(communicator_.max(static_cast<double>(calls)));
   std::vector<double> starts(t.steps.size() * calls, never);
   for (std::size_t i = 0; i < t.steps.size(); ++i) {
     for (std::size_t k = 0; k < t.steps[i].calls.size(); ++k) {
       starts[i * calls + k] = clock_.model().reference(t.steps[i].calls[k].completion.started);
     }
   }
-  c_.max(starts);
+  communicator_.max(starts);
   for (double& s : starts) s = clock_.model().local(s);
   return starts;
 }
 
-std::vector<Decomposition> StepMeter::decompose_all(const Taken& t) const {
+std::vector<Decomposition> StepMeter::decompose_all(const BlockSteps& t) const {
   const auto starts = last_starts(t);
   const std::size_t calls = t.steps.empty() ? 0 : starts.size() / t.steps.size();
   // A call that outlasts steps, as a strategy that averages in the background makes them, belongs to the step in which
@@ -307,42 +307,42 @@ std::vector<Decomposition> StepMeter::decompose_all(const Taken& t) const {
 }
 
 /// Gathers each rank's own figures on the first rank.
-void StepMeter::note_ranks(std::span<const Decomposition> own, StepBlock& b) const {
+void StepMeter::gather_rank_figures(std::span<const Decomposition> own, StepBlock& b) const {
   struct OwnFigures {
     double compute, wait, step;
   };
   const auto wait = source_.lock_step ? &Decomposition::skew : &Decomposition::waited;
-  const auto times = c_.gather_value(
+  const auto times = communicator_.gather_value(
       OwnFigures{median_of(own, &Decomposition::compute), median_of(own, wait), median_of(own, &Decomposition::step)});
   for (const auto& m : times) {
     b.compute.push_back(m.compute);
     b.wait.push_back(m.wait);
-    b.steps.push_back(m.step);
+    b.step_by_rank.push_back(m.step);
   }
-  b.longest = static_cast<int>(std::max_element(b.compute.begin(), b.compute.end()) - b.compute.begin());
-  b.longest = c_.broadcast_value(b.longest);
+  b.longest_rank = static_cast<int>(std::max_element(b.compute.begin(), b.compute.end()) - b.compute.begin());
+  b.longest_rank = communicator_.broadcast_value(b.longest_rank);
 }
 
-StepBlock StepMeter::in_lock_step(std::span<const Decomposition> own) const {
+StepBlock StepMeter::lock_step_block(std::span<const Decomposition> own) const {
   StepBlock b;
-  note_ranks(own, b);
+  gather_rank_figures(own, b);
   std::vector<StepParts> mine;
   for (const auto& d : own) mine.push_back(parts_of(d, true));
-  b.parts = c_.broadcast_value(median_parts(mine), b.longest);
+  b.parts = communicator_.broadcast_value(median_parts(mine), b.longest_rank);
   if (!source_.per_call) return b;
   b.calls = median_calls(own);
-  b.calls.resize(c_.broadcast_value(b.calls.size(), b.longest));
-  c_.broadcast<CallTimes>(b.calls, b.longest);
+  b.calls.resize(communicator_.broadcast_value(b.calls.size(), b.longest_rank));
+  communicator_.broadcast<CallTimes>(b.calls, b.longest_rank);
   b.ready = median_ready(own);
-  c_.max(b.ready);
+  communicator_.max(b.ready);
   return b;
 }
 
 /// Averages the i-th samples of all workers with weights of 1/step. The mean of the steps is then their harmonic mean,
 /// and the means of the parts add up to it.
-StepBlock StepMeter::at_own_pace(std::span<const Decomposition> own, std::vector<double>& times) const {
+StepBlock StepMeter::own_pace_block(std::span<const Decomposition> own, std::vector<double>& times) const {
   StepBlock b;
-  note_ranks(own, b);
+  gather_rank_figures(own, b);
   constexpr std::size_t fields = 2 + all_parts.size();
   std::vector<double> sums(own.size() * fields, 0.0);
   for (std::size_t i = 0; i < own.size(); ++i) {
@@ -354,7 +354,7 @@ StepBlock StepMeter::at_own_pace(std::span<const Decomposition> own, std::vector
     *at++ = weight;
     for (const auto part : all_parts) *at++ = weight * parts.*part;
   }
-  c_.sum(sums);
+  communicator_.sum(sums);
   std::vector<StepParts> samples;
   for (std::size_t i = 0; i < own.size(); ++i) {
     const double* at = &sums[i * fields];

@@ -18,7 +18,7 @@ struct MeasureOptions {
   core::StoppingRule rule;
   std::size_t warmup_min = 5;  ///< number of samples, never zero
   core::Seconds warmup_budget{1};
-  core::Seconds all{5};  ///< time budget of a whole point, not only of its samples
+  core::Seconds whole_budget{5};  ///< time budget of a whole point, not only of its samples
 };
 
 /// The parts of a step's time [s]. In lock step (StepMeter::Source::lock_step) they are the parts of the rank that
@@ -47,12 +47,13 @@ struct StepBlock {
   /// the workers' times.
   double step = 0;
   StepParts parts = {};
-  int longest = 0;                   ///< the rank that computed longest
-  std::vector<double> compute = {};  ///< by rank: median over the samples [s]; 0 where the rank only serves
-  std::vector<double> wait = {};     ///< by rank: median over the samples of its waits for other ranks [s]
-  std::vector<double> steps = {};    ///< by rank: median over the samples of its own step [s]
+  int longest_rank = 0;                   ///< the rank that computed longest
+  std::vector<double> compute = {};       ///< by rank: median over the samples [s]; 0 where the rank only serves
+  std::vector<double> wait = {};          ///< by rank: median over the samples of its waits for other ranks [s]
+  std::vector<double> step_by_rank = {};  ///< by rank: median over the samples of its own step [s]
   std::vector<KernelTimes> kernels = {};
-  /// The median times of each call on `longest`; empty if not asked for, or if samples differ in their number of calls.
+  /// The median times of each call on `longest_rank`; empty if not asked for, or if samples differ in their number of
+  /// calls.
   std::vector<dataparallel::CallTimes> calls = {};
   /// The time at which each tensor's gradient was ready on all ranks: the largest of the ranks' medians, each from the
   /// begin of its own step [s]. Empty unless the records have such times.
@@ -98,9 +99,10 @@ class StepMeter {
     /// Called before and after each block. During a block the meter itself communicates only if ranks are in lock step.
     std::function<void()> begin_block = [] {}, end_block = [] {};
     /// verify_next: asks that the next step with an exchange be checked. verdict: returns what the checks have found
-    /// since it was last called; empty: nothing wrong. Both are collective, and `verdict` is called after `end_block`.
+    /// since it was last called; empty: nothing wrong. Both are collective, and `take_fault` is called after
+    /// `end_block`.
     std::function<void()> verify_next = [] {};
-    std::function<std::string()> verdict = [] { return std::string(); };
+    std::function<std::string()> take_fault = [] { return std::string(); };
     /// Number of steps after which exchanges repeat. With an exchange every 16th step, a sample is a mean of 16 steps.
     std::size_t period = 1;
     /// True where all ranks make the same step at the same time. Otherwise a sample is the harmonic mean of the times
@@ -121,22 +123,22 @@ class StepMeter {
   core::Stop round();
   const Measurement& result() const { return result_; }
   /// An estimate of the time that the fewest blocks to measure (core::fewest_blocks_of) take; known after the warm-up.
-  core::Seconds least() const { return {rounds_.least().value * static_cast<double>(source_.period)}; }
+  core::Seconds least_time() const { return {rounds_.least_time().value * static_cast<double>(source_.period)}; }
 
  private:
-  struct Taken;
+  struct BlockSteps;
   std::vector<double> run_block(std::size_t samples, bool keep);
   bool may_verify() const;
-  Taken take(std::size_t samples, std::optional<std::size_t> verified);
-  void take_sample(Taken&, bool kept);
-  std::vector<double> last_starts(const Taken&) const;
-  std::vector<dataparallel::Decomposition> decompose_all(const Taken&) const;
-  StepBlock in_lock_step(std::span<const dataparallel::Decomposition>) const;
-  void keep_typical(Taken&, std::span<const double> times, StepBlock&) const;
-  StepBlock at_own_pace(std::span<const dataparallel::Decomposition>, std::vector<double>& times) const;
-  void note_ranks(std::span<const dataparallel::Decomposition>, StepBlock&) const;
+  BlockSteps take(std::size_t samples, std::optional<std::size_t> verified);
+  void take_sample(BlockSteps&, bool kept);
+  std::vector<double> last_starts(const BlockSteps&) const;
+  std::vector<dataparallel::Decomposition> decompose_all(const BlockSteps&) const;
+  StepBlock lock_step_block(std::span<const dataparallel::Decomposition>) const;
+  void keep_typical(BlockSteps&, std::span<const double> times, StepBlock&) const;
+  StepBlock own_pace_block(std::span<const dataparallel::Decomposition>, std::vector<double>& times) const;
+  void gather_rank_figures(std::span<const dataparallel::Decomposition>, StepBlock&) const;
 
-  const runtime::Communicator& c_;
+  const runtime::Communicator& communicator_;
   runtime::SharedClock& clock_;
   Source source_;
   runtime::Pacer pacer_;

@@ -227,7 +227,7 @@ ScalePoint alone_of(ScalePoint p) {
 
 ScalePoint baseline_of(ScalePoint p) { return control_of(alone_of(std::move(p))); }
 
-ScalePoint node_of(ScalePoint p, const NodeMap& world, int ranks_per_node) {
+ScalePoint full_node_of(ScalePoint p, const NodeMap& world, int ranks_per_node) {
   if (ranks_per_node == 1) return baseline_of(std::move(p));
   p.ranks = ranks_per_node;
   p.placement.reset();

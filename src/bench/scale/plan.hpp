@@ -59,7 +59,7 @@ ScalePoint baseline_of(ScalePoint);
 /// The point on one rank, with `StrategyChoice::alone` of its strategy; the batch is that of `baseline_of`.
 ScalePoint alone_of(ScalePoint);
 /// The point with strategy `independent` on the ranks of one full node.
-ScalePoint node_of(ScalePoint, const NodeMap& world, int ranks_per_node);
+ScalePoint full_node_of(ScalePoint, const NodeMap& world, int ranks_per_node);
 /// The point with strategy `independent`, and otherwise equal factors. A rank's batch is that of one of the point's
 /// workers.
 ScalePoint control_of(ScalePoint);

@@ -171,7 +171,7 @@ class ScaleSweep final : public Experiment {
   ReferencePoints references_of(const ScalePoint& p) const {
     ReferencePoints r{.base = baseline_of(p), .control = control_of(p), .alone = alone_of(p), .node = {}};
     const int full = session_.ranks_per_node(session_.world().size());
-    if (p.ranks >= full && p.mesh.replica_ranks() == 1) r.node = node_of(p, session_.map(), full);
+    if (p.ranks >= full && p.mesh.replica_ranks() == 1) r.node = full_node_of(p, session_.map(), full);
     return r;
   }
 
@@ -359,9 +359,9 @@ class ScaleSweep final : public Experiment {
     const Learned learned = learn(session_, active, data(), config, rule.warmup_epochs, plan);
     m[core::Metric::accuracy_at_samples] = learned.at_samples;
     m[core::Metric::learn_rule] = config.text;
-    m[core::Metric::learn_samples] = static_cast<std::int64_t>(plan.at_samples * p.batch_global);
+    m[core::Metric::learn_samples] = static_cast<std::int64_t>(plan.steps_for_samples * p.batch_global);
     m[core::Metric::accuracy_at_time] = learned.at_time;
-    m[core::Metric::learn_time_s] = static_cast<double>(plan.at_time) * m.number(core::Metric::time_s);
+    m[core::Metric::learn_time_s] = static_cast<double>(plan.steps_for_time) * m.number(core::Metric::time_s);
   }
 
   /// The time for each point of a group. Points that are asked for share the time budget evenly. References in the
@@ -430,7 +430,7 @@ class ScaleSweep final : public Experiment {
     // Warm-up takes a fifth of the time, but at least 0.05 s and at most 1 s.
     m.warmup_budget = core::Seconds{std::clamp(budget * 0.2, 0.05, 1.0)};
     m.rule.budget = core::Seconds{std::max(0.0, budget - m.warmup_budget.value - setup_seconds)};
-    m.all = options_.time_budget ? point : m.rule.budget;
+    m.whole_budget = options_.time_budget ? point : m.rule.budget;
     return m;
   }
 

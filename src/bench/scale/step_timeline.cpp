@@ -113,7 +113,7 @@ class LayerCursor {
 };
 
 /// True where an exchange ended between the two times, so the next computation, such as an update, waited for it.
-bool waited(const StepRecord& r, double from, double until) {
+bool exchange_ended_between(const StepRecord& r, double from, double until) {
   return std::ranges::any_of(
       r.calls, [&](const auto& call) { return call.completion.finished >= from && call.completion.finished <= until; });
 }
@@ -130,7 +130,7 @@ Spans computations_of(const StepRecord& r, std::span<const std::string> layers) 
     std::string name = cursor.name(c.label);
     const double begin = c.when.begin - r.step.begin, end = c.when.end - r.step.begin;
     const bool same = !out.empty() && out.back().name == name;
-    if (same && (cursor.in_layer() || !waited(r, before, c.when.begin))) {
+    if (same && (cursor.in_layer() || !exchange_ended_between(r, before, c.when.begin))) {
       out.back().end_s = end;
     } else {
       out.push_back({.name = std::move(name), .begin_s = begin, .end_s = end});
@@ -223,16 +223,16 @@ void fill_timeline(const runtime::Communicator& c, const Measurement& m, std::sp
                    std::span<const Span> buckets, core::Metrics& to) {
   const StepBlock* const block = middle_block(m);
   if (!block) return;
-  const bool mine = c.rank() == block->longest;
+  const bool mine = c.rank() == block->longest_rank;
   const std::string text =
-      c.broadcast_text(mine ? as_text(make_timeline(block->typical, layers, buckets)) : "", block->longest);
+      c.broadcast_text(mine ? as_text(make_timeline(block->typical, layers, buckets)) : "", block->longest_rank);
   if (c.rank() != 0) return;
   const core::Metrics received = from_text(text);
   for (const auto key :
        {Metric::timeline_step_s, Metric::timeline_compute, Metric::timeline_exchange, Metric::timeline_exposed})
     to[key] = received[key];
   if (!core::is_null(to[Metric::timeline_step_s]))
-    to[Metric::timeline_rank] = static_cast<std::int64_t>(block->longest);
+    to[Metric::timeline_rank] = static_cast<std::int64_t>(block->longest_rank);
 }
 
 }  // namespace gradmeter::bench

@@ -55,7 +55,7 @@ struct TrainingConfig {
   std::size_t bucket_bytes = std::size_t{25} << 20;  ///< [bytes], or automatic_bucket
   std::vector<std::size_t> bucket_ends = {};  ///< ends of the buckets [tensors] (make_buckets); empty: by bucket_bytes
   std::string optimizer = "sgd";
-  std::string update = "fp32";  ///< format of the weights; may be given in the optimizer's name instead
+  std::string weight_format = "fp32";  ///< format of the weights; may be given in the optimizer's name instead
   dataparallel::LossScaling loss_scale = {};
   /// True: gradients have the number format of the operations' results, also in exchanges; false: fp32.
   bool own_gradients = false;
@@ -63,9 +63,9 @@ struct TrainingConfig {
   float step_size = 0.05f;
   core::Injection injection = {};  ///< faults that are injected to test whether checks find them
 
-  /// The optimizer's name, with the format of the weights in it. Errors: UsageError where `optimizer` and `update` give
-  /// different formats.
-  std::string optimizer_name() const { return dataparallel::with_update_format(optimizer, update); }
+  /// The optimizer's name, with the format of the weights in it. Errors: UsageError where `optimizer` and
+  /// `weight_format` give different formats.
+  std::string optimizer_name() const { return dataparallel::with_update_format(optimizer, weight_format); }
   dataparallel::StrategyOptions strategy_options() const;
   /// The codec with which gradients are exchanged: with `own_gradients` a cast to their own format, else `given`.
   compression::CodecChoicePtr gradient_codec(compression::CodecChoicePtr given) const;

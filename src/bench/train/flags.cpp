@@ -37,14 +37,14 @@ void agree_everywhere(const runtime::Communicator& world, Check check) {
 
 }  // namespace
 
-DataShape read_data_shape(const std::string& directory) {
+TrainingDataFacts read_data_shape(const std::string& directory) {
   if (directory.empty()) return {};
   const auto data = model::make_data({.source = directory});
   return {facts_of(data), model::is_drawn({.source = directory}) ? SIZE_MAX : data.train->size()};
 }
 
-DataShape agree_on_data(const runtime::Communicator& world, const std::string& directory) {
-  DataShape shape;
+TrainingDataFacts agree_on_data(const runtime::Communicator& world, const std::string& directory) {
+  TrainingDataFacts shape;
   if (directory.empty()) return shape;
   const auto node = world.split_by_node();
   agree_everywhere(world, [&] {
@@ -62,7 +62,7 @@ DataShape agree_on_data(const runtime::Communicator& world, const std::string& d
   return shape;
 }
 
-void check_enough(const DataShape& shape, const std::string& directory, std::size_t batch_global) {
+void check_enough(const TrainingDataFacts& shape, const std::string& directory, std::size_t batch_global) {
   if (batch_global <= shape.train_samples) return;
   throw core::UsageError(
       fmt::format("a step takes {} samples, batch times ranks, and {} holds {}; choose a smaller --batch", batch_global,
@@ -175,7 +175,7 @@ std::vector<Setting> parse_updates(const std::string& text) {
   std::vector<Setting> out;
   for (const auto& name : split_list("--update", text)) {
     (void)dataparallel::make_update_format(name);
-    out.push_back([name](TrainingConfig& c) { c.update = name; });
+    out.push_back([name](TrainingConfig& c) { c.weight_format = name; });
   }
   return out;
 }
@@ -205,35 +205,36 @@ std::vector<Setting> parse_gradients(const std::string& text) {
 
 /// Checks `--gradients own`, which exchanges gradients in the precision's format. So it excludes a codec, and needs a
 /// precision with such a format.
-void check_gradients(const Flags& f, const ScaleFactors& factors) {
-  const auto asked = gradients_of(f.text("gradients"));
+void check_gradients(const Flags& flags, const ScaleFactors& factors) {
+  const auto asked = gradients_of(flags.text("gradients"));
   if (std::ranges::find(asked, Gradients::own) == asked.end()) return;
   if (std::ranges::any_of(factors.codecs, [](const auto& c) { return c != nullptr; }))
     throw UsageError(
-        fmt::format("--gradients own and --codec {} name two formats for gradients; give one", f.text("codec")));
-  const auto precisions = precisions_of(f.text("precision"));
+        fmt::format("--gradients own and --codec {} name two formats for gradients; give one", flags.text("codec")));
+  const auto precisions = precisions_of(flags.text("precision"));
   if (std::ranges::find(precisions, kernels::Precision::bf16) == precisions.end())
     throw UsageError(
         fmt::format("--gradients own: products in {} have no format that gradients are exchanged in; it "
                     "is for --precision bf16",
-                    f.text("precision")));
+                    flags.text("precision")));
 }
 
-model::ModelRequest request_of(const Flags& f, const DataShape& data, kernels::Precision p = kernels::Precision::fp32) {
+model::ModelRequest request_of(const Flags& flags, const TrainingDataFacts& data,
+                               kernels::Precision p = kernels::Precision::fp32) {
   return {.features = data.features,
           .classes = data.classes,
           .labels = data.labels,
           .precision = p,
-          .device = operation_device(f.text("device"))};
+          .device = operation_device(flags.text("device"))};
 }
 
 /// Checks that each precision suits at least one of the models. Errors: UsageError with the last model's reason.
-void check_precisions(const Flags& f, const std::vector<std::string>& models, const DataShape& data) {
-  for (const auto p : precisions_of(f.text("precision"))) {
+void check_precisions(const Flags& flags, const std::vector<std::string>& models, const TrainingDataFacts& data) {
+  for (const auto p : precisions_of(flags.text("precision"))) {
     std::string why;
     for (const auto& name : models) {
       try {
-        model::make_model(name, request_of(f, data, p));
+        model::make_model(name, request_of(flags, data, p));
         why.clear();
         break;
       } catch (const UsageError& e) {
@@ -306,11 +307,11 @@ constexpr std::array training_flags{
 
 }  // namespace
 
-std::uint64_t read_shrink(const Flags& f) {
-  return f.has("shrink") ? parse_count("--shrink", f.text("shrink"), 1, 1024) : 1;
+std::uint64_t read_shrink(const Flags& flags) {
+  return flags.has("shrink") ? parse_count("--shrink", flags.text("shrink"), 1, 1024) : 1;
 }
 
-std::vector<std::string> parse_models(const std::string& text, std::uint64_t shrink, const DataShape& data,
+std::vector<std::string> parse_models(const std::string& text, std::uint64_t shrink, const TrainingDataFacts& data,
                                       std::string_view device) {
   std::vector<std::string> out;
   bool shrinks = false;
@@ -334,100 +335,101 @@ std::vector<std::string> parse_models(const std::string& text, std::uint64_t shr
   return out;
 }
 
-void add_training_flags(FlagList& d, Values values) {
+void add_training_flags(FlagList& flags, Values values) {
   for (const auto& flag : training_flags) {
     const char* usual = values == Values::one ? flag.usual_in_train : flag.usual_in_scale;
-    if (usual) add_text(d, flag.name, usual, flag.help);
+    if (usual) add_text(flags, flag.name, usual, flag.help);
   }
   if (values == Values::one)
-    add_switch(d, "strict", "on one rank, make communication flags an error instead of ignoring them");
+    add_switch(flags, "strict", "on one rank, make communication flags an error instead of ignoring them");
 }
 
-ScaleFactors read_training_flags(const Flags& f, const DataShape& data, int usual_threads) {
+ScaleFactors read_training_flags(const Flags& flags, const TrainingDataFacts& data, int usual_threads) {
   ScaleFactors out;
-  out.models = parse_models(f.text("model"), read_shrink(f), data, operation_device(f.text("device")));
-  check_precisions(f, out.models, data);
-  for (const auto b : parse_counts("--batch", f.text("batch"), 1, 1u << 20)) out.batches.push_back(b);
-  out.strategies = parse_strategies(f.text("strategy"));
-  if (f.has("servers")) {
-    out.strategies = with_servers(out.strategies, parse_counts("--servers", f.text("servers"), 0, 65536));
+  out.models = parse_models(flags.text("model"), read_shrink(flags), data, operation_device(flags.text("device")));
+  check_precisions(flags, out.models, data);
+  for (const auto b : parse_counts("--batch", flags.text("batch"), 1, 1u << 20)) out.batches.push_back(b);
+  out.strategies = parse_strategies(flags.text("strategy"));
+  if (flags.has("servers")) {
+    out.strategies = with_servers(out.strategies, parse_counts("--servers", flags.text("servers"), 0, 65536));
   }
-  out.meshes = parse_meshes(f.text("mesh"));
+  out.meshes = parse_meshes(flags.text("mesh"));
   for (const auto& flag : training_flags) {
     if (!flag.settings) continue;
-    out.settings.push_back({fmt::format("--{}", flag.name), flag.settings(f.text(flag.name)), flag.applies});
+    out.settings.push_back({fmt::format("--{}", flag.name), flag.settings(flags.text(flag.name)), flag.applies});
   }
-  out.algorithms = parse_algorithms(f.text("algorithm"), allreduce::CollectiveKind::all_reduce);
-  check_tune(f, out.algorithms);
-  out.codecs = naming_flag("--codec", [&] { return compression::find_codecs(f.text("codec")); });
-  check_gradients(f, out);
-  out.transports = parse_transports(f.text("transport"));
-  out.overlaps = parse_overlaps(f.text("overlap"));
-  out.threads = f.has("threads") ? to_ints(parse_counts("--threads", f.text("threads"), 1, 1024))
-                                 : std::vector<int>{usual_threads};
-  out.common.seed = parse_count("--seed", f.text("seed"), 0, UINT64_MAX);
+  out.algorithms = parse_algorithms(flags.text("algorithm"), allreduce::CollectiveKind::all_reduce);
+  check_tune(flags, out.algorithms);
+  out.codecs = naming_flag("--codec", [&] { return compression::find_codecs(flags.text("codec")); });
+  check_gradients(flags, out);
+  out.transports = parse_transports(flags.text("transport"));
+  out.overlaps = parse_overlaps(flags.text("overlap"));
+  out.threads = flags.has("threads") ? to_ints(parse_counts("--threads", flags.text("threads"), 1, 1024))
+                                     : std::vector<int>{usual_threads};
+  out.common.seed = parse_count("--seed", flags.text("seed"), 0, UINT64_MAX);
   return out;
 }
 
-void set_usual_exchange(TrainingConfig& c) {
+void set_usual_exchange(TrainingConfig& config) {
   for (const auto& flag : training_flags) {
-    if (flag.applies) flag.settings(flag.usual_in_scale).front()(c);
+    if (flag.applies) flag.settings(flag.usual_in_scale).front()(config);
   }
 }
 
 namespace {
 
 /// The optimizer with all its parameters but the format of the weights, which is a factor of its own.
-std::string canonical_optimizer(const TrainingConfig& c) {
-  core::ParsedName name = core::parse_name(dataparallel::make_optimizer(c.optimizer_name(), {.elements = 1})->name());
+std::string canonical_optimizer(const TrainingConfig& config) {
+  core::ParsedName name =
+      core::parse_name(dataparallel::make_optimizer(config.optimizer_name(), {.elements = 1})->name());
   name.parameters.erase("update");
   return name.canonical();
 }
 
 }  // namespace
 
-void fill_training(const TrainingConfig& c, const ExchangeFactors& applies, core::Factors& f) {
+void fill_training(const TrainingConfig& config, const ExchangeFactors& applies, core::Factors& f) {
   using core::Factor;
   const auto integer = [](auto n) { return static_cast<std::int64_t>(n); };
-  f[Factor::model] = c.model;
-  f[Factor::batch_per_rank] = integer(c.batch_per_rank);
-  if (c.accumulate > 1) f[Factor::accumulate] = integer(c.accumulate);
-  f[Factor::threads] = integer(c.threads);
-  f[Factor::precision] = std::string(kernels::name(c.precision));
-  if (const auto format = dataparallel::update_format_of(c.optimizer_name()); format != "fp32")
+  f[Factor::model] = config.model;
+  f[Factor::batch_per_rank] = integer(config.batch_per_rank);
+  if (config.accumulate > 1) f[Factor::accumulate] = integer(config.accumulate);
+  f[Factor::threads] = integer(config.threads);
+  f[Factor::precision] = std::string(kernels::name(config.precision));
+  if (const auto format = dataparallel::update_format_of(config.optimizer_name()); format != "fp32")
     f[Factor::update] = format;
-  if (const auto optimizer = canonical_optimizer(c); optimizer != "sgd") f[Factor::optimizer] = optimizer;
-  if (c.loss_scale.used()) f[Factor::loss_scale] = c.loss_scale.text();
-  if (c.own_gradients) f[Factor::gradients] = std::string(kernels::name(c.precision));
-  f[Factor::strategy] = c.strategy->name;
-  f[Factor::device] = c.device;
-  if (c.injection.any()) f[Factor::inject] = c.injection.text();
-  if (applies.algorithm) f[Factor::algorithm] = c.algorithm->name;
+  if (const auto optimizer = canonical_optimizer(config); optimizer != "sgd") f[Factor::optimizer] = optimizer;
+  if (config.loss_scale.used()) f[Factor::loss_scale] = config.loss_scale.text();
+  if (config.own_gradients) f[Factor::gradients] = std::string(kernels::name(config.precision));
+  f[Factor::strategy] = config.strategy->name;
+  f[Factor::device] = config.device;
+  if (config.injection.any()) f[Factor::inject] = config.injection.text();
+  if (applies.algorithm) f[Factor::algorithm] = config.algorithm->name;
   if (applies.algorithm) f[Factor::op] = std::string("avg");
-  if (applies.codec) f[Factor::codec] = c.codec ? c.codec->name : "none";
-  if (applies.overlap) f[Factor::overlap] = std::string(name(c.overlap));
+  if (applies.codec) f[Factor::codec] = config.codec ? config.codec->name : "none";
+  if (applies.overlap) f[Factor::overlap] = std::string(name(config.overlap));
   if (!applies.bucket) return;
-  if (c.bucket_bytes == automatic_bucket) {
+  if (config.bucket_bytes == automatic_bucket) {
     f[Factor::bucket_bytes] = std::string("auto");
   } else {
-    f[Factor::bucket_bytes] = integer(c.bucket_bytes);
+    f[Factor::bucket_bytes] = integer(config.bucket_bytes);
   }
 }
 
-void refuse_emulated(const Flags& f, const std::vector<std::string>& models, const DataShape& data) {
-  for (const auto p : precisions_of(f.text("precision")))
+void refuse_emulated(const Flags& flags, const std::vector<std::string>& models, const TrainingDataFacts& data) {
+  for (const auto p : precisions_of(flags.text("precision")))
     for (const std::string& model : models)
-      if (model::is_rounded_by_software(model, request_of(f, data, p)))
+      if (model::is_rounded_by_software(model, request_of(flags, data, p)))
         throw UsageError(
             fmt::format("--precision {0}: software rounds to it here in {1}, so that its time says nothing about {0}; "
                         "train shows its accuracy",
                         kernels::name(p), model));
 }
 
-void require_learning(std::string_view what, const Flags& f, const std::vector<std::string>& models,
-                      const DataShape& data) {
+void require_learning(std::string_view what, const Flags& flags, const std::vector<std::string>& models,
+                      const TrainingDataFacts& data) {
   for (const std::string& name : models) {
-    if (model::make_model(name, request_of(f, data))->learns()) continue;
+    if (model::make_model(name, request_of(flags, data))->learns()) continue;
     throw UsageError(
         fmt::format("{}: {} is a table of layers, which computes and exchanges but does not learn; take a model that "
                     "does, or scale without --learn",
@@ -435,9 +437,9 @@ void require_learning(std::string_view what, const Flags& f, const std::vector<s
   }
 }
 
-std::string data_directory(const Flags& f) { return f.has("data") ? f.text("data") : ""; }
+std::string data_directory(const Flags& flags) { return flags.has("data") ? flags.text("data") : ""; }
 
-std::string unused_note(std::string_view command, const Flags& f, const ExchangeFactors& used, int ranks) {
+std::string unused_note(std::string_view command, const Flags& flags, const ExchangeFactors& used, int ranks) {
   struct Factor {
     const char *flag, *means_nothing;  ///< the value that has the same effect as leaving the flag out
     bool ExchangeFactors::*applies;
@@ -450,9 +452,9 @@ std::string unused_note(std::string_view command, const Flags& f, const Exchange
       Factor{"overlap", "none", &ExchangeFactors::overlap}, Factor{"bucket", "", &ExchangeFactors::bucket}};
   std::vector<std::string> unused;
   for (const auto& [flag, means_nothing, applies, wants] : factors) {
-    if (used.*applies || !f.given(flag) || f.text(flag) == means_nothing) continue;
-    if (ranks == 1 && !f.on("strict")) {
-      unused.push_back(fmt::format("--{} {}", flag, f.text(flag)));
+    if (used.*applies || !flags.given(flag) || flags.text(flag) == means_nothing) continue;
+    if (ranks == 1 && !flags.on("strict")) {
+      unused.push_back(fmt::format("--{} {}", flag, flags.text(flag)));
       continue;
     }
     std::vector<std::string_view> users;
@@ -462,10 +464,10 @@ std::string unused_note(std::string_view command, const Flags& f, const Exchange
     throw UsageError(
         fmt::format("{}: --{} {} would change nothing here: it is for {} and the strategies {}; leave it out, or "
                     "ask for one of these",
-                    command, flag, f.text(flag), wants, fmt::join(users, ", ")));
+                    command, flag, flags.text(flag), wants, fmt::join(users, ", ")));
   }
-  if (ranks == 1 && f.given("servers") && !f.on("strict"))
-    unused.push_back(fmt::format("--servers {}", f.text("servers")));
+  if (ranks == 1 && flags.given("servers") && !flags.on("strict"))
+    unused.push_back(fmt::format("--servers {}", flags.text("servers")));
   if (unused.empty()) return {};
   return fmt::format("note: one rank exchanges nothing, so {} change{} nothing", fmt::join(unused, ", "),
                      unused.size() == 1 ? "s" : "");

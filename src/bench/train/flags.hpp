@@ -11,22 +11,22 @@
 
 namespace gradmeter::bench {
 
-struct DataShape : DataFacts {
+struct TrainingDataFacts : DataFacts {
   /// Number of samples in the files; SIZE_MAX for built-in data, which never run out.
   std::size_t train_samples = SIZE_MAX;
 };
 
 /// Reads the facts of the data in a directory. An empty name means the built-in digits, for which no file is read.
 /// Cost: the files are read once. Errors: UsageError of one line.
-DataShape read_data_shape(const std::string& directory);
+TrainingDataFacts read_data_shape(const std::string& directory);
 
 /// Reads the facts for all ranks: one rank of each node reads the files, since nodes may have different ones.
 /// Collective.
 /// Errors: UsageError on all ranks; if only some ranks found an error, the text names one of these.
-DataShape agree_on_data(const runtime::Communicator& world, const std::string& directory);
+TrainingDataFacts agree_on_data(const runtime::Communicator& world, const std::string& directory);
 
 /// Checks that the files hold at least the samples of one step. Errors: UsageError.
-void check_enough(const DataShape&, const std::string& directory, std::size_t batch_global);
+void check_enough(const TrainingDataFacts&, const std::string& directory, std::size_t batch_global);
 
 // The flags of a training, which `train` and `scale` share.
 
@@ -37,7 +37,7 @@ void add_training_flags(FlagList&, Values);
 
 /// Reads the flags as lists; those of train have one value each. usual_threads: threads of a rank, unless `--threads`
 /// is given. Models and batches must fit the data. Errors: UsageError.
-ScaleFactors read_training_flags(const Flags&, const DataShape&, int usual_threads);
+ScaleFactors read_training_flags(const Flags&, const TrainingDataFacts&, int usual_threads);
 
 /// For a training without an exchange: sets the factors that matter to exchanges only (those with a
 /// TrainingFactor::applies) to their usual values.
@@ -52,16 +52,17 @@ std::uint64_t read_shrink(const Flags&);
 /// Reads the names of models and returns their canonical form. shrink: the number by which the widths of layer tables
 /// are divided. device: the device that runs the models' operations, "host" or "cuda". Errors: UsageError for a model
 /// that does not fit the data, and where `shrink` is above 1 but changes none of the models.
-std::vector<std::string> parse_models(const std::string& text, std::uint64_t shrink, const DataShape&,
+std::vector<std::string> parse_models(const std::string& text, std::uint64_t shrink, const TrainingDataFacts&,
                                       std::string_view device = "host");
 
 /// Refuses a precision that any of the models emulates (software rounds to it, not the processor), for commands that
 /// report times, since such times say nothing about the precision. Errors: UsageError.
-void refuse_emulated(const Flags&, const std::vector<std::string>& models, const DataShape&);
+void refuse_emulated(const Flags&, const std::vector<std::string>& models, const TrainingDataFacts&);
 
 /// Refuses models that only compute and exchange, for commands that read a loss. Errors: UsageError, beginning with
 /// `what`.
-void require_learning(std::string_view what, const Flags&, const std::vector<std::string>& models, const DataShape&);
+void require_learning(std::string_view what, const Flags&, const std::vector<std::string>& models,
+                      const TrainingDataFacts&);
 
 /// The directory of `--data`; empty: the built-in digits.
 std::string data_directory(const Flags&);

@@ -141,13 +141,13 @@ double of_all(const runtime::Communicator& c, double mine, bool lock_step) {
 
 void StepLimits::round(const StepDemand& d) {
   if (!is_host_) return;
-  c_.barrier();
+  communicator_.barrier();
   {
     const runtime::Computing note(session_.activity(), "a step's operations");
     operations_.round(d.operations, operations_budget);
   }
   if (!d.exchanges()) return;
-  if (!link_) link_.emplace(session_, c_, threads_);
+  if (!link_) link_.emplace(session_, communicator_, threads_);
   link_->round();
 }
 
@@ -155,9 +155,9 @@ StepBound StepLimits::bound(const StepDemand& d) const {
   if (!is_host_) return {.is_known = false};
   const OperationTimes mine = operations_.times(d.operations);
   StepBound b{.is_known = true,
-              .compute = {of_all(c_, mine.library, d.lock_step)},
-              .roofline = {of_all(c_, mine.roofline, d.lock_step)}};
-  b.machine.flops_per_s = -c_.max(-operations_.peak().value);
+              .compute = {of_all(communicator_, mine.library, d.lock_step)},
+              .roofline = {of_all(communicator_, mine.roofline, d.lock_step)}};
+  b.machine.flops_per_s = -communicator_.max(-operations_.peak().value);
   if (!d.exchanges()) return b;
   link_->fill(b.machine);
   b.exchange = exchange_time_bound(d.least, b.machine);

@@ -103,7 +103,7 @@ class StepLimits {
  public:
   /// Collective over `c`, as are all calls; `c` must outlive it.
   StepLimits(Session& s, const runtime::Communicator& c, int threads)
-      : session_(s), c_(c), threads_(threads), is_host_(s.on_host()), operations_(threads) {}
+      : session_(s), communicator_(c), threads_(threads), is_host_(s.on_host()), operations_(threads) {}
   /// Measures one round: all ranks compute, then all use the link. It takes a few milliseconds, more for new or long
   /// operations. No other messages may be under way meanwhile.
   void round(const StepDemand&);
@@ -112,7 +112,7 @@ class StepLimits {
 
  private:
   Session& session_;
-  const runtime::Communicator& c_;
+  const runtime::Communicator& communicator_;
   int threads_;
   bool is_host_;
   OperationTimer operations_;

@@ -24,21 +24,21 @@ constexpr std::size_t process_bytes = std::size_t{96}
 
 }  // namespace
 
-LargestPart largest_part(const TrainingConfig& c, Layout l, const DataFacts& d) {
-  const auto strategy = c.strategy->make(c.strategy_options());
+LargestPart largest_part(const TrainingConfig& config, Layout layout, const DataFacts& facts) {
+  const auto strategy = config.strategy->make(config.strategy_options());
   LargestPart most;
-  for (int r = 0; r < l.mesh.replica_ranks(); ++r) {
-    l.place = l.mesh.place(r);
-    const auto m = sized_model(c, l, d);
+  for (int r = 0; r < layout.mesh.replica_ranks(); ++r) {
+    layout.place = layout.mesh.place(r);
+    const auto m = sized_model(config, layout, facts);
     const auto needs = m->peer_needs();
     most.parameters = std::max(most.parameters, m->element_count() * sizeof(float));
-    most.strategy = std::max(most.strategy, strategy->fabric_bytes(*m, l.mesh.data));
-    most.own = std::max(most.own, strategy->bytes_besides_fabric(*m, l.mesh.data));
+    most.strategy = std::max(most.strategy, strategy->fabric_bytes(*m, layout.mesh.data));
+    most.own = std::max(most.own, strategy->bytes_besides_fabric(*m, layout.mesh.data));
     const std::size_t sums = dataparallel::sums_per_tensor * m->tensors().size();
-    const int ranks = std::max(l.mesh.data, l.mesh.tensor);
+    const int ranks = std::max(layout.mesh.data, layout.mesh.tensor);
     most.norm_message = std::max(most.norm_message, GroupSums::gathered_floats(ranks, sums) * sizeof(float));
-    if (dataparallel::shares_norms(l.mesh, c.optimizer))
-      most.norm_memory = std::max(most.norm_memory, GroupSums::memory_bytes(l.mesh.tensor, sums));
+    if (dataparallel::shares_norms(layout.mesh, config.optimizer))
+      most.norm_memory = std::max(most.norm_memory, GroupSums::memory_bytes(layout.mesh.tensor, sums));
     most.peers.memory_bytes = std::max(most.peers.memory_bytes, needs.memory_bytes);
     most.peers.largest_sum_bytes = std::max(most.peers.largest_sum_bytes, needs.largest_sum_bytes);
   }
@@ -48,28 +48,29 @@ LargestPart largest_part(const TrainingConfig& c, Layout l, const DataFacts& d) 
 namespace {
 
 /// The bytes that optimizers, strategy and codec keep from step to step, outside the fabric's memory.
-std::size_t state_bytes(const TrainingConfig& c, const Layout& l, const DataFacts& d) {
-  const LargestPart part = largest_part(c, l, d);
+std::size_t state_bytes(const TrainingConfig& config, const Layout& layout, const DataFacts& facts) {
+  const LargestPart part = largest_part(config, layout, facts);
   const std::size_t optimizer_state =
-      c.strategy->info().keeps_optimizer_state
+      config.strategy->info().keeps_optimizer_state
           ? 0
-          : dataparallel::optimizer_bytes(c.optimizer_name(), part.parameters / sizeof(float));
-  const bool feeds_back = c.codec && c.codec->feedback && encodes_sums(c.strategy->info().communication);
-  return part.own + optimizer_state + (feeds_back && exchanges(c, l) ? copies_of_feedback * part.parameters : 0);
+          : dataparallel::optimizer_bytes(config.optimizer_name(), part.parameters / sizeof(float));
+  const bool feeds_back = config.codec && config.codec->feedback && encodes_sums(config.strategy->info().communication);
+  return part.own + optimizer_state +
+         (feeds_back && exchanges(config, layout) ? copies_of_feedback * part.parameters : 0);
 }
 
 }  // namespace
 
-std::size_t resident_bytes(const TrainingConfig& c, const DataFacts& d, int ranks) {
-  const std::size_t batch = c.batch_per_rank * d.features * sizeof(float);
-  const std::size_t pinned = c.device == "cpu" ? 0 : most_upload_buffers(batch) * batch;
-  return process_bytes + training_bytes(c, d, ranks) + pinned;
+std::size_t resident_bytes(const TrainingConfig& config, const DataFacts& facts, int ranks) {
+  const std::size_t batch = config.batch_per_rank * facts.features * sizeof(float);
+  const std::size_t pinned = config.device == "cpu" ? 0 : most_upload_buffers(batch) * batch;
+  return process_bytes + training_bytes(config, facts, ranks) + pinned;
 }
 
-std::size_t shm_bytes(const TrainingConfig& c, const DataFacts& d, const NodeMap& map) {
+std::size_t shm_bytes(const TrainingConfig& config, const DataFacts& facts, const NodeMap& map) {
   using runtime::TransportKind;
-  if (c.transport == TransportKind::mpi || c.transport == TransportKind::cuda_mpi) return 0;
-  const auto options = fabric_options(c, layout_of(c, map.ranks(), 0), d);
+  if (config.transport == TransportKind::mpi || config.transport == TransportKind::cuda_mpi) return 0;
+  const auto options = fabric_options(config, layout_of(config, map.ranks(), 0), facts);
   const std::size_t cells = static_cast<std::size_t>(options.groups) *
                             runtime::shared_memory_cell_count(map.ranks_per_node(), allreduce::most_lanes(map.ranks()));
   return runtime::shm_for(static_cast<std::size_t>(map.ranks_per_node()) *
@@ -77,23 +78,25 @@ std::size_t shm_bytes(const TrainingConfig& c, const DataFacts& d, const NodeMap
                           cells * sizeof(runtime::SharedMemoryCell));
 }
 
-std::size_t training_bytes(const TrainingConfig& c, const DataFacts& d, int ranks) {
-  const auto fabric = dataparallel::RankFabric::resident_bytes(fabric_options(c, layout_of(c, ranks, 0), d), ranks);
-  const double copies = c.precision == kernels::Precision::bf16 && !kernels::has_bf16_kernels() ? 3 : 1;
+std::size_t training_bytes(const TrainingConfig& config, const DataFacts& facts, int ranks) {
+  const auto fabric =
+      dataparallel::RankFabric::resident_bytes(fabric_options(config, layout_of(config, ranks, 0), facts), ranks);
+  const double copies = config.precision == kernels::Precision::bf16 && !kernels::has_bf16_kernels() ? 3 : 1;
   std::size_t most = 0;
   for (int r = 0; r < std::min(ranks, 64); ++r) {  // later ranks hold the same parts of the model again
-    const Layout l = layout_of(c, ranks, r);
-    const auto m = sized_model(c, l, d);
+    const Layout layout = layout_of(config, ranks, r);
+    const auto m = sized_model(config, layout, facts);
     double operands = 0;  // bytes of the largest operation's operands, which the limits' measurement allocates
-    for (const auto& p : m->pass_problems(c.batch_per_rank))
+    for (const auto& p : m->pass_problems(config.batch_per_rank))
       operands = std::max(operands, kernels::held_bytes(p.problem));
     std::size_t largest = 0;
     for (const model::Tensor& t : m->tensors()) largest = std::max(largest, t.count * sizeof(float));
-    most = std::max(most, (c.codec && exchanges(c, l) ? arrays_of_coded_check * largest : 0) + state_bytes(c, l, d) +
-                              m->workspace_bytes(c.batch_per_rank) + static_cast<std::size_t>(copies * operands));
-    if (l.mesh.replica_ranks() == 1 && l.workers == l.mesh.data) break;  // all are alike
+    most = std::max(most, (config.codec && exchanges(config, layout) ? arrays_of_coded_check * largest : 0) +
+                              state_bytes(config, layout, facts) + m->workspace_bytes(config.batch_per_rank) +
+                              static_cast<std::size_t>(copies * operands));
+    if (layout.mesh.replica_ranks() == 1 && layout.workers == layout.mesh.data) break;  // all are alike
   }
-  return fabric + most + c.batch_per_rank * d.features * sizeof(float);
+  return fabric + most + config.batch_per_rank * facts.features * sizeof(float);
 }
 
 }  // namespace gradmeter::bench

@@ -195,7 +195,7 @@ std::size_t first_step(const TraceRequest& r, std::size_t steps) {
 }  // namespace
 
 Trace::Trace(TraceRequest r, std::size_t steps, RankEvents t)
-    : request_(std::move(r)), first_(first_step(request_, steps)), timeline_(std::move(t)) {}
+    : request_(std::move(r)), first_(first_step(request_, steps)), rank_events_(std::move(t)) {}
 
 void Trace::before(std::size_t step, dataparallel::Probe& probe) const {
   if (step == first_) probe.keep_background(true);
@@ -203,14 +203,14 @@ void Trace::before(std::size_t step, dataparallel::Probe& probe) const {
 
 void Trace::after(std::size_t step, const dataparallel::StepRecord& record, dataparallel::Probe& probe) {
   if (!has(step)) return;
-  timeline_.add(step, record);
-  timeline_.add_background(step, probe.take_background());
+  rank_events_.add(step, record);
+  rank_events_.add_background(step, probe.take_background());
   if (!has(step + 1)) probe.keep_background(false);
 }
 
 bool Trace::write(const runtime::Communicator& c, const runtime::DriftModel& clock) const {
-  if (!c.any(!timeline_.empty())) return false;
-  gather_trace(c, timeline_, clock, request_.path, request_.replace);
+  if (!c.any(!rank_events_.empty())) return false;
+  gather_trace(c, rank_events_, clock, request_.path, request_.replace);
   return true;
 }
 

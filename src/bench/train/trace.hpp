@@ -108,7 +108,7 @@ class Trace {
   bool has(std::size_t step) const { return step >= first_ && step - first_ < request_.count; }
   TraceRequest request_;
   std::size_t first_;
-  RankEvents timeline_;
+  RankEvents rank_events_;
 };
 
 }  // namespace gradmeter::bench

@@ -73,7 +73,7 @@ class TrainRun {
     const std::size_t verified = first + place_of_verified(first, last - first);
     const double begin = runtime::host_clock();
     for (std::size_t step = first; step < last; ++step) {
-      if (looks_at_state(step)) end_steps();  // the time of the steps so far counts as training
+      if (reads_model_before(step)) end_steps();  // the time of the steps so far counts as training
       dump(step);
       if (step == first || step == verified || step + 1 == total_steps_) training_.verify_next();
       if (options_.noise_every && step % *options_.noise_every == 0) measure_noise_scale(step);
@@ -137,7 +137,7 @@ class TrainRun {
   void end_step(std::size_t step, double loss, const dataparallel::StepRecord& record) {
     if (trace_) trace_->after(step, record, training_.probe());
     epoch_loss_ += loss;
-    note(record);
+    add_sample(record);
     if (options_.log_every && step % *options_.log_every == 0) logged_.push_back({step, loss});
     if (session_.is_root() && listener_.progress)
       listener_.progress(step, total_steps_, loss / labels(options_.config.batch_per_rank));
@@ -148,7 +148,7 @@ class TrainRun {
   void synchronise() {
     end_steps();
     training_.quiesce();
-    if (const auto fault = training_.verdict(); !fault.empty()) throw core::WrongResult(fault);
+    if (const auto fault = training_.take_fault(); !fault.empty()) throw core::WrongResult(fault);
     for (const auto& [step, mine] : logged_) {
       const double loss = session_.world().sum(mine) / labels(batch_global_);
       if (session_.is_root()) listener_.row(row(step, loss));
@@ -194,7 +194,7 @@ class TrainRun {
     return world.max(world.ranks_as() == runtime::RanksAs::threads ? mine / world.size() : mine);
   }
 
-  void note(const dataparallel::StepRecord& r) {
+  void add_sample(const dataparallel::StepRecord& r) {
     if (!training_.layout().trains()) return;
     epoch_samples_.times.push_back(r.step.length());
     for (const auto& w : r.waits) epoch_samples_.waits[std::string(w.label)] += w.when.length();
@@ -228,7 +228,7 @@ class TrainRun {
     throw core::UsageError(fmt::format("--dump-step {}: the run has {} steps, the first is 0", step, total_steps_));
   }
 
-  bool looks_at_state(std::size_t step) const {
+  bool reads_model_before(std::size_t step) const {
     return (options_.noise_every && step % *options_.noise_every == 0) || step == weights_step_ ||
            step == gradients_step_;
   }

@@ -21,15 +21,15 @@ using dataparallel::everybody;
 using dataparallel::Forecast;
 using dataparallel::Observations;
 
-int helper_threads(const TrainingConfig& c, const Layout& l) {
-  const bool has_background_task = uses_ports(c.strategy->info().communication);
-  return (needs_progress_thread(c, l) ? 1 : 0) + (has_background_task ? 1 : 0);
+int helper_threads(const TrainingConfig& config, const Layout& layout) {
+  const bool has_background_task = uses_ports(config.strategy->info().communication);
+  return (needs_progress_thread(config, layout) ? 1 : 0) + (has_background_task ? 1 : 0);
 }
 
-runtime::SpinPolicy spin_policy(const Session& s, const runtime::Communicator& comm, const TrainingConfig& c,
-                                const Layout& l) {
-  const int helpers = helper_threads(c, l);
-  const int runnable = s.ranks_per_node(comm.size()) * (c.threads + helpers);
+runtime::SpinPolicy spin_policy(const Session& s, const runtime::Communicator& comm, const TrainingConfig& config,
+                                const Layout& layout) {
+  const int helpers = helper_threads(config, layout);
+  const int runnable = s.ranks_per_node(comm.size()) * (config.threads + helpers);
   auto p = runtime::spin_policy_for(runnable, s.cores_per_node());
   // A progress thread without a core of its own slows the computation that should hide the exchange.
   if (helpers > 0 && runnable > s.cores_per_node()) p.yields = 10;
@@ -37,46 +37,50 @@ runtime::SpinPolicy spin_policy(const Session& s, const runtime::Communicator& c
 }
 
 /// This rank's layout. Errors: UsageError with the reason if the ranks cannot train with this configuration.
-Layout accepted(const TrainingConfig& c, const DataFacts& d, const runtime::Communicator& comm,
+Layout accepted(const TrainingConfig& config, const DataFacts& facts, const runtime::Communicator& comm,
                 std::span<const int> nodes) {
   const NodeMap map{.node_of = {nodes.begin(), nodes.end()}, .fake = false, .ranks_as = comm.ranks_as()};
-  if (const auto why = refusal(c, d, map); !why.empty()) throw core::UsageError(why);
-  return layout_of(c, comm.size(), comm.rank());
+  if (const auto why = refusal(config, facts, map); !why.empty()) throw core::UsageError(why);
+  return layout_of(config, comm.size(), comm.rank());
 }
 
 struct TrainingQueues {
   runtime::Queue &computation, &exchange;
 };
 
-dataparallel::RankFabricOptions options_of(const Session& s, const runtime::Communicator& comm, const TrainingConfig& c,
-                                           const Layout& l, const DataFacts& d, const TrainingQueues& queues) {
-  auto o = fabric_options(c, l, d);
+dataparallel::RankFabricOptions options_of(const Session& s, const runtime::Communicator& comm,
+                                           const TrainingConfig& config, const Layout& layout, const DataFacts& facts,
+                                           const TrainingQueues& queues) {
+  auto o = fabric_options(config, layout, facts);
   const bool on_device = &queues.computation.device() != &runtime::host_device();
   if (on_device) o.queue = &queues.computation;
-  if (on_device && c.algorithm && c.algorithm->works_on_devices()) o.exchange.queue = &queues.exchange;
-  o.spin_policy = spin_policy(s, comm, c, l);
+  if (on_device && config.algorithm && config.algorithm->works_on_devices()) o.exchange.queue = &queues.exchange;
+  o.spin_policy = spin_policy(s, comm, config, layout);
   // A worker may spin although its own server needs a core, too: the server works while the worker does not.
-  o.worker_spin_policy = runtime::spin_policy_for(s.ranks_per_node(comm.size()) * c.threads, s.cores_per_node());
-  o.progress = needs_progress_thread(c, l) ? dataparallel::ProgressMode::thread : dataparallel::ProgressMode::on_wait;
-  o.message_faults = c.injection.messages;
+  o.worker_spin_policy = runtime::spin_policy_for(s.ranks_per_node(comm.size()) * config.threads, s.cores_per_node());
+  o.progress =
+      needs_progress_thread(config, layout) ? dataparallel::ProgressMode::thread : dataparallel::ProgressMode::on_wait;
+  o.message_faults = config.injection.messages;
   o.world_rank = s.world().rank();
   return o;
 }
 
-dataparallel::AssemblyOptions assembly_options(const TrainingConfig& c, const Layout& l, const DataFacts& d) {
-  return {
-      .mesh = l.mesh,
-      .model = [&c, &l, d](const dataparallel::Mesh&,
-                           model::Peers& peers) { return model::make_model(c.model, model_request(c, l, d, &peers)); },
-      .seed = c.seed,
-      .optimizer = c.optimizer_name(),
-      .strategy = c.strategy,
-      .strategy_options = c.strategy_options()};
+dataparallel::AssemblyOptions assembly_options(const TrainingConfig& config, const Layout& layout,
+                                               const DataFacts& facts) {
+  return {.mesh = layout.mesh,
+          .model =
+              [&config, &layout, facts](const dataparallel::Mesh&, model::Peers& peers) {
+                return model::make_model(config.model, model_request(config, layout, facts, &peers));
+              },
+          .seed = config.seed,
+          .optimizer = config.optimizer_name(),
+          .strategy = config.strategy,
+          .strategy_options = config.strategy_options()};
 }
 
 std::optional<std::size_t> chosen_bucket_bytes(const TrainingConfig& asked, const TrainingConfig& got,
-                                               const Layout& l) {
-  if (asked.bucket_bytes != automatic_bucket || !exchange_factors(got, l).bucket || !got.bucket_ends.empty())
+                                               const Layout& layout) {
+  if (asked.bucket_bytes != automatic_bucket || !exchange_factors(got, layout).bucket || !got.bucket_ends.empty())
     return std::nullopt;
   return got.bucket_bytes;
 }
@@ -101,8 +105,8 @@ Training::Training(Session& session, const runtime::Communicator& comm, const mo
       communicator_(comm),
       data_(data),
       config_(with_chosen_bucket(session, comm, data, config)),
-      nodes_(runtime::Network::nodes_of(comm, {})),
-      layout_(accepted(config_, facts_of(data), comm, nodes_)),
+      node_of_rank_(runtime::Network::nodes_of(comm, {})),
+      layout_(accepted(config_, facts_of(data), comm, node_of_rank_)),
       chosen_bucket_(chosen_bucket_bytes(config, config_, layout_)),
       progress_thread_(needs_progress_thread(config_, layout_)),
       queue_(session.device().make_queue()),
@@ -191,7 +195,7 @@ model::PendingOutcome Training::step(std::size_t step, float step_size) {
   }
   prepare(step);
   std::optional<kernels::CallCheck> calls;
-  if (std::exchange(checks_calls_, false)) calls.emplace(check_seed_++);
+  if (std::exchange(checks_operations_, false)) calls.emplace(check_seed_++);
   verifier_.begin_step(steps_);
   assembly_.probe().begin_step();
   auto outcome = assembly_.strategy().step(assembly_.worker(), batch(), {.size = step_size, .number = steps_});
@@ -199,7 +203,7 @@ model::PendingOutcome Training::step(std::size_t step, float step_size) {
   verifier_.end_step();
   if (calls) {
     queue_->synchronise();
-    if (calls_fault_.empty()) calls_fault_ = calls->fault();
+    if (operation_fault_.empty()) operation_fault_ = calls->fault();
   }
   return outcome;
 }
@@ -211,9 +215,9 @@ std::vector<dataparallel::StepRecord> Training::take_records() {
   return records;
 }
 
-std::string Training::verdict() {
-  const auto found = runtime::first_report(communicator_, std::exchange(calls_fault_, {}));
-  auto exchange_fault = verifier_.verdict();
+std::string Training::take_fault() {
+  const auto found = runtime::first_report(communicator_, std::exchange(operation_fault_, {}));
+  auto exchange_fault = verifier_.take_fault();
   if (found.text.empty()) return exchange_fault;
   return fmt::format("an operation of a timed step is wrong on rank {}: {}", found.rank, found.text);
 }
@@ -310,7 +314,7 @@ dataparallel::ForecastInput Training::forecast_input(std::uint64_t first_step, s
           .elements = assembly_.model().element_count(),
           .steps = steps,
           .first_step = first_step,
-          .ranks_per_node = axis_shape(layout_, nodes_).ranks_per_node,
+          .ranks_per_node = axis_shape(layout_, node_of_rank_).ranks_per_node,
           .algorithm = config_.algorithm,
           .codec = codec_on_messages || exchanges(config_, layout_) ? config_.codec : nullptr,
           .message_bytes = fabric_.message_bytes(assembly_.mesh().data()),
@@ -326,10 +330,10 @@ Forecast Training::forecast(const dataparallel::ForecastInput& forecast_input) c
     auto work = assembly_.strategy().replica_work(forecast_input);
     work.shares_norms = dataparallel::shares_norms(layout_.mesh, config_.optimizer);
     const std::size_t batch = config_.batch_per_rank;
-    Forecast copy = dataparallel::forecast_replica(forecast_input, layout_.mesh, layout_.place.stage, assembly_.model(),
-                                                   batch, work);
-    copy.least_of_one = 0;  // a replica's busiest rank need not be an axis' busiest
-    mine += copy.times(forecast_input.steps);
+    Forecast replica_forecast = dataparallel::forecast_replica(forecast_input, layout_.mesh, layout_.place.stage,
+                                                               assembly_.model(), batch, work);
+    replica_forecast.least_of_one = 0;  // a replica's busiest rank need not be an axis' busiest
+    mine += replica_forecast.times(forecast_input.steps);
   }
   return mine;
 }
@@ -352,7 +356,7 @@ StepDemand Training::demand() const {
   const auto steps = static_cast<double>(period), ranks = static_cast<double>(communicator_.size());
   const double mean = communicator_.sum(static_cast<double>(mine.least)) / ranks;
   d.least.rank = std::max(mean, communicator_.max(static_cast<double>(mine.least_of_one))) / steps;
-  const double nodes = NodeMap{.node_of = nodes_}.nodes();
+  const double nodes = NodeMap{.node_of = node_of_rank_}.nodes();
   d.least.node = communicator_.sum(static_cast<double>(mine.least_between_nodes)) / nodes / steps;
   return d;
 }
@@ -364,9 +368,9 @@ Observations Training::observed() {
   counts.resize(static_cast<std::size_t>(communicator_.max(static_cast<double>(counts.size()))));
   communicator_.sum(counts);
   observations.staleness.assign(counts.begin(), counts.end());
-  const bool first_of_copy = layout_.place.tensor == 0 && layout_.place.stage == 0;  // one update a replica
-  observations.updates =
-      static_cast<std::uint64_t>(communicator_.sum(first_of_copy ? static_cast<double>(observations.updates) : 0.0));
+  const bool is_first_of_replica = layout_.place.tensor == 0 && layout_.place.stage == 0;  // one update a replica
+  observations.updates = static_cast<std::uint64_t>(
+      communicator_.sum(is_first_of_replica ? static_cast<double>(observations.updates) : 0.0));
   observations.applied = static_cast<std::uint64_t>(communicator_.max(static_cast<double>(observations.applied)));
   observations.largest_gap =
       static_cast<std::uint64_t>(communicator_.max(static_cast<double>(observations.largest_gap)));

@@ -125,11 +125,11 @@ class Training {
   void verify_next() {
     queue_->synchronise();  // so that the time of a check is not that of the steps before it
     verifier_.arm();
-    checks_calls_ = true;
+    checks_operations_ = true;
   }
-  /// Returns in one line, the same on all ranks, what was wrong in the steps verified since `verdict` was last called;
-  /// empty: nothing. Collective, after `quiesce`. Cost: a few small collectives.
-  std::string verdict();
+  /// Returns in one line, the same on all ranks, what was wrong in the steps verified since `take_fault` was last
+  /// called; empty: nothing. Collective, after `quiesce`. Cost: a few small collectives.
+  std::string take_fault();
   /// Ends the strategy, after which there are no more steps, and returns the totals. Collective.
   TrainingTotals finish();
   /// The observations so far. Servers may still be answering, so bytes are not compared with a forecast. Collective.
@@ -177,7 +177,7 @@ class Training {
   const runtime::Communicator& communicator_;
   model::DataSplit data_;
   TrainingConfig config_;
-  std::vector<int> nodes_;  ///< by rank
+  std::vector<int> node_of_rank_;  ///< by rank
   Layout layout_;
   std::optional<std::size_t> chosen_bucket_;
   bool progress_thread_;
@@ -196,10 +196,10 @@ class Training {
   std::uint64_t steps_ = 0;
   double seconds_ = 0;  ///< time within steps [s]
   bool finished_ = false;
-  bool checks_calls_ = false;     ///< true: the operations of the next step are checked
-  std::uint64_t check_seed_;      ///< seed that selects what a check looks at; it changes from check to check
-  std::string calls_fault_;       ///< faults of this rank's checked operations since the last verdict
-  std::size_t served_steps_ = 0;  ///< steps of a rank that only serves, since the last `take_records`
+  bool checks_operations_ = false;  ///< true: the operations of the next step are checked
+  std::uint64_t check_seed_;        ///< seed that selects what a check looks at; it changes from check to check
+  std::string operation_fault_;     ///< faults of this rank's checked operations since the last verdict
+  std::size_t served_steps_ = 0;    ///< steps of a rank that only serves, since the last `take_records`
 };
 
 // The data set of a job. Drawn data and text are made by each rank for itself; images are read from files once a node.

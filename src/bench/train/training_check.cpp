@@ -109,7 +109,7 @@ ExchangeCheck Training::try_coded_exchange(CodedData data) {
   // The first step's density. Only the whole gradient can be clipped, so all-reduces do not clip.
   const auto codec = compression::warm_up_phases(compression::without_clip(config_.codec), 0, 1).front().codec;
   const allreduce::ExchangeSpec spec{
-      .algorithm = config_.algorithm, .codec = codec, .shape = axis_shape(layout_, nodes_)};
+      .algorithm = config_.algorithm, .codec = codec, .shape = axis_shape(layout_, node_of_rank_)};
   const auto each_tensor = [&](auto g, const auto& visit) {
     for (const auto& b : buckets()) {
       for (const auto& part : b.parts) {
@@ -178,7 +178,7 @@ ExchangeCheck Training::check_exchange() {
   verifier_.end_step();
   verifier_.disarm();
   quiesce();
-  found.fault = verdict();
+  found.fault = take_fault();
   take_records();  // steps that are checked are no samples
   return found;
 }

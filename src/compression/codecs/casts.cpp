@@ -105,9 +105,9 @@ void decode_plain(const detail::DecodeJob& job) {
 
 template <bool is_fp16>
 std::unique_ptr<Codec> make_cast(const core::ParsedName& name) {
-  return std::make_unique<detail::Bucketed>(name.canonical(), WireLayout{.bucket = 1, .bits = 16, .scale_width = 0},
-                                            detail::Norm::max, detail::Loops{encode<is_fp16>, decode<is_fp16>},
-                                            detail::Loops{encode_plain<is_fp16>, decode_plain<is_fp16>});
+  return std::make_unique<detail::BucketedCodec>(
+      name.canonical(), WireLayout{.bucket = 1, .bits = 16, .scale_width = 0}, detail::Norm::max,
+      detail::Loops{encode<is_fp16>, decode<is_fp16>}, detail::Loops{encode_plain<is_fp16>, decode_plain<is_fp16>});
 }
 
 }  // namespace

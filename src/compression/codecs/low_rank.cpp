@@ -29,7 +29,7 @@ using Floats = hn::FixedTag<float, 1>;
 #endif
 constexpr std::size_t lanes = hn::MaxLanes(Floats()), vectors = partials / lanes;
 
-HWY_INLINE float pairwise(std::array<float, partials> s) {
+HWY_INLINE float pairwise_sum(std::array<float, partials> s) {
   for (std::size_t half = partials / 2; half > 0; half /= 2) {
     for (std::size_t i = 0; i < half; ++i) s[i] += s[i + half];
   }
@@ -64,7 +64,7 @@ void dot_row(const float* row, std::size_t n, const float* q, std::size_t stride
 #pragma GCC unroll 16
     for (std::size_t v = 0; v < vectors; ++v) hn::StoreU(sums[j][v], d, partial.data() + v * lanes);
     for (std::size_t i = c; i < n; ++i) partial[i - c] += row[i] * q[j * stride + i];
-    p[j] = pairwise(partial);
+    p[j] = pairwise_sum(partial);
   }
 }
 
@@ -134,17 +134,17 @@ HWY_EXPORT(ReconstructRow);
 namespace {
 
 /// The number of elements in row i.
-std::size_t row_length(const Matrix& m, std::size_t i) { return std::min(m.columns, m.count - i * m.columns); }
+std::size_t row_length(const MatrixShape& m, std::size_t i) { return std::min(m.columns, m.count - i * m.columns); }
 
 constexpr std::size_t most_rank = 1024;
 
-double product(const Column& a, const Column& b) {
+double dot_product(const Column& a, const Column& b) {
   return detail::sum_by_pieces(a.rows, [&](std::size_t first, std::size_t count) {
     std::array<double, detail::sum_lanes> partial{};
     for (std::size_t i = 0; i < count; ++i) {
       partial[i % detail::sum_lanes] += double{a[first + i]} * double{b[first + i]};
     }
-    return detail::pairwise(partial);
+    return detail::pairwise_sum(partial);
   });
 }
 
@@ -154,7 +154,7 @@ void subtract_share(const Column& a, double share, const Column& b) {
 
 }  // namespace
 
-void multiply(const Matrix& m, std::size_t rank, std::span<const float> x, std::span<const float> q,
+void multiply(const MatrixShape& m, std::size_t rank, std::span<const float> x, std::span<const float> q,
               std::span<float> p) {
   for (std::size_t i = 0; i < m.rows; ++i) {
     HWY_DYNAMIC_DISPATCH(MultiplyRow)
@@ -162,7 +162,7 @@ void multiply(const Matrix& m, std::size_t rank, std::span<const float> x, std::
   }
 }
 
-void multiply_transposed(const Matrix& m, std::size_t rank, std::span<const float> x, std::span<const float> p,
+void multiply_transposed(const MatrixShape& m, std::size_t rank, std::span<const float> x, std::span<const float> p,
                          std::span<float> q) {
   std::fill_n(q.begin(), m.q_size(rank), 0.0f);
   if (m.count == 0) return;
@@ -173,7 +173,7 @@ void multiply_transposed(const Matrix& m, std::size_t rank, std::span<const floa
    m.columns);
 }
 
-void reconstruct(const Matrix& m, std::size_t rank, std::span<const float> p, std::span<const float> q,
+void reconstruct(const MatrixShape& m, std::size_t rank, std::span<const float> p, std::span<const float> q,
                  std::span<float> out) {
   for (std::size_t i = 0; i < m.rows; ++i) {
     HWY_DYNAMIC_DISPATCH(ReconstructRow)
@@ -181,7 +181,7 @@ void reconstruct(const Matrix& m, std::size_t rank, std::span<const float> p, st
   }
 }
 
-Matrix square_matrix(std::size_t count) {
+MatrixShape square_matrix(std::size_t count) {
   if (count == 0) return {};
   // The root of a double may be one off either way for large counts.
   auto columns = static_cast<std::size_t>(std::sqrt(static_cast<double>(count)));
@@ -194,30 +194,31 @@ bool low_rank_pays(std::size_t rows, std::size_t columns, std::size_t rank) {
   return 2 * rank * (rows + columns) <= rows * columns;
 }
 
-std::string low_rank_refusal(const Matrix& m, std::size_t rank) {
+std::string low_rank_refusal(const MatrixShape& m, std::size_t rank) {
   const std::size_t most = std::min(m.rows, m.columns);
   if (rank >= 1 && rank <= most) return {};
   return fmt::format("a matrix of {} by {} has no rank of {}: take 1 to {}, or send it dense", m.rows, m.columns, rank,
                      most);
 }
 
-void draw_first_q(const Matrix& m, std::size_t rank, std::uint64_t seed, std::uint32_t tensor, std::span<float> q) {
+void draw_first_q(const MatrixShape& m, std::size_t rank, std::uint64_t seed, std::uint32_t tensor,
+                  std::span<float> q) {
   const core::Random random(seed, tensor);
   for (std::size_t i = 0; i < m.q_size(rank); ++i) q[i] = static_cast<float>(random.gaussian(i));
 }
 
-void orthonormalise(const Matrix& m, std::size_t rank, std::span<float> p) {
+void orthonormalise(const MatrixShape& m, std::size_t rank, std::span<float> p) {
   for (std::size_t j = 0; j < rank; ++j) {
     const Column column{p.data() + j, m.rows, rank};
-    const double before = std::sqrt(product(column, column));
+    const double before = std::sqrt(dot_product(column, column));
     for (const int pass : {1, 2}) {
       (void)pass;  // the second pass removes what rounding left of the earlier columns
       for (std::size_t e = 0; e < j; ++e) {
         const Column earlier{p.data() + e, m.rows, rank};
-        subtract_share(column, product(column, earlier), earlier);
+        subtract_share(column, dot_product(column, earlier), earlier);
       }
     }
-    const double factor = column_factor(before, std::sqrt(product(column, column)));
+    const double factor = column_factor(before, std::sqrt(dot_product(column, column)));
     for (std::size_t i = 0; i < m.rows; ++i) column[i] = static_cast<float>(double{column[i]} * factor);
   }
 }

@@ -17,35 +17,36 @@ namespace gradmeter::compression {
 /// A matrix stored by rows, with as many rows as `count` elements need. The last row may be short; its missing elements
 /// count as 0 and are not stored. P is [rows x rank], by rows. Q is [columns x rank] stored transposed: each of its
 /// `rank` columns is contiguous and `columns` numbers long.
-struct Matrix {
+struct MatrixShape {
   std::size_t rows = 0, columns = 0, count = 0;
   std::size_t p_size(std::size_t rank) const { return rows * rank; }
   std::size_t q_size(std::size_t rank) const { return columns * rank; }
 };
 /// The matrix for a tensor without a shape. It is as nearly square as possible, with ceil(sqrt(count)) columns, because
 /// the factors are then smallest.
-Matrix square_matrix(std::size_t count);
+MatrixShape square_matrix(std::size_t count);
 
 /// True if 2·rank·(rows + columns) <= rows·columns: the factors together have at most half as many elements as the
 /// matrix. Other tensors are not compressed.
 bool low_rank_pays(std::size_t rows, std::size_t columns, std::size_t rank);
 /// The reason why a matrix of this shape cannot have factors of this rank, and which ranks are possible; empty: this
 /// rank is possible.
-std::string low_rank_refusal(const Matrix&, std::size_t rank);
+std::string low_rank_refusal(const MatrixShape&, std::size_t rank);
 
 /// Q for the first step: independent standard normal numbers, which depend on (seed, tensor) alone. As in the paper, Q
 /// is not orthonormal.
-void draw_first_q(const Matrix&, std::size_t rank, std::uint64_t seed, std::uint32_t tensor, std::span<float> q);
+void draw_first_q(const MatrixShape&, std::size_t rank, std::uint64_t seed, std::uint32_t tensor, std::span<float> q);
 
 /// P = M·Q with m [count]. Cost: one read of m, 2·rank flops an element. Bits are equal on every instruction set: each
 /// dot product runs in 16 partial sums, which are then added pairwise.
-void multiply(const Matrix&, std::size_t rank, std::span<const float> m, std::span<const float> q, std::span<float> p);
+void multiply(const MatrixShape&, std::size_t rank, std::span<const float> x, std::span<const float> q,
+              std::span<float> p);
 /// Q = Mᵀ·P, at the same cost. Sums run over the rows in order on every instruction set.
-void multiply_transposed(const Matrix&, std::size_t rank, std::span<const float> m, std::span<const float> p,
+void multiply_transposed(const MatrixShape&, std::size_t rank, std::span<const float> x, std::span<const float> p,
                          std::span<float> q);
 /// out = P·Qᵀ [count]. Products are added in the order of P's columns, so equal factors give equal bits on every
 /// machine.
-void reconstruct(const Matrix&, std::size_t rank, std::span<const float> p, std::span<const float> q,
+void reconstruct(const MatrixShape&, std::size_t rank, std::span<const float> p, std::span<const float> q,
                  std::span<float> out);
 /// The factor that normalises a column; 0 for a column that depends on earlier ones. `before`: the column's length at
 /// first. `length`: its length after its components along the earlier columns have been subtracted.
@@ -61,7 +62,7 @@ GRADMETER_HOST_DEVICE inline double column_factor(double before, double length) 
 /// detail/tree_sum.hpp, so equal P gives equal bits. A column becomes zero if it is zero, or differs by less than 1e-5
 /// of its length from a combination of the columns before it. A column with numbers that are not finite becomes NaN,
 /// and so does all that is computed from it. Cost: 2·rows·rank^2 multiply-adds.
-void orthonormalise(const Matrix&, std::size_t rank, std::span<float> p);
+void orthonormalise(const MatrixShape&, std::size_t rank, std::span<float> p);
 
 /// One column of P, whose elements are `stride` apart.
 struct Column {

@@ -146,8 +146,8 @@ SignValues encode_bucket(bool two_means, std::span<const float> x, std::byte* bi
       detail::pack_signs_plain(two_means, piece.data(), groups, bits + at / 8, sums);
     }
     detail::pack_rest(two_means, piece.subspan(groups * sum_lanes), bits + at / 8 + 2 * groups, sums);
-    up_sum.add(detail::pairwise(sums.up));
-    down_sum.add(detail::pairwise(sums.down));
+    up_sum.add(detail::pairwise_sum(sums.up));
+    down_sum.add(detail::pairwise_sum(sums.down));
   }
   const double up = up_sum.total(), down = down_sum.total();
   if (!two_means) return detail::sign_means<false>(up, down, x.size(), 0, not_finite);
@@ -159,10 +159,10 @@ template <bool fast>
 void encode(const detail::EncodeJob& job) {
   const WireLayout& layout = job.layout;
   const std::size_t n = job.x.size(), buckets = layout.buckets(n);
-  const std::size_t scales = layout.scale_bytes(n), used = buckets * layout.scale_width;
-  std::byte* bits = job.wire + scales;
-  std::memset(job.wire + used, 0, scales - used);
-  std::memset(bits + n / 8, 0, layout.total_bytes(n) - scales - n / 8);
+  const std::size_t scale_bytes = layout.scale_bytes(n), used = buckets * layout.scale_width;
+  std::byte* bits = job.wire + scale_bytes;
+  std::memset(job.wire + used, 0, scale_bytes - used);
+  std::memset(bits + n / 8, 0, layout.total_bytes(n) - scale_bytes - n / 8);
   for (std::size_t b = 0; b < buckets; ++b) {
     const std::size_t at = b * layout.bucket;
     const auto x = job.x.subspan(at, std::min(layout.bucket, n - at));
@@ -202,7 +202,7 @@ void decode(const detail::DecodeJob& job) {
 
 std::unique_ptr<Codec> make_onebit(const core::ParsedName& name) {
   const std::size_t bucket = detail::bucket_of(name), means = whole_number(name, "means", 1, 2);
-  return std::make_unique<detail::Bucketed>(
+  return std::make_unique<detail::BucketedCodec>(
       name.canonical(), WireLayout{.bucket = bucket, .bits = 1, .scale_width = means * sizeof(float)},
       detail::Norm::max, detail::Loops{encode<true>, decode<true>}, detail::Loops{encode<false>, decode<false>});
 }

@@ -153,7 +153,7 @@ void TernaryEncode(std::span<const float> x, float scale, const detail::Draws& d
 }
 std::size_t TernaryQuantise(std::span<const float>, float, std::int8_t*, const detail::Draws&) { return 0; }
 template <class Sum>
-std::size_t ternary_sums(std::span<const Sum>, float, float*) {
+std::size_t scale_sums(std::span<const Sum>, float, float*) {
   return 0;
 }
 #else
@@ -239,7 +239,7 @@ std::size_t TernaryQuantise(std::span<const float> x, float scale, std::int8_t* 
 }
 
 template <class Sum>
-std::size_t ternary_sums(std::span<const Sum> sums, float scale, float* out) {
+std::size_t scale_sums(std::span<const Sum> sums, float scale, float* out) {
   const F32 df;
   const I32 di;
   const std::size_t lanes = hn::Lanes(df);
@@ -259,11 +259,11 @@ std::size_t ternary_sums(std::span<const Sum> sums, float scale, float* out) {
 #endif
 
 void TernaryDecode(const detail::DecodeJob& job) { decode_buckets<TernaryRule>(job); }
-std::size_t TernaryBytes(std::span<const std::int8_t> sums, float scale, float* out) {
-  return ternary_sums(sums, scale, out);
+std::size_t DecodeInt8Sums(std::span<const std::int8_t> sums, float scale, float* out) {
+  return scale_sums(sums, scale, out);
 }
-std::size_t TernaryWords(std::span<const std::int32_t> sums, float scale, float* out) {
-  return ternary_sums(sums, scale, out);
+std::size_t DecodeInt32Sums(std::span<const std::int32_t> sums, float scale, float* out) {
+  return scale_sums(sums, scale, out);
 }
 
 }  // namespace gradmeter::compression::HWY_NAMESPACE
@@ -305,7 +305,7 @@ std::unique_ptr<Codec> make_qsgd1(const core::ParsedName& name) {
   return detail::make_bucketed<Qsgd1Rule>(name, {encode_qsgd1, decode_qsgd1});
 }
 
-bool qsgd_expands(const core::ParsedName& name) {
+bool qsgd_may_lose_more(const core::ParsedName& name) {
   if (detail::rounding_of(name) == Rounding::nearest) return false;
   const auto bucket = static_cast<double>(detail::bucket_of(name));
   // The norm of a bucket of independent Gaussians of variance 1: its length, or nearly its largest element.
@@ -476,7 +476,7 @@ class QsgdElias final : public Codec {
 
 std::unique_ptr<Codec> make_qsgd_elias(const core::ParsedName& name) { return std::make_unique<QsgdElias>(name, true); }
 
-bool qsgd_elias_expands(const core::ParsedName& name) {
+bool qsgd_elias_may_lose_more(const core::ParsedName& name) {
   const std::size_t levels = whole_number(name, "levels", 1, 127);
   return detail::bucket_of(name) > 4 * levels * levels;
 }
@@ -487,8 +487,8 @@ HWY_EXPORT(TernaryScale);
 HWY_EXPORT(TernaryEncode);
 HWY_EXPORT(TernaryDecode);
 HWY_EXPORT(TernaryQuantise);
-HWY_EXPORT(TernaryBytes);
-HWY_EXPORT(TernaryWords);
+HWY_EXPORT(DecodeInt8Sums);
+HWY_EXPORT(DecodeInt32Sums);
 
 class TernGrad final : public Codec {
  public:
@@ -570,11 +570,11 @@ void ternary_quantise(std::span<const float> x, float scale, std::span<std::int8
 }
 
 void ternary_decode(std::span<const std::int8_t> sums, float scale, std::span<float> out) {
-  const std::size_t done = HWY_DYNAMIC_DISPATCH(TernaryBytes)(sums, scale, out.data());
+  const std::size_t done = HWY_DYNAMIC_DISPATCH(DecodeInt8Sums)(sums, scale, out.data());
   for (std::size_t i = done; i < sums.size(); ++i) out[i] = static_cast<float>(sums[i]) * scale;
 }
 void ternary_decode(std::span<const std::int32_t> sums, float scale, std::span<float> out) {
-  const std::size_t done = HWY_DYNAMIC_DISPATCH(TernaryWords)(sums, scale, out.data());
+  const std::size_t done = HWY_DYNAMIC_DISPATCH(DecodeInt32Sums)(sums, scale, out.data());
   for (std::size_t i = done; i < sums.size(); ++i) out[i] = static_cast<float>(sums[i]) * scale;
 }
 

@@ -31,7 +31,7 @@ std::unique_ptr<Codec> make_qsgd2(const core::ParsedName&);
 /// True where, for Gaussian elements, the mean squared error of random rounding is larger than the elements' variance.
 /// With variance 1, this error is (N/s)·E|x| - 1 if N/s, the distance between levels, is larger than nearly all
 /// elements.
-bool qsgd_expands(const core::ParsedName&);
+bool qsgd_may_lose_more(const core::ParsedName&);
 
 /// One random bit an element.
 /// Wire: 1 + 32/bucket bits an element. N is the bucket's largest |x|. With probability (1 + x/N)/2 the bit is 1, which
@@ -58,7 +58,7 @@ std::unique_ptr<Codec> make_qsgd_elias(const core::ParsedName&);
 
 /// True if the mean squared error of a bucket x can be larger than |x|^2. It is largest if all elements have the same
 /// magnitude, and is then (sqrt(bucket)/s - 1)·|x|^2.
-bool qsgd_elias_expands(const core::ParsedName&);
+bool qsgd_elias_may_lose_more(const core::ParsedName&);
 
 /// TernGrad: one scale for a whole span, and -1, 0 or +1 times it for each element.
 /// Wire: 16 bytes, of which the first four are the fp32 scale M, and 2 bits an element; nothing for an empty span. Each

@@ -33,10 +33,10 @@ HWY_INLINE void each_between(const float* x, std::size_t n, std::uint32_t low, s
   const std::size_t lanes = hn::Lanes(d);
   const auto below = hn::Set(d, static_cast<std::int32_t>(low) - 1),
              highest = hn::Set(d, static_cast<std::int32_t>(high));
-  const auto magnitude = hn::Set(d, 0x7fffffff);
+  const auto magnitude_mask = hn::Set(d, 0x7fffffff);
   const auto* bits = reinterpret_cast<const std::int32_t*>(x);
   const auto inside = [&](std::size_t i) HWY_ATTR {
-    const auto v = hn::And(hn::LoadU(d, bits + i), magnitude);
+    const auto v = hn::And(hn::LoadU(d, bits + i), magnitude_mask);
     return hn::AndNot(hn::Gt(v, highest), hn::Gt(v, below));
   };
   const auto bits_of = [&](auto mask) HWY_ATTR {
@@ -83,7 +83,7 @@ std::size_t GatherFrom(const float* x, std::size_t n, std::uint32_t low, std::si
 
 /// The wire's layout `w` is passed by value: the compiler must assume that stores of bytes change an object behind a
 /// reference, and would read it again after each.
-void WriteTaken(const detail::Candidates& from, const detail::Threshold& t, TopKWire w, std::byte* wire) {
+void WriteTaken(const detail::Candidates& from, const detail::Threshold& t, TopKLayout w, std::byte* wire) {
   std::byte* values = wire + w.places_bytes();
   const float* x = from.x.data();
   std::size_t taken = 0, ties = t.ties;
@@ -108,7 +108,7 @@ namespace {
 HWY_EXPORT(CountBetween);
 HWY_EXPORT(GatherFrom);
 
-constexpr std::uint32_t infinity = 0x7f800000, all_ones = 0x7fffffff;
+constexpr std::uint32_t infinity = 0x7f800000, magnitude_mask = 0x7fffffff;
 /// 31 bits of magnitude, found in three steps: the upper 11, the next 10, the last 10.
 constexpr int first_shift = 20, second_shift = 10;
 using Counts = std::array<std::size_t, 2048>;
@@ -140,7 +140,7 @@ std::uint32_t guess_upper_bits(std::span<const float> x, std::size_t k) {
   if (step < 4) return 0;
   Counts counts{};
   for (std::size_t i = 0; i < samples; ++i) {
-    ++counts[(std::bit_cast<std::uint32_t>(x[i * step]) & all_ones) >> first_shift];
+    ++counts[(std::bit_cast<std::uint32_t>(x[i * step]) & magnitude_mask) >> first_shift];
   }
   const double share = static_cast<double>(k) / static_cast<double>(n);
   const auto wanted = static_cast<std::size_t>(share * 1.5 * samples) + 16;
@@ -153,22 +153,23 @@ constexpr std::size_t gathers_up_to = 16;
 __extension__ using Wide = unsigned __int128;
 
 /// The highest power of ten that fits in 128 bits.
-constexpr unsigned most_places = 38;
+constexpr unsigned most_decimals = 38;
 
 }  // namespace
 
 Threshold find_threshold(std::span<const float> x, std::size_t k) {
   Counts counts;
   std::uint32_t from = guess_upper_bits(x, k) << first_shift;
-  count(x, from, all_ones, first_shift, counts);
+  count(x, from, magnitude_mask, first_shift, counts);
   Bin bin = bin_of(counts, k);
   if (!bin.found) {
     from = 0;
-    count(x, from, all_ones, first_shift, counts);
+    count(x, from, magnitude_mask, first_shift, counts);
     bin = bin_of(counts, k);
   }
-  const std::uint32_t not_finite = (infinity - from) >> first_shift;
-  if (from > infinity || std::any_of(counts.begin() + not_finite, counts.end(), [](std::size_t c) { return c > 0; })) {
+  const std::uint32_t first_nonfinite_bin = (infinity - from) >> first_shift;
+  if (from > infinity ||
+      std::any_of(counts.begin() + first_nonfinite_bin, counts.end(), [](std::size_t c) { return c > 0; })) {
     return {.finite = false};
   }
   Threshold t{.bits = from + (bin.index << first_shift), .ties = k - bin.above};
@@ -222,14 +223,14 @@ Density::Density(const core::ParsedName& name) : value_(fraction(name, "density"
     if (c != '.' && passed_point) ++behind_point;
     passed_point = passed_point || c == '.';
   }
-  places_ = static_cast<unsigned>(behind_point - exponent);
+  decimals_ = static_cast<unsigned>(behind_point - exponent);
 }
 
 std::size_t Density::of(std::size_t n) const {
   // With a density this small, one element of any tensor that fits in memory is sent.
-  if (n == 0 || places_ > most_places) return n == 0 ? 0 : 1;
+  if (n == 0 || decimals_ > most_decimals) return n == 0 ? 0 : 1;
   Wide ten = 1;
-  for (unsigned i = 0; i < places_; ++i) ten *= 10;
+  for (unsigned i = 0; i < decimals_; ++i) ten *= 10;
   const Wide product = Wide{digits_} * n;
   return std::min(n, static_cast<std::size_t>(product / ten + (product % ten != 0)));
 }
@@ -256,7 +257,7 @@ constexpr float not_finite = std::numeric_limits<float>::quiet_NaN();
 constexpr std::array<std::string_view, 2> switches{"off", "on"};
 
 /// Writes the first k places, and NaN for all values.
-void mark_not_finite(const TopKWire& w, std::byte* wire) {
+void mark_not_finite(const TopKLayout& w, std::byte* wire) {
   for (std::size_t i = 0; i < w.k; ++i) {
     detail::write_place(w, i, i, wire);
     std::memcpy(wire + w.places_bytes() + 4 * i, &not_finite, 4);
@@ -264,7 +265,7 @@ void mark_not_finite(const TopKWire& w, std::byte* wire) {
 }
 
 template <class Body>
-void each_index(const TopKWire& w, const std::byte* wire, Body body) {
+void each_index(const TopKLayout& w, const std::byte* wire, Body body) {
   const std::byte* values = wire + w.places_bytes();
   std::size_t least = 0;
   for (std::size_t j = 0; j < w.k; ++j) {
@@ -279,7 +280,7 @@ void each_index(const TopKWire& w, const std::byte* wire, Body body) {
 }
 
 template <class Body>
-void each_in_bitmap(const TopKWire& w, const std::byte* wire, Body body) {
+void each_in_bitmap(const TopKLayout& w, const std::byte* wire, Body body) {
   const std::byte* values = wire + w.places_bytes();
   std::size_t j = 0;
   const std::size_t bytes = w.places_bytes();
@@ -309,7 +310,7 @@ std::size_t TopK::wire_bytes(std::size_t n) const {
 std::size_t TopK::encode(std::span<const float> x, std::byte* to, const RandomDraw&) const {
   const std::size_t bytes = wire_bytes(x.size());
   if (x.empty()) return 0;
-  const TopKWire w = wire(x.size());
+  const TopKLayout w = wire(x.size());
   const std::size_t places = w.places_bytes();
   std::fill(to + (w.bitmap ? 0 : 4 * w.k), to + places, std::byte{0});
   std::fill(to + places + 4 * w.k, to + bytes, std::byte{0});
@@ -336,7 +337,7 @@ template <class Body>
 void TopK::each_sent(std::span<const std::byte> from, std::span<float> out, Body body) const {
   if (out.empty()) return;
   if (was_not_finite(from, out.size())) return std::fill(out.begin(), out.end(), not_finite);
-  const TopKWire w = wire(out.size());
+  const TopKLayout w = wire(out.size());
   w.bitmap ? each_in_bitmap(w, from.data(), body) : each_index(w, from.data(), body);
 }
 

@@ -36,7 +36,7 @@ class Density {
  private:
   double value_;
   std::uint64_t digits_ = 0;  ///< density = digits / 10^places
-  unsigned places_ = 0;
+  unsigned decimals_ = 0;
 };
 
 /// Errors: UsageError where n elements are too many for indices of 32 bits.
@@ -75,7 +75,7 @@ Threshold find_threshold(std::span<const float> x, std::size_t k);
 namespace gradmeter::compression {
 
 /// The layout of a wire that sends k of n elements: first their places, then their values.
-struct TopKWire {
+struct TopKLayout {
   std::size_t n = 0, k = 0;
   bool bitmap = false;  ///< places are sent as a bitmap, not as indices
   /// The bytes of the places, behind which the values begin.
@@ -97,7 +97,7 @@ class TopK final : public Codec {
  public:
   /// Reads only the parameter `density`, so dgc, which has that parameter too, can pass its own name.
   explicit TopK(const core::ParsedName&);
-  TopKWire wire(std::size_t n) const { return {.n = n, .k = density_.of(n), .bitmap = bitmap_}; }
+  TopKLayout wire(std::size_t n) const { return {.n = n, .k = density_.of(n), .bitmap = bitmap_}; }
   std::size_t grain() const override { return whole_tensor; }
   std::size_t wire_bytes(std::size_t n) const override;
   std::size_t encode(std::span<const float> x, std::byte* wire, const RandomDraw&) const override;
@@ -121,7 +121,7 @@ std::unique_ptr<Codec> make_topk(const core::ParsedName&);
 namespace gradmeter::compression::detail {
 
 /// Records in a wire that value number `slot` belongs to element i. If the wire has a bitmap, it must be zero at first.
-inline void write_place(const TopKWire& w, std::size_t slot, std::size_t i, std::byte* wire) {
+inline void write_place(const TopKLayout& w, std::size_t slot, std::size_t i, std::byte* wire) {
   const auto index = static_cast<std::uint32_t>(i);
   if (w.bitmap) {
     wire[i / 8] |= static_cast<std::byte>(1u << i % 8);

@@ -141,7 +141,7 @@ struct SignPiece {
 
 /// Writes the signs of the piece at `from` and returns its sums.
 template <bool two_means, class Source>
-__device__ SignPiece pack_signs(const Source& source, const Place& place, std::size_t from, std::byte* codes) {
+__device__ SignPiece pack_signs(const Source& source, const WarpRange& place, std::size_t from, std::byte* codes) {
   const unsigned lane = threadIdx.x % 32;
   float v[rounds];
   for (unsigned k = 0; k < rounds; ++k) {
@@ -172,7 +172,7 @@ __device__ SignPiece pack_signs(const Source& source, const Place& place, std::s
 }
 
 template <bool two_means>
-__device__ void write_means(const SignPiece& sums, const Place& place, const WireShape& s, std::byte* wire) {
+__device__ void write_means(const SignPiece& sums, const WarpRange& place, const WireShape& s, std::byte* wire) {
   using Scale = typename detail::SignRule<two_means>::Scale;
   const unsigned lane = threadIdx.x % 32;
   if (place.warp != 0) return;
@@ -189,10 +189,10 @@ __device__ void write_means(const SignPiece& sums, const Place& place, const Wir
 /// Dynamic shared memory where several warps share a bucket: two doubles and a count for each piece.
 template <bool two_means, class Source>
 __global__ void encode_signs(Source source, WireShape shape, std::byte* wire) {
-  const Place place(shape);
+  const WarpRange place(shape);
   if (place.bucket >= shape.buckets) return;  // only whole warps return here, and none where warps share a bucket
   std::byte* codes = wire + shape.scale_bytes;
-  if (shape.team == 1)
+  if (shape.warps_per_bucket == 1)
     return write_means<two_means>(pack_signs<two_means>(source, place, place.bucket_begin, codes), place, shape, wire);
   const std::size_t pieces = (place.end - place.bucket_begin + piece_elements - 1) / piece_elements;
   auto* up = gpu::dynamic_shared<double>();
@@ -216,7 +216,8 @@ __global__ void encode_signs(Source source, WireShape shape, std::byte* wire) {
 gpu::Shape sign_shape(const WireShape& s) {
   gpu::Shape shape = team_shape(s, detail::Norm::max);
   const std::size_t pieces = (s.bucket + piece_elements - 1) / piece_elements;
-  if (s.team > 1) shape.shared_bytes = static_cast<unsigned>(pieces * (2 * sizeof(double) + sizeof(unsigned)));
+  if (s.warps_per_bucket > 1)
+    shape.shared_bytes = static_cast<unsigned>(pieces * (2 * sizeof(double) + sizeof(unsigned)));
   return shape;
 }
 

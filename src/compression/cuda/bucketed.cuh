@@ -240,37 +240,37 @@ __device__ inline float root_of(double sum) {
 /// first + stride, … If the bucket is the last one, codes are written up to `codes_end`, beyond `end`. `warp`: the
 /// warp's number among those that share the bucket. 32 bits can count the buckets for every n that memory holds, and
 /// can hold the length of every bucket that these kernels encode.
-struct Place {
-  __device__ explicit Place(const WireShape& s)
-      : warp(s.team == 1 ? 0 : threadIdx.x / 32),
-        bucket(s.team == 1 ? blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32 : blockIdx.x),
+struct WarpRange {
+  __device__ explicit WarpRange(const WireShape& s)
+      : warp(s.warps_per_bucket == 1 ? 0 : threadIdx.x / 32),
+        bucket(s.warps_per_bucket == 1 ? blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32 : blockIdx.x),
         bucket_begin(std::size_t{bucket} * static_cast<std::uint32_t>(s.bucket)),
         end(core::lesser(bucket_begin + s.bucket, s.n)),
         codes_end(bucket + 1 == s.buckets ? s.codes_end : end),
         first(bucket_begin + warp * piece_elements),
-        stride(s.team * piece_elements) {}
+        stride(s.warps_per_bucket * piece_elements) {}
   /// This lane's first element of the piece at `from`.
-  __device__ static std::size_t mine(std::size_t from) { return from + 4 * (threadIdx.x % 32); }
+  __device__ static std::size_t lane_begin(std::size_t from) { return from + 4 * (threadIdx.x % 32); }
 
   unsigned warp, bucket;
   std::size_t bucket_begin, end, codes_end, first, stride;
 };
 
 /// The largest `mine` among all threads that share the bucket.
-__device__ inline std::uint32_t team_max(std::uint32_t mine, unsigned team) {
+__device__ inline std::uint32_t team_max(std::uint32_t mine, unsigned warps_per_bucket) {
   const std::uint32_t of_warp = __reduce_max_sync(~0u, mine);
-  if (team == 1) return of_warp;
+  if (warps_per_bucket == 1) return of_warp;
   GPU_SHARED(std::uint32_t, warps, [most_warps]);
   if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = of_warp;
   __syncthreads();
-  return __reduce_max_sync(~0u, threadIdx.x % 32 < team ? warps[threadIdx.x % 32] : 0u);
+  return __reduce_max_sync(~0u, threadIdx.x % 32 < warps_per_bucket ? warps[threadIdx.x % 32] : 0u);
 }
 
 /// The L2 norm of the bucket, added up in the host's order: sums of pieces, then their tree. Dynamic shared memory: a
 /// double for each piece of the bucket, if warps share it.
 template <class Source>
-__device__ float team_l2(const Source& source, const Place& place, unsigned team) {
-  if (team == 1) {
+__device__ float team_l2(const Source& source, const WarpRange& place, unsigned warps_per_bucket) {
+  if (warps_per_bucket == 1) {
     const double sum = piece_squares(source, place.bucket, place.bucket_begin, place.end);
     return root_of(__shfl_sync(~0u, sum, 0));
   }
@@ -304,15 +304,15 @@ struct LaunchDraws {
 /// piece for each of its warps, the source can read whole pieces, and all elements share their draws' keys.
 template <class Source>
 std::uint32_t whole_pieces(const Source& source, const WireShape& s, const LaunchDraws& draws) {
-  const bool any = source.gives_whole_pieces() && s.bucket == s.team * piece_elements && !draws.crosses;
-  return any ? static_cast<std::uint32_t>(s.n / s.bucket * s.team) : 0;
+  const bool any = source.gives_whole_pieces() && s.bucket == s.warps_per_bucket * piece_elements && !draws.crosses;
+  return any ? static_cast<std::uint32_t>(s.n / s.bucket * s.warps_per_bucket) : 0;
 }
 
 /// A warp's number in the grid. Where buckets are whole pieces, it is also the index of the warp's piece in the tensor.
 __device__ inline std::uint32_t piece_of_warp() { return blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; }
 /// A lane's first element of that piece.
 __device__ inline std::size_t first_of_lane(std::uint32_t piece) {
-  return Place::mine(std::size_t{piece} * static_cast<std::uint32_t>(piece_elements));
+  return WarpRange::lane_begin(std::size_t{piece} * static_cast<std::uint32_t>(piece_elements));
 }
 
 /// Writes the codes of a whole piece; `mine` is this lane's first element there.
@@ -342,12 +342,12 @@ __device__ void write_whole_piece(const Piece& p, float norm, std::size_t mine, 
 /// Writes the codes of the piece at `from`, which may be short. A lane holds only one quad at a time, to save
 /// registers, and mostly reads it from the cache. `bucket`: the bucket whose scales decode the source's numbers.
 template <class Rule, class Source>
-__device__ void write_piece(const Source& source, std::size_t bucket, float norm, std::size_t from, const Place& place,
-                            const LaunchDraws& draws, std::byte* codes) {
+__device__ void write_piece(const Source& source, std::size_t bucket, float norm, std::size_t from,
+                            const WarpRange& place, const LaunchDraws& draws, std::byte* codes) {
   const detail::Coefficients encoder = Rule::encoder(norm > 0 ? norm : 1.0f);
   const std::size_t until = core::lesser(from + piece_elements, place.codes_end);
   for (std::size_t step = from; step < until; step += step_elements) {
-    const std::size_t i = Place::mine(step);
+    const std::size_t i = WarpRange::lane_begin(step);
     const Quad q = source.quad(bucket, i, place.end);
     std::uint32_t word = 0;
     for (unsigned c = 0; c < 4; ++c) {
@@ -376,28 +376,28 @@ __device__ void write_scale(float norm, std::uint32_t bucket, bool is_first, con
 template <class Rule, class Source>
 __device__ void encode_whole(const Source& source, std::uint32_t piece, const WireShape& shape, detail::Norm kind,
                              const LaunchDraws& draws, std::byte* wire) {
-  const std::uint32_t bucket = shape.team == 1 ? piece : blockIdx.x;
+  const std::uint32_t bucket = shape.warps_per_bucket == 1 ? piece : blockIdx.x;
   const std::size_t mine = first_of_lane(piece);
-  float norm = kind == detail::Norm::l2 ? team_l2(source, Place(shape), shape.team) : 0.0f;
+  float norm = kind == detail::Norm::l2 ? team_l2(source, WarpRange(shape), shape.warps_per_bucket) : 0.0f;
   const Piece values = source.whole_piece(bucket, mine);
-  if (kind == detail::Norm::max) norm = norm_of_bits(team_max(largest_bits(values), shape.team));
-  write_scale<Rule>(norm, bucket, shape.team == 1 || threadIdx.x < 32, shape, wire);
+  if (kind == detail::Norm::max) norm = norm_of_bits(team_max(largest_bits(values), shape.warps_per_bucket));
+  write_scale<Rule>(norm, bucket, shape.warps_per_bucket == 1 || threadIdx.x < 32, shape, wire);
   write_whole_piece<Rule>(values, norm, mine, draws, wire + shape.scale_bytes);
 }
 
 /// Encodes a bucket of any length, whose last piece may be short.
 template <class Rule, class Source>
-__device__ void encode_ragged(const Source& source, const Place& place, const WireShape& shape, detail::Norm kind,
+__device__ void encode_ragged(const Source& source, const WarpRange& place, const WireShape& shape, detail::Norm kind,
                               const LaunchDraws& draws, std::byte* wire) {
   float norm = 0;
   if (kind == detail::Norm::max) {
     std::uint32_t most = 0;
     for (std::size_t from = place.first; from < place.end; from += place.stride) {
-      most = core::greater(most, largest_bits(source, place.bucket, Place::mine(from), place.end));
+      most = core::greater(most, largest_bits(source, place.bucket, WarpRange::lane_begin(from), place.end));
     }
-    norm = norm_of_bits(team_max(most, shape.team));
+    norm = norm_of_bits(team_max(most, shape.warps_per_bucket));
   } else {
-    norm = team_l2(source, place, shape.team);
+    norm = team_l2(source, place, shape.warps_per_bucket);
   }
   write_scale<Rule>(norm, place.bucket, place.warp == 0, shape, wire);
   for (std::size_t from = place.first; from < place.codes_end; from += place.stride) {
@@ -407,11 +407,11 @@ __device__ void encode_ragged(const Source& source, const Place& place, const Wi
 
 template <class Rule, class Source>
 __global__ void __launch_bounds__(Source::most_threads, 2)
-    encode_buckets(Source source, WireShape shape, std::uint32_t whole, detail::Norm kind, LaunchDraws draws,
-                   std::byte* wire) {
+    encode_buckets(Source source, WireShape shape, std::uint32_t whole_piece_count, detail::Norm kind,
+                   LaunchDraws draws, std::byte* wire) {
   const std::uint32_t piece = piece_of_warp();
-  if (piece < whole) return encode_whole<Rule>(source, piece, shape, kind, draws, wire);
-  const Place place(shape);
+  if (piece < whole_piece_count) return encode_whole<Rule>(source, piece, shape, kind, draws, wire);
+  const WarpRange place(shape);
   if (place.bucket >= shape.buckets) return;  // only whole warps return here, and none where warps share a bucket
   encode_ragged<Rule>(source, place, shape, kind, draws, wire);
 }
@@ -437,11 +437,12 @@ __global__ void decode_buckets(const std::byte* wire, WireShape shape, const flo
 /// The shape of an encoding launch: blocks of eight warps if each warp has a bucket of its own; otherwise a block has
 /// the warps of one bucket.
 inline gpu::Shape team_shape(const WireShape& s, detail::Norm kind) {
-  const unsigned warps = s.team == 1 ? 8 : s.team, buckets_a_block = warps / s.team;
+  const unsigned warps = s.warps_per_bucket == 1 ? 8 : s.warps_per_bucket, buckets_a_block = warps / s.warps_per_bucket;
   const std::size_t pieces = (s.bucket + piece_elements - 1) / piece_elements;
   return {.grid = dim3(gpu::blocks_of(s.buckets, buckets_a_block)),
           .block = dim3(32 * warps),
-          .shared_bytes = kind == detail::Norm::l2 && s.team > 1 ? static_cast<unsigned>(pieces * sizeof(double)) : 0};
+          .shared_bytes =
+              kind == detail::Norm::l2 && s.warps_per_bucket > 1 ? static_cast<unsigned>(pieces * sizeof(double)) : 0};
 }
 
 template <class Rule, class Source>

@@ -34,7 +34,8 @@ struct WireShape {
         bucket(l.bucket),
         buckets(l.buckets(count)),
         scale_bytes(l.scale_bytes(count)),
-        team(static_cast<unsigned>(std::min(most_warps, (l.bucket + piece_elements - 1) / piece_elements))) {}
+        warps_per_bucket(
+            static_cast<unsigned>(std::min(most_warps, (l.bucket + piece_elements - 1) / piece_elements))) {}
 
   /// The index of the bucket of element i, for codecs with scales, whose buckets are multiples of 64 elements long. The
   /// division counts in units of 64 elements, for which 32 bits suffice for every n that memory holds.
@@ -43,7 +44,7 @@ struct WireShape {
   }
 
   std::size_t n, codes_end, bucket, buckets, scale_bytes;
-  unsigned team;  ///< warps for each bucket
+  unsigned warps_per_bucket;  ///< warps for each bucket
 };
 
 /// The addresses of all wires, as a kernel's parameter, so that nothing is copied to the device before a launch.

@@ -96,7 +96,7 @@ std::size_t topk_workspace(std::size_t n);
 /// Queued on the stream; n is at least 1. Two passes count magnitudes in histograms: the first by the upper 11 bits,
 /// the second by the lower 20 bits within the bin that holds the k-th. Two more passes count the elements that are sent
 /// and write them in order. Cost: four reads of x. Errors: BackendError.
-void topk_encode(const float* x, const TopKWire&, std::byte* wire, std::byte* workspace, cudaStream_t);
+void topk_encode(const float* x, const TopKLayout&, std::byte* wire, std::byte* workspace, cudaStream_t);
 
 /// The effect of `topk_decode` on an element that was sent: it assigns the value, adds the value, or (`clear`) sets the
 /// element to 0 and leaves all others as they are.
@@ -105,8 +105,8 @@ enum class Scatter : unsigned char { assign, add, clear };
 /// input was not finite, all elements become NaN, or 0 with `clear`. A damaged wire cannot make the kernel write
 /// outside the memory; all elements then become NaN, since a kernel cannot throw. Cost: reads the wire and writes k
 /// elements; unless `clear` is asked for, or `addend` is `out`, also writes all n elements.
-void topk_decode(const std::byte* wire, const TopKWire&, Scatter, const float* addend, float* out, std::byte* workspace,
-                 cudaStream_t);
+void topk_decode(const std::byte* wire, const TopKLayout&, Scatter, const float* addend, float* out,
+                 std::byte* workspace, cudaStream_t);
 
 // The kernels of `randomk`: RandomK's functions on a GPU.
 
@@ -130,17 +130,17 @@ void clear_sent(DeviceSpan<const std::uint32_t> places, DeviceSpan<float> x, cud
 /// differs; BackendError when a launch fails.
 
 /// P = M·Q. One warp computes a row. Cost: one read of M.
-void multiply(const Matrix&, std::size_t rank, DeviceSpan<const float> m, DeviceSpan<const float> q,
+void multiply(const MatrixShape&, std::size_t rank, DeviceSpan<const float> x, DeviceSpan<const float> q,
               DeviceSpan<float> p, cudaStream_t);
 /// Q = Mᵀ·P. One thread multiplies a column of M with four columns of P, since sums run over the rows in order. Cost: M
 /// is read once for every four columns of P.
-void multiply_transposed(const Matrix&, std::size_t rank, DeviceSpan<const float> m, DeviceSpan<const float> p,
+void multiply_transposed(const MatrixShape&, std::size_t rank, DeviceSpan<const float> x, DeviceSpan<const float> p,
                          DeviceSpan<float> q, cudaStream_t);
 /// out = P·Qᵀ.
-void reconstruct(const Matrix&, std::size_t rank, DeviceSpan<const float> p, DeviceSpan<const float> q,
+void reconstruct(const MatrixShape&, std::size_t rank, DeviceSpan<const float> p, DeviceSpan<const float> q,
                  DeviceSpan<float> out, cudaStream_t);
 /// Makes the columns of P orthonormal. One block works on one column after the other. More than 3,145,728 rows are
 /// refused, because their partial sums do not fit the block's shared memory.
-void orthonormalise(const Matrix&, std::size_t rank, DeviceSpan<float> p, cudaStream_t);
+void orthonormalise(const MatrixShape&, std::size_t rank, DeviceSpan<float> p, cudaStream_t);
 
 }  // namespace gradmeter::compression::cuda

@@ -16,7 +16,7 @@ __global__ void add_gradient(const float* x, float* residual, std::size_t n) {
   if (i < n) residual[i] = residual[i] + x[i];
 }
 
-__global__ void keep_loss(const float* decoded, float* residual, std::size_t n) {
+__global__ void keep_residual(const float* decoded, float* residual, std::size_t n) {
   const std::size_t i = element_of_thread();
   if (i >= n) return;
   const float lost = residual[i] - decoded[i];
@@ -34,7 +34,7 @@ void encode_with_feedback(const DeviceCodec& codec, DeviceSpan<const float> x, D
   launch_each(add_gradient, "add_gradient", n, stream, x.device_address(), residual.device_address(), n);
   codec.encode(residual, wire, draw, workspace, stream);
   codec.decode(wire, {}, scratch, workspace, stream);
-  launch_each(keep_loss, "keep_loss", n, stream, scratch.device_address(), residual.device_address(), n);
+  launch_each(keep_residual, "keep_loss", n, stream, scratch.device_address(), residual.device_address(), n);
 }
 
 namespace {

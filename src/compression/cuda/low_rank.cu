@@ -14,12 +14,12 @@ namespace {
 
 constexpr unsigned half_warp = 16;  // lanes that share a dot product: as many as the host has partial sums
 
-__device__ std::size_t row_length(const Matrix& m, std::size_t i) {
+__device__ std::size_t row_length(const MatrixShape& m, std::size_t i) {
   return core::lesser(m.columns, m.count - i * m.columns);
 }
 
 /// A warp multiplies a row; each half of it takes two columns of Q at a time.
-__global__ void multiply_rows(Matrix m, std::size_t rank, const float* x, const float* q, float* p) {
+__global__ void multiply_rows(MatrixShape m, std::size_t rank, const float* x, const float* q, float* p) {
   const std::size_t row = element_of_warp();
   if (row >= m.rows) return;
   const unsigned lane = threadIdx.x % half_warp;
@@ -43,7 +43,7 @@ __global__ void multiply_rows(Matrix m, std::size_t rank, const float* x, const 
 
 /// A thread multiplies a column of M with four of P at a time. The first `longer_columns` columns have one row more
 /// than `full_rows`, since the last row of M may be short.
-__global__ void multiply_columns(Matrix m, std::size_t full_rows, std::size_t longer_columns, std::size_t rank,
+__global__ void multiply_columns(MatrixShape m, std::size_t full_rows, std::size_t longer_columns, std::size_t rank,
                                  const float* x, const float* p, float* q) {
   const std::size_t c = element_of_thread();
   if (c >= m.columns) return;
@@ -61,7 +61,7 @@ __global__ void multiply_columns(Matrix m, std::size_t full_rows, std::size_t lo
 }
 
 template <class DivisorType>
-__global__ void add_products(Matrix m, DivisorType columns, std::size_t rank, const float* p, const float* q,
+__global__ void add_products(MatrixShape m, DivisorType columns, std::size_t rank, const float* p, const float* q,
                              float* out) {
   const std::size_t i = element_of_thread();
   if (i >= m.count) return;
@@ -72,7 +72,7 @@ __global__ void add_products(Matrix m, DivisorType columns, std::size_t rank, co
 }
 
 /// The product of two columns by the whole block, in the order of detail::sum_by_pieces. `sums` [pieces].
-__device__ double product(const Column& a, const Column& b, double* sums) {
+__device__ double dot_product(const Column& a, const Column& b, double* sums) {
   const unsigned lane = threadIdx.x % 32;
   __syncthreads();  // all threads have written their part of the columns, and read the last sum
   const std::size_t pieces = (a.rows + piece_elements - 1) / piece_elements;
@@ -103,21 +103,21 @@ __global__ void orthonormal_columns(float* p, std::size_t rows, std::size_t rank
   auto* sums = gpu::dynamic_shared<double>();
   for (std::size_t j = 0; j < rank; ++j) {
     const Column column{p + j, rows, rank};
-    const double before = sqrt(product(column, column, sums));
+    const double before = sqrt(dot_product(column, column, sums));
     for (int pass = 0; pass < 2; ++pass) {
       for (std::size_t e = 0; e < j; ++e) {
         const Column earlier{p + e, rows, rank};
-        subtract_share(column, product(column, earlier, sums), earlier);
+        subtract_share(column, dot_product(column, earlier, sums), earlier);
       }
     }
-    const double factor = column_factor(before, sqrt(product(column, column, sums)));
+    const double factor = column_factor(before, sqrt(dot_product(column, column, sums)));
     for (std::size_t i = threadIdx.x; i < rows; i += blockDim.x) {
       column[i] = static_cast<float>(static_cast<double>(column[i]) * factor);
     }
   }
 }
 
-void check_shape(const Matrix& m, std::size_t rank, std::size_t count, std::size_t q, std::size_t p) {
+void check_shape(const MatrixShape& m, std::size_t rank, std::size_t count, std::size_t q, std::size_t p) {
   check_lengths("powersgd: the matrix", count, m.count);
   check_lengths("powersgd: Q", q, m.q_size(rank));
   check_lengths("powersgd: P", p, m.p_size(rank));
@@ -125,7 +125,7 @@ void check_shape(const Matrix& m, std::size_t rank, std::size_t count, std::size
 
 }  // namespace
 
-void multiply(const Matrix& m, std::size_t rank, DeviceSpan<const float> x, DeviceSpan<const float> q,
+void multiply(const MatrixShape& m, std::size_t rank, DeviceSpan<const float> x, DeviceSpan<const float> q,
               DeviceSpan<float> p, cudaStream_t stream) {
   check_shape(m, rank, x.size(), q.size(), p.size());
   if (m.count == 0) return;
@@ -134,7 +134,7 @@ void multiply(const Matrix& m, std::size_t rank, DeviceSpan<const float> x, Devi
                       "multiply_rows");
 }
 
-void multiply_transposed(const Matrix& m, std::size_t rank, DeviceSpan<const float> x, DeviceSpan<const float> p,
+void multiply_transposed(const MatrixShape& m, std::size_t rank, DeviceSpan<const float> x, DeviceSpan<const float> p,
                          DeviceSpan<float> q, cudaStream_t stream) {
   check_shape(m, rank, x.size(), q.size(), p.size());
   if (m.count == 0) return;
@@ -147,7 +147,7 @@ void multiply_transposed(const Matrix& m, std::size_t rank, DeviceSpan<const flo
       "multiply_columns");
 }
 
-void reconstruct(const Matrix& m, std::size_t rank, DeviceSpan<const float> p, DeviceSpan<const float> q,
+void reconstruct(const MatrixShape& m, std::size_t rank, DeviceSpan<const float> p, DeviceSpan<const float> q,
                  DeviceSpan<float> out, cudaStream_t stream) {
   check_shape(m, rank, out.size(), q.size(), p.size());
   kernels::cuda::with_divisors_below(m.count, [&]<class DivisorType>(std::type_identity<DivisorType>) {
@@ -156,7 +156,7 @@ void reconstruct(const Matrix& m, std::size_t rank, DeviceSpan<const float> p, D
   });
 }
 
-void orthonormalise(const Matrix& m, std::size_t rank, DeviceSpan<float> p, cudaStream_t stream) {
+void orthonormalise(const MatrixShape& m, std::size_t rank, DeviceSpan<float> p, cudaStream_t stream) {
   check_lengths("powersgd: P", p.size(), m.p_size(rank));
   if (p.empty()) return;
   constexpr std::size_t most_shared = 48 * 1024;  // the shared memory of a block that has not asked for more [bytes]

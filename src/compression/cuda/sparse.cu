@@ -27,7 +27,7 @@ constexpr unsigned upper_bins = 2048, lower_bins = 1024;
 constexpr int upper_shift = 20, lower_shift = 10;
 
 /// detail::Threshold: magnitudes above `bits` are taken, and the first `ties` of those equal to it.
-struct Chosen {
+struct DeviceThreshold {
   Count ties;
   std::uint32_t bits, finite;
 };
@@ -45,7 +45,7 @@ struct TopKState {
         ties_before(first + chunks),
         above(reinterpret_cast<std::uint32_t*>(ties_before + chunks)),
         ties(above + chunks),
-        chosen(reinterpret_cast<Chosen*>(ties + chunks)),
+        chosen(reinterpret_cast<DeviceThreshold*>(ties + chunks)),
         damaged(reinterpret_cast<std::uint32_t*>(chosen + 1)) {}
   std::size_t histogram_bytes() const { return static_cast<std::size_t>(first - upper) * sizeof(Count); }
 
@@ -54,7 +54,7 @@ struct TopKState {
   Count *upper, *coarse, *fine;
   Count *first, *ties_before;   ///< by chunk: the slot of its first taken element; ties in earlier chunks
   std::uint32_t *above, *ties;  ///< by chunk: the number of elements above the threshold, and equal to it
-  Chosen* chosen;
+  DeviceThreshold* chosen;
   std::uint32_t* damaged;
 };
 
@@ -210,7 +210,7 @@ __global__ void count_lower(const float* x, std::size_t n, TopKState state) {
 }
 
 __global__ void choose_lower(TopKState state) {
-  Chosen chosen = *state.chosen;
+  DeviceThreshold chosen = *state.chosen;
   const Bin coarse = bin_of(state.coarse, lower_bins, chosen.ties);
   chosen.ties -= coarse.above;
   const Bin fine = bin_of(state.fine + coarse.index * lower_bins, lower_bins, chosen.ties);
@@ -245,7 +245,7 @@ __device__ std::uint32_t taken_of(const float* x, std::size_t n, const TopKState
   GPU_SHARED(unsigned, above_of, [chunk_warps]);
   GPU_SHARED(unsigned, ties_of, [chunk_warps]);
   const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const Chosen chosen = *state.chosen;
+  const DeviceThreshold chosen = *state.chosen;
   std::uint32_t taken = 0, tied = 0;
   unsigned above = 0, ties = 0;
   for (unsigned r = 0; r < chunk_rounds; ++r) {
@@ -278,7 +278,7 @@ __device__ std::uint32_t taken_of(const float* x, std::size_t n, const TopKState
 }
 
 /// Writes zeros behind the values, and behind the places if they are indices.
-__device__ void write_padding(const TopKWire& w, std::byte* wire) {
+__device__ void write_padding(const TopKLayout& w, std::byte* wire) {
   const std::size_t padding = (padded(4 * w.k) - 4 * w.k) / 4;
   if (blockIdx.x != 0 || threadIdx.x >= padding) return;
   reinterpret_cast<float*>(wire + w.places_bytes())[w.k + threadIdx.x] = 0;
@@ -286,7 +286,7 @@ __device__ void write_padding(const TopKWire& w, std::byte* wire) {
 }
 
 /// Writes places and values in ascending order of places; if x is not finite, the first k places with NaN.
-__global__ void write_taken(const float* x, TopKState state, TopKWire w, std::byte* wire) {
+__global__ void write_taken(const float* x, TopKState state, TopKLayout w, std::byte* wire) {
   write_padding(w, wire);
   auto* places = reinterpret_cast<std::uint32_t*>(wire);
   auto* values = reinterpret_cast<float*>(wire + w.places_bytes());
@@ -312,10 +312,10 @@ __global__ void write_taken(const float* x, TopKState state, TopKWire w, std::by
 std::size_t topk_workspace(std::size_t n) {
   const std::size_t chunks = (n + chunk_elements - 1) / chunk_elements;
   const std::size_t histograms = upper_bins + lower_bins + std::size_t{lower_bins} * lower_bins;
-  return histograms * sizeof(Count) + chunks * chunk_bytes + sizeof(Chosen) + sizeof(std::uint32_t);
+  return histograms * sizeof(Count) + chunks * chunk_bytes + sizeof(DeviceThreshold) + sizeof(std::uint32_t);
 }
 
-void topk_encode(const float* x, const TopKWire& w, std::byte* wire, std::byte* workspace, cudaStream_t stream) {
+void topk_encode(const float* x, const TopKLayout& w, std::byte* wire, std::byte* workspace, cudaStream_t stream) {
   const TopKState state(workspace, w.n);
   const auto blocks = static_cast<unsigned>(core::lesser<std::size_t>(state.chunks, most_counting_blocks));
   const gpu::Shape counting{.grid = dim3(blocks), .block = dim3(chunk_threads)};
@@ -337,7 +337,7 @@ constexpr float not_finite = core::quiet_nan<float>();
 __device__ const std::uint32_t* places_of(const std::byte* wire) {
   return reinterpret_cast<const std::uint32_t*>(wire);
 }
-__device__ const float* values_of(const std::byte* wire, const TopKWire& w) {
+__device__ const float* values_of(const std::byte* wire, const TopKLayout& w) {
   return reinterpret_cast<const float*>(wire + w.places_bytes());
 }
 /// The first value of an input that was not finite is NaN.
@@ -345,7 +345,7 @@ __device__ bool was_finite(const float* values) { return !(values[0] != values[0
 
 /// Sets all elements to the values that they have where nothing is sent, before the values that were sent are
 /// scattered.
-__global__ void initialise_output(const std::byte* wire, TopKWire w, Scatter how, const float* addend, float* out) {
+__global__ void initialise_output(const std::byte* wire, TopKLayout w, Scatter how, const float* addend, float* out) {
   const bool finite = was_finite(values_of(wire, w));
   const bool stays = finite && (how == Scatter::clear || (how == Scatter::add && addend == out));
   const std::size_t step = std::size_t{gridDim.x} * blockDim.x;
@@ -358,7 +358,7 @@ __device__ void scatter_one(Scatter how, float value, float& element) {
   element = how == Scatter::clear ? 0.0f : how == Scatter::add ? element + value : value;
 }
 
-__global__ void scatter_indices(const std::byte* wire, TopKWire w, Scatter how, float* out, std::uint32_t* damaged) {
+__global__ void scatter_indices(const std::byte* wire, TopKLayout w, Scatter how, float* out, std::uint32_t* damaged) {
   const std::size_t j = kernels::cuda::element_of_thread();
   const float* values = values_of(wire, w);
   if (j >= w.k || !was_finite(values)) return;
@@ -372,7 +372,7 @@ __global__ void scatter_indices(const std::byte* wire, TopKWire w, Scatter how, 
 }
 
 /// Counts the bits of each chunk. Bits behind the tensor's end, in the bitmap's padding, are damage.
-__global__ void count_bits(const std::byte* wire, TopKWire w, TopKState state) {
+__global__ void count_bits(const std::byte* wire, TopKLayout w, TopKState state) {
   unsigned bits = 0, outside = 0;
   const std::size_t first = std::size_t{blockIdx.x} * chunk_elements + 32 * std::size_t{threadIdx.x};
   if (threadIdx.x < chunk_elements / 32 && first < 8 * w.places_bytes()) {
@@ -395,7 +395,7 @@ __global__ void order_bits(TopKState state, Count k) {
   if (threadIdx.x == 0 && total != k) *state.damaged = 1;
 }
 
-__global__ void scatter_bits(const std::byte* wire, TopKWire w, Scatter how, float* out, TopKState state) {
+__global__ void scatter_bits(const std::byte* wire, TopKLayout w, Scatter how, float* out, TopKState state) {
   GPU_SHARED(unsigned, bits_of, [chunk_warps]);
   const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const float* values = values_of(wire, w);
@@ -433,7 +433,7 @@ gpu::Shape few_blocks(std::size_t n) {
 
 }  // namespace
 
-void topk_decode(const std::byte* wire, const TopKWire& w, Scatter how, const float* addend, float* out,
+void topk_decode(const std::byte* wire, const TopKLayout& w, Scatter how, const float* addend, float* out,
                  std::byte* workspace, cudaStream_t stream) {
   const TopKState state(workspace, w.n);
   check(cudaMemsetAsync(state.damaged, 0, sizeof(*state.damaged), stream), "cudaMemsetAsync");

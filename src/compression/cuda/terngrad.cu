@@ -33,7 +33,7 @@ __global__ void measure_pieces(Source source, std::size_t n, bool clips, Partial
   const std::size_t piece = element_of_warp(), first = piece * piece_elements;
   if (first >= n) return;
   const std::size_t end = core::lesser(first + piece_elements, n);
-  const std::uint32_t most = __reduce_max_sync(~0u, largest_bits(source, 0, Place::mine(first), end));
+  const std::uint32_t most = __reduce_max_sync(~0u, largest_bits(source, 0, WarpRange::lane_begin(first), end));
   const double squares = clips ? piece_squares(source, 0, first, end) : 0;
   if (threadIdx.x % 32 != 0) return;
   partials.most[piece] = most;
@@ -67,13 +67,13 @@ __global__ void find_scale(Partials partials, std::size_t n, double clip, float*
 
 template <class Source>
 __global__ void __launch_bounds__(Source::most_threads, 2)
-    encode_pieces(Source source, WireShape shape, std::uint32_t whole, LaunchDraws draws, std::byte* wire) {
+    encode_pieces(Source source, WireShape shape, std::uint32_t whole_piece_count, LaunchDraws draws, std::byte* wire) {
   const std::uint32_t piece = piece_of_warp();
-  if (piece < whole) {
+  if (piece < whole_piece_count) {
     const std::size_t mine = first_of_lane(piece);
     return write_whole_piece<Rule>(source.whole_piece(0, mine), load_at<float>(wire), mine, draws, wire + 16);
   }
-  const Place place(shape);
+  const WarpRange place(shape);
   if (place.bucket >= shape.buckets) return;
   write_piece<Rule>(source, 0, load_at<float>(wire), place.first, place, draws, wire + 16);
 }

@@ -348,7 +348,7 @@ template <class Visit>
 HWY_INLINE double piece_of_squares(const float* x, std::size_t n, const Visit& visit) {
   alignas(64) std::array<double, detail::sum_lanes> partial{};
   add_squares(x, n, partial, visit);
-  return detail::pairwise(partial);
+  return detail::pairwise_sum(partial);
 }
 
 HWY_INLINE float l2_norm(const float* x, std::size_t n) {
@@ -561,8 +561,8 @@ template <class Rule>
 void encode_buckets(const detail::EncodeJob& job) {
   using Scale = typename Rule::Scale;
   const WireLayout& layout = job.layout;
-  const std::size_t n = job.x.size(), scales = layout.scale_bytes(n), buckets = layout.buckets(n);
-  std::byte* codes = job.wire + scales;
+  const std::size_t n = job.x.size(), scale_bytes = layout.scale_bytes(n), buckets = layout.buckets(n);
+  std::byte* codes = job.wire + scale_bytes;
   for (std::size_t b = 0; b < buckets; ++b) {
     const std::size_t at = b * layout.bucket;
     const auto x = job.x.subspan(at, std::min(layout.bucket, n - at));
@@ -576,9 +576,9 @@ void encode_buckets(const detail::EncodeJob& job) {
       std::memset(to, 0, (x.size() * Rule::bits + 7) / 8);
     }
   }
-  std::memset(job.wire + buckets * sizeof(Scale), 0, scales - buckets * sizeof(Scale));
+  std::memset(job.wire + buckets * sizeof(Scale), 0, scale_bytes - buckets * sizeof(Scale));
   const std::size_t used = n / 8 * Rule::bits + (n % 8 * Rule::bits + 7) / 8;
-  std::memset(codes + used, 0, layout.total_bytes(n) - scales - used);
+  std::memset(codes + used, 0, layout.total_bytes(n) - scale_bytes - used);
 }
 
 template <class Rule>

@@ -10,38 +10,41 @@
 
 namespace gradmeter::compression::detail {
 
-Bucketed::Bucketed(std::string name, const WireLayout& layout, Norm norm, const Loops& fast, const Loops& plain)
+BucketedCodec::BucketedCodec(std::string name, const WireLayout& layout, Norm norm, const Loops& fast,
+                             const Loops& plain)
     : Codec(std::move(name)), layout_(layout), norm_(norm), loops_(fast) {
-  if (plain.encode != fast.encode) reference_ = std::make_unique<Bucketed>(this->name(), layout, norm, plain, plain);
+  if (plain.encode != fast.encode)
+    reference_ = std::make_unique<BucketedCodec>(this->name(), layout, norm, plain, plain);
 }
 
-std::size_t Bucketed::encode(std::span<const float> x, std::byte* wire, const RandomDraw& draw) const {
+std::size_t BucketedCodec::encode(std::span<const float> x, std::byte* wire, const RandomDraw& draw) const {
   if (!x.empty()) loops_.encode({x, wire, layout_, norm_, Draws(draw)});
   return layout_.total_bytes(x.size());
 }
 
-void Bucketed::decode(std::span<const std::byte> wire, std::span<float> out) const {
+void BucketedCodec::decode(std::span<const std::byte> wire, std::span<float> out) const {
   sum({&wire, 1}, out.size(), 0, nullptr, out);
 }
 
-void Bucketed::decode_add(std::span<const std::byte> wire, std::span<const float> addend, std::span<float> out) const {
+void BucketedCodec::decode_add(std::span<const std::byte> wire, std::span<const float> addend,
+                               std::span<float> out) const {
   sum({&wire, 1}, out.size(), 0, addend.data(), out);
 }
 
-void Bucketed::decode_sum(std::span<const std::span<const std::byte>> wires, std::size_t n, std::size_t first,
-                          std::span<float> out) const {
+void BucketedCodec::decode_sum(std::span<const std::span<const std::byte>> wires, std::size_t n, std::size_t first,
+                               std::span<float> out) const {
   sum(wires, n, first, nullptr, out);
 }
 
-void Bucketed::sum(std::span<const std::span<const std::byte>> wires, std::size_t n, std::size_t first,
-                   const float* addend, std::span<float> out) const {
+void BucketedCodec::sum(std::span<const std::span<const std::byte>> wires, std::size_t n, std::size_t first,
+                        const float* addend, std::span<float> out) const {
   if (out.empty()) return;
-  const std::size_t scales = first / layout_.bucket * layout_.scale_width,
-                    codes = layout_.scale_bytes(n) + first / 8 * layout_.bits;
+  const std::size_t scales_at = first / layout_.bucket * layout_.scale_width,
+                    codes_at = layout_.scale_bytes(n) + first / 8 * layout_.bits;
   std::array<Encoded, most_parts> parts;
   for (; !wires.empty(); addend = out.data()) {
     const std::size_t count = std::min(wires.size(), most_parts);
-    for (std::size_t p = 0; p < count; ++p) parts[p] = {wires[p].data() + scales, wires[p].data() + codes};
+    for (std::size_t p = 0; p < count; ++p) parts[p] = {wires[p].data() + scales_at, wires[p].data() + codes_at};
     loops_.decode({std::span(parts).first(count), addend, out, layout_});
     wires = wires.subspan(count);
   }
@@ -81,7 +84,7 @@ double sum_of_squares(std::span<const float> x) {
   return sum_by_pieces(x.size(), [&](std::size_t first, std::size_t count) {
     std::array<double, sum_lanes> partial{};
     add_squares(x.subspan(first, count), partial);
-    return pairwise(partial);
+    return pairwise_sum(partial);
   });
 }
 

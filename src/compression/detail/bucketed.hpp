@@ -64,9 +64,9 @@ struct Loops {
 };
 
 /// A codec that runs the loops `fast`; its reference() runs the loops `plain`.
-class Bucketed final : public Codec {
+class BucketedCodec final : public Codec {
  public:
-  Bucketed(std::string name, const WireLayout&, Norm, const Loops& fast, const Loops& plain);
+  BucketedCodec(std::string name, const WireLayout&, Norm, const Loops& fast, const Loops& plain);
   std::size_t grain() const override { return layout_.bucket; }
   std::size_t wire_bytes(std::size_t n) const override { return layout_.total_bytes(n); }
   std::optional<WireLayout> layout() const override { return layout_; }
@@ -84,7 +84,8 @@ class Bucketed final : public Codec {
   WireLayout layout_;
   Norm norm_;
   Loops loops_;
-  std::unique_ptr<const Bucketed> reference_;  ///< the same codec with plain loops; null if this codec has them itself
+  std::unique_ptr<const BucketedCodec>
+      reference_;  ///< the same codec with plain loops; null if this codec has them itself
 };
 
 /// Reads the parameter `bucket`. Errors: UsageError unless it is a multiple of 64 from 64 to 2^20.
@@ -183,8 +184,8 @@ void decode_plain(const DecodeJob& job) {
 template <class Rule>
 std::unique_ptr<Codec> make_bucketed(const core::ParsedName& name, const Loops& fast, Norm norm = Norm::max) {
   const WireLayout layout{.bucket = bucket_of(name), .bits = Rule::bits, .scale_width = sizeof(typename Rule::Scale)};
-  return std::make_unique<Bucketed>(name.canonical(), layout, norm, fast,
-                                    Loops{encode_plain<Rule>, decode_plain<Rule>});
+  return std::make_unique<BucketedCodec>(name.canonical(), layout, norm, fast,
+                                         Loops{encode_plain<Rule>, decode_plain<Rule>});
 }
 
 }  // namespace gradmeter::compression::detail

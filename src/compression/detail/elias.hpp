@@ -29,13 +29,13 @@ class BitWriter {
   explicit BitWriter(std::byte* to) : to_(to) {}
   /// Appends the lowest `count` bits of `bits`. `count` is at most 32, and all higher bits must be 0.
   void put(std::uint64_t bits, unsigned count) {
-    held_ |= bits << used_;
-    used_ += count;
-    if (used_ < 32) return;
+    held_ |= bits << held_bits_;
+    held_bits_ += count;
+    if (held_bits_ < 32) return;
     std::memcpy(to_, &held_, 4);
     to_ += 4;
     held_ >>= 32;
-    used_ -= 32;
+    held_bits_ -= 32;
   }
   void gamma(std::uint64_t value) {
     const unsigned bits_below_top = static_cast<unsigned>(std::bit_width(value)) - 1;
@@ -51,14 +51,15 @@ class BitWriter {
   }
   /// Fills up the last byte with zeros; returns the end of the stream.
   std::byte* finish() {
-    for (; used_ > 0; used_ -= std::min(used_, 8u), held_ >>= 8) *to_++ = static_cast<std::byte>(held_ & 0xff);
+    for (; held_bits_ > 0; held_bits_ -= std::min(held_bits_, 8u), held_ >>= 8)
+      *to_++ = static_cast<std::byte>(held_ & 0xff);
     return to_;
   }
 
  private:
   std::byte* to_;
   std::uint64_t held_ = 0;
-  unsigned used_ = 0;  ///< below 32 between calls
+  unsigned held_bits_ = 0;  ///< below 32 between calls
 };
 
 /// Reads a stream of bits, and no byte outside the span. Past the end `take` returns zeros and sets `overrun`.

@@ -40,7 +40,7 @@ class TreeSum {
   std::array<double, 56> level_{};  ///< 2^55 pieces are more than memory holds
 };
 
-constexpr double pairwise(std::array<double, sum_lanes> s) {
+constexpr double pairwise_sum(std::array<double, sum_lanes> s) {
   for (std::size_t half = sum_lanes / 2; half > 0; half /= 2) {
     for (std::size_t i = 0; i < half; ++i) s[i] += s[i + half];
   }

@@ -73,7 +73,7 @@ class JsonLine {
 
 /// Calls visit(key, member) for each field of a run's line, in the order of the line. Info: RunInfo or const RunInfo.
 template <class Info, class Visit>
-void each_field(Info& info, const Visit& visit) {
+void each_run_field(Info& info, const Visit& visit) {
   visit("run_id", info.run_id);
   visit("time", info.time);
   visit("command", info.command);

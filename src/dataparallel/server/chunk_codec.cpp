@@ -18,7 +18,7 @@ namespace gradmeter::dataparallel {
 
 namespace {
 
-using compression::Matrix;
+using compression::MatrixShape;
 using compression::MomentumCorrection;
 using compression::RandomDraw;
 using compression::RandomK;
@@ -98,7 +98,7 @@ class MomentumCorrected final : public ChunkCodec {
 /// PowerSGD's two thin factors. On the wire q follows p; the wire need not be aligned.
 struct Factors {
   std::vector<float> p, q;
-  Factors(const Matrix& m, std::size_t rank) : p(m.p_size(rank)), q(m.q_size(rank)) {}
+  Factors(const MatrixShape& m, std::size_t rank) : p(m.p_size(rank)), q(m.q_size(rank)) {}
   void write(std::byte* wire) const {
     std::memcpy(wire, p.data(), p.size() * sizeof(float));
     std::memcpy(wire + p.size() * sizeof(float), q.data(), q.size() * sizeof(float));
@@ -109,13 +109,13 @@ struct Factors {
   }
 };
 
-std::size_t factor_bytes(const Matrix& m, std::size_t rank) {
+std::size_t factor_bytes(const MatrixShape& m, std::size_t rank) {
   return compression::padded((m.p_size(rank) + m.q_size(rank)) * sizeof(float));
 }
 
 class ThinFactorEncoder {
  public:
-  ThinFactorEncoder(std::size_t rank, const Matrix& matrix, bool feedback)
+  ThinFactorEncoder(std::size_t rank, const MatrixShape& matrix, bool feedback)
       : rank_(rank), matrix_(matrix), factors_(matrix_, rank), residual_(feedback ? matrix.count : 0, 0.0f) {}
 
   std::size_t operator()(std::span<const float> x, std::byte* wire, const RandomDraw& draw) {
@@ -144,7 +144,7 @@ class ThinFactorEncoder {
   }
 
   std::size_t rank_;
-  Matrix matrix_;
+  MatrixShape matrix_;
   Factors factors_;
   std::vector<float> residual_;  ///< empty: without error feedback
   bool has_last_q_ = false;
@@ -157,30 +157,30 @@ class ThinFactorEncoder {
 /// Source: Vogels et al., NeurIPS 2019, with one worker.
 class ThinFactors final : public ChunkCodec {
  public:
-  ThinFactors(const compression::CodecChoice& c, const std::optional<Matrix>& shape)
+  ThinFactors(const compression::CodecChoice& c, const std::optional<MatrixShape>& shape)
       : rank_(compression::rank_of(c.parsed)), feedback_(c.feedback), shape_(shape) {}
   std::size_t wire_bytes(std::size_t n) const override {
-    const Matrix m = matrix_of(n);
+    const MatrixShape m = matrix_of(n);
     const bool pays = n > 0 && compression::low_rank_refusal(m, rank_).empty() &&
                       compression::low_rank_pays(m.rows, m.columns, rank_);
     return pays ? factor_bytes(m, rank_) : n * sizeof(float);
   }
   ChunkEncoder encoder(std::size_t n) const override { return ThinFactorEncoder(rank_, matrix_of(n), feedback_); }
   void decode(std::span<const std::byte> wire, std::span<float> out, const RandomDraw&) const override {
-    const Matrix m = matrix_of(out.size());
+    const MatrixShape m = matrix_of(out.size());
     Factors factors(m, rank_);
     factors.read(wire.data());
     compression::reconstruct(m, rank_, factors.p, factors.q, out);
   }
 
  private:
-  Matrix matrix_of(std::size_t n) const {
+  MatrixShape matrix_of(std::size_t n) const {
     return shape_ && shape_->count == n ? *shape_ : compression::square_matrix(n);
   }
 
   std::size_t rank_;
   bool feedback_;
-  std::optional<Matrix> shape_;
+  std::optional<MatrixShape> shape_;
 };
 
 /// A codec unchanged, applied chunk by chunk.
@@ -213,7 +213,7 @@ class Plain final : public ChunkCodec {
 
 /// The form, for one sender and one receiver, of a codec that consists of collectives; null: it has no such form.
 ChunkCodecPtr point_to_point_form(const compression::CodecChoice& c, std::size_t senders,
-                                  const std::optional<Matrix>& shape = {}) {
+                                  const std::optional<MatrixShape>& shape = {}) {
   const std::string_view name = c.info->name;
   if (name == "dgc") return std::make_shared<MomentumCorrected>(c, senders);
   if (name == "powersgd") return std::make_shared<ThinFactors>(c, shape);
@@ -230,7 +230,7 @@ std::string chunk_codec_refusal(const compression::CodecChoice& c) {
 }
 
 ChunkCodecPtr make_chunk_codec(const compression::CodecChoice& c, std::size_t senders,
-                               const std::optional<Matrix>& shape) {
+                               const std::optional<MatrixShape>& shape) {
   if (c.codec) return std::make_shared<Plain>(c.codec, c.feedback);
   return point_to_point_form(c, senders, shape);
 }

@@ -42,6 +42,6 @@ std::string chunk_codec_refusal(const compression::CodecChoice&);
 /// the same chunk. shape: for a chunk that is a whole tensor, the tensor as a matrix; without a shape a chunk counts as
 /// a nearly square matrix.
 ChunkCodecPtr make_chunk_codec(const compression::CodecChoice&, std::size_t senders,
-                               const std::optional<compression::Matrix>& shape = {});
+                               const std::optional<compression::MatrixShape>& shape = {});
 
 }  // namespace gradmeter::dataparallel

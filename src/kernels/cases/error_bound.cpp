@@ -11,7 +11,7 @@ namespace gradmeter::kernels {
 namespace {
 /// partial_sums: the magnitude of the partial sums, each of which is rounded.
 double rounding_errors(const ReferenceSum& sum, double partial_sums, Precision p) {
-  if (info(p).exact) return 0;
+  if (info(p).integer) return 0;
   return info(p).roundoff * std::fabs(sum.value) +
          4 * info(p).sum_roundoff * std::sqrt(static_cast<double>(sum.terms)) * partial_sums;
 }

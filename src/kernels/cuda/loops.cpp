@@ -41,7 +41,7 @@ class Temporary {
     if (bytes > 0) check_cuda(cudaMallocAsync(&address_, bytes, s), "cudaMallocAsync");
   }
   ~Temporary() {
-    if (address_) runtime::release_cuda(cudaFreeAsync(address_, stream_), "cudaFreeAsync");
+    if (address_) runtime::note_cuda_error(cudaFreeAsync(address_, stream_), "cudaFreeAsync");
   }
   Temporary(const Temporary&) = delete;
   Temporary& operator=(const Temporary&) = delete;
@@ -205,15 +205,16 @@ class CudaLoops final : public Loops {
     if (!are_on_gpu(w, v, g)) return Loops::momentum(w, v, g, p, number);
     cuda::momentum(floats(w), floats(v), floats(g), p, gate_of(number), stream());
   }
-  void adam(Buffer w, Buffer m, Buffer v, ConstBuffer g, AdamParameters p, float kept) const override {
-    if (!are_on_gpu(w, m, v, g)) return Loops::adam(w, m, v, g, p, kept);
-    cuda::adam(floats(w), floats(m), floats(v), floats(g), p, kept, stream());
+  void adam(Buffer w, Buffer m, Buffer v, ConstBuffer g, AdamParameters p, float decay_factor) const override {
+    if (!are_on_gpu(w, m, v, g)) return Loops::adam(w, m, v, g, p, decay_factor);
+    cuda::adam(floats(w), floats(m), floats(v), floats(g), p, decay_factor, stream());
   }
-  void adam_step(Buffer w, Buffer m, Buffer v, ConstBuffer g, AdamParameters p, float kept,
+  void adam_step(Buffer w, Buffer m, Buffer v, ConstBuffer g, AdamParameters p, float decay_factor,
                  const UpdateNumber& number) const override {
-    if (!are_on_gpu(w, m, v, g) || number.counts.count() == 0) return Loops::adam_step(w, m, v, g, p, kept, number);
+    if (!are_on_gpu(w, m, v, g) || number.counts.count() == 0)
+      return Loops::adam_step(w, m, v, g, p, decay_factor, number);
     const Temporary rates(sizeof(AdamRates), stream());
-    cuda::adam_step(floats(w), floats(m), floats(v), floats(g), p, kept, gate_of(number), rates.as<AdamRates>(),
+    cuda::adam_step(floats(w), floats(m), floats(v), floats(g), p, decay_factor, gate_of(number), rates.as<AdamRates>(),
                     stream());
   }
   void lars_norms(ConstBuffer w, ConstBuffer g, Pieces pieces, Buffer sums) const override {

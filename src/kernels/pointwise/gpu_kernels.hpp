@@ -58,17 +58,17 @@ void momentum(DeviceSpan<float> w, DeviceSpan<float> v, DeviceSpan<const float> 
               cudaStream_t);
 void momentum(DeviceSpan<Bf16> w, DeviceSpan<Bf16> v, DeviceSpan<const Bf16> g, MomentumParameters, UpdateGate,
               cudaStream_t);
-/// `kept`: a factor by which w is multiplied first, in the same pass: 1 for Adam, 1 − step·decay for AdamW.
+/// `decay_factor`: a factor by which w is multiplied first, in the same pass: 1 for Adam, 1 − step·decay for AdamW.
 void adam(DeviceSpan<float> w, DeviceSpan<float> m, DeviceSpan<float> v, DeviceSpan<const float> g, AdamParameters,
-          float kept, cudaStream_t);
+          float decay_factor, cudaStream_t);
 void adam(DeviceSpan<Bf16> w, DeviceSpan<Bf16> m, DeviceSpan<Bf16> v, DeviceSpan<const Bf16> g, AdamParameters,
-          float kept, cudaStream_t);
+          float decay_factor, cudaStream_t);
 
 /// As `adam`, where a loss scale may skip updates: the update's number counts only updates that were made, and epsilon
 /// is that of algorithm 1 of Adam's paper (AdamParameters). rates [1]: memory for this call alone, to which its first
 /// kernel writes.
 void adam_step(DeviceSpan<float> w, DeviceSpan<float> m, DeviceSpan<float> v, DeviceSpan<const float> g, AdamParameters,
-               float kept, UpdateGate, DeviceSpan<AdamRates> rates, cudaStream_t);
+               float decay_factor, UpdateGate, DeviceSpan<AdamRates> rates, cudaStream_t);
 
 // Weights on a GPU that are rounded to bf16 but stored as fp32: the functions of
 // kernels/pointwise/bf16_weights.hpp for each number of a buffer.

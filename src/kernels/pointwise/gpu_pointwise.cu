@@ -56,7 +56,7 @@ __global__ void find_rates(AdamParameters p, UpdateGate gate, AdamRates* rates) 
 /// device_rates: the rates in device memory; null: they are in `host_rates`.
 template <class T>
 __global__ void descend_adam(T* w, T* m, T* v, const T* g, AdamParameters p, AdamRates host_rates,
-                             const AdamRates* device_rates, float kept, UpdateGate gate, std::size_t n) {
+                             const AdamRates* device_rates, float decay_factor, UpdateGate gate, std::size_t n) {
   const std::size_t i = element_of_thread();
   if (i >= n || gate.is_skipped()) return;
   const AdamRates rates = device_rates ? *device_rates : host_rates;
@@ -66,7 +66,7 @@ __global__ void descend_adam(T* w, T* m, T* v, const T* g, AdamParameters p, Ada
   store(first, m + i);
   store(second, v + i);
   T decayed;
-  store(load(w + i) * kept, &decayed);  // rounds, as if the decay were a pass of its own
+  store(load(w + i) * decay_factor, &decayed);  // rounds, as if the decay were a pass of its own
   store(load(&decayed) - first / (sqrtf(second) + rates.epsilon) * rates.rate, w + i);
 }
 
@@ -87,13 +87,13 @@ void launch_momentum(DeviceSpan<T> w, DeviceSpan<T> v, DeviceSpan<const T> g, Mo
 
 template <class T>
 void launch_adam(DeviceSpan<T> w, DeviceSpan<T> m, DeviceSpan<T> v, DeviceSpan<const T> g, AdamParameters p,
-                 const AdamRates* device_rates, float kept, UpdateGate gate, cudaStream_t stream) {
+                 const AdamRates* device_rates, float decay_factor, UpdateGate gate, cudaStream_t stream) {
   check_lengths("adam: m", m.size(), w.size());
   check_lengths("adam: v", v.size(), w.size());
   check_lengths("adam: g", g.size(), w.size());
   launch_each(descend_adam<T>, "descend_adam", w.size(), stream, w.device_address(), m.device_address(),
-              v.device_address(), g.device_address(), p, AdamRates{p.rate(), p.epsilon}, device_rates, kept, gate,
-              w.size());
+              v.device_address(), g.device_address(), p, AdamRates{p.rate(), p.epsilon}, device_rates, decay_factor,
+              gate, w.size());
 }
 
 }  // namespace
@@ -154,21 +154,22 @@ void momentum(DeviceSpan<Bf16> w, DeviceSpan<Bf16> v, DeviceSpan<const Bf16> g, 
   launch_momentum(w, v, g, p, gate, stream);
 }
 void adam(DeviceSpan<float> w, DeviceSpan<float> m, DeviceSpan<float> v, DeviceSpan<const float> g, AdamParameters p,
-          float kept, cudaStream_t stream) {
-  launch_adam(w, m, v, g, p, nullptr, kept, {}, stream);
+          float decay_factor, cudaStream_t stream) {
+  launch_adam(w, m, v, g, p, nullptr, decay_factor, {}, stream);
 }
 void adam(DeviceSpan<Bf16> w, DeviceSpan<Bf16> m, DeviceSpan<Bf16> v, DeviceSpan<const Bf16> g, AdamParameters p,
-          float kept, cudaStream_t stream) {
-  launch_adam(w, m, v, g, p, nullptr, kept, {}, stream);
+          float decay_factor, cudaStream_t stream) {
+  launch_adam(w, m, v, g, p, nullptr, decay_factor, {}, stream);
 }
 
 void adam_step(DeviceSpan<float> w, DeviceSpan<float> m, DeviceSpan<float> v, DeviceSpan<const float> g,
-               AdamParameters p, float kept, UpdateGate gate, DeviceSpan<AdamRates> rates, cudaStream_t stream) {
+               AdamParameters p, float decay_factor, UpdateGate gate, DeviceSpan<AdamRates> rates,
+               cudaStream_t stream) {
   check_lengths("adam_step: rates", rates.size(), 1);
   runtime::check_cuda(
       gpu::launch(find_rates, {.grid = dim3(1), .block = dim3(1)}, stream, p, gate, rates.device_address()),
       "find_rates");
-  launch_adam(w, m, v, g, p, rates.device_address(), kept, gate, stream);
+  launch_adam(w, m, v, g, p, rates.device_address(), decay_factor, gate, stream);
 }
 
 namespace {

@@ -70,20 +70,25 @@ HWY_INLINE void lstm_cell(Gates<T> gates, T* c, T* h, std::size_t n) {
   });
 }
 
-using Half = std::uint16_t;
+using Bf16Bits = std::uint16_t;
 void SgdFloat(float* w, const float* g, float step, std::size_t n) { sgd(w, g, step, n); }
-void SgdBf16(Half* w, const Half* g, float step, std::size_t n) { sgd(w, g, step, n); }
+void SgdBf16(Bf16Bits* w, const Bf16Bits* g, float step, std::size_t n) { sgd(w, g, step, n); }
 void MomentumFloat(float* w, float* v, const float* g, MomentumParameters p, std::size_t n) { momentum(w, v, g, p, n); }
-void MomentumBf16(Half* w, Half* v, const Half* g, MomentumParameters p, std::size_t n) { momentum(w, v, g, p, n); }
+void MomentumBf16(Bf16Bits* w, Bf16Bits* v, const Bf16Bits* g, MomentumParameters p, std::size_t n) {
+  momentum(w, v, g, p, n);
+}
 void AdamFloat(float* w, float* m, float* v, const float* g, AdamParameters p, std::size_t n) {
   adam(w, m, v, g, p, n);
 }
-void AdamBf16(Half* w, Half* m, Half* v, const Half* g, AdamParameters p, std::size_t n) { adam(w, m, v, g, p, n); }
+void AdamBf16(Bf16Bits* w, Bf16Bits* m, Bf16Bits* v, const Bf16Bits* g, AdamParameters p, std::size_t n) {
+  adam(w, m, v, g, p, n);
+}
 void LstmFloat(const float* i, const float* f, const float* g, const float* o, float* c, float* h, std::size_t n) {
   lstm_cell(Gates<float>{i, f, g, o}, c, h, n);
 }
-void LstmBf16(const Half* i, const Half* f, const Half* g, const Half* o, Half* c, Half* h, std::size_t n) {
-  lstm_cell(Gates<Half>{i, f, g, o}, c, h, n);
+void LstmBf16(const Bf16Bits* i, const Bf16Bits* f, const Bf16Bits* g, const Bf16Bits* o, Bf16Bits* c, Bf16Bits* h,
+              std::size_t n) {
+  lstm_cell(Gates<Bf16Bits>{i, f, g, o}, c, h, n);
 }
 
 }  // namespace gradmeter::kernels::HWY_NAMESPACE

@@ -34,7 +34,7 @@ double index_bytes(SparseFormat f) {
 }
 
 /// Chooses the bytes of operands that count: `moved` are those that a call must read or write, `held` all.
-enum class Count : std::uint8_t { moved, held };
+enum class CountedBytes : std::uint8_t { moved, held };
 
 /// The number of places of an input's extent, without its padding, that a filter reads in `outputs` steps.
 double places_read(std::size_t extent, std::size_t pad, std::size_t filter, std::size_t stride, std::size_t outputs) {
@@ -92,13 +92,13 @@ constexpr std::string_view lns_source = "Coleman et al. 2000; Miyashita et al. 2
 
 /// The row of a format to which operands are rounded by software, each scaled by its largest number. native_bytes: 0 if
 /// no hardware has the format.
-PrecisionInfo emulated_factors(std::string_view name, double roundoff, std::size_t native_bytes,
-                               std::string_view source) {
+PrecisionInfo emulated_operands(std::string_view name, double roundoff, std::size_t native_bytes,
+                                std::string_view source) {
   return {.name = name,
           .storage_bytes = 4,
           .result_bytes = 4,
           .roundoff = roundoff,
-          .exact = false,
+          .integer = false,
           .about = "emulated: scaled and rounded operands, fp32 sums and results",
           .source = source,
           .emulated = true,
@@ -107,7 +107,7 @@ PrecisionInfo emulated_factors(std::string_view name, double roundoff, std::size
 }
 
 /// The row of fp8 with sums of about 14 bits, as Hopper's tensor cores keep them.
-PrecisionInfo summed_fast(PrecisionInfo row, std::string_view name) {
+PrecisionInfo with_fast_sums(PrecisionInfo row, std::string_view name) {
   row.name = name;
   row.about = "kernels on a GPU alone: fp8 with sums in the tensor cores' about 14 bits (FAST_ACCUM)";
   row.source = "cuBLASLt, CUBLASLT_MATMUL_DESC_FAST_ACCUM; bits: DeepSeek-V3 2024, section 3.3.2";
@@ -129,25 +129,25 @@ std::vector<PrecisionInfo>& precision_rows() {
        .storage_bytes = 4,
        .result_bytes = 4,
        .roundoff = 0x1p-11,
-       .exact = false,
+       .integer = false,
        .about = "emulated: operands and results rounded, accumulated in fp32",
        .source = "IEEE 754 binary16",
        .emulated = true,
        .native_bytes = 2,
        .native_result_bytes = 2},
-      emulated_factors("fp8-e4m3", 0x1p-4, 1, "OCP 8-bit floating point 1.0"),
-      emulated_factors("fp8-e5m2", 0x1p-3, 1, "OCP 8-bit floating point 1.0"),
-      emulated_factors("int4", 1.0 / 14, 0, "Jacob et al. 2018, with 4 bits"),
+      emulated_operands("fp8-e4m3", 0x1p-4, 1, "OCP 8-bit floating point 1.0"),
+      emulated_operands("fp8-e5m2", 0x1p-3, 1, "OCP 8-bit floating point 1.0"),
+      emulated_operands("int4", 1.0 / 14, 0, "Jacob et al. 2018, with 4 bits"),
       {.name = "tf32",
        .storage_bytes = 4,
        .result_bytes = 4,
        .roundoff = 0x1p-24,
-       .exact = false,
+       .integer = false,
        .about = "kernels on a GPU alone: fp32 operands cut to 10 bits of mantissa, accumulated in fp32",
        .source = "NVIDIA A100 Tensor Core GPU Architecture, 2020",
        .is_gpu_mode = true},
-      summed_fast(emulated_factors("", 0x1p-4, 1, ""), "fp8-e4m3-fast"),
-      summed_fast(emulated_factors("", 0x1p-3, 1, ""), "fp8-e5m2-fast"),
+      with_fast_sums(emulated_operands("", 0x1p-4, 1, ""), "fp8-e4m3-fast"),
+      with_fast_sums(emulated_operands("", 0x1p-3, 1, ""), "fp8-e5m2-fast"),
   };
   return rows;
 }
@@ -231,8 +231,8 @@ double run_flops(const Problem& p) {
 namespace {
 
 /// operand_size, result_size: bytes of an element of an operand and of a result.
-double counted_bytes(const Problem& p, double operand_size, double result_size, Count count) {
-  const bool all = count == Count::held;
+double counted_bytes(const Problem& p, double operand_size, double result_size, CountedBytes count) {
+  const bool all = count == CountedBytes::held;
   return std::visit(
       Match{[&](const GemmShape& s) {
               return real(s.count) * (operand_size * (real(s.m) * real(s.k) + real(s.k) * real(s.n)) +
@@ -271,20 +271,20 @@ double counted_bytes(const Problem& p, double operand_size, double result_size, 
 }  // namespace
 
 namespace {
-double stored_bytes(const Problem& p, Count count) {
+double stored_bytes(const Problem& p, CountedBytes count) {
   return counted_bytes(p, real(storage_bytes(p.precision)), real(info(p.precision).result_bytes), count);
 }
-double native_stored_bytes(const Problem& p, Count count) {
+double native_stored_bytes(const Problem& p, CountedBytes count) {
   const PrecisionInfo& i = info(p.precision);
   return i.native_bytes > 0 ? counted_bytes(p, real(i.native_bytes), real(i.native_result_bytes), count)
                             : stored_bytes(p, count);
 }
 }  // namespace
 
-double bytes(const Problem& p) { return stored_bytes(p, Count::moved); }
-double native_bytes(const Problem& p) { return native_stored_bytes(p, Count::moved); }
-double held_bytes(const Problem& p) { return stored_bytes(p, Count::held); }
-double native_held_bytes(const Problem& p) { return native_stored_bytes(p, Count::held); }
+double bytes(const Problem& p) { return stored_bytes(p, CountedBytes::moved); }
+double native_bytes(const Problem& p) { return native_stored_bytes(p, CountedBytes::moved); }
+double held_bytes(const Problem& p) { return stored_bytes(p, CountedBytes::held); }
+double native_held_bytes(const Problem& p) { return native_stored_bytes(p, CountedBytes::held); }
 
 std::size_t whole_bytes(double bytes) {
   constexpr double most = 0x1p62;

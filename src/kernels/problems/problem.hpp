@@ -44,7 +44,7 @@ struct PrecisionInfo {
   std::size_t storage_bytes;  ///< bytes of an operand's element
   std::size_t result_bytes;   ///< bytes of a result's element
   double roundoff;            ///< relative error of storing a result
-  bool exact;                 ///< sums are exact whole numbers
+  bool integer;               ///< sums are exact whole numbers
   std::string_view about, source;
   unsigned logarithm_bits = 0;    ///< fraction bits of numbers kept as logarithms; 0: the format has none
   bool logarithmic_sums = false;  ///< sums are logarithms too

@@ -111,7 +111,7 @@ ShapeReader shape_reader(const std::vector<std::string>& names, const std::strin
       file, fmt::join(names, ",")));
 }
 
-constexpr std::array<std::string_view, 3> sets{"training", "server", "device"};
+constexpr std::array<std::string_view, 3> deepbench_set_names{"training", "server", "device"};
 
 }  // namespace
 
@@ -135,7 +135,7 @@ ProblemList read_problems(const std::string& path) {
   return parse_problems(text.str(), path);
 }
 
-std::span<const std::string_view> deepbench_sets() { return sets; }
+std::span<const std::string_view> deepbench_sets() { return deepbench_set_names; }
 
 std::vector<Problem> deepbench(KernelKind op, std::string_view set) {
   const std::string_view base = op == KernelKind::sparse ? "sparse_gemm" : name(op);

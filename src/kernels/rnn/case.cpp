@@ -26,15 +26,15 @@ class RnnCase final : public KernelCase {
         shape_(std::get<RnnShape>(p.shape)),
         backend_(o.backend),
         device_(*o.device),
-        op_(p, o.sets, {.backend = backend_}, device_),
+        op_case_(p, o.sets, {.backend = backend_}, device_),
         seeds_(o.sets) {
     std::optional<OpCase> forward_case = forward_pass();
     for (std::size_t i = 0; i < o.sets; ++i) draw(i, o.seed + 8 * i, forward_case);
-    op_.bind();
+    op_case_.bind();
   }
 
-  void run(std::size_t set) override { op_.run(set); }
-  runtime::Queue* queue() override { return op_.queue(); }
+  void run(std::size_t set) override { op_case_.run(set); }
+  runtime::Queue* queue() override { return op_case_.queue(); }
 
   void redraw(std::size_t set, std::uint64_t seed) override {
     std::optional<OpCase> forward_case = forward_pass();
@@ -44,28 +44,28 @@ class RnnCase final : public KernelCase {
   void prepare_check(const CheckedCall& call) override {
     choose_rows_and_steps(call);
     if (is_backward()) prepare_gradients(call.set);
-    for (const Operand& o : op_.op().outputs())
+    for (const Operand& o : op_case_.op().outputs())
       if (const std::size_t width = width_of(o.name); o.format && !o.is_added_to) {
-        op_.poison(call.set, o.name, compared_places(o.elements / width / shape_.batch, width));
-        op_.poison(call.set, o.name, written_places(o, call));
+        op_case_.poison(call.set, o.name, compared_places(o.elements / width / shape_.batch, width));
+        op_case_.poison(call.set, o.name, written_places(o, call));
       }
   }
 
   KernelCaseCheck finish_check(const CheckedCall& call) override {
     auto compared = is_backward() ? compare_backward(call) : compare_forward(call.set);
-    if (!all_gradients_.bytes.empty()) op_.store_input(call.set, "output gradient", all_gradients_.bytes);
+    if (!all_gradients_.bytes.empty()) op_case_.store_input(call.set, "output gradient", all_gradients_.bytes);
     if (call.inject_error) corrupt_one(compared);
     KernelCaseCheck found = checked_elements(compared, problem_);
-    for (const Operand& o : op_.op().outputs()) {
+    for (const Operand& o : op_case_.op().outputs()) {
       if (!o.format || o.is_added_to) continue;
       // In 8 bits, a few results may equal the poison by chance.
-      const std::size_t unwritten = op_.count_poisoned(call.set, o.name, written_places(o, call));
+      const std::size_t unwritten = op_case_.count_poisoned(call.set, o.name, written_places(o, call));
       if (unwritten > (o.format->bytes == 1 ? most_written_places / 4 : 0)) found.worst = std::nan("");
     }
     return found;
   }
 
-  std::string implementation() const override { return op_.op().implementation(); }
+  std::string implementation() const override { return op_case_.op().implementation(); }
 
  private:
   bool is_backward() const { return problem_.pass != Pass::forward; }
@@ -75,7 +75,7 @@ class RnnCase final : public KernelCase {
   /// not saturate, and states behind a relu, which keeps half of the mean square, neither die out nor grow with the
   /// steps.
   PlainNumbers drawn_weights(std::string_view name, std::uint64_t seed) const {
-    return op_.draw(name, seed + (name == "weights" ? 0 : 1), 1 / std::sqrt(static_cast<double>(shape_.hidden)));
+    return op_case_.draw(name, seed + (name == "weights" ? 0 : 1), 1 / std::sqrt(static_cast<double>(shape_.hidden)));
   }
 
   void draw(std::size_t set, std::uint64_t seed, std::optional<OpCase>& forward_case) {
@@ -84,12 +84,12 @@ class RnnCase final : public KernelCase {
     if (forward_case) run_forward(set, *forward_case);
   }
   void fill(std::size_t set, std::uint64_t seed) {
-    for (const auto* const name : {"weights", "recurrent"}) op_.set_input(set, name, drawn_weights(name, seed));
-    op_.set_input(set, "input", op_.draw("input", seed + 2));
-    op_.set_input(set, "state", op_.draw("state", seed + 3, 0.5));
-    op_.set_input(set, "bias", op_.draw("bias", seed + 4, 0.1));
-    if (shape_.cell == Cell::lstm) op_.set_input(set, "memory", op_.draw("memory", seed + 5, 0.5));
-    if (is_backward()) op_.set_input(set, "output gradient", op_.draw("output gradient", seed + 6));
+    for (const auto* const name : {"weights", "recurrent"}) op_case_.set_input(set, name, drawn_weights(name, seed));
+    op_case_.set_input(set, "input", op_case_.draw("input", seed + 2));
+    op_case_.set_input(set, "state", op_case_.draw("state", seed + 3, 0.5));
+    op_case_.set_input(set, "bias", op_case_.draw("bias", seed + 4, 0.1));
+    if (shape_.cell == Cell::lstm) op_case_.set_input(set, "memory", op_case_.draw("memory", seed + 5, 0.5));
+    if (is_backward()) op_case_.set_input(set, "output gradient", op_case_.draw("output gradient", seed + 6));
   }
   /// Makes the forward pass from which a backward case starts; empty for a forward case.
   std::optional<OpCase> forward_pass() const {
@@ -102,10 +102,10 @@ class RnnCase final : public KernelCase {
   void run_forward(std::size_t set, OpCase& forward_case) {
     for (const Operand& o : forward_case.op().inputs()) {
       const bool is_weights = o.name == "weights" || o.name == "recurrent";
-      forward_case.set_input(0, o.name, is_weights ? drawn_weights(o.name, seeds_[set]) : op_.input(set, o.name));
+      forward_case.set_input(0, o.name, is_weights ? drawn_weights(o.name, seeds_[set]) : op_case_.input(set, o.name));
     }
     forward_case.run(0);
-    for (const auto* const name : {"output", "kept"}) op_.take_input(set, name, forward_case, name);
+    for (const auto* const name : {"output", "kept"}) op_case_.take_input(set, name, forward_case, name);
   }
 
   /// Chooses as many rows and first steps to check as the limit of FLOP allows.
@@ -158,10 +158,10 @@ class RnnCase final : public KernelCase {
     return name.starts_with("input") ? shape_.input_width() : shape_.hidden;
   }
   std::vector<double> input(std::size_t set, std::string_view name, std::size_t steps) const {
-    return gathered(op_.input(set, name), steps, width_of(name));
+    return gathered(op_case_.input(set, name), steps, width_of(name));
   }
   std::vector<double> output(std::size_t set, std::string_view name, std::size_t steps) {
-    return gathered(op_.output(set, name), steps, width_of(name));
+    return gathered(op_case_.output(set, name), steps, width_of(name));
   }
   std::vector<float> weights(std::size_t set, std::string_view name) const {
     auto w = drawn_weights(name, seeds_[set]).floats();
@@ -172,16 +172,16 @@ class RnnCase final : public KernelCase {
   }
   RnnInputs inputs(std::size_t set, std::vector<double> observed) const {
     RnnInputs in{shape_.cell, shape_.hidden, rows_.size(), steps_, shape_.input};
-    in.layer = input(set, "input", steps_);
+    in.layer_input = input(set, "input", steps_);
     in.state = input(set, "state", 1);
     if (shape_.cell == Cell::lstm) in.memory = input(set, "memory", 1);
     in.weights = weights(set, "weights"), in.recurrent = weights(set, "recurrent");
-    const PlainNumbers bias = op_.input(set, "bias");
+    const PlainNumbers bias = op_case_.input(set, "bias");
     for (std::size_t i = 0; i < bias.size(); ++i) in.bias.push_back(bias.at(i));
     in.observed = std::move(observed);
     in.rounds_only_results = backend_ == "converted" || backend_ == "own";
-    if (problem_.precision == Precision::bf16 && !in.rounds_only_results) in.store = as_bf16;
-    if (is_int8()) in.store = quantized;
+    if (problem_.precision == Precision::bf16 && !in.rounds_only_results) in.round_stored = as_bf16;
+    if (is_int8()) in.round_stored = quantized;
     return in;
   }
 
@@ -194,12 +194,12 @@ class RnnCase final : public KernelCase {
   /// gradients of the output to zero in the others, so that the gradients of weights are sums over the checked ones.
   void prepare_gradients(std::size_t set) {
     for (const auto* const name : {"weights gradient", "recurrent gradient", "bias gradient"}) {
-      const Operand& o = op_.op().outputs()[index_of(op_.op().outputs(), name)];
-      op_.store_output(set, name, std::vector<std::byte>(o.stored_bytes));
+      const Operand& o = op_case_.op().outputs()[index_of(op_case_.op().outputs(), name)];
+      op_case_.store_output(set, name, std::vector<std::byte>(o.stored_bytes));
     }
     all_gradients_ = {{}, nullptr};
     if (compares_everything()) return;
-    all_gradients_ = op_.input(set, "output gradient");
+    all_gradients_ = op_case_.input(set, "output gradient");
     std::vector<std::byte> chosen_gradients(all_gradients_.bytes.size());
     const std::size_t number_bytes = all_gradients_.format->bytes;
     for (std::size_t step = 0; step < steps_; ++step)
@@ -209,7 +209,7 @@ class RnnCase final : public KernelCase {
         std::ranges::copy(std::span(all_gradients_.bytes).subspan(first, row_bytes),
                           std::span(chosen_gradients).subspan(first).begin());
       }
-    op_.store_input(set, "output gradient", chosen_gradients);
+    op_case_.store_input(set, "output gradient", chosen_gradients);
   }
 
   /// Each run of the set has added to the gradients of weights.
@@ -219,9 +219,9 @@ class RnnCase final : public KernelCase {
     const RnnInputs in = inputs(set, input(set, "output", steps_));
     const RnnTrace trace = rnn_forward_reference(in);
     const RnnGradients g = rnn_backward_reference(in, trace, input(set, "output gradient", steps_));
-    std::vector<ComparedTensor> compared{{output(set, "input gradient", steps_), g.layer}};
+    std::vector<ComparedTensor> compared{{output(set, "input gradient", steps_), g.layer_input}};
     const auto sampled = [&](std::string_view name, auto&& reference_at) {
-      const PlainNumbers numbers = op_.output(set, name);
+      const PlainNumbers numbers = op_case_.output(set, name);
       ComparedTensor& tensor = compared.emplace_back();
       for (const std::size_t at : sample_places(numbers.size(), elements_, 2))
         tensor.result.push_back(numbers.at(at) / runs), tensor.reference.push_back(reference_at(at));
@@ -238,7 +238,7 @@ class RnnCase final : public KernelCase {
   RnnShape shape_;
   std::string backend_;
   runtime::Device& device_;
-  OpCase op_;
+  OpCase op_case_;
   std::vector<std::uint64_t> seeds_;            // the seed of each set's inputs
   PlainNumbers all_gradients_ = {{}, nullptr};  // the output's gradients, while a check has set a part of them to zero
   std::vector<std::size_t> rows_ = {};          // the rows that the check compares

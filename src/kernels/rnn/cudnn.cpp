@@ -31,22 +31,22 @@ struct GatePlace {
 /// The library's descriptors of a layer, of its inputs and outputs (x, y) and its state, and the sizes of its memory.
 class RnnDescriptors {
  public:
-  RnnDescriptors(const RnnShape& s, Precision p, cudnnForwardMode_t mode, cudnnHandle_t h)
+  RnnDescriptors(const RnnShape& s, Precision p, cudnnForwardMode_t mode, cudnnHandle_t handle)
       : shape_(s), gates_(gates_of(s.cell)) {
-    describe_layer(p, h);
+    describe_layer(p, handle);
     describe_steps(x, p, s.input_width());
     describe_steps(y, p, s.hidden);
     describe_state(p);
-    check_cudnn(cudnnGetRNNTempSpaceSizes(h, rnn.get(), mode, x.get(), &work_bytes, &reserve_bytes),
+    check_cudnn(cudnnGetRNNTempSpaceSizes(handle, rnn.get(), mode, x.get(), &work_bytes, &reserve_bytes),
                 "cudnnGetRNNTempSpaceSizes");
-    check_cudnn(cudnnGetRNNWeightSpaceSize(h, rnn.get(), &weight_bytes), "cudnnGetRNNWeightSpaceSize");
+    check_cudnn(cudnnGetRNNWeightSpaceSize(handle, rnn.get(), &weight_bytes), "cudnnGetRNNWeightSpaceSize");
   }
 
   /// Fills in `places`, gate by gate. `weights` is device memory of weight_bytes, whose address the library wants.
-  void find_places(cudnnHandle_t h, const std::byte* weights) {
+  void find_places(cudnnHandle_t handle, const std::byte* weights) {
     for (std::size_t gate = 0; gate < gates_; ++gate) {
-      const auto [input_offset, bias_offset] = offsets_of(h, weights, gate);
-      const auto [state_offset, no_bias] = offsets_of(h, weights, gates_ + gate);
+      const auto [input_offset, bias_offset] = offsets_of(handle, weights, gate);
+      const auto [state_offset, no_bias] = offsets_of(handle, weights, gates_ + gate);
       places[0].push_back({input_offset, {shape_.input_width(), gates_, shape_.hidden, gate}});
       places[1].push_back({state_offset, {shape_.hidden, gates_, shape_.hidden, gate}});
       places[2].push_back({bias_offset, {1, gates_, shape_.hidden, gate}});
@@ -60,9 +60,9 @@ class RnnDescriptors {
   std::array<std::vector<GatePlace>, 3> places;  ///< the places of the gates in weights, recurrent and bias
 
  private:
-  void describe_layer(Precision p, cudnnHandle_t h) {
+  void describe_layer(Precision p, cudnnHandle_t handle) {
     check_cudnn(cudnnCreateDropoutDescriptor(dropout_.receive()), "cudnnCreateDropoutDescriptor");
-    check_cudnn(cudnnSetDropoutDescriptor(dropout_.get(), h, 0, nullptr, 0, 0), "cudnnSetDropoutDescriptor");
+    check_cudnn(cudnnSetDropoutDescriptor(dropout_.get(), handle, 0, nullptr, 0, 0), "cudnnSetDropoutDescriptor");
     check_cudnn(cudnnCreateRNNDescriptor(rnn.receive()), "cudnnCreateRNNDescriptor");
     const int hidden = cudnn_int(shape_.hidden);
     check_cudnn(cudnnSetRNNDescriptor_v8(
@@ -113,9 +113,9 @@ class RnnDescriptors {
 RnnDescriptors describe(CudnnLibrary& library, const Problem& p, const OpOptions& o) {
   const bool is_inference = p.pass == Pass::forward && !o.training;
   std::optional<RnnDescriptors> made;
-  library.in(nullptr, [&](cudnnHandle_t h) {
+  library.in(nullptr, [&](cudnnHandle_t handle) {
     made.emplace(std::get<RnnShape>(p.shape), p.precision,
-                 is_inference ? CUDNN_FWD_MODE_INFERENCE : CUDNN_FWD_MODE_TRAINING, h);
+                 is_inference ? CUDNN_FWD_MODE_INFERENCE : CUDNN_FWD_MODE_TRAINING, handle);
   });
   return std::move(*made);
 }
@@ -139,7 +139,7 @@ class CudnnRnnOp : public DeviceOp {
         is_lstm_(std::get<RnnShape>(p.shape).cell == Cell::lstm),
         weights_(device.allocate(core::Element::i8, descriptors_.weight_bytes)),
         work_(device.allocate(core::Element::i8, descriptors_.work_bytes)) {
-    library_->in(nullptr, [&](cudnnHandle_t h) { descriptors_.find_places(h, address(weights_)); });
+    library_->in(nullptr, [&](cudnnHandle_t handle) { descriptors_.find_places(handle, address(weights_)); });
   }
   std::size_t scratch_bytes() const override { return descriptors_.weight_bytes + descriptors_.work_bytes; }
   std::string implementation() const override { return "cudnn rnn standard"; }
@@ -147,11 +147,12 @@ class CudnnRnnOp : public DeviceOp {
  protected:
   static std::byte* address(const runtime::OwnedBuffer& b) { return address_of(b.buffer); }
   const std::byte* memory(Inputs in) const { return is_lstm_ ? address_of(in[2]) : nullptr; }
-  std::size_t first_weights() const { return is_lstm_ ? 3 : 2; }
+  std::size_t weights_index() const { return is_lstm_ ? 3 : 2; }
   void copy_weights(Inputs in, cudaStream_t stream) const {
     for (std::size_t i = 0; i < descriptors_.places.size(); ++i)
       for (const GatePlace& g : descriptors_.places[i])
-        take_gate(address_of(in[first_weights() + i]), address(weights_) + g.offset, element_, g.matrix, stream);
+        copy_gate_to_library(address_of(in[weights_index() + i]), address(weights_) + g.offset, element_, g.matrix,
+                             stream);
   }
 
   std::shared_ptr<CudnnLibrary> library_;
@@ -169,10 +170,10 @@ class RnnForwardOp final : public CudnnRnnOp {
   void launch(Inputs in, Outputs out, cudaStream_t stream) override {
     copy_weights(in, stream);
     const bool training = out.size() > 1;
-    library_->in(stream, [&](cudnnHandle_t h) {
+    library_->in(stream, [&](cudnnHandle_t handle) {
       check_cudnn(cudnnRNNForward(
-                      h, descriptors_.rnn.get(), training ? CUDNN_FWD_MODE_TRAINING : CUDNN_FWD_MODE_INFERENCE, nullptr,
-                      descriptors_.x.get(), address_of(in[0]), descriptors_.y.get(), address_of(out[0]),
+                      handle, descriptors_.rnn.get(), training ? CUDNN_FWD_MODE_TRAINING : CUDNN_FWD_MODE_INFERENCE,
+                      nullptr, descriptors_.x.get(), address_of(in[0]), descriptors_.y.get(), address_of(out[0]),
                       descriptors_.state.get(), address_of(in[1]), nullptr, descriptors_.state.get(), memory(in),
                       nullptr, descriptors_.weight_bytes, address(weights_), descriptors_.work_bytes, address(work_),
                       training ? descriptors_.reserve_bytes : 0, training ? address_of(out[1]) : nullptr),
@@ -197,36 +198,37 @@ class RnnBackwardOp final : public CudnnRnnOp {
  protected:
   void launch(Inputs in, Outputs out, cudaStream_t stream) override {
     copy_weights(in, stream);
-    const std::size_t output = first_weights() + 3;
-    runtime::check_cuda(cudaMemcpyAsync(address(reserve_), address_of(in[output + 1]), descriptors_.reserve_bytes,
+    const std::size_t output_index = weights_index() + 3;
+    runtime::check_cuda(cudaMemcpyAsync(address(reserve_), address_of(in[output_index + 1]), descriptors_.reserve_bytes,
                                         cudaMemcpyDeviceToDevice, stream),
                         "cudaMemcpyAsync");
     runtime::check_cuda(cudaMemsetAsync(address(gradients_), 0, descriptors_.weight_bytes, stream), "cudaMemsetAsync");
-    library_->in(stream, [&](cudnnHandle_t h) {
-      gradients_of_data(h, in, output, out);
-      gradients_of_weights(h, in, address_of(in[output]));
+    library_->in(stream, [&](cudnnHandle_t handle) {
+      gradients_of_data(handle, in, output_index, out);
+      gradients_of_weights(handle, in, address_of(in[output_index]));
     });
-    // The gradients are in the order of the inputs, so that of weights has the index first_weights().
+    // The gradients are in the order of the inputs, so that of weights has the index weights_index().
     for (std::size_t i = 0; i < descriptors_.places.size(); ++i)
       for (const GatePlace& g : descriptors_.places[i])
-        add_gate(address(gradients_) + g.offset, address_of<float>(out[first_weights() + i]), element_, g.matrix,
-                 stream);
+        add_gate_gradient(address(gradients_) + g.offset, address_of<float>(out[weights_index() + i]), element_,
+                          g.matrix, stream);
   }
 
  private:
-  void gradients_of_data(cudnnHandle_t h, Inputs in, std::size_t output, Outputs out) const {
-    check_cudnn(cudnnRNNBackwardData_v8(
-                    h, descriptors_.rnn.get(), nullptr, descriptors_.y.get(), address_of(in[output]),
-                    address_of(in[output + 2]), descriptors_.x.get(), address_of(out[0]), descriptors_.state.get(),
-                    address_of(in[1]), nullptr, address_of(out[1]), descriptors_.state.get(), memory(in), nullptr,
-                    is_lstm_ ? address_of(out[2]) : nullptr, descriptors_.weight_bytes, address(weights_),
-                    descriptors_.work_bytes, address(work_), descriptors_.reserve_bytes, address(reserve_)),
-                "cudnnRNNBackwardData_v8");
+  void gradients_of_data(cudnnHandle_t handle, Inputs in, std::size_t output_index, Outputs out) const {
+    check_cudnn(
+        cudnnRNNBackwardData_v8(handle, descriptors_.rnn.get(), nullptr, descriptors_.y.get(),
+                                address_of(in[output_index]), address_of(in[output_index + 2]), descriptors_.x.get(),
+                                address_of(out[0]), descriptors_.state.get(), address_of(in[1]), nullptr,
+                                address_of(out[1]), descriptors_.state.get(), memory(in), nullptr,
+                                is_lstm_ ? address_of(out[2]) : nullptr, descriptors_.weight_bytes, address(weights_),
+                                descriptors_.work_bytes, address(work_), descriptors_.reserve_bytes, address(reserve_)),
+        "cudnnRNNBackwardData_v8");
   }
   /// Adds to `gradients_`, which were set to zero: the library has no other mode.
-  void gradients_of_weights(cudnnHandle_t h, Inputs in, const std::byte* output) const {
+  void gradients_of_weights(cudnnHandle_t handle, Inputs in, const std::byte* output) const {
     check_cudnn(
-        cudnnRNNBackwardWeights_v8(h, descriptors_.rnn.get(), CUDNN_WGRAD_MODE_ADD, nullptr, descriptors_.x.get(),
+        cudnnRNNBackwardWeights_v8(handle, descriptors_.rnn.get(), CUDNN_WGRAD_MODE_ADD, nullptr, descriptors_.x.get(),
                                    address_of(in[0]), descriptors_.state.get(), address_of(in[1]), descriptors_.y.get(),
                                    output, descriptors_.weight_bytes, address(gradients_), descriptors_.work_bytes,
                                    address(work_), descriptors_.reserve_bytes, address(reserve_)),

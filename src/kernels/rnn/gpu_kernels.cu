@@ -142,10 +142,10 @@ class Products {
   Products(DeviceSpan<float> scratch, cudaStream_t stream) : scratch_(scratch), stream_(stream) {}
   struct Extents {
     std::size_t m, n, k;
-    ProductExtents whole() const {
+    ProductExtents product_extents() const {
       return {static_cast<unsigned>(m), static_cast<unsigned>(n), static_cast<unsigned>(k), 1};
     }
-    std::size_t scratch() const { return m * k == 0 ? 0 : product_scratch(whole()); }
+    std::size_t scratch() const { return m * k == 0 ? 0 : product_scratch(product_extents()); }
   };
   void set(const Extents& e, Matrix a, Matrix b, DeviceMatrix<float> c, const float* bias = nullptr) const {
     run(e, a, b, c, false, bias);
@@ -154,7 +154,7 @@ class Products {
 
  private:
   void run(const Extents& e, Matrix a, Matrix b, DeviceMatrix<float> c, bool accumulate, const float* bias) const {
-    const ProductExtents extents = e.whole();
+    const ProductExtents extents = e.product_extents();
     multiply({extents.m, extents.n, extents.k, a, b, c, accumulate, bias}, scratch_.first(e.scratch()), stream_);
   }
   DeviceSpan<float> scratch_;
@@ -300,11 +300,12 @@ class Backward {
   /// Adds to the gradient of `recurrent`. The state before the first step is an operand; those before other steps are
   /// in the layer's output.
   void add_recurrent() const {
-    const std::size_t h = layer_.hidden, columns = layer_.columns(), by_state = cell_ == Cell::gru ? 2 * h : columns;
+    const std::size_t h = layer_.hidden, columns = layer_.columns(),
+                      state_columns = cell_ == Cell::gru ? 2 * h : columns;
     float* const to = gradients_.recurrent.device_address();
     const Matrix first{operands_.state.device_address(), h}, others{backward_inputs_.output.device_address(), h};
-    products_.add({h, by_state, layer_.batch}, first.transposed(), {sum_gradients_, columns}, {to, columns});
-    products_.add({h, by_state, layer_.rows() - layer_.batch}, others.transposed(),
+    products_.add({h, state_columns, layer_.batch}, first.transposed(), {sum_gradients_, columns}, {to, columns});
+    products_.add({h, state_columns, layer_.rows() - layer_.batch}, others.transposed(),
                   {sum_gradients_ + layer_.step_gates(), columns}, {to, columns});
     if (cell_ != Cell::gru) return;
     const Matrix reset_states{c_or_reset_state(0), h};
@@ -430,13 +431,15 @@ void launch_add(const std::byte* theirs, float* ours, const GateMatrix& m, cudaS
 
 }  // namespace
 
-void take_gate(const std::byte* ours, std::byte* theirs, core::Element e, const GateMatrix& m, cudaStream_t stream) {
+void copy_gate_to_library(const std::byte* ours, std::byte* theirs, core::Element e, const GateMatrix& m,
+                          cudaStream_t stream) {
   if (e == core::Element::f32) return launch_copy<float>(ours, theirs, m, stream);
   if (e != core::Element::f16 && e != core::Element::bf16) refuse_weights();
   launch_copy<std::uint16_t>(ours, theirs, m, stream);
 }
 
-void add_gate(const std::byte* theirs, float* ours, core::Element e, const GateMatrix& m, cudaStream_t stream) {
+void add_gate_gradient(const std::byte* theirs, float* ours, core::Element e, const GateMatrix& m,
+                       cudaStream_t stream) {
   if (e == core::Element::f32) return launch_add<float, FloatOf>(theirs, ours, m, stream);
   if (e == core::Element::f16)
     return launch_add<std::uint16_t, FloatOfHalf<core::fp16_format>>(theirs, ours, m, stream);

@@ -58,12 +58,12 @@ struct GateMatrix {
   std::size_t gate;  ///< the index of the gate in our layout
 };
 
-/// `take_gate` copies a gate's weights from our layout to the library's; `add_gate` adds a gate's gradient in the
-/// library's layout to ours. Both queue their work on the stream. Element: f32, f16, bf16. Errors: BackendError when a
-/// launch fails; std::logic_error for another element.
+/// `copy_gate_to_library` copies a gate's weights from our layout to the library's; `add_gate_gradient` adds a gate's
+/// gradient in the library's layout to ours. Both queue their work on the stream. Element: f32, f16, bf16. Errors:
+/// BackendError when a launch fails; std::logic_error for another element.
 
-void take_gate(const std::byte* ours, std::byte* theirs, core::Element, const GateMatrix&, cudaStream_t);
+void copy_gate_to_library(const std::byte* ours, std::byte* theirs, core::Element, const GateMatrix&, cudaStream_t);
 /// `ours` is fp32, whatever the element of `theirs`.
-void add_gate(const std::byte* theirs, float* ours, core::Element, const GateMatrix&, cudaStream_t);
+void add_gate_gradient(const std::byte* theirs, float* ours, core::Element, const GateMatrix&, cudaStream_t);
 
 }  // namespace gradmeter::kernels::cuda

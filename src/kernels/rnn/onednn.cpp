@@ -29,10 +29,10 @@ constexpr auto backward_pass = dnnl::prop_kind::backward;
 Type data_type(Precision p) { return p == Precision::bf16 ? Type::bf16 : p == Precision::int8 ? Type::u8 : Type::f32; }
 Type weights_type(Precision p) { return p == Precision::int8 ? Type::s8 : data_type(p); }
 
-/// Describes weights [1 x 1 x inputs x gates x hidden], where `inputs` is the width of the layer's input (weights) or
-/// state (recurrent).
-Description weights_description(const RnnShape& s, std::size_t inputs, Type type, Tag tag) {
-  return {{1, 1, dim(inputs), dim(gates_of(s.cell)), dim(s.hidden)}, type, tag};
+/// Describes weights [1 x 1 x inputs x gates x hidden], where `input_width` is the width of the layer's input (weights)
+/// or state (recurrent).
+Description weights_description(const RnnShape& s, std::size_t input_width, Type type, Tag tag) {
+  return {{1, 1, dim(input_width), dim(gates_of(s.cell)), dim(s.hidden)}, type, tag};
 }
 
 /// Describes the operands: input [steps x batch x input], output [steps x batch x hidden], state and memory [1 x 1 x

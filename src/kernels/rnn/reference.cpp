@@ -39,7 +39,7 @@ void add_transposed_product(std::span<const double> g, std::span<const float> m,
   }
 }
 
-double stored(const RnnInputs& in, double x) { return in.store ? in.store(x) : x; }
+double stored(const RnnInputs& in, double x) { return in.round_stored ? in.round_stored(x) : x; }
 void round(const RnnInputs& in, std::span<double> values) {
   for (double& x : values) x = stored(in, x);
 }
@@ -86,7 +86,7 @@ void step_forward(const RnnInputs& in, std::size_t t, std::size_t row, RnnTrace&
   const auto before = state_before(in, trace.hidden, t, row);
   const auto gates = part(trace.gates, index, columns), h = part(trace.hidden, index, n);
   std::ranges::copy(in.bias, gates.begin());
-  add_product(part(in.layer, index, in.input_width()), in.weights, columns, 0, gates);
+  add_product(part(in.layer_input, index, in.input_width()), in.weights, columns, 0, gates);
   if (in.cell == Cell::gru) return gru_forward(in, before, gates, h);
   add_product(before, in.recurrent, columns, 0, gates);
   for (std::size_t j = 0; j < n; ++j) {
@@ -160,7 +160,7 @@ void step_backward(const RnnInputs& in, const RnnTrace& trace, std::span<const d
     std::ranges::fill(state, 0.0);
     add_transposed_product(sums, in.recurrent, columns, 0, state);
   }
-  add_transposed_product(sums, in.weights, columns, 0, part(out.layer, index, in.input_width()));
+  add_transposed_product(sums, in.weights, columns, 0, part(out.layer_input, index, in.input_width()));
 }
 
 }  // namespace
@@ -190,7 +190,7 @@ double weights_gradient_at(const RnnInputs& in, const RnnGradients& g, std::size
   const std::size_t columns = gates_of(in.cell) * in.hidden, from = at / columns, to = at % columns;
   double sum = 0;
   for (std::size_t i = 0; i < in.steps * in.rows; ++i)
-    sum += in.layer[i * in.input_width() + from] * g.sums[i * columns + to];
+    sum += in.layer_input[i * in.input_width() + from] * g.sums[i * columns + to];
   return sum;
 }
 

@@ -27,14 +27,14 @@ struct RnnInputs {
   std::size_t hidden = 0, rows = 0, steps = 0;
   std::size_t input = 0;  ///< width of x; 0: as wide as h
   std::size_t input_width() const { return input > 0 ? input : hidden; }
-  std::vector<double> layer = {};                   ///< x [steps x rows x input]
+  std::vector<double> layer_input = {};             ///< x [steps x rows x input]
   std::vector<double> state = {}, memory = {};      ///< h and c before the first step [rows x hidden]; c for lstm only
   std::vector<float> weights = {}, recurrent = {};  ///< W [input x gates x hidden], U [hidden in x gates x hidden]
   std::vector<double> bias = {};                    ///< [gates x hidden]
   /// Rounds the numbers that a library stores in a narrow type before the next product reads them: the states between
   /// steps, and r·h of a gru; in backward also the gates, and the gradients of the sums before their nonlinearities.
   /// Empty: nothing is rounded.
-  std::function<double(double)> store = {};
+  std::function<double(double)> round_stored = {};
   /// h after each step, as the implementation under test computed it [steps x rows x hidden]. Each step of the
   /// reference starts from these values, so that every step is compared by itself and errors do not accumulate. Empty:
   /// steps start from the reference's own h.
@@ -59,7 +59,7 @@ RnnTrace rnn_forward_reference(const RnnInputs&);
 struct RnnGradients {
   /// gradients of the sums Wx + Uh + b of the gates, before their nonlinearity [steps x rows x gates x hidden]
   std::vector<double> sums;
-  std::vector<double> layer;          ///< gradient of x [steps x rows x input]
+  std::vector<double> layer_input;    ///< gradient of x [steps x rows x input]
   std::vector<double> state, memory;  ///< gradients of h and c before the first step [rows x hidden]
 };
 /// `gradient` is that of the loss with respect to the layer's output, which is h after each step [steps x rows x

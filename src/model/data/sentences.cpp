@@ -26,13 +26,13 @@ class Language final : public Dataset {
  public:
   Language(const core::ParsedName& full_name, const DrawnSamples& range)
       : name_(full_name.canonical()),
-        words_(core::count_parameter(full_name, "vocabulary", {.least = successors, .most = 4096})),
+        vocabulary_(core::count_parameter(full_name, "vocabulary", {.least = successors, .most = 4096})),
         steps_(core::count_parameter(full_name, "steps", {.least = 1, .most = 4096})),
         range_(range) {
-    following_.resize(words_ * words_ * successors);
-    for (std::size_t pair = 0; pair < words_ * words_; ++pair) {
+    following_.resize(vocabulary_ * vocabulary_ * successors);
+    for (std::size_t pair = 0; pair < vocabulary_ * vocabulary_; ++pair) {
       constexpr std::uint64_t stream = 0x6c616e67;
-      const core::Permutation shuffled(words_, core::Random(range.seed, stream).bits(pair));
+      const core::Permutation shuffled(vocabulary_, core::Random(range.seed, stream).bits(pair));
       for (std::size_t k = 0; k < successors; ++k)
         following_[pair * successors + k] = static_cast<std::uint16_t>(shuffled(k));
     }
@@ -41,7 +41,7 @@ class Language final : public Dataset {
   std::size_t size() const override { return range_.samples; }
   std::size_t features() const override { return steps_; }
   std::size_t labels() const override { return steps_; }
-  std::size_t classes() const override { return words_; }
+  std::size_t classes() const override { return vocabulary_; }
   double least_loss() const override { return bits_a_token * std::numbers::ln2; }
   void read(std::size_t i, std::span<float> inputs, std::span<std::int32_t> labels) const override {
     kernels::require_elements("language: inputs", inputs.size(), steps_);
@@ -52,16 +52,16 @@ class Language final : public Dataset {
     std::size_t before = 0, last = 0;
     for (std::size_t t = 0; t < steps_; ++t) {
       inputs[t] = static_cast<float>(last);
-      const std::size_t following =
-          following_[(before * words_ + last) * successors + choice[random.below(first + t, choice.size())]];
-      labels[t] = static_cast<std::int32_t>(following);
-      before = last, last = following;
+      const std::size_t next_word =
+          following_[(before * vocabulary_ + last) * successors + choice[random.below(first + t, choice.size())]];
+      labels[t] = static_cast<std::int32_t>(next_word);
+      before = last, last = next_word;
     }
   }
 
  private:
   std::string name_;
-  std::size_t words_, steps_;
+  std::size_t vocabulary_, steps_;
   DrawnSamples range_;
   std::vector<std::uint16_t> following_;  ///< the words that may follow: [word before the last][last word][successor]
 };
@@ -162,7 +162,7 @@ std::string validation_path(const std::string& path) {
   return std::filesystem::is_regular_file(p, ignored) ? p.string() : std::string();
 }
 
-std::size_t windows(const std::vector<std::int32_t>& text, std::size_t steps) {
+std::size_t window_count(const std::vector<std::int32_t>& text, std::size_t steps) {
   return text.empty() ? 0 : (text.size() - 1) / steps;
 }
 
@@ -184,10 +184,10 @@ DataSplit read_text(std::string_view source, std::size_t train_most, std::size_t
       validation_file.empty()
           ? text
           : std::make_shared<const std::vector<std::int32_t>>(numbered(read_words(validation_file), numbers));
-  const std::size_t text_windows = windows(*text, steps),
+  const std::size_t text_windows = window_count(*text, steps),
                     train_windows = validation_file.empty() ? text_windows - text_windows / 10 : text_windows;
   const std::size_t validation_begin = validation_file.empty() ? train_windows : 0,
-                    validation_windows = windows(*validation_text, steps) - validation_begin;
+                    validation_windows = window_count(*validation_text, steps) - validation_begin;
   if (train_windows == 0 || validation_windows == 0)
     throw core::UsageError(fmt::format(
         "text '{}' has {} words: too few for windows of {} to train on and to validate with; give fewer steps",

@@ -53,7 +53,7 @@ void reorder(runtime::Queue& queue, std::string_view label, const AttentionSizes
 class PreparedAttention final : public PreparedLayer {
  public:
   PreparedAttention(const AttentionSizes& s, const AttentionProducts& p, runtime::Device& device)
-      : s_(s),
+      : sizes_(s),
         scale_(1 / std::sqrt(static_cast<float>(s.head_width))),
         scores_(p.scores, device),
         context_(p.context, device),
@@ -69,41 +69,42 @@ class PreparedAttention final : public PreparedLayer {
   }
 
   void forward(const LayerForward& f) override {
-    reorder(f.queue, "forward.heads", s_, HeadOrder::to_heads, f.input, parts_.buffer);
+    reorder(f.queue, "forward.heads", sizes_, HeadOrder::to_heads, f.input, parts_.buffer);
     const Buffer p = probabilities_.buffer;
     scores_.run(f.queue, "forward.gemm", "forward.pack", {part(parts_, query), part(parts_, key)}, {p});
     const double n = static_cast<double>(p.count());
     f.queue.submit("forward.attention_softmax", {.flops = 6 * n, .bytes = 8 * n},
-                   [p, s = s_, scale = scale_] { kernels::loops().causal_softmax(p, s.steps, scale); });
+                   [p, s = sizes_, scale = scale_] { kernels::loops().causal_softmax(p, s.steps, scale); });
     context_.run(f.queue, "forward.gemm", "forward.pack", {p, part(parts_, value)}, {contexts_.buffer});
-    reorder(f.queue, "forward.heads", s_, HeadOrder::to_tokens, contexts_.buffer, f.output);
+    reorder(f.queue, "forward.heads", sizes_, HeadOrder::to_tokens, contexts_.buffer, f.output);
   }
 
   void backward(const LayerBackward& b) override {
     if (b.input_gradient.count() == 0) return;
     const Buffer p = probabilities_.buffer, g = score_gradient_.buffer, delta = contexts_.buffer;
-    reorder(b.queue, "backward.heads", s_, HeadOrder::to_heads, b.output_gradient, delta);
+    reorder(b.queue, "backward.heads", sizes_, HeadOrder::to_heads, b.output_gradient, delta);
     product(b, value_gradient_, p, delta, part(part_gradients_, value));
     product(b, probability_gradient_, delta, part(parts_, value), g);
     const double n = static_cast<double>(g.count());
-    b.queue.submit("backward.attention_softmax", {.flops = 5 * n, .bytes = 12 * n},
-                   [p, g, s = s_, scale = scale_] { kernels::loops().causal_softmax_backward(p, g, s.steps, scale); });
+    b.queue.submit("backward.attention_softmax", {.flops = 5 * n, .bytes = 12 * n}, [p, g, s = sizes_, scale = scale_] {
+      kernels::loops().causal_softmax_backward(p, g, s.steps, scale);
+    });
     product(b, query_gradient_, g, part(parts_, key), part(part_gradients_, query));
     product(b, key_gradient_, g, part(parts_, query), part(part_gradients_, key));
-    reorder(b.queue, "backward.heads", s_, HeadOrder::to_tokens, part_gradients_.buffer, b.input_gradient);
+    reorder(b.queue, "backward.heads", sizes_, HeadOrder::to_tokens, part_gradients_.buffer, b.input_gradient);
   }
 
  private:
   static constexpr std::size_t query = 0, key = 1, value = 2;
   Buffer part(const OwnedBuffer& joined, std::size_t index) const {
-    return joined.buffer.part(index * s_.part_elements(), s_.part_elements());
+    return joined.buffer.part(index * sizes_.part_elements(), sizes_.part_elements());
   }
   static void product(const LayerBackward& b, PlainOp& op, const ConstBuffer& left, const ConstBuffer& right,
                       const Buffer& to) {
     op.run(b.queue, "backward.gemm", "backward.pack", {left, right}, {to});
   }
 
-  AttentionSizes s_;
+  AttentionSizes sizes_;
   float scale_;
   PlainOp scores_, context_, probability_gradient_, value_gradient_, query_gradient_, key_gradient_;
   OwnedBuffer parts_, part_gradients_;  // [queries, keys, values][samples × heads × steps × head width]

@@ -61,7 +61,7 @@ class PreparedDense final : public PreparedLayer {
     if (activation_ == Activation::relu) submit_relu_backward(b.queue, b.output, b.output_gradient);
     weight_gradient_.run(b.queue, "backward.gemm", "backward.pack", {b.output_gradient, b.input}, {b.gradients[0]});
     b.ready(0);
-    sum_bias(b.queue, b.output_gradient, b.gradients[1]);
+    sum_bias_gradient(b.queue, b.output_gradient, b.gradients[1]);
     b.ready(1);
     if (!input_gradient_) return;
     input_gradient_->run(b.queue, "backward.gemm", "backward.pack", {b.output_gradient, b.parameters[0]},
@@ -70,7 +70,7 @@ class PreparedDense final : public PreparedLayer {
   }
 
  private:
-  void sum_bias(runtime::Queue& queue, const runtime::Buffer& delta, const runtime::Buffer& to) {
+  void sum_bias_gradient(runtime::Queue& queue, const runtime::Buffer& delta, const runtime::Buffer& to) {
     const double elements = static_cast<double>(delta.count());
     if (!bias_gradient_) {
       queue.submit("backward.bias", {.flops = elements, .bytes = 4 * elements},

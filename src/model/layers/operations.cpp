@@ -84,7 +84,7 @@ namespace {
 kernels::Problem without_bias_if_exact(const kernels::Problem& problem, const runtime::Device& device) {
   kernels::Problem p = with_packed_weights(problem, device);
   auto* const gemm = std::get_if<kernels::GemmShape>(&p.shape);
-  if (!gemm || !kernels::info(p.precision).exact) return p;
+  if (!gemm || !kernels::info(p.precision).integer) return p;
   gemm->bias = false;
   gemm->activation = kernels::Activation::none;
   return p;
@@ -151,7 +151,7 @@ kernels::Problem with_packed_weights(kernels::Problem p, const runtime::Device& 
 kernels::OpOptions quantized(kernels::Precision precision, const ActivationRange& input,
                              std::span<const ConstBuffer> weights, std::size_t weights_per_output, std::size_t outputs,
                              Queue& queue) {
-  if (!kernels::info(precision).exact) return {};
+  if (!kernels::info(precision).integer) return {};
   kernels::Quantization q = kernels::quantize_range(input.least, input.greatest);
   q.weight_quanta.resize(outputs);
   queue.at_once([&] {

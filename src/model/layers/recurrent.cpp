@@ -148,18 +148,18 @@ class RecurrentInference final : public InferenceLayer {
 class RecurrentLayer final : public Layer {
  public:
   RecurrentLayer(Cell cell, const TokenShape& input, std::size_t h, const RecurrentOptions& o)
-      : cell_(cell), input_(input), h_(h), options_(o) {
+      : cell_(cell), input_(input), hidden_(h), options_(o) {
     const std::size_t gates = kernels::gates_of(cell);
     const double bound = 1 / std::sqrt(static_cast<double>(h));
     tensors_ = {LayerTensor{"weights", {input.features, gates, h}, bound},
                 LayerTensor{"recurrent", {h, gates, h}, bound}, LayerTensor{"bias", {gates, h}}};
   }
 
-  std::string name() const override { return fmt::format("{}:{}", kernels::name(cell_), h_); }
+  std::string name() const override { return fmt::format("{}:{}", kernels::name(cell_), hidden_); }
   SampleShape input() const override { return input_; }
   SampleShape output() const override {
-    if (options_.output == RecurrentOutput::last_step) return FeatureShape{h_};
-    return TokenShape{.steps = input_.steps, .features = h_};
+    if (options_.output == RecurrentOutput::last_step) return FeatureShape{hidden_};
+    return TokenShape{.steps = input_.steps, .features = hidden_};
   }
   std::span<const LayerTensor> tensors() const override { return tensors_; }
   LayerProblems problems(std::size_t samples, bool) const override {
@@ -179,15 +179,15 @@ class RecurrentLayer final : public Layer {
  private:
   RnnShape shape(std::size_t samples) const {
     return {.cell = cell_,
-            .hidden = h_,
+            .hidden = hidden_,
             .batch = samples,
             .steps = input_.steps,
-            .input = input_.features == h_ ? 0 : input_.features};
+            .input = input_.features == hidden_ ? 0 : input_.features};
   }
 
   Cell cell_;
   TokenShape input_;
-  std::size_t h_;
+  std::size_t hidden_;
   RecurrentOptions options_;
   std::array<LayerTensor, 3> tensors_;
 };

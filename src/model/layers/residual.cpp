@@ -21,15 +21,15 @@ class InnerBuffer {
  public:
   /// shared: index among the shared buffers; empty: the tensor ranks do not sum this buffer.
   InnerBuffer(const std::optional<std::size_t>& shared, std::size_t count, runtime::Device& device)
-      : shared_(shared), count_(count) {
-    if (!shared_) own_ = device.allocate(core::Element::f32, count);
+      : shared_index_(shared), count_(count) {
+    if (!shared_index_) own_ = device.allocate(core::Element::f32, count);
   }
   Buffer of(kernels::BufferList<Buffer> shared) const {
-    return shared_ ? shared[*shared_].part(0, count_) : own_.buffer;
+    return shared_index_ ? shared[*shared_index_].part(0, count_) : own_.buffer;
   }
 
  private:
-  std::optional<std::size_t> shared_;
+  std::optional<std::size_t> shared_index_;
   std::size_t count_;
   OwnedBuffer own_;
 };

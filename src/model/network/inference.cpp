@@ -105,21 +105,21 @@ runtime::OwnedBuffer ForwardOperations::weights(const kernels::Op& op, std::size
 /// random in any other.
 void ForwardOperations::share_activations(Queue& queue, std::uint64_t seed) {
   std::map<std::string_view, std::size_t> largest;  // by format
-  std::size_t output = 0;
+  std::size_t output_bytes = 0;
   for (const Operation& o : operations_) {
     std::size_t& most = largest[o.op->inputs()[0].format->name];
     most = std::max(most, o.op->inputs()[0].stored_bytes);
-    for (const auto& out : o.op->outputs()) output = std::max(output, out.stored_bytes);
+    for (const auto& out : o.op->outputs()) output_bytes = std::max(output_bytes, out.stored_bytes);
   }
-  const runtime::OwnedBuffer& out = memory_.emplace_back(queue.device().allocate(core::Element::i8, output));
+  const runtime::OwnedBuffer& out = memory_.emplace_back(queue.device().allocate(core::Element::i8, output_bytes));
   const Buffer outputs = out.buffer;
-  std::map<std::string_view, Buffer> random;
+  std::map<std::string_view, Buffer> input_by_format;
   for (Operation& o : operations_) {
     const kernels::Operand& input = o.op->inputs()[0];
-    auto found = random.find(input.format->name);
-    if (found == random.end()) {
+    auto found = input_by_format.find(input.format->name);
+    if (found == input_by_format.end()) {
       memory_.push_back(queue.device().allocate(core::Element::i8, largest.at(input.format->name)));
-      found = random.emplace(input.format->name, memory_.back().buffer).first;
+      found = input_by_format.emplace(input.format->name, memory_.back().buffer).first;
       queue.at_once([&] { fill_random(found->second, *input.format, seed); });
     }
     for (auto& inputs : o.inputs) inputs[0] = found->second.part(0, input.stored_bytes);

@@ -49,8 +49,8 @@ Network::Network(std::string name, std::vector<std::unique_ptr<Layer>> layers, c
       gradient_sum_(held_.element_count(), part.micro_batches),
       tied_weight_(held_, part),
       may_record_(std::ranges::none_of(held_.layers(), [](const auto& l) { return l->draws_by_pass(); })) {
-  const std::size_t seen = needed_memory(pass_samples(part.batch)).seen();
-  if (part.peers && seen > 0) peer_memory_ = part.peers->memory(seen);
+  const std::size_t peer_readable = needed_memory(pass_samples(part.batch)).peer_readable();
+  if (part.peers && peer_readable > 0) peer_memory_ = part.peers->memory(peer_readable);
 }
 
 std::vector<std::string> Network::layer_names() const {
@@ -68,7 +68,7 @@ void Network::check(Buffers buffers, const Batch& batch) const {
 
 std::vector<StageSlot> Network::lay_out(std::size_t samples, MemoryPlanner& planner) const {
   const std::size_t layers = held_.layers().size();
-  const auto take = [&](std::size_t width, bool seen) { return planner.take(samples * width, seen); };
+  const auto take = [&](std::size_t width, bool peer_readable) { return planner.take(samples * width, peer_readable); };
   std::vector<StageSlot> slots(messages_.size());
   for (StageSlot& slot : slots) {
     if (!is_first()) slot.input = take(held_.input_width(), true);
@@ -138,7 +138,8 @@ PeerNeeds Network::peer_needs() const {
   const std::size_t samples = pass_samples(part_.batch);
   const std::vector<std::size_t> summed = sum_lengths(samples, true);
   const std::size_t largest = summed.empty() ? 0 : std::ranges::max(summed);
-  return {.memory_bytes = needed_memory(samples).seen() * sizeof(float), .largest_sum_bytes = largest * sizeof(float)};
+  return {.memory_bytes = needed_memory(samples).peer_readable() * sizeof(float),
+          .largest_sum_bytes = largest * sizeof(float)};
 }
 
 std::vector<std::size_t> Network::sum_lengths(std::size_t samples, bool backward) const {
@@ -245,7 +246,7 @@ void Network::whole_pass(const Run& run) {
                                         .threads = kernels::compute_threads()};
   if (recorded_.is_of(operands)) {
     recorded_.submit_forward(run.queue);
-    take_loss(run, 0);
+    submit_outcome(run, 0);
     recorded_.submit_backward(run.queue, *run.ready);
     return;
   }
@@ -258,7 +259,7 @@ void Network::whole_pass(const Run& run) {
   recorded_.begin();
   runtime::RecordingQueue forward = recorded_.forward(run.queue), backward = recorded_.backward(run.queue);
   stage_.forward(on(forward), slot);
-  take_loss(run, 0);
+  submit_outcome(run, 0);
   stage_.backward(on(backward), slot, run.buffers.gradients, [&](std::size_t tensor) {
     recorded_.announce();
     (*run.ready)(tensor);
@@ -305,7 +306,7 @@ void Network::expect_input(const Run& run, std::size_t micro_batch, bool in_use)
   if (is_first() || micro_batch >= run.micro_batches) return;
   const Buffer& input = slots_[run.slot(micro_batch)].input;
   messages_[run.slot(micro_batch)].input =
-      part_.peers->receive(Neighbour::previous, input.part(0, run.samples_in(micro_batch) * held_.input_width()),
+      part_.peers->receive(OtherStage::previous, input.part(0, run.samples_in(micro_batch) * held_.input_width()),
                            in_use ? run.queue.record() : nullptr);
 }
 
@@ -329,18 +330,19 @@ void Network::forward_micro_batch(const Run& run, std::size_t micro_batch) {
   tied_weight_.await_weight();
   stage_.forward(stage_pass(run, micro_batch), slot);
   if (is_last()) {
-    take_loss(run, micro_batch);
+    submit_outcome(run, micro_batch);
   } else {
     // The receives of gradients are posted before the output is sent. The output leaves after all work so far, so the
     // gradients that answer it overwrite nothing that is still read.
-    if (run.ready) messages.top_delta = part_.peers->receive(Neighbour::next, slot.top_delta.part(0, outputs), nullptr);
+    if (run.ready)
+      messages.top_delta = part_.peers->receive(OtherStage::next, slot.top_delta.part(0, outputs), nullptr);
     if (run.ready && micro_batch + 1 == run.micro_batches) tied_weight_.expect_gradient();
-    messages.output_sent = part_.peers->send(Neighbour::next, slot.outputs.back().part(0, outputs));
+    messages.output_sent = part_.peers->send(OtherStage::next, slot.outputs.back().part(0, outputs));
   }
   if (!run.ready) expect_input(run, micro_batch + run.slots, true);
 }
 
-void Network::take_loss(const Run& run, std::size_t micro_batch) {
+void Network::submit_outcome(const Run& run, std::size_t micro_batch) {
   if (!options_.learns)
     return run.queue.submit("forward.count", {},
                             [outcome = run.outcome, n = run.part(micro_batch).samples()] { outcome->samples += n; });
@@ -362,7 +364,7 @@ void Network::backward_micro_batch(const Run& run, std::size_t micro_batch) {
   const bool is_last_of_pass = micro_batch + 1 == run.micro_batches;
   const auto ready = [&](std::size_t tensor) {
     if (!is_last_of_pass) return;
-    gradient_sum_.take(run.queue, micro_batch, gradients, tensors()[tensor].offset, tensors()[tensor].count);
+    gradient_sum_.add(run.queue, micro_batch, gradients, tensors()[tensor].offset, tensors()[tensor].count);
     tied_weight_.add_gradient(run.queue, tensor, gradients);
     (*run.ready)(tensor);
   };
@@ -372,9 +374,9 @@ void Network::backward_micro_batch(const Run& run, std::size_t micro_batch) {
   stage_.backward(pass, slot, target, std::ref(ready));
   if (!is_first()) {
     const std::size_t inputs = run.samples_in(micro_batch) * held_.input_width();
-    messages.input_gradient_sent = part_.peers->send(Neighbour::previous, slot.input_gradient.part(0, inputs));
+    messages.input_gradient_sent = part_.peers->send(OtherStage::previous, slot.input_gradient.part(0, inputs));
   }
-  if (!is_last_of_pass) gradient_sum_.take(run.queue, micro_batch, gradients, 0, element_count());
+  if (!is_last_of_pass) gradient_sum_.add(run.queue, micro_batch, gradients, 0, element_count());
   tied_weight_.return_gradient(run.queue, micro_batch);
   expect_input(run, micro_batch + run.slots, true);
 }

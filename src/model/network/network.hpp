@@ -111,7 +111,7 @@ class Network : public Model {
   void expect_input(const Run&, std::size_t micro_batch, bool in_use);
   void forward_micro_batch(const Run&, std::size_t micro_batch);
   void backward_micro_batch(const Run&, std::size_t micro_batch);
-  void take_loss(const Run&, std::size_t micro_batch);
+  void submit_outcome(const Run&, std::size_t micro_batch);
   Stage::Pass stage_pass(const Run&, std::size_t micro_batch) const;
 
   Part part_;

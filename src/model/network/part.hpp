@@ -15,7 +15,7 @@ namespace gradmeter::model {
 
 /// Another stage of the pipeline, as seen from this rank's stage: the one before or after this rank's, or the first or
 /// last of all stages.
-enum class Neighbour : std::uint8_t { previous, next, first, last };
+enum class OtherStage : std::uint8_t { previous, next, first, last };
 
 /// A message under way. Its memory must not be used until `wait` returns.
 class Transfer {
@@ -43,8 +43,8 @@ class Peers {
   /// receive that is posted well before its message is sent saves the transport a copy. A sent message has the contents
   /// that its buffer has after all work submitted so far. `ready`: the event after which the buffer of a receive may be
   /// overwritten; null: it may be overwritten at once.
-  virtual TransferPtr send(Neighbour, runtime::ConstBuffer) = 0;
-  virtual TransferPtr receive(Neighbour, runtime::Buffer, runtime::EventPtr ready) = 0;
+  virtual TransferPtr send(OtherStage, runtime::ConstBuffer) = 0;
+  virtual TransferPtr receive(OtherStage, runtime::Buffer, runtime::EventPtr ready) = 0;
 
   /// Zeroed memory that peers can read. It is never given back.
   virtual runtime::Buffer memory(std::size_t floats) = 0;

@@ -59,7 +59,7 @@ Buffer GradientSum::target(Queue& queue, std::size_t i, const Buffer& gradients)
   return sum_.buffer;
 }
 
-void GradientSum::take(Queue& queue, std::size_t i, const Buffer& gradients, std::size_t offset, std::size_t count) {
+void GradientSum::add(Queue& queue, std::size_t i, const Buffer& gradients, std::size_t offset, std::size_t count) {
   if (i == 0) return;  // micro-batch 0 has written where `target` said, so there is nothing to add
   const bool is_last = i + 1 == micro_batches_;
   const auto factor = static_cast<float>(1.0 / static_cast<double>(micro_batches_));
@@ -103,10 +103,10 @@ Buffer TiedWeight::weight_in(const Buffer& flat) const {
 }
 
 void TiedWeight::begin(Queue& queue, const Buffer& parameters, bool in_use) {
-  if (uses()) receive_ = peers_->receive(Neighbour::first, weight_, in_use ? queue.record() : nullptr);
+  if (uses()) receive_ = peers_->receive(OtherStage::first, weight_, in_use ? queue.record() : nullptr);
   if (!owns()) return;
   queue.copy("forward.lend", weight_in(parameters), weight_);
-  send_ = peers_->send(Neighbour::last, weight_);
+  send_ = peers_->send(OtherStage::last, weight_);
 }
 
 void TiedWeight::end() {
@@ -126,8 +126,8 @@ Buffer TiedWeight::gradient_target(Queue& queue, std::size_t micro_batch) {
 
 void TiedWeight::return_gradient(Queue& queue, std::size_t micro_batch) {
   if (!uses()) return;
-  gradient_sum_.take(queue, micro_batch, gradient_, 0, floats());
-  if (micro_batch + 1 == micro_batches_) send_ = peers_->send(Neighbour::first, gradient_);
+  gradient_sum_.add(queue, micro_batch, gradient_, 0, floats());
+  if (micro_batch + 1 == micro_batches_) send_ = peers_->send(OtherStage::first, gradient_);
 }
 
 void TiedWeight::clear(Queue& queue, const Buffer& gradients) const {
@@ -135,7 +135,7 @@ void TiedWeight::clear(Queue& queue, const Buffer& gradients) const {
 }
 
 void TiedWeight::expect_gradient() {
-  if (owns()) receive_ = peers_->receive(Neighbour::last, gradient_, nullptr);
+  if (owns()) receive_ = peers_->receive(OtherStage::last, gradient_, nullptr);
 }
 
 void TiedWeight::add_gradient(Queue& queue, std::size_t tensor, const Buffer& gradients) {

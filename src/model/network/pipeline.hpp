@@ -69,7 +69,7 @@ class GradientSum {
   Buffer target(Queue&, std::size_t i, const Buffer& gradients);
   /// Adds elements [offset, offset + count) of micro-batch `i` to the sum. After the last micro-batch these elements of
   /// `gradients` are the average.
-  void take(Queue&, std::size_t i, const Buffer& gradients, std::size_t offset, std::size_t count);
+  void add(Queue&, std::size_t i, const Buffer& gradients, std::size_t offset, std::size_t count);
 
  private:
   std::size_t elements_, micro_batches_;
@@ -87,12 +87,12 @@ Batch part_of(const Batch&, std::size_t features, std::size_t first, std::size_t
 class MemoryPlanner {
  public:
   MemoryPlanner() = default;
-  MemoryPlanner(const Buffer& own, const Buffer& seen) : own_memory_(own), seen_memory_(seen) {}
+  MemoryPlanner(const Buffer& own, const Buffer& peer_readable) : own_memory_(own), seen_memory_(peer_readable) {}
   /// Returns memory aligned to a cache line; an empty buffer if the planner only counts.
   Buffer take(std::size_t floats, bool seen_by_peers);
   /// The floats taken so far from the rank's own memory, and from the memory that peers can read.
   std::size_t own() const { return own_; }
-  std::size_t seen() const { return seen_; }
+  std::size_t peer_readable() const { return seen_; }
 
  private:
   Buffer own_memory_ = empty_buffer, seen_memory_ = empty_buffer;

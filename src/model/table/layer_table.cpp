@@ -232,7 +232,9 @@ std::size_t output_extent(const CsvRow& r, std::size_t in, std::size_t padding, 
   return (in + 2 * padding - filter) / stride + 1;
 }
 
-double weights(const TableRow& t) { return std::accumulate(t.shape.begin(), t.shape.end(), 1.0, std::multiplies<>()); }
+double weight_count(const TableRow& t) {
+  return std::accumulate(t.shape.begin(), t.shape.end(), 1.0, std::multiplies<>());
+}
 
 /// The number of uses of each weight of a convolution for a sample.
 double conv_outputs(const CsvRow& r, const TableRow& t) {
@@ -285,7 +287,7 @@ std::vector<double> flops_by_geometry(const CsvRow& r, TableRow& t) {
   switch (t.kind) {
     case RowKind::conv:
     case RowKind::conv1d:
-      return {2 * weights(t) * conv_outputs(r, t)};
+      return {2 * weight_count(t) * conv_outputs(r, t)};
     case RowKind::attention_matmul: {
       need_input(r, t, 1, "the width of the model");
       if (t.steps == 0) throw CsvFault{r.column("steps"), "an attention needs its steps"};
@@ -310,7 +312,7 @@ std::vector<double> flops_by_geometry(const CsvRow& r, TableRow& t) {
     default:
       break;
   }
-  return {2 * weights(t) * static_cast<double>(t.steps)};
+  return {2 * weight_count(t) * static_cast<double>(t.steps)};
 }
 
 void check_columns(const CsvRow& r, RowKind kind) {
@@ -326,11 +328,11 @@ void check_columns(const CsvRow& r, RowKind kind) {
 double terms_of_result(const TableRow& t) {
   switch (t.kind) {
     case RowKind::conv:
-      return weights(t) / static_cast<double>(t.shape[0]);
+      return weight_count(t) / static_cast<double>(t.shape[0]);
     case RowKind::conv1d:
-      return weights(t) / static_cast<double>(t.shape[2]);
+      return weight_count(t) / static_cast<double>(t.shape[2]);
     case RowKind::vector:
-      return weights(t);
+      return weight_count(t);
     case RowKind::linear:
     case RowKind::linear_tied:
       return static_cast<double>(t.input.empty() ? t.shape[1] : t.input[0]);
@@ -382,7 +384,7 @@ namespace {
 
 constexpr std::string_view index_name = "index";
 
-void describe(LayerTable& table, std::string_view index) {
+void read_sample_and_source(LayerTable& table, std::string_view index) {
   core::read_csv(
       index, "index.csv", [](const auto&) {},
       [&](const core::CsvRow& row, std::size_t) {
@@ -417,7 +419,7 @@ LayerTable shipped_layer_table(std::string_view name) {
   }
   LayerTable table = parse_layer_table(text, std::string(name) + ".csv");
   table.name = name;
-  describe(table, index);
+  read_sample_and_source(table, index);
   return table;
 }
 

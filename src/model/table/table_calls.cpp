@@ -71,7 +71,7 @@ class CallBuilder {
         return;
       case TableLayer::Kind::product:
       case TableLayer::Kind::convolution:
-        return forward_of_weights();
+        return forward_weight_layer();
       case TableLayer::Kind::recurrent:
         return forward_recurrent();
       case TableLayer::Kind::attention:
@@ -89,7 +89,7 @@ class CallBuilder {
         return;
       case TableLayer::Kind::product:
       case TableLayer::Kind::convolution:
-        return backward_of_weights();
+        return backward_weight_layer();
       case TableLayer::Kind::recurrent:
         return backward_recurrent();
       case TableLayer::Kind::attention:
@@ -103,7 +103,7 @@ class CallBuilder {
     return problems_of(table_layer(), shape_.samples, run_layer().has_input_gradient, shape_.precision);
   }
 
-  void forward_of_weights() {
+  void forward_weight_layer() {
     const LayerProblems p = problems();
     Op& op = operation(p.forward.front());
     const Place x = input(op, 0);
@@ -114,7 +114,7 @@ class CallBuilder {
     last_edge_ = {.place = y, .exists = true, .op = &op};
   }
 
-  void backward_of_weights() {
+  void backward_weight_layer() {
     const LayerProblems p = problems();
     const bool is_conv = table_layer().kind == TableLayer::Kind::convolution;
     // The gradient of filters reads input, then gradient; that of a product's weight the gradient, then the input.
@@ -298,8 +298,8 @@ class CallBuilder {
   }
   /// The numbers for another stage: those in `last_edge_`, or, if these are not `floats` many, what `otherwise`
   /// returns.
-  template <class Random>
-  Crossing to_other_stage(std::size_t floats, const Random& otherwise) {
+  template <class PlaceMaker>
+  Crossing to_other_stage(std::size_t floats, const PlaceMaker& otherwise) {
     const Edge& e = last_edge_;
     if (!e.exists || e.stage_floats > 0) return {.place = otherwise()};
     if (!e.op) return {.place = e.place.bytes == floats * sizeof(float) ? e.place : otherwise()};

@@ -285,8 +285,8 @@ class Shrinker {
     const bool is_filter = r.kind == RowKind::conv || r.kind == RowKind::conv1d;
     if (is_recurrent(r.kind)) return recurrent_row(r);
     if (r.kind == RowKind::attention_matmul) {
-      require_exact(r, r.shape);
-      require_exact(r, r.input);
+      require_divisible(r, r.shape);
+      require_divisible(r, r.input);
     }
     for (std::size_t i = 0; i < r.shape.size(); ++i) {
       const bool is_side = is_filter && (r.kind == RowKind::conv ? i >= 2 : i == 0);
@@ -303,7 +303,7 @@ class Shrinker {
     const std::size_t gates = gates_of(r.kind), hidden = (is_fused(r) ? r.shape[1] : r.shape[0]) / gates;
     std::vector<std::size_t> widths = r.input;
     widths.push_back(hidden);
-    require_exact(r, widths);
+    require_divisible(r, widths);
     const std::size_t shrunk_hidden = divided(hidden, divisor_);
     const bool fused = is_fused(r);
     const std::size_t columns = divided(r.shape[1], divisor_);  // of a matrix of the input, or of the state
@@ -325,7 +325,7 @@ class Shrinker {
   static double size(RowKind kind, const TableRow& r) {
     return static_cast<double>(kind == RowKind::attention_matmul ? elements(r.input) : elements(r.shape));
   }
-  void require_exact(const TableRow& r, std::span<const std::size_t> widths) const {
+  void require_divisible(const TableRow& r, std::span<const std::size_t> widths) const {
     for (const std::size_t w : widths) {
       if (w >= least_width && w % (divisor_ * std::max<std::size_t>(1, r.heads)) != 0)
         throw core::UsageError(fmt::format("{}:{}: {} has a width of {} that {} does not divide{}; take another shrink",

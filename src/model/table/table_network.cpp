@@ -15,9 +15,9 @@
 namespace gradmeter::model {
 namespace {
 
-class PreparedRow final : public PreparedLayer {
+class PreparedTableLayer final : public PreparedLayer {
  public:
-  PreparedRow(std::shared_ptr<TableRun> run, std::size_t layer) : run_(std::move(run)), layer_(layer) {}
+  PreparedTableLayer(std::shared_ptr<TableRun> run, std::size_t layer) : run_(std::move(run)), layer_(layer) {}
   void forward(const LayerForward& f) override { run_->forward(layer_, f); }
   void backward(const LayerBackward& b) override { run_->backward(layer_, b); }
 
@@ -34,7 +34,7 @@ struct TableFacts {
 };
 
 /// A layer's place among its neighbours.
-struct RowPlace {
+struct LayerPlace {
   /// Floats of a sample that a pipeline stage receives if the layer is its first, and sends if the layer is its last.
   std::size_t input = 0, output = 0;
   bool is_first = false, is_last = false;  ///< in the table
@@ -58,15 +58,15 @@ double inputs_of(const TableLayer& l) {
   }
 }
 
-class RowLayer final : public Layer {
+class LayerOfTable final : public Layer {
  public:
-  RowLayer(const LayerTable& table, RunLayer l, const RowPlace& place, std::shared_ptr<TableFacts> facts)
-      : row_(std::move(l)), place_(place), facts_(std::move(facts)) {
-    const TableLayer& layer = row_.layer;
+  LayerOfTable(const LayerTable& table, RunLayer l, const LayerPlace& place, std::shared_ptr<TableFacts> facts)
+      : run_layer_(std::move(l)), place_(place), facts_(std::move(facts)) {
+    const TableLayer& layer = run_layer_.layer;
     const double inputs = inputs_of(layer), deviation = inputs > 0 ? 1 / std::sqrt(inputs) : 1;
     for (const std::size_t row : layer.rows) {
       const TableRow& r = table.rows[row];
-      row_.counts.push_back(r.parameters);
+      run_layer_.counts.push_back(r.parameters);
       tensors_.push_back({.name = r.layer,
                           .shape = r.shape,
                           .bound = std::sqrt(3.0) * deviation,  // uniform numbers within ±√3·d deviate by d
@@ -77,12 +77,12 @@ class RowLayer final : public Layer {
     std::ranges::reverse(tensors_);
   }
 
-  std::string name() const override { return row_.layer.name; }
+  std::string name() const override { return run_layer_.layer.name; }
   SampleShape input() const override { return FeatureShape{place_.input}; }
   SampleShape output() const override { return FeatureShape{place_.output}; }
   std::span<const LayerTensor> tensors() const override { return tensors_; }
   LayerProblems problems(std::size_t samples, bool input_gradient) const override {
-    return problems_of(row_.layer, samples, input_gradient && row_.has_input_gradient, facts_->precision);
+    return problems_of(run_layer_.layer, samples, input_gradient && run_layer_.has_input_gradient, facts_->precision);
   }
   std::size_t activation_elements() const override { return place_.kept; }
   bool keeps_activations() const override { return true; }
@@ -96,39 +96,40 @@ class RowLayer final : public Layer {
   std::vector<std::unique_ptr<PreparedLayer>> prepare_run(std::span<const std::unique_ptr<Layer>> layers,
                                                           std::size_t samples, bool input_gradient,
                                                           runtime::Device& device) const override {
-    const std::vector<const RowLayer*> rows = rows_of(layers);
-    return prepare_run(rows, samples, input_gradient, device);
+    const std::vector<const LayerOfTable*> table_layers = leading_table_layers(layers);
+    return prepare_run(table_layers, samples, input_gradient, device);
   }
 
  private:
   /// The rows with which a list of layers begins.
-  static std::vector<const RowLayer*> rows_of(std::span<const std::unique_ptr<Layer>> layers) {
-    std::vector<const RowLayer*> rows;
+  static std::vector<const LayerOfTable*> leading_table_layers(std::span<const std::unique_ptr<Layer>> layers) {
+    std::vector<const LayerOfTable*> table_layers;
     for (const auto& l : layers) {
-      const auto* const row = dynamic_cast<const RowLayer*>(l.get());
-      if (!row) break;
-      rows.push_back(row);
+      const auto* const table_layer = dynamic_cast<const LayerOfTable*>(l.get());
+      if (!table_layer) break;
+      table_layers.push_back(table_layer);
     }
-    return rows;
+    return table_layers;
   }
-  static std::vector<std::unique_ptr<PreparedLayer>> prepare_run(std::span<const RowLayer* const> rows,
+  static std::vector<std::unique_ptr<PreparedLayer>> prepare_run(std::span<const LayerOfTable* const> table_layers,
                                                                  std::size_t samples, bool input_gradient,
                                                                  runtime::Device& device) {
-    const auto& [first, last] = std::pair(rows.front(), rows.back());
+    const auto& [first, last] = std::pair(table_layers.front(), table_layers.back());
     TableRunShape run{.samples = samples, .precision = first->facts_->precision};
-    for (const RowLayer* row : rows) run.layers.push_back(row->row_);
+    for (const LayerOfTable* table_layer : table_layers) run.layers.push_back(table_layer->run_layer_);
     run.layers.front().has_input_gradient &= input_gradient;
     if (!first->place_.is_first) run.input_floats = samples * first->place_.input;
     if (!last->place_.is_last) run.output_floats = samples * last->place_.output;
     const auto prepared =
         std::make_shared<TableRun>(std::move(run), device, first->facts_->worker, first->facts_->workspaces);
-    std::vector<std::unique_ptr<PreparedLayer>> prepared_rows;
-    for (std::size_t l = 0; l < rows.size(); ++l) prepared_rows.push_back(std::make_unique<PreparedRow>(prepared, l));
-    return prepared_rows;
+    std::vector<std::unique_ptr<PreparedLayer>> prepared_layers;
+    for (std::size_t l = 0; l < table_layers.size(); ++l)
+      prepared_layers.push_back(std::make_unique<PreparedTableLayer>(prepared, l));
+    return prepared_layers;
   }
 
-  RunLayer row_;
-  RowPlace place_;
+  RunLayer run_layer_;
+  LayerPlace place_;
   std::shared_ptr<TableFacts> facts_;
   std::vector<LayerTensor> tensors_;
 };
@@ -146,15 +147,15 @@ std::size_t packed_weight_bytes(const RunLayer& l, kernels::Precision precision)
 
 /// An estimate of the bytes of gradients of activations, random gradients, operands in the library's layouts, and the
 /// numbers that are sent to other stages.
-std::size_t RowLayer::run_bytes(std::span<const std::unique_ptr<Layer>> layers, std::size_t samples) const {
-  const std::vector<const RowLayer*> rows = rows_of(layers);
+std::size_t LayerOfTable::run_bytes(std::span<const std::unique_ptr<Layer>> layers, std::size_t samples) const {
+  const std::vector<const LayerOfTable*> table_layers = leading_table_layers(layers);
   const kernels::Precision precision = facts_->precision;
   std::vector<kernels::RnnShape> recurrent;
   std::size_t largest = 0, packed_bytes = 0, copied = 0;
-  for (const RowLayer* row : rows) {
-    const auto& [l, counts, _] = row->row_;
+  for (const LayerOfTable* table_layer : table_layers) {
+    const auto& [l, counts, _] = table_layer->run_layer_;
     largest = std::max({largest, l.input_elements(), l.output_elements()});
-    packed_bytes = std::max(packed_bytes, packed_weight_bytes(row->row_, precision));
+    packed_bytes = std::max(packed_bytes, packed_weight_bytes(table_layer->run_layer_, precision));
     for (std::size_t i = rows_with_computed_gradients(l); i < counts.size(); ++i) copied = std::max(copied, counts[i]);
     if (l.kind != TableLayer::Kind::recurrent) continue;
     const auto& s = std::get<kernels::RnnShape>(l.shape);
@@ -165,8 +166,8 @@ std::size_t RowLayer::run_bytes(std::span<const std::unique_ptr<Layer>> layers, 
   for (const kernels::RnnShape& s : recurrent) scratch += std::size_t{16} * s.hidden * (s.input_width() + s.hidden);
   // In bf16 the library transposes both operands of a convolution's weight gradient.
   const std::size_t transposed = precision == kernels::Precision::bf16 ? 2 * largest : 0;
-  const std::size_t crossing = (rows.front()->place_.is_first ? 0 : rows.front()->place_.input) +
-                               (rows.back()->place_.is_last ? 0 : rows.back()->place_.output);
+  const std::size_t crossing = (table_layers.front()->place_.is_first ? 0 : table_layers.front()->place_.input) +
+                               (table_layers.back()->place_.is_last ? 0 : table_layers.back()->place_.output);
   // Two gradients of activations under way, and random gradients with both signs, also for tensors that only copy them.
   return samples * ((4 * largest + transposed) * kernels::storage_bytes(precision) + crossing * sizeof(float)) +
          packed_bytes + (2 * copied + scratch) * sizeof(float);
@@ -194,8 +195,8 @@ void require_runnable(const TableNetworkOptions& o) {
 }
 
 /// The places of layers between the data set's features and classes.
-std::vector<RowPlace> places_of(std::span<const TableLayer> layers, const TableNetworkOptions& o) {
-  std::vector<RowPlace> places(layers.size());
+std::vector<LayerPlace> places_of(std::span<const TableLayer> layers, const TableNetworkOptions& o) {
+  std::vector<LayerPlace> places(layers.size());
   places.front().is_first = places.back().is_last = true;
   // The floats that a layer is given: those that it reads, or, if it only has tensors, those that the next one reads.
   // An embedding counts as reading as many as it gives, since its numbers are added.
@@ -216,7 +217,7 @@ std::vector<RowPlace> places_of(std::span<const TableLayer> layers, const TableN
 }
 
 /// Estimates the elements that each layer keeps from forward to backward.
-void estimate_kept(std::span<const TableLayer> layers, kernels::Precision precision, std::span<RowPlace> places) {
+void estimate_kept(std::span<const TableLayer> layers, kernels::Precision precision, std::span<LayerPlace> places) {
   std::size_t before = 0;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const TableLayer& l = layers[i];
@@ -247,17 +248,17 @@ std::unique_ptr<Network> make_table_network(const LayerTable& table, const Table
   require_runnable(o);
   const std::vector<TableLayer> layers = layers_of(table);
   for (const TableLayer& l : layers) require_supported(l, o);
-  std::vector<RowPlace> places = places_of(layers, o);
+  std::vector<LayerPlace> places = places_of(layers, o);
   const auto facts = std::make_shared<TableFacts>(TableFacts{.precision = o.precision, .worker = o.worker});
   estimate_kept(layers, o.precision, places);
-  std::vector<std::unique_ptr<Layer>> rows;
+  std::vector<std::unique_ptr<Layer>> network_layers;
   bool any_before = false;
   for (std::size_t l = 0; l < layers.size(); ++l) {
-    rows.push_back(std::make_unique<RowLayer>(table, RunLayer{.layer = layers[l], .has_input_gradient = any_before},
-                                              places[l], facts));
+    network_layers.push_back(std::make_unique<LayerOfTable>(
+        table, RunLayer{.layer = layers[l], .has_input_gradient = any_before}, places[l], facts));
     any_before |= layers[l].kind != TableLayer::Kind::tensor;
   }
-  return std::make_unique<Network>(o.name, std::move(rows), o.part,
+  return std::make_unique<Network>(o.name, std::move(network_layers), o.part,
                                    NetworkOptions{.learns = false, .note = note_of(layers)});
 }
 

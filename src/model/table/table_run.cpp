@@ -47,7 +47,7 @@ TableWorkspace::TableWorkspace(Needs n, std::uint64_t worker) : needs(std::move(
   };
   for (const auto& r : needs.random_gradients)
     random_gradients.push_back(random(*r.format, r.bytes, random_gradients.size()));
-  computed_by_none = random(kernels::number_format(core::Element::f32), needs.copied_floats * sizeof(float), 99);
+  copied_gradient = random(kernels::number_format(core::Element::f32), needs.copied_floats * sizeof(float), 99);
 }
 
 TableRun::TableRun(TableRunShape shape, runtime::Device& device, std::uint64_t worker, TableWorkspaces& workspaces)
@@ -189,7 +189,7 @@ void TableRun::embedding_gradient(std::size_t layer, const LayerBackward& b) con
 /// all of its tensors as ready.
 void TableRun::fill_tensors(std::size_t layer, const LayerBackward& b) const {
   const auto& [l, counts, _] = shape_.layers[layer];
-  const Buffer random = workspace_->computed_by_none.signs[pass_draw_ / random_offsets % 2].buffer;
+  const Buffer random = workspace_->copied_gradient.signs[pass_draw_ / random_offsets % 2].buffer;
   const std::size_t written = rows_with_computed_gradients(l);
   for (std::size_t row = counts.size(), tensor = 0; row-- > 0; ++tensor) {
     if (row >= written) {

@@ -87,12 +87,12 @@ struct TableCalls {
   std::optional<Crossing> input, output, output_gradient, input_gradient;
   std::size_t scratch_bytes = 0;
   std::array<std::size_t, 2> flow_bytes{};
-  struct Random {
+  struct RandomGradientSize {
     const kernels::NumberFormat* format;
     std::size_t bytes;
-    bool operator==(const Random&) const = default;
+    bool operator==(const RandomGradientSize&) const = default;
   };
-  std::vector<Random> random_gradients;  ///< for each format, the size of the largest random gradient
+  std::vector<RandomGradientSize> random_gradients;  ///< for each format, the size of the largest random gradient
   std::map<std::string, std::unique_ptr<kernels::Op>> operations;
   std::vector<runtime::OwnedBuffer> memory;
 };
@@ -113,7 +113,7 @@ struct TableWorkspace {
     runtime::Device* device;
     std::size_t samples, scratch_bytes;
     std::array<std::size_t, 2> flow_bytes;
-    std::vector<TableCalls::Random> random_gradients;
+    std::vector<TableCalls::RandomGradientSize> random_gradients;
     std::size_t copied_floats;  ///< of the largest tensor whose gradient no operation computes
     bool operator==(const Needs&) const = default;
   };
@@ -124,7 +124,7 @@ struct TableWorkspace {
   runtime::OwnedBuffer scratch;
   std::array<runtime::OwnedBuffer, 2> flows;
   std::vector<RandomGradient> random_gradients;
-  RandomGradient computed_by_none;  ///< for tensors whose gradients no operation computes, fp32
+  RandomGradient copied_gradient;  ///< for tensors whose gradients no operation computes, fp32
 };
 using TableWorkspaces = std::vector<std::weak_ptr<const TableWorkspace>>;
 

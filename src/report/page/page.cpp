@@ -55,7 +55,7 @@ std::string findings_list(const std::vector<std::string>& sentences) {
   return out + "</ul>\n</section>";
 }
 
-std::string figure(const Chart& c) {
+std::string chart_figure(const Chart& c) {
   return fmt::format(
       "<figure id=\"figure-{0}\" aria-labelledby=\"title-{0}\">\n<h3 id=\"title-{0}\">{1}</h3>\n"
       "<details class=\"tools\"><summary aria-label=\"Download {1}\">Download</summary><div>"
@@ -88,12 +88,12 @@ Json words_of_columns(std::span<const core::Factor> keys) {
   return out;
 }
 
-std::string figures(const std::vector<Chart>& charts) {
+std::string chart_figures(const std::vector<Chart>& charts) {
   if (chart_library().empty())
     return "<p>This gradmeter was built without vl-convert, which draws the charts; the table has all points.</p>";
   if (charts.empty()) return "<p>No chart applies to these points; the table has all of them.</p>";
   std::string out;
-  for (const auto& c : charts) out += figure(c);
+  for (const auto& c : charts) out += chart_figure(c);
   return out;
 }
 
@@ -123,21 +123,21 @@ std::string ranks_text(const core::RunInfo& info) {
   return out;
 }
 
-std::string described(const std::string& source, const core::RunInfo& i) {
+std::string described(const std::string& source, const core::RunInfo& info) {
   std::string libraries;
-  for (const auto& [name, version] : i.libraries)
+  for (const auto& [name, version] : info.libraries)
     libraries += fmt::format("{}{} {}", libraries.empty() ? "" : ", ", name, version);
   std::string out = fmt::format("<h3>{}</h3>\n<dl>\n", markup_text(source));
   const std::pair<const char*, std::string> facts[] = {
-      {"when", i.time},
-      {"command", i.command},
-      {"program", i.commit.empty() ? i.version : fmt::format("{} ({})", i.version, i.commit)},
-      {"ranks", ranks_text(i)},
-      {"hosts", fmt::format("{}", fmt::join(i.hosts, ", "))},
-      {"processor", i.cpu},
-      {"GPUs", fmt::format("{}", fmt::join(i.gpus, ", "))},
-      {"MPI", i.mpi},
-      {"binding", i.binding},
+      {"when", info.time},
+      {"command", info.command},
+      {"program", info.commit.empty() ? info.version : fmt::format("{} ({})", info.version, info.commit)},
+      {"ranks", ranks_text(info)},
+      {"hosts", fmt::format("{}", fmt::join(info.hosts, ", "))},
+      {"processor", info.cpu},
+      {"GPUs", fmt::format("{}", fmt::join(info.gpus, ", "))},
+      {"MPI", info.mpi},
+      {"binding", info.binding},
       {"libraries", libraries}};
   for (const auto& [name, value] : facts)
     if (!value.empty()) out += fmt::format("<dt>{}</dt><dd>{}</dd>\n", name, markup_text(value));
@@ -205,7 +205,7 @@ void write_html_page(const PageTable& table, const ReportText& summary, std::spa
       {"style", std::string(page_file("style"))},
       {"headline", summary_section(table, summary)},
       {"findings", findings_list(summary.sentences)},
-      {"charts", figures(charts)},
+      {"charts", chart_figures(charts)},
       {"skipped", skipped(table)},
       {"runs", machines(sides)},
       {"footer", "Made by gradmeter report. The data are in this page: every chart and the table give them as CSV."},
@@ -227,11 +227,11 @@ namespace {
 /// The sentences of the first three findings of each kind and experiment. The others are counted; --findings has them.
 std::vector<std::string> first_sentences(std::span<const analysis::Finding> findings) {
   constexpr std::size_t most_of_a_kind = 3;
-  std::map<std::pair<std::string, analysis::FindingKind>, std::size_t> told;
+  std::map<std::pair<std::string, analysis::FindingKind>, std::size_t> sentence_counts;
   std::vector<std::string> out;
   std::size_t more = 0;
   for (const auto& finding : findings) {
-    if (++told[{finding.experiment, finding.kind}] > most_of_a_kind) {
+    if (++sentence_counts[{finding.experiment, finding.kind}] > most_of_a_kind) {
       ++more;
     } else {
       out.push_back(finding.sentence);

@@ -181,7 +181,7 @@ struct RunGroup {
 
 void put_labels(PageRow& row, const Uses& uses, const std::string& side_name, const RunGroup& group) {
   const core::Point& point = row.point;
-  const std::string build =
+  const std::string series_prefix =
       fmt::format("{}{}{}", side_name, side_name.empty() || group.build.empty() ? "" : ", ", group.build);
   // A series without words is named by its strategy, or "measured" if it has none.
   const core::Value& strategy = point.factors[Factor::strategy];
@@ -189,7 +189,8 @@ void put_labels(PageRow& row, const Uses& uses, const std::string& side_name, co
     if (!words.empty()) return words;
     return core::is_null(strategy) ? "measured" : analysis::in_words(Factor::strategy, strategy);
   };
-  row.put("series", or_strategy(words_of(point, uses, build, [](Factor f) { return is_in(choice_factors, f); })));
+  row.put("series",
+          or_strategy(words_of(point, uses, series_prefix, [](Factor f) { return is_in(choice_factors, f); })));
   row.put("panel", words_of(point, uses, group.machine, [](Factor f) { return !is_in(choice_factors, f); }));
   if (!row.has("codec_gain")) return;
   const auto& of_experiment = uses.at(point.experiment).factors;
@@ -197,8 +198,9 @@ void put_labels(PageRow& row, const Uses& uses, const std::string& side_name, co
     return f == Factor::interconnect ||
            (is_in(link_factors, f) && of_experiment[static_cast<std::size_t>(f)].follows_link());
   };
-  row.put("series_over_links",
-          or_strategy(words_of(point, uses, build, [&](Factor f) { return is_in(choice_factors, f) && !is_link(f); })));
+  row.put("series_over_links", or_strategy(words_of(point, uses, series_prefix, [&](Factor f) {
+            return is_in(choice_factors, f) && !is_link(f);
+          })));
   row.put("panel_over_links",
           words_of(point, uses, group.machine, [&](Factor f) { return !is_in(choice_factors, f) && !is_link(f); }));
 }
@@ -207,12 +209,12 @@ void put_labels(PageRow& row, const Uses& uses, const std::string& side_name, co
 std::string doubt_of(const core::Point& point) {
   std::vector<std::string> doubts;
   const double efficiency = point.metrics.number(core::Metric::efficiency);
-  const bool compared = std::isfinite(efficiency) && integer(point.factors[Factor::ranks]) > 1;
+  const bool has_baseline = std::isfinite(efficiency) && integer(point.factors[Factor::ranks]) > 1;
   if (point.status == core::Status::mistrusted) doubts.push_back(fmt::format("mistrusted: {}", point.reason));
   if (core::is_disturbed(point.metrics)) doubts.emplace_back("disturbed");
   if (oversubscribed(point)) doubts.emplace_back("more threads than cores");
-  if (compared && efficiency >= 1.005) doubts.emplace_back("above 100 %");
-  if (compared && !std::isfinite(point.metrics.number(core::Metric::efficiency_ci95_low)))
+  if (has_baseline && efficiency >= 1.005) doubts.emplace_back("above 100 %");
+  if (has_baseline && !std::isfinite(point.metrics.number(core::Metric::efficiency_ci95_low)))
     doubts.emplace_back("no interval");
   return fmt::format("{}", fmt::join(doubts, "; "));
 }
@@ -248,8 +250,8 @@ bool begins_at(const PageRow& row, const PageRow& start, const std::vector<Facto
 /// conditions. It spares comparing every row with every row of one rank.
 class CurveBaselines {
  public:
-  using Batch = core::Value (*)(const PageRow&);
-  CurveBaselines(Batch batch, std::vector<Factor> varying) : batch_(batch), varying_(std::move(varying)) {}
+  using BatchFunction = core::Value (*)(const PageRow&);
+  CurveBaselines(BatchFunction batch, std::vector<Factor> varying) : batch_(batch), varying_(std::move(varying)) {}
   void add(const PageRow& start) { by_key_[key_of(start)].push_back(&start); }
   /// Finds the first start that `fits`; null where there is none.
   template <class Fits>
@@ -269,7 +271,7 @@ class CurveBaselines {
       if (!is_in(rank_factors, f) && !is_in(exchange_factors, f)) out += "|" + key_text(row.point.factors[f]);
     return out;
   }
-  Batch batch_;
+  BatchFunction batch_;
   std::vector<Factor> varying_;
   std::map<std::string, std::vector<const PageRow*>> by_key_;
 };

@@ -72,8 +72,8 @@ namespace {
 
 /// A ring buffer of the last names of work that a thread has given to GPUs.
 struct RecentWork {
-  static constexpr std::size_t length = 47;
-  std::array<std::array<char, length + 1>, 4> names = {};
+  static constexpr std::size_t name_length = 47;
+  std::array<std::array<char, name_length + 1>, 4> names = {};
   std::size_t next = 0;
 };
 thread_local RecentWork recent_work;
@@ -84,8 +84,8 @@ thread_local int current_gpu = -1;  // the GPU that this thread has selected; -1
 void note_gpu_work(std::string_view name) noexcept {
   RecentWork& r = recent_work;
   auto& to = r.names[r.next];
-  const std::size_t length = name.copy(to.data(), RecentWork::length);
-  to[length] = '\0';
+  const std::size_t name_length = name.copy(to.data(), RecentWork::name_length);
+  to[name_length] = '\0';
   r.next = (r.next + 1) % r.names.size();
 }
 
@@ -111,7 +111,7 @@ void select_gpu(int number) {
 void select_gpu_to_release(int number) noexcept {
   if (current_gpu == number) return;
   const cudaError_t error = cudaSetDevice(number);
-  release_cuda(error, "cudaSetDevice");
+  note_cuda_error(error, "cudaSetDevice");
   if (error == cudaSuccess) current_gpu = number;
 }
 
@@ -121,7 +121,7 @@ namespace {
 
 constexpr CudaDevice::Allocator usual_allocator{
     .allocate = [](std::size_t bytes) { return allocate_device_memory(bytes); },
-    .free = [](void* address) noexcept { release_cuda(cudaFree(address), "cudaFree"); }};
+    .free = [](void* address) noexcept { note_cuda_error(cudaFree(address), "cudaFree"); }};
 
 }  // namespace
 
@@ -184,7 +184,7 @@ std::size_t CudaDevice::free_bytes() const {
   return free;
 }
 
-std::shared_ptr<void> CudaDevice::add(std::size_t bytes, std::byte* host_copy, const Allocator& allocator) {
+std::shared_ptr<void> CudaDevice::allocate_range(std::size_t bytes, std::byte* host_copy, const Allocator& allocator) {
   select();
   // Allocates at least one byte, so that an empty buffer has an address too.
   void* const address = allocator.allocate(std::max<std::size_t>(bytes, 1));
@@ -210,7 +210,7 @@ std::shared_ptr<void> CudaDevice::add(std::size_t bytes, std::byte* host_copy, c
 
 OwnedBuffer CudaDevice::allocate(core::Element element, std::size_t count) {
   const std::size_t bytes = count * core::size_of(element);
-  std::shared_ptr<void> memory = add(bytes, nullptr, usual_allocator);
+  std::shared_ptr<void> memory = allocate_range(bytes, nullptr, usual_allocator);
   const DeviceSpan<std::byte> span(static_cast<std::byte*>(memory.get()), bytes);
   return {Buffer(element, span), std::move(memory)};
 }
@@ -220,7 +220,7 @@ OwnedBuffer CudaDevice::allocate_beside(core::Element element, std::span<std::by
 }
 
 OwnedBuffer CudaDevice::allocate_beside(core::Element element, std::span<std::byte> host, const Allocator& allocator) {
-  std::shared_ptr<void> memory = add(host.size(), host.data(), allocator);
+  std::shared_ptr<void> memory = allocate_range(host.size(), host.data(), allocator);
   const DeviceSpan<std::byte> span(static_cast<std::byte*>(memory.get()), host.size());
   return {Buffer(element, span), std::move(memory)};
 }
@@ -231,7 +231,7 @@ std::shared_ptr<void> CudaDevice::pin(std::span<std::byte> memory) {
   check_cuda(cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterPortable), "cudaHostRegister");
   return {memory.data(), [number = number_](void* address) {
             select_gpu_to_release(number);
-            release_cuda(cudaHostUnregister(address), "cudaHostUnregister");
+            note_cuda_error(cudaHostUnregister(address), "cudaHostUnregister");
           }};
 }
 

@@ -71,7 +71,7 @@ class CudaDevice final : public Device {
   std::byte* host_copy_of(const std::byte* address, std::size_t bytes) const;
 
  private:
-  std::shared_ptr<void> add(std::size_t bytes, std::byte* host_copy, const Allocator&);
+  std::shared_ptr<void> allocate_range(std::size_t bytes, std::byte* host_copy, const Allocator&);
 
   const int number_;
   mutable std::mutex mutex_;

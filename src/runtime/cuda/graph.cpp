@@ -9,7 +9,7 @@ namespace {
 struct GraphTraits {
   using type = cudaGraph_t;
   static type null() noexcept { return nullptr; }
-  static void free(type graph) noexcept { release_cuda(cudaGraphDestroy(graph), "cudaGraphDestroy"); }
+  static void free(type graph) noexcept { note_cuda_error(cudaGraphDestroy(graph), "cudaGraphDestroy"); }
 };
 
 /// A capture of the queue's stream, from the constructor to `end`, at the latest to the destructor.

@@ -12,7 +12,7 @@ namespace gradmeter::runtime {
 struct GraphExecTraits {
   using type = cudaGraphExec_t;
   static type null() noexcept { return nullptr; }
-  static void free(type graph) noexcept { release_cuda(cudaGraphExecDestroy(graph), "cudaGraphExecDestroy"); }
+  static void free(type graph) noexcept { note_cuda_error(cudaGraphExecDestroy(graph), "cudaGraphExecDestroy"); }
 };
 
 /// Captured work of one queue as a CUDA graph, and the owner of that graph.

@@ -30,7 +30,7 @@ inline void check_cuda(cudaError_t error, const char* call,
 
 /// For destructors, which cannot throw: notes an error. An error because CUDA is shutting down at the program's end is
 /// ignored.
-inline void release_cuda(cudaError_t error, const char* call) noexcept {
+inline void note_cuda_error(cudaError_t error, const char* call) noexcept {
   if (error == cudaSuccess || error == cudaErrorCudartUnloading) return;
   cudaGetLastError();
   core::note_failed_release("CUDA", call, cudaGetErrorString(error));
@@ -45,17 +45,17 @@ std::string recent_gpu_work();
 struct StreamTraits {
   using type = cudaStream_t;
   static type null() noexcept { return nullptr; }
-  static void free(type stream) noexcept { release_cuda(cudaStreamDestroy(stream), "cudaStreamDestroy"); }
+  static void free(type stream) noexcept { note_cuda_error(cudaStreamDestroy(stream), "cudaStreamDestroy"); }
 };
 struct EventTraits {
   using type = cudaEvent_t;
   static type null() noexcept { return nullptr; }
-  static void free(type event) noexcept { release_cuda(cudaEventDestroy(event), "cudaEventDestroy"); }
+  static void free(type event) noexcept { note_cuda_error(cudaEventDestroy(event), "cudaEventDestroy"); }
 };
 struct DeviceAllocationTraits {
   using type = void*;
   static type null() noexcept { return nullptr; }
-  static void free(type address) noexcept { release_cuda(cudaFree(address), "cudaFree"); }
+  static void free(type address) noexcept { note_cuda_error(cudaFree(address), "cudaFree"); }
 };
 
 class CudaEvent;

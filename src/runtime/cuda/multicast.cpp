@@ -80,7 +80,7 @@ std::string missing_function(MulticastFunctions& functions) {
 }
 
 /// Rank 0's multicast group, as other processes can open it: an open file of rank 0's process.
-struct ShownGroup {
+struct ExportedGroup {
   pid_t process;
   int file;
 };
@@ -101,7 +101,7 @@ int file_of(pid_t process, int file) {
 /// Owns what one rank takes from the driver. The destructor gives everything back in the reverse order.
 class MulticastDriver {
  public:
-  MulticastDriver(const Communicator& c, int device) : c_(c), device_(device) {}
+  MulticastDriver(const Communicator& c, int device) : communicator_(c), device_(device) {}
   ~MulticastDriver() {
     select_gpu_to_release(device_);
     unmap(all_);
@@ -130,7 +130,7 @@ class MulticastDriver {
 
  private:
   void on_all_ranks(const std::function<void()>& step) {
-    if (const FirstReport failed = first_report(c_, reason_of(step)); !failed.text.empty())
+    if (const FirstReport failed = first_report(communicator_, reason_of(step)); !failed.text.empty())
       throw core::Unavailable(
           fmt::format("gpu-multimem needs multicast memory: rank {}: {}", failed.rank, failed.text));
   }
@@ -163,7 +163,7 @@ class MulticastDriver {
 
   CUmulticastObjectProp properties() const {
     CUmulticastObjectProp p{};
-    p.numDevices = static_cast<unsigned>(c_.size());
+    p.numDevices = static_cast<unsigned>(communicator_.size());
     p.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     p.size = bytes_;
     return p;
@@ -173,7 +173,7 @@ class MulticastDriver {
     p.size = bytes;
     check(functions_.granularity(&granularity_, &p, CU_MULTICAST_GRANULARITY_MINIMUM), "cuMulticastGetGranularity");
     bytes_ = (bytes + granularity_ - 1) / granularity_ * granularity_;
-    if (c_.rank() != 0) return;
+    if (communicator_.rank() != 0) return;
     p.size = bytes_;
     check(functions_.create_group(&group_, &p), "cuMulticastCreate");
     check(functions_.to_file(&file_, group_, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
@@ -181,11 +181,12 @@ class MulticastDriver {
     prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);  // lets other ranks of this node copy the file descriptor
   }
   void join_group() {
-    const ShownGroup shown = c_.all_gather_value(ShownGroup{.process = getpid(), .file = file_}).front();
-    if (c_.rank() != 0) {
-      const bool is_here = shown.process == getpid();
-      if (!is_here) file_ = file_of(shown.process, shown.file);
-      const int file = is_here ? shown.file : file_;
+    const ExportedGroup exported =
+        communicator_.all_gather_value(ExportedGroup{.process = getpid(), .file = file_}).front();
+    if (communicator_.rank() != 0) {
+      const bool is_here = exported.process == getpid();
+      if (!is_here) file_ = file_of(exported.process, exported.file);
+      const int file = is_here ? exported.file : file_;
       if (file < 0)
         throw core::Unavailable(
             fmt::format("no handle from the process of rank 0: pidfd_getfd: {}; start the ranks as "
@@ -238,7 +239,7 @@ class MulticastDriver {
     (void)functions_.give_back(at, bytes_);
   }
 
-  const Communicator& c_;
+  const Communicator& communicator_;
   const CUdevice device_;
   MulticastFunctions functions_{};
   bool is_bound_ = false;

@@ -156,20 +156,20 @@ thread_local const HostView* running = nullptr;
 /// Sets `running` for its scope and then restores it, since work may submit work of another queue.
 class RunningScope {
  public:
-  explicit RunningScope(const HostView& view) : view_(running), access_(device_access) {
+  explicit RunningScope(const HostView& view) : outer_view_(running), outer_access_(device_access) {
     running = &view;
     device_access = &view;
   }
   ~RunningScope() {
-    running = view_;
-    device_access = access_;
+    running = outer_view_;
+    device_access = outer_access_;
   }
   RunningScope(const RunningScope&) = delete;
   RunningScope& operator=(const RunningScope&) = delete;
 
  private:
-  const HostView* view_;
-  const DeviceAccess* access_;
+  const HostView* outer_view_;
+  const DeviceAccess* outer_access_;
 };
 
 }  // namespace
@@ -179,7 +179,7 @@ CudaQueue::CudaQueue(CudaDevice& device) : device_((device.select(), device)), v
 // Waits for work that is still under way, since it uses memory that the queue's owner frees next.
 CudaQueue::~CudaQueue() {
   select_gpu_to_release(device_.number());
-  release_cuda(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
+  note_cuda_error(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
 }
 
 void CudaQueue::submit(std::string_view label, Cost, const Work& work) {

@@ -20,7 +20,7 @@ namespace gradmeter::runtime {
 struct PinnedTraits {
   using type = void*;
   static type null() noexcept { return nullptr; }
-  static void free(type address) noexcept { release_cuda(cudaFreeHost(address), "cudaFreeHost"); }
+  static void free(type address) noexcept { note_cuda_error(cudaFreeHost(address), "cudaFreeHost"); }
 };
 
 /// Keeps unused events for reuse, since creating an event takes longer than recording it. Any thread may use the pool.

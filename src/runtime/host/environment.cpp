@@ -93,45 +93,46 @@ namespace {
 constexpr std::string_view open_mpi = "mpirun (Open MPI)", mpich = "mpiexec (MPICH)", intel = "mpiexec (Intel MPI)",
                            slurm = "srun", pmix = "PMIx";
 
-std::string_view text_of(const ReadVariable& variable, const char* name) {
-  const char* value = variable(name);
+std::string_view text_of(const ReadVariable& get_variable, const char* name) {
+  const char* value = get_variable(name);
   return value ? std::string_view(value) : std::string_view();
 }
 
-std::optional<int> number_of(const ReadVariable& variable, const char* name) {
-  return leading_number<int>(text_of(variable, name));
+std::optional<int> number_of(const ReadVariable& get_variable, const char* name) {
+  return leading_number<int>(text_of(get_variable, name));
 }
 
-std::optional<Launcher> launcher_of(const ReadVariable& variable, std::string_view name, const char* rank_name,
+std::optional<Launcher> launcher_of(const ReadVariable& get_variable, std::string_view name, const char* rank_name,
                                     const char* size_name) {
-  const auto rank = number_of(variable, rank_name), size = number_of(variable, size_name);
+  const auto rank = number_of(get_variable, rank_name), size = number_of(get_variable, size_name);
   if (!rank || !size || *rank < 0 || *size < 1) return std::nullopt;
   return Launcher{.name = std::string(name), .rank = *rank, .size = *size};
 }
 
 }  // namespace
 
-bool in_slurm_step(const ReadVariable& variable) {
+bool in_slurm_step(const ReadVariable& get_variable) {
   // A batch script has SLURM_PROCID too, but its step has a special number, or none.
   constexpr std::uint32_t first_special_step = 0xfffffff0;  // Source: slurm.h, SLURM_MAX_NORMAL_STEP_ID
-  const auto step = leading_number<std::uint32_t>(text_of(variable, "SLURM_STEP_ID"));
+  const auto step = leading_number<std::uint32_t>(text_of(get_variable, "SLURM_STEP_ID"));
   return step && *step < first_special_step;
 }
 
-Launcher read_launcher(const ReadVariable& variable) {
-  if (auto found = launcher_of(variable, open_mpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")) return *found;
-  const bool in_step = in_slurm_step(variable);
-  const bool from_intel = !text_of(variable, "I_MPI_HYDRA_UUID").empty() || !text_of(variable, "I_MPI_MPIRUN").empty();
-  const bool pmi_from_slurm = in_step && text_of(variable, "SLURM_MPI_TYPE").starts_with("pmi");
+Launcher read_launcher(const ReadVariable& get_variable) {
+  if (auto found = launcher_of(get_variable, open_mpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")) return *found;
+  const bool in_step = in_slurm_step(get_variable);
+  const bool from_intel =
+      !text_of(get_variable, "I_MPI_HYDRA_UUID").empty() || !text_of(get_variable, "I_MPI_MPIRUN").empty();
+  const bool pmi_from_slurm = in_step && text_of(get_variable, "SLURM_MPI_TYPE").starts_with("pmi");
   const std::string_view pmi = pmi_from_slurm ? slurm : from_intel ? intel : mpich;
-  if (auto found = launcher_of(variable, pmi, "PMI_RANK", "PMI_SIZE")) return *found;
-  const auto pmix_rank = number_of(variable, "PMIX_RANK");
-  if (pmix_rank && *pmix_rank >= 0 && !text_of(variable, "PMIX_NAMESPACE").starts_with("slurm.")) {
+  if (auto found = launcher_of(get_variable, pmi, "PMI_RANK", "PMI_SIZE")) return *found;
+  const auto pmix_rank = number_of(get_variable, "PMIX_RANK");
+  if (pmix_rank && *pmix_rank >= 0 && !text_of(get_variable, "PMIX_NAMESPACE").starts_with("slurm.")) {
     return {.name = std::string(pmix), .rank = *pmix_rank, .size = *pmix_rank + 1};
   }
   if (in_step) {
     for (const char* const size : {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}) {
-      if (auto found = launcher_of(variable, slurm, "SLURM_PROCID", size)) return *found;
+      if (auto found = launcher_of(get_variable, slurm, "SLURM_PROCID", size)) return *found;
     }
   }
   return {};

@@ -39,11 +39,11 @@ using ReadVariable = std::function<const char*(const char*)>;
 /// Finds the launcher. Inside a Slurm job, ranks of mpirun inherit the variables of the Slurm step that carries
 /// mpirun's daemons, so what Slurm's variables say counts last.
 /// Source: Open MPI 4.1 mpirun(1) "Environment variables"; MPICH hydra; Slurm 22.05 srun(1) "OUTPUT ENVIRONMENT".
-Launcher read_launcher(const ReadVariable& variable);
+Launcher read_launcher(const ReadVariable& get_variable);
 Launcher read_launcher();  ///< the launcher of this process
 
 /// True if this is a task of srun. A batch script has most of a task's variables too, but is not one.
-bool in_slurm_step(const ReadVariable& variable);
+bool in_slurm_step(const ReadVariable& get_variable);
 
 /// Detects that a launcher has started N processes which MPI sees as N worlds of one rank each, a mistake that can cost
 /// a user a whole run. Returns one line with what to do; empty if MPI's world has more than one rank, or the

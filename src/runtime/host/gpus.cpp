@@ -179,7 +179,7 @@ std::string nccl_version() {
   return get && get(&version) == 0 ? dotted(static_cast<std::size_t>(version)) : std::string();
 }
 
-std::string counted_version(const char* function) {
+std::string numeric_version(const char* function) {
   const auto get = linked<std::size_t()>(function);
   return get ? dotted(get()) : std::string();
 }
@@ -254,9 +254,9 @@ std::vector<GpuLibrary> gpu_libraries() {
   return {cuda_runtime(),
           linked_library("NCCL", nccl_version(), "ncclGetVersion",
                          "the all-reduce nccl and messages between GPUs of several nodes"),
-          linked_library("cuBLASLt", counted_version("cublasLtGetVersion"), "cublasLtGetVersion",
+          linked_library("cuBLASLt", numeric_version("cublasLtGetVersion"), "cublasLtGetVersion",
                          "a library's matrix products on GPUs"),
-          linked_library("cuDNN", counted_version("cudnnGetVersion"), "cudnnGetVersion",
+          linked_library("cuDNN", numeric_version("cudnnGetVersion"), "cudnnGetVersion",
                          "a library's convolutions and recurrent layers on GPUs"),
           linked_library("cuSPARSE", property_version("cusparseGetProperty"), "cusparseGetProperty",
                          "a library's sparse products on GPUs"),
@@ -322,9 +322,9 @@ std::string shared_devices_note(std::span<const std::string> devices) {
       devices.size(), count, count == 1 ? "" : "s", most);
 }
 
-std::string no_device_reason(const ReadVariable& variable) {
-  const char* slurm = in_slurm_step(variable) ? "ask Slurm for GPUs (--gpus-per-task=1), or " : "";
-  const char* visible = variable("CUDA_VISIBLE_DEVICES");
+std::string no_device_reason(const ReadVariable& get_variable) {
+  const char* slurm = in_slurm_step(get_variable) ? "ask Slurm for GPUs (--gpus-per-task=1), or " : "";
+  const char* visible = get_variable("CUDA_VISIBLE_DEVICES");
   if (!visible) return fmt::format("no GPU is visible to this rank: {}use --device cpu", slurm);
   return fmt::format(
       "CUDA_VISIBLE_DEVICES='{}' leaves this rank no GPU: unset it, name GPUs that nvidia-smi -L lists, or {}use "

@@ -77,7 +77,7 @@ int most_ranks_on_a_device(std::span<const std::string> devices);
 std::string shared_devices_note(std::span<const std::string> devices);
 
 /// The reason why this rank sees no device, as far as the environment variables tell it, and what to do.
-std::string no_device_reason(const ReadVariable& variable);
+std::string no_device_reason(const ReadVariable& get_variable);
 
 /// A library for GPUs: whether it is present, in which version, and what is missing without it.
 struct GpuLibrary {

@@ -92,9 +92,9 @@ std::string cpu_model(hwloc_topology_t topology) {
 }
 
 struct Affinity {
-  std::size_t units = 0;
+  std::size_t unit_count = 0;
   std::string list;
-  std::vector<std::size_t> numbers = {};
+  std::vector<std::size_t> unit_numbers = {};
   std::size_t last_cache_bytes = 0;
   int first = 0;
 };
@@ -110,11 +110,11 @@ Affinity read_affinity(hwloc_topology_t topology) {
   check_hwloc(hwloc_bitmap_list_asprintf(&text, set.get()), "hwloc_bitmap_list_asprintf");
   Affinity affinity{.list = text, .first = std::max(0, hwloc_bitmap_first(set.get()))};
   std::free(text);
-  affinity.units = static_cast<std::size_t>(std::max(1, hwloc_bitmap_weight(set.get())));
+  affinity.unit_count = static_cast<std::size_t>(std::max(1, hwloc_bitmap_weight(set.get())));
   // A set without an end has the weight -1; its members cannot be listed.
   for (int unit = hwloc_bitmap_first(set.get()); hwloc_bitmap_weight(set.get()) > 0 && unit >= 0;
        unit = hwloc_bitmap_next(set.get(), unit))
-    affinity.numbers.push_back(static_cast<std::size_t>(unit));
+    affinity.unit_numbers.push_back(static_cast<std::size_t>(unit));
   affinity.last_cache_bytes = last_cache_bytes(topology, set.get());
   return affinity;
 }
@@ -227,12 +227,12 @@ HostFacts read_host() {
   host.l3_bytes = cache_bytes(topology.get(), HWLOC_OBJ_L3CACHE);
   host.reached_last_cache_bytes = affinity.last_cache_bytes;
   host.all_last_cache_bytes = last_cache_bytes(topology.get(), hwloc_topology_get_complete_cpuset(topology.get()));
-  host.available_units = affinity.units;
-  host.bound_units = affinity.numbers;
+  host.available_units = affinity.unit_count;
+  host.bound_units = affinity.unit_numbers;
   host.cpu_quota = limits.cpus;
   if (limits.cpus) {
     const auto whole = static_cast<std::size_t>(*limits.cpus);
-    host.available_units = std::clamp<std::size_t>(whole, 1, affinity.units);
+    host.available_units = std::clamp<std::size_t>(whole, 1, affinity.unit_count);
   }
   read_memory(host, limits);
   host.kernel = kernel_release();

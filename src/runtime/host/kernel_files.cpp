@@ -172,9 +172,9 @@ std::size_t peak_memory_bytes() {
   const auto peak = status ? kib_value_of(*status, "VmHWM:") : std::nullopt;
   if (!peak) return 0;
   const auto resident = now ? kib_value_of(*now, "Rss:") : std::nullopt,
-             own = now ? kib_value_of(*now, "Pss:") : std::nullopt;
-  if (!resident || !own || *resident - *own > *peak) return *peak;
-  return *peak - (*resident - *own);
+             proportional = now ? kib_value_of(*now, "Pss:") : std::nullopt;
+  if (!resident || !proportional || *resident - *proportional > *peak) return *peak;
+  return *peak - (*resident - *proportional);
 }
 
 }  // namespace gradmeter::runtime

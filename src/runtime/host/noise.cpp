@@ -115,7 +115,7 @@ double parse_frequency(std::string_view cpuinfo) {
 
 NoiseGauge::NoiseGauge(std::filesystem::path root)
     : root_(std::move(root)),
-      rank_(thread_ranks_running() ? name_of_this_thread() : ""),
+      rank_thread_name_(thread_ranks_running() ? name_of_this_thread() : ""),
       ticks_(read_ticks(root_)),
       run_delays_(read_run_delays()),
       involuntary_switches_(preemptions()) {
@@ -127,7 +127,9 @@ NoiseGauge::RunDelays NoiseGauge::read_run_delays() const {
   bool counted = false;  // zeros for all threads mean that the kernel does not count
   std::error_code ended;
   for (const auto& thread : std::filesystem::directory_iterator(root_ / "proc/self/task", ended)) {
-    if (!rank_.empty() && trimmed(read_small_file(thread.path() / "comm").value_or("")) != rank_) continue;
+    if (!rank_thread_name_.empty() &&
+        trimmed(read_small_file(thread.path() / "comm").value_or("")) != rank_thread_name_)
+      continue;
     const auto text = read_small_file(thread.path() / "schedstat");
     const auto times = text ? parse_schedstat(*text) : std::nullopt;
     const auto id = leading_number<long>(thread.path().filename().native());
@@ -140,7 +142,9 @@ NoiseGauge::RunDelays NoiseGauge::read_run_delays() const {
 
 /// Preemptions of the whole process. If ranks are threads, those of the calling thread only, which are most of its
 /// rank's, since no call sums over the threads of a rank.
-std::int64_t NoiseGauge::preemptions() const { return preemptions_of(rank_.empty() ? RUSAGE_SELF : RUSAGE_THREAD); }
+std::int64_t NoiseGauge::preemptions() const {
+  return preemptions_of(rank_thread_name_.empty() ? RUSAGE_SELF : RUSAGE_THREAD);
+}
 
 double NoiseGauge::longest_run_delay() const {
   const RunDelays now = read_run_delays();

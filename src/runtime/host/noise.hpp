@@ -58,7 +58,7 @@ class NoiseGauge {
 
   std::filesystem::path root_;
   /// Name of this rank's threads where ranks are threads; empty: all threads of the process belong to the rank.
-  std::string rank_;
+  std::string rank_thread_name_;
   std::chrono::steady_clock::time_point start_;
   std::optional<StolenTicks> ticks_;
   RunDelays run_delays_;

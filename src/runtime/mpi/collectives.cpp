@@ -77,28 +77,29 @@ MPI_User_function* function_for(Combiner c) {
 
 const void* send_buffer(const MpiBuffers& b) { return b.in == b.out ? MPI_IN_PLACE : b.in; }
 
-std::size_t begin_bytes(const MpiCuts& cuts, const Communicator& c, const Reduction& r) {
-  return static_cast<std::size_t>(cuts.begins[static_cast<std::size_t>(c.rank())]) * r.bytes();
+std::size_t block_offset_bytes(const MpiCuts& cuts, const Communicator& c, const Reduction& r) {
+  return static_cast<std::size_t>(cuts.begins[static_cast<std::size_t>(c.rank())]) * r.element_bytes();
 }
 
 int block_count(const MpiBuffers& b, const Communicator& c) {
   return mpi_count(b.count / static_cast<std::size_t>(c.size()));
 }
 
-std::size_t begin_bytes(int block, const Communicator& c, const Reduction& r) {
-  return static_cast<std::size_t>(block) * static_cast<std::size_t>(c.rank()) * r.bytes();
+std::size_t block_offset_bytes(int block, const Communicator& c, const Reduction& r) {
+  return static_cast<std::size_t>(block) * static_cast<std::size_t>(c.rank()) * r.element_bytes();
 }
 
 }  // namespace
 
 Reduction::Reduction(core::Element e, Combine c)
     : handles_(std::make_shared<Handles>(Handles{.type = mpi_type(e), .operation = mpi_op(c)})),
-      bytes_(core::size_of(e)) {}
+      element_bytes_(core::size_of(e)) {}
 
-Reduction::Reduction(core::Element e, Combiner combiner) : bytes_(core::size_of(e)) {
+Reduction::Reduction(core::Element e, Combiner combiner) : element_bytes_(core::size_of(e)) {
   auto handles = std::make_shared<Handles>();
   const MpiTurn turn;  // destroyed before `handles`, which takes a turn of its own to be freed
-  check_mpi(MPI_Type_contiguous(mpi_count(bytes_), MPI_BYTE, handles->own_type.receive()), "MPI_Type_contiguous");
+  check_mpi(MPI_Type_contiguous(mpi_count(element_bytes_), MPI_BYTE, handles->own_type.receive()),
+            "MPI_Type_contiguous");
   handles->type = handles->own_type.get();
   check_mpi(MPI_Type_commit(&handles->type), "MPI_Type_commit");
   constexpr int commutative = 1;
@@ -164,7 +165,7 @@ void mpi_reduce_scatter(const Communicator& c, MpiBuffers b, const MpiCuts& cuts
   const MPI_Op operation = r.handles().operation;
   const MPI_Comm comm = mpi_handle(c);
   const MpiTurn turn;
-  std::byte* out = b.in == b.out ? b.out : b.out + begin_bytes(cuts, c, r);
+  std::byte* out = b.in == b.out ? b.out : b.out + block_offset_bytes(cuts, c, r);
   const int* counts = cuts.counts.data();
   if (later) {
     return check_mpi(MPI_Ireduce_scatter(send_buffer(b), out, counts, type, operation, comm, later->state().next()),
@@ -177,7 +178,7 @@ void mpi_all_gather(const Communicator& c, MpiBuffers b, const MpiCuts& cuts, co
   const MPI_Datatype type = r.handles().type;
   const MPI_Comm comm = mpi_handle(c);
   const MpiTurn turn;
-  const void* in = b.in == b.out ? MPI_IN_PLACE : b.in + begin_bytes(cuts, c, r);
+  const void* in = b.in == b.out ? MPI_IN_PLACE : b.in + block_offset_bytes(cuts, c, r);
   const int mine = cuts.counts[static_cast<std::size_t>(c.rank())];
   const int *counts = cuts.counts.data(), *begins = cuts.begins.data();
   if (later) {
@@ -193,7 +194,7 @@ void mpi_reduce_scatter(const Communicator& c, MpiBuffers b, const Reduction& r,
   const MPI_Comm comm = mpi_handle(c);
   const MpiTurn turn;
   const int block = block_count(b, c);
-  std::byte* out = b.in == b.out ? b.out : b.out + begin_bytes(block, c, r);
+  std::byte* out = b.in == b.out ? b.out : b.out + block_offset_bytes(block, c, r);
   if (later) {
     return check_mpi(
         MPI_Ireduce_scatter_block(send_buffer(b), out, block, type, operation, comm, later->state().next()),
@@ -207,7 +208,7 @@ void mpi_all_gather(const Communicator& c, MpiBuffers b, const Reduction& r, Mpi
   const MPI_Comm comm = mpi_handle(c);
   const MpiTurn turn;
   const int block = block_count(b, c);
-  const void* in = b.in == b.out ? MPI_IN_PLACE : b.in + begin_bytes(block, c, r);
+  const void* in = b.in == b.out ? MPI_IN_PLACE : b.in + block_offset_bytes(block, c, r);
   if (later) {
     return check_mpi(MPI_Iallgather(in, block, type, b.out, block, type, comm, later->state().next()),
                      "MPI_Iallgather");

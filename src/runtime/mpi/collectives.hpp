@@ -27,11 +27,11 @@ class Reduction {
   Reduction(core::Element, Combiner);
 
   const Handles& handles() const { return *handles_; }
-  std::size_t bytes() const { return bytes_; }
+  std::size_t element_bytes() const { return element_bytes_; }
 
  private:
   std::shared_ptr<const Handles> handles_;
-  std::size_t bytes_;
+  std::size_t element_bytes_;
 };
 
 /// Holds the requests of at most two non-blocking calls. MPI may use the calls' buffers and `MpiCuts` until `done` is

@@ -47,7 +47,7 @@ class MpiTransport final : public Transport {
   void progress() override;
 
  private:
-  MessageHandle track(MPI_Request, void* place);
+  MessageHandle track(MPI_Request, void* address);
   bool completed(MessageHandle&);
 
   Handle<CommunicatorTraits> comm_;
@@ -89,7 +89,7 @@ MpiTransport::~MpiTransport() {
 // those of 128 KiB 0.78 times.
 std::size_t MpiTransport::message_bytes() const { return one_node_ ? (256_KiB).value : (1_MiB).value; }
 
-MessageHandle MpiTransport::track(MPI_Request request, void* place) {
+MessageHandle MpiTransport::track(MPI_Request request, void* address) {
   if (free_.empty()) {
     requests_.push_back(MPI_REQUEST_NULL);
     done_.push_back(0);
@@ -100,7 +100,7 @@ MessageHandle MpiTransport::track(MPI_Request request, void* place) {
   free_.pop_back();
   requests_[slot] = request;
   done_[slot] = 0;
-  return {slot + 1, place};
+  return {slot + 1, address};
 }
 
 MessageHandle MpiTransport::send(int peer, int channel, std::span<const std::byte> data) {
@@ -132,7 +132,7 @@ bool MpiTransport::completed(MessageHandle& handle) {
 }
 
 const std::byte* MpiTransport::try_receive(MessageHandle& handle) {
-  return completed(handle) ? static_cast<const std::byte*>(handle.place) : nullptr;
+  return completed(handle) ? static_cast<const std::byte*>(handle.address) : nullptr;
 }
 
 void MpiTransport::progress() {

@@ -56,7 +56,7 @@ std::string mpi_refusal() {
 }
 
 MpiSession::MpiSession(int& argc, char**& argv, MpiThreads threads) {
-  listen_to_forced_algorithms();
+  allow_forced_algorithms();
   int provided = MPI_THREAD_SINGLE;
   const int wanted = threads == MpiThreads::serialized ? MPI_THREAD_SERIALIZED : MPI_THREAD_FUNNELED;
   check_mpi(MPI_Init_thread(&argc, &argv, wanted, &provided), "MPI_Init_thread");
@@ -253,12 +253,12 @@ std::string MpiSession::single_copy() {
   return {};
 }
 
-void listen_to_forced_algorithms() {
+void allow_forced_algorithms() {
   constexpr int overwrite = 0;  // the user's value stays
   if (is_open_mpi()) setenv("OMPI_MCA_coll_tuned_use_dynamic_rules", "1", overwrite);
 }
 
-std::string forced_all_reduce_refusal(ForcedAllReduce a) {
+std::string forced_all_reduce_refusal(ForcedAllReduce algorithm) {
   if (!is_open_mpi()) {
     return fmt::format("forced algorithms are Open MPI's, and this is {}; use mpi", MpiSession::library_version());
   }
@@ -280,8 +280,8 @@ std::string forced_all_reduce_refusal(ForcedAllReduce a) {
   }
   const std::string count_variable = "coll_tuned_allreduce_algorithm_count";
   if (ControlVariable::exists(count_variable.c_str()) &&
-      ControlVariable(count_variable.c_str()).read() <= static_cast<int>(a)) {
-    return fmt::format("this Open MPI has no all-reduce algorithm {}", static_cast<int>(a));
+      ControlVariable(count_variable.c_str()).read() <= static_cast<int>(algorithm)) {
+    return fmt::format("this Open MPI has no all-reduce algorithm {}", static_cast<int>(algorithm));
   }
   return {};
 }

@@ -73,7 +73,7 @@ enum class ForcedAllReduce : int {
 /// Sets the environment variable that lets algorithms of Open MPI be forced later (coll_tuned_use_dynamic_rules). Must
 /// be called before MPI starts. As long as no algorithm is forced, Open MPI chooses as usual. If the user has set the
 /// variable, the user's value stays.
-void listen_to_forced_algorithms();
+void allow_forced_algorithms();
 
 /// The reason why this algorithm cannot be forced here, and what to do about it; empty: it can. Without a session, it
 /// only checks that the library is Open MPI. Cost: 0.2 to 0.3 s the first time (Open MPI loads all its components),

@@ -90,7 +90,7 @@ std::string nccl_reason(ncclResult_t result, ncclComm_t comm) {
 }
 
 /// For destructors: notes an error that cannot be thrown.
-void release_nccl(ncclResult_t result, const char* call) noexcept {
+void note_nccl_error(ncclResult_t result, const char* call) noexcept {
   if (result != ncclSuccess) core::note_failed_release("NCCL", call, ncclGetErrorString(result));
 }
 
@@ -265,7 +265,7 @@ struct NcclCommunicator::State {
   ncclComm_t comm = nullptr;
   const char* call = "";
   double begin_s = 0;  ///< when the call began, on the host's clock
-  bool is_under_way = false;
+  bool is_call_pending = false;
   std::function<void()> before_abort = {};
   std::vector<void*> registrations = {};
 
@@ -281,7 +281,7 @@ struct NcclCommunicator::State {
   void join(const Communicator&, const ncclUniqueId&);
   /// Runs `make`, which makes one or more calls of NCCL. They may block until `until_s`, by the host's clock. Errors:
   /// those of `make`; BackendError and PeerFailed if the watchdog has ended the calls.
-  ncclResult_t may_block(double until_s, const std::function<ncclResult_t()>& make);
+  ncclResult_t run_blocking(double until_s, const std::function<ncclResult_t()>& make);
   /// Throws if NCCL has an asynchronous error.
   void check_asynchronous();
   /// Throws if a peer has failed or the timeout is over. Errors: those of `check`.
@@ -342,7 +342,7 @@ void NcclCommunicator::State::watch() {
   }
 }
 
-ncclResult_t NcclCommunicator::State::may_block(double until_s, const std::function<ncclResult_t()>& make) {
+ncclResult_t NcclCommunicator::State::run_blocking(double until_s, const std::function<ncclResult_t()>& make) {
   {
     const std::lock_guard lock(mutex);
     end_s = until_s;
@@ -386,7 +386,7 @@ void NcclCommunicator::State::abort() noexcept {
 /// Deregisters memory. An abort needs no such call.
 void NcclCommunicator::State::deregister() noexcept {
 #ifdef GRADMETER_NCCL_REGISTERS
-  for (void* const handle : registrations) release_nccl(ncclCommDeregister(comm, handle), "ncclCommDeregister");
+  for (void* const handle : registrations) note_nccl_error(ncclCommDeregister(comm, handle), "ncclCommDeregister");
 #endif
   registrations.clear();
 }
@@ -395,16 +395,16 @@ void NcclCommunicator::State::deregister() noexcept {
 /// while an exception propagates, since the peers may not join the destruction.
 void NcclCommunicator::State::free() noexcept {
   if (!comm) return;
-  if (is_under_way || !may_call_collectives()) return abort();
+  if (is_call_pending || !may_call_collectives()) return abort();
   deregister();
   begin_s = host_clock();
   try {
     const auto finalize = [finalized = comm] { return ncclCommFinalize(finalized); };
-    if (may_block(begin_s + destruction_timeout_s, finalize) != ncclSuccess) return abort();
+    if (run_blocking(begin_s + destruction_timeout_s, finalize) != ncclSuccess) return abort();
   } catch (...) {  // the watchdog has aborted it
     return;
   }
-  release_nccl(ncclCommDestroy(comm), "ncclCommDestroy");
+  note_nccl_error(ncclCommDestroy(comm), "ncclCommDestroy");
   comm = nullptr;
 }
 
@@ -491,11 +491,11 @@ NcclCommunicator::NcclCommunicator(const Communicator& c, NcclOptions o)
     : state_(std::make_unique<State>(c, std::move(o))) {
   refuse_shared_gpus(c, state_->device);
   /// Rank 0's number for the communicator, or the error that it got instead.
-  struct NumberOrError {
+  struct UniqueIdOrError {
     ncclUniqueId id;
     ncclResult_t result;
   };
-  NumberOrError given{.id = {}, .result = ncclSuccess};
+  UniqueIdOrError given{.id = {}, .result = ncclSuccess};
   if (c.rank() == 0) given.result = ncclGetUniqueId(&given.id);
   given = c.broadcast_value(given);
   check_nccl(given.result, "ncclGetUniqueId");
@@ -503,26 +503,26 @@ NcclCommunicator::NcclCommunicator(const Communicator& c, NcclOptions o)
 }
 
 void NcclCommunicator::begin(const char* what) {
-  State& s = *state_;
-  s.require_alive();
-  if (s.is_under_way) throw core::BackendError("NCCL", what, "issued before the last call was complete");
-  s.call = what;
-  s.begin_s = host_clock();
-  s.is_under_way = true;
-  s.counts.add_one();
+  State& state = *state_;
+  state.require_alive();
+  if (state.is_call_pending) throw core::BackendError("NCCL", what, "issued before the last call was complete");
+  state.call = what;
+  state.begin_s = host_clock();
+  state.is_call_pending = true;
+  state.counts.add_one();
 }
 
 void NcclCommunicator::add_group(CUstream_st* stream, const std::function<void(const NcclCalls&)>& body) {
-  State& s = *state_;
-  s.require_alive();
-  std::unique_lock turn(s.launch_turn, std::try_to_lock);
+  State& state = *state_;
+  state.require_alive();
+  std::unique_lock turn(state.launch_turn, std::try_to_lock);
   while (!turn && !turn.try_lock()) {
-    s.check_peers();
+    state.check_peers();
     std::this_thread::yield();
   }
-  const NcclCalls calls(s.comm, stream);  // made here, since the watchdog sets `comm` to null when it aborts
+  const NcclCalls calls(state.comm, stream);  // made here, since the watchdog sets `comm` to null when it aborts
   try {
-    const ncclResult_t result = s.may_block(s.begin_s + s.options.timeout.value, [&] {
+    const ncclResult_t result = state.run_blocking(state.begin_s + state.options.timeout.value, [&] {
       check_nccl(ncclGroupStart(), "ncclGroupStart");
       try {
         body(calls);
@@ -532,9 +532,9 @@ void NcclCommunicator::add_group(CUstream_st* stream, const std::function<void(c
       }
       return ncclGroupEnd();
     });
-    check_nccl(result, s.call, s.comm);
+    check_nccl(result, state.call, state.comm);
   } catch (...) {
-    s.abort();
+    state.abort();
     throw;
   }
 }
@@ -550,16 +550,16 @@ void NcclCommunicator::check() {
 }
 void NcclCommunicator::completed() {
   state_->check_asynchronous();
-  state_->is_under_way = false;
+  state_->is_call_pending = false;
 }
 void NcclCommunicator::abort() noexcept { state_->abort(); }
 void NcclCommunicator::register_memory(std::byte* at, std::size_t bytes) {
 #ifdef GRADMETER_NCCL_REGISTERS
-  State& s = *state_;
-  s.require_alive();
+  State& state = *state_;
+  state.require_alive();
   void* handle = nullptr;
-  check_nccl(ncclCommRegister(s.comm, at, bytes, &handle), "ncclCommRegister", s.comm);
-  if (handle) s.registrations.push_back(handle);
+  check_nccl(ncclCommRegister(state.comm, at, bytes, &handle), "ncclCommRegister", state.comm);
+  if (handle) state.registrations.push_back(handle);
 #else
   (void)at, (void)bytes;
   throw core::UsageError(nccl_registration_refusal());
@@ -630,7 +630,7 @@ void* allocate_registrable(std::size_t bytes) {
   }
   return address;
 }
-void free_registrable(void* address) noexcept { release_nccl(ncclMemFree(address), "ncclMemFree"); }
+void free_registrable(void* address) noexcept { note_nccl_error(ncclMemFree(address), "ncclMemFree"); }
 
 }  // namespace
 

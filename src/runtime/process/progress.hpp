@@ -38,7 +38,7 @@ class Progress {
   void clear();
   /// Clears the line; later calls do nothing.
   void finish();
-  bool shown() const { return static_cast<bool>(terminal_); }
+  bool has_terminal() const { return static_cast<bool>(terminal_); }
 
  private:
   void draw(std::string_view text);

@@ -97,7 +97,7 @@ void SignalWatch::watch() {
     if (signal == 0 || signal == SIGXFSZ) continue;
     if (std::ranges::find(warnings, signal) != warnings.end()) {
       int no_warning = 0;
-      warned_.compare_exchange_strong(no_warning, signal, std::memory_order_relaxed);
+      warning_.compare_exchange_strong(no_warning, signal, std::memory_order_relaxed);
       continue;
     }
     const auto now = Clock::now();
@@ -119,10 +119,10 @@ SignalWatch::Wakeup SignalWatch::wait(Clock::time_point deadline) const {
       if (left <= 0) return Wakeup::deadline;
       timeout_ms = static_cast<int>(std::min<std::int64_t>(left, 60'000));
     }
-    std::array<pollfd, 2> ends{pollfd{stop_.get(), POLLIN, 0}, pollfd{signals_.get(), POLLIN, 0}};
-    if (::poll(ends.data(), ends.size(), timeout_ms) <= 0) continue;  // timed out or interrupted: look again
-    if (ends[0].revents != 0) return Wakeup::stop;
-    if (ends[1].revents != 0) return Wakeup::signal;
+    std::array<pollfd, 2> polled{pollfd{stop_.get(), POLLIN, 0}, pollfd{signals_.get(), POLLIN, 0}};
+    if (::poll(polled.data(), polled.size(), timeout_ms) <= 0) continue;  // timed out or interrupted: look again
+    if (polled[0].revents != 0) return Wakeup::stop;
+    if (polled[1].revents != 0) return Wakeup::signal;
   }
 }
 

@@ -53,7 +53,7 @@ class SignalWatch {
   /// point is still measured.
   int pending_signal_or_warning() const noexcept {
     const int now = pending();
-    return now != 0 ? now : warned_.load(std::memory_order_relaxed);
+    return now != 0 ? now : warning_.load(std::memory_order_relaxed);
   }
 
   /// Sets a function that describes what a rank of this process is doing ("rank 2 waits for rank 3: ..."), for the last
@@ -72,7 +72,7 @@ class SignalWatch {
   [[noreturn]] void end(int signal, const char* why);
 
   const std::chrono::milliseconds grace_;
-  std::atomic<int> pending_{0}, warned_{0};
+  std::atomic<int> pending_{0}, warning_{0};
   std::mutex describe_mutex_;
   /// Functions of `describe_with` with their ranks, in the order in which they were set.
   std::vector<std::pair<const void*, std::function<std::string()>>> descriptions_;

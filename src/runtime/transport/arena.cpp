@@ -36,8 +36,8 @@ std::span<std::byte> Arena::take(std::size_t bytes) {
 
 PrivateArena::PrivateArena(std::size_t bytes, Pages pages) {
   const std::size_t offset = draw_page_offset(bytes);
-  mapped_ = round_up(offset + bytes + 1, huge_page) + huge_page;
-  mapping_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  mapped_bytes_ = round_up(offset + bytes + 1, huge_page) + huge_page;
+  mapping_ = mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapping_ == MAP_FAILED) throw core::BackendError("system", "mmap", std::strerror(errno));
   const auto aligned = round_up(reinterpret_cast<std::size_t>(mapping_), huge_page);
   memory_ = {reinterpret_cast<std::byte*>(aligned + offset), round_up(bytes, page_bytes)};
@@ -45,7 +45,7 @@ PrivateArena::PrivateArena(std::size_t bytes, Pages pages) {
   if (pages == Pages::advised) (void)madvise(memory_.data() - offset, offset + memory_.size(), MADV_HUGEPAGE);
 }
 
-PrivateArena::~PrivateArena() { munmap(mapping_, mapped_); }
+PrivateArena::~PrivateArena() { munmap(mapping_, mapped_bytes_); }
 
 std::size_t shm_for(std::size_t window_bytes) { return window_bytes + window_bytes / 16; }
 

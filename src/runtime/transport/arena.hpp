@@ -50,7 +50,7 @@ class PrivateArena final : public Arena {
 
  private:
   void* mapping_;
-  std::size_t mapped_;
+  std::size_t mapped_bytes_;
 };
 
 /// The bytes of /dev/shm that must be free for windows of this size: MPI refuses windows that would nearly fill it.

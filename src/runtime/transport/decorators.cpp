@@ -32,7 +32,7 @@ HybridTransport::HybridTransport(std::unique_ptr<SharedMemoryTransport> inside, 
                                  std::vector<int> local_rank)
     : inside_(std::move(inside)), between_(std::move(between)), local_rank_(std::move(local_rank)) {}
 
-void HybridTransport::count() {
+void HybridTransport::update_traffic() {
   const Traffic &a = inside_->traffic(), &b = between_->traffic();
   traffic_ = {a.bytes + b.bytes, a.messages + b.messages, b.bytes_between_nodes};
 }
@@ -45,7 +45,7 @@ MessageHandle HybridTransport::send(int peer, int channel, std::span<const std::
   } else {
     handle = between_->send(peer, channel, data);
   }
-  count();
+  update_traffic();
   return handle;
 }
 
@@ -222,7 +222,7 @@ double UnreliableTransport::now() const { return host_clock() - connected_s_; }
 
 MessageHandle UnreliableTransport::send(int peer, int channel, std::span<const std::byte> data) {
   const MessageHandle handle = inner_->send(peer, channel, data);
-  count();
+  update_traffic();
   return handle;
 }
 
@@ -231,17 +231,17 @@ MessageHandle UnreliableTransport::receive(int peer, int channel, std::span<std:
     return static_cast<std::uint32_t>(world_ranks_[static_cast<std::size_t>(r)]);
   };
   Line& line = lines_[{peer, channel}];
-  const core::MessageId place{.from = world_rank(peer),
-                              .to = world_rank(rank()),
-                              .channel = static_cast<std::uint32_t>(channel),
-                              .number = line.messages++};
-  awaited_.emplace(next_id_, Awaited{inner_->receive(peer, channel, landing), peer, landing.size(), place, &line});
-  return {.id = next_id_++, .place = nullptr};
+  const core::MessageId message{.from = world_rank(peer),
+                                .to = world_rank(rank()),
+                                .channel = static_cast<std::uint32_t>(channel),
+                                .number = line.messages++};
+  awaited_.emplace(next_id_, Awaited{inner_->receive(peer, channel, landing), peer, landing.size(), message, &line});
+  return {.id = next_id_++, .address = nullptr};
 }
 
 bool UnreliableTransport::send_done(MessageHandle& handle) {
   const bool done = inner_->send_done(handle);
-  count();
+  update_traffic();
   return done;
 }
 
@@ -253,7 +253,7 @@ const std::byte* UnreliableTransport::try_receive(MessageHandle& handle) {
     a.data = inner_->try_receive(a.inner);
     if (a.data == nullptr) return nullptr;
     const auto sent_s = inner_->sent_s(a.inner);
-    a.delivery_s = std::max(a.line->last_s, faults_.delivery_s(a.place, sent_s ? *sent_s - connected_s_ : now()));
+    a.delivery_s = std::max(a.line->last_s, faults_.delivery_s(a.message, sent_s ? *sent_s - connected_s_ : now()));
     a.line->last_s = a.delivery_s;
     // The length is 0 in receives of servers, which read messages where they lie; such a message is not copied.
     if (a.bytes > 0 && inner_->zero_copy_from(a.peer)) {
@@ -281,10 +281,10 @@ void UnreliableTransport::progress() {
     if (awaited.data == nullptr) coming.push_back(id);
   std::ranges::sort(coming);  // messages of one channel keep their order
   for (const std::uint64_t id : coming) {
-    MessageHandle handle{.id = id, .place = nullptr};
+    MessageHandle handle{.id = id, .address = nullptr};
     (void)try_receive(handle);
   }
-  count();
+  update_traffic();
 }
 
 }  // namespace gradmeter::runtime

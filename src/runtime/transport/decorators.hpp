@@ -47,7 +47,7 @@ class HybridTransport final : public Transport {
   void progress() override;
 
  private:
-  void count();
+  void update_traffic();
 
   std::unique_ptr<SharedMemoryTransport> inside_;
   std::unique_ptr<Transport> between_;
@@ -159,14 +159,14 @@ class UnreliableTransport final : public Transport {
     MessageHandle inner;
     int peer;
     std::size_t bytes;
-    core::MessageId place;
+    core::MessageId message;
     Line* line;
     const std::byte* data = nullptr;   ///< null: the message has not arrived
     double delivery_s = 0;             ///< time of delivery [s since the ranks were connected]
     std::vector<std::byte> copy = {};  ///< copy of data that lies in the peer's memory
   };
   double now() const;
-  void count() { traffic_ = inner_->traffic(); }
+  void update_traffic() { traffic_ = inner_->traffic(); }
 
   std::unique_ptr<Transport> inner_;
   core::MessageFaults faults_;

@@ -19,7 +19,7 @@ using VmTransfer = ssize_t (*)(pid_t, const iovec*, unsigned long, const iovec*,
 
 /// Moves all bytes; a single call of the kernel may move fewer, up to the end of a mapping. Returns why it failed;
 /// empty: it did not.
-std::string move(VmTransfer transfer, pid_t process, std::byte* own, std::byte* theirs, std::size_t bytes) {
+std::string transfer_bytes(VmTransfer transfer, pid_t process, std::byte* own, std::byte* theirs, std::size_t bytes) {
   for (std::size_t done = 0; done < bytes;) {
     const iovec own_part{own + done, bytes - done}, peer_part{theirs + done, bytes - done};
     const ssize_t moved = transfer(process, &own_part, 1, &peer_part, 1, 0);
@@ -35,13 +35,14 @@ std::string move(VmTransfer transfer, pid_t process, std::byte* own, std::byte* 
 bool PeerMemory::is_here() const { return process_ == ::getpid(); }
 
 void PeerMemory::read(const std::byte* from, std::span<std::byte> to) const {
-  if (const auto why = move(::process_vm_readv, process_, to.data(), const_cast<std::byte*>(from), to.size());
+  if (const auto why = transfer_bytes(::process_vm_readv, process_, to.data(), const_cast<std::byte*>(from), to.size());
       !why.empty())
     throw core::BackendError("kernel", "process_vm_readv", why);
 }
 
 void PeerMemory::write(std::span<const std::byte> from, std::byte* to) const {
-  if (const auto why = move(::process_vm_writev, process_, const_cast<std::byte*>(from.data()), to, from.size());
+  if (const auto why =
+          transfer_bytes(::process_vm_writev, process_, const_cast<std::byte*>(from.data()), to, from.size());
       !why.empty())
     throw core::BackendError("kernel", "process_vm_writev", why);
 }
@@ -65,12 +66,12 @@ std::vector<PeerMemory> reach_peer_memory(const Communicator& c) {
   for (std::size_t q = 0; q < size && is_reached; ++q) {
     std::uint64_t seen = 0;
     const ReachableWord& peer = peers[q];
-    is_reached = move(::process_vm_readv, peer.process, reinterpret_cast<std::byte*>(&seen),
-                      reinterpret_cast<std::byte*>(peer.address), sizeof(seen))
+    is_reached = transfer_bytes(::process_vm_readv, peer.process, reinterpret_cast<std::byte*>(&seen),
+                                reinterpret_cast<std::byte*>(peer.address), sizeof(seen))
                      .empty() &&
                  seen == peer.word &&
-                 move(::process_vm_writev, peer.process, reinterpret_cast<std::byte*>(&word),
-                      reinterpret_cast<std::byte*>(write_targets[q] + rank), sizeof(word))
+                 transfer_bytes(::process_vm_writev, peer.process, reinterpret_cast<std::byte*>(&word),
+                                reinterpret_cast<std::byte*>(write_targets[q] + rank), sizeof(word))
                      .empty();
   }
   // Must come before any return: other ranks still read and write words of this rank.

@@ -93,10 +93,11 @@ std::byte* SharedMemoryTransport::peer_memory(int peer, std::uint64_t place) con
 }
 
 bool SharedMemoryTransport::post(const Offer& o) {
-  if (o.sequence > in_flight && o.cell->done.load(std::memory_order_acquire) < o.sequence - in_flight) return false;
+  if (o.sequence > in_flight && o.cell->read_sequence.load(std::memory_order_acquire) < o.sequence - in_flight)
+    return false;
   o.cell->offset = o.offset;
   o.cell->sent_s = o.sent_s;
-  o.cell->full.store(o.sequence, std::memory_order_release);
+  o.cell->posted_sequence.store(o.sequence, std::memory_order_release);
   ring(o.peer);
   return true;
 }
@@ -132,24 +133,25 @@ void SharedMemoryTransport::progress() {
 
 bool SharedMemoryTransport::send_done(MessageHandle& handle) {
   return handle.id == 0 ||
-         static_cast<SharedMemoryCell*>(handle.place)->done.load(std::memory_order_acquire) >= handle.id;
+         static_cast<SharedMemoryCell*>(handle.address)->read_sequence.load(std::memory_order_acquire) >= handle.id;
 }
 
 const std::byte* SharedMemoryTransport::try_receive(MessageHandle& handle) {
   constexpr std::uint64_t sequence_bits = (std::uint64_t{1} << peer_shift) - 1;
-  auto* c = static_cast<SharedMemoryCell*>(handle.place);
-  if (c->full.load(std::memory_order_acquire) != (handle.id & sequence_bits)) return nullptr;
+  auto* c = static_cast<SharedMemoryCell*>(handle.address);
+  if (c->posted_sequence.load(std::memory_order_acquire) != (handle.id & sequence_bits)) return nullptr;
   return peer_memory(static_cast<int>(handle.id >> peer_shift), c->offset);
 }
 
 std::optional<double> SharedMemoryTransport::sent_s(const MessageHandle& handle) const {
-  const double sent = static_cast<const SharedMemoryCell*>(handle.place)->sent_s;
+  const double sent = static_cast<const SharedMemoryCell*>(handle.address)->sent_s;
   return sent > 0 ? std::optional(sent) : std::nullopt;
 }
 
 void SharedMemoryTransport::release(MessageHandle& handle) {
   constexpr std::uint64_t sequence_bits = (std::uint64_t{1} << peer_shift) - 1;
-  static_cast<SharedMemoryCell*>(handle.place)->done.store(handle.id & sequence_bits, std::memory_order_release);
+  static_cast<SharedMemoryCell*>(handle.address)
+      ->read_sequence.store(handle.id & sequence_bits, std::memory_order_release);
   ring(static_cast<int>(handle.id >> peer_shift));  // the peer may have a message that waits for this cell
 }
 

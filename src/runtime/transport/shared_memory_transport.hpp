@@ -31,13 +31,13 @@ class Doorbell {
 };
 
 /// A slot for one message at a time. The sender writes where its data is, and then the message's sequence number to
-/// `full`; the receiver reads the sender's memory, and then writes this number to `done`. Sequence numbers count the
-/// messages of one (source, destination, channel) from 1.
+/// `posted_sequence`; the receiver reads the sender's memory, and then writes this number to `read_sequence`. Sequence
+/// numbers count the messages of one (source, destination, channel) from 1.
 struct alignas(128) SharedMemoryCell {
-  std::atomic<std::uint64_t> full{0};
+  std::atomic<std::uint64_t> posted_sequence{0};
   std::uint64_t offset = 0;  ///< place of the data (`Transport::place_of`) in the sender's memory
   double sent_s = 0;         ///< time of sending, by the host clock [s]; 0: not noted
-  alignas(64) std::atomic<std::uint64_t> done{0};
+  alignas(64) std::atomic<std::uint64_t> read_sequence{0};
   Doorbell doorbell;  ///< used only in the last `size` cells, one for each rank
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "cells are shared between processes");

@@ -18,7 +18,7 @@ class Doorbell;
 /// message; its send is done.
 struct MessageHandle {
   std::uint64_t id = 0;
-  void* place = nullptr;
+  void* address = nullptr;
 };
 
 /// The messages that this rank has sent, and their bytes of payload without headers.

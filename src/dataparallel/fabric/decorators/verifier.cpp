@@ -469,7 +469,7 @@ void Verifier::check_sum(const Call& c, double expected, double norm, double all
       fmt::format("{} is off by {:.3g} in its projection, where rounding explains {:.1g}", text_of(c), error, allowed));
 }
 
-std::string Verifier::verdict() {
+std::string Verifier::take_fault() {
   for (auto& group : verified_groups_) check_group(*group);
   if (std::string message = message_verifier_.take_fault(); !message.empty()) report_fault(std::move(message));
   if (!under_way_.empty()) report_fault("a verified call was never waited for, so nothing judges it");

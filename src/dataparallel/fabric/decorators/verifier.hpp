@@ -40,7 +40,7 @@ class MessageVerifier {
 };
 
 /// A fabric that forwards everything. While it is armed, each rank computes checksums of the input and output of every
-/// call (`project`, or `linear_hash` for calls that copy). No further data are sent during the step: `verdict` later
+/// call (`project`, or `linear_hash` for calls that copy). No further data are sent during the step: `take_fault` later
 /// adds up the checksums of all ranks' inputs, and compares the sum with the checksum of the output.
 ///
 /// All-reduce and reduce-scatter of fp32: let x_r be the input of rank r, y the output and w the weights. Then
@@ -88,8 +88,8 @@ class Verifier final : public ForwardingFabric {
   /// True if the worker has posted and received verified messages with a payload.
   bool messages_verified() const { return message_verifier_.posted() > 0 && message_verifier_.received() > 0; }
   /// Collective over all ranks; this rank must have waited for all its calls. Returns one line about the first fault in
-  /// the steps that were verified since `verdict` was called last; empty: there was no fault.
-  std::string verdict();
+  /// the steps that were verified since `take_fault` was called last; empty: there was no fault.
+  std::string take_fault();
 
   Group split(int color, int key) override;
   Ticket start(const FabricCall&) override;
