@@ -143,6 +143,10 @@ bool is_same_device(std::string_view a, std::string_view b) {
 
 bool is_usual_step(const TrainingStep& s) { return s.quantile.empty() || s.quantile == "p50"; }
 
+double batch_per_gpu(const TrainingStep& s) {
+  return static_cast<double>(s.global_batch) / static_cast<double>(s.gpus);
+}
+
 std::size_t replica_gpus(const TrainingStep& s) {
   constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
   std::size_t product = 1;

@@ -45,6 +45,9 @@ bool is_usual_step(const TrainingStep&);
 /// std::size_t if the product is larger.
 std::size_t replica_gpus(const TrainingStep&);
 
+/// The samples of a step for each GPU; `gpus` must be above 0.
+double batch_per_gpu(const TrainingStep&);
+
 /// Reads a table (core/csv.hpp). Columns may be in any order; unknown ones are ignored. If a cell that must be a number
 /// is not one, the row's `problem` says so.
 /// Errors: UsageError "FILE:LINE: …" for a missing column, a row that is too short or too long, or a quoted cell

@@ -15,10 +15,6 @@ bool has_own_exchange(const TrainingStep& s) {
   return !(s.exchange == ExchangeChoice{}) || s.gradient_bits > 0 || s.coding_passes > 0;
 }
 
-double batch_per_gpu(const TrainingStep& s) {
-  return static_cast<double>(s.global_batch) / static_cast<double>(s.gpus);
-}
-
 /// The row from which a step is scaled: of the rows with the same computation on each GPU and no more GPUs, the one
 /// that agrees best in data and strategy; of several such rows, the one with the fewest GPUs. A row on as many GPUs is
 /// not taken for a step with an exchange of its own, which the row's time does not contain. Null: there is none.

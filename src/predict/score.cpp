@@ -312,9 +312,6 @@ std::optional<double> Calibration::constant_flops(const TrainingStep& s) const {
 }
 
 std::optional<double> Calibration::linear(const TrainingStep& s) const {
-  const auto batch_per_gpu = [](const TrainingStep& r) {
-    return static_cast<double>(r.global_batch) / static_cast<double>(r.gpus);
-  };
   const TrainingStep* fewest = nullptr;
   for (const TrainingStep& r : rows_) {
     const bool same = r.system == s.system && is_same_device(r.gpu, s.gpu) && r.model == s.model &&

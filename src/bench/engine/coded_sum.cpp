@@ -195,19 +195,19 @@ class SumCheck {
       : c_(c),
         tensor_(t),
         result_(result),
-        decoder_input_(t.encodings == 0 ? ReceivedValue::all : compression::received_value(t.codec.parsed)),
+        received_value_(t.encodings == 0 ? ReceivedValue::all : compression::received_value(t.codec.parsed)),
         mine_(result.size()),
         own_(result.size()),
         scale_(t.op == allreduce::Op::average ? c.size() : 1) {
     draw_worker_gradient(t.seed, c.rank(), mine_);
     draw_own_gradient(t.seed, c.rank(), own_);
-    if (decoder_input_ == ReceivedValue::encoded)
+    if (received_value_ == ReceivedValue::encoded)
       encoded_ = decoded(t.codec, mine_, static_cast<std::size_t>(c.size()));
-    if (decoder_input_ == ReceivedValue::projected && !result.empty()) {
+    if (received_value_ == ReceivedValue::projected && !result.empty()) {
       const std::size_t columns = t.columns > 0 ? t.columns : compression::square_matrix(result.size()).columns;
       projected_.emplace(result, columns, scale_);
     }
-    if (decoder_input_ == ReceivedValue::chosen) {
+    if (received_value_ == ReceivedValue::chosen) {
       const compression::RandomK chosen(t.codec.parsed);
       kept_ = chosen.kept(mine_.size());
       if (!t.codec.feedback) factor_ = static_cast<double>(mine_.size()) / static_cast<double>(kept_);
@@ -234,9 +234,9 @@ class SumCheck {
     for (std::size_t i = 0; i < n; ++i) {
       const double actual = scale_ * as_double(result_[at + i]), exact = exact_[i], own = as_double(own_[at + i]);
       const bool is_nonzero = result_[at + i] != 0;
-      const double expected = decoder_input_ == ReceivedValue::encoded  ? arriving_[i]
-                              : decoder_input_ == ReceivedValue::chosen ? (is_nonzero ? factor_ * exact : 0)
-                                                                        : exact;
+      const double expected = received_value_ == ReceivedValue::encoded  ? arriving_[i]
+                              : received_value_ == ReceivedValue::chosen ? (is_nonzero ? factor_ * exact : 0)
+                                                                         : exact;
       sums_.lost += squared(actual - exact);
       sums_.exact += squared(exact);
       sums_.off_square += squared(actual - expected);
@@ -253,7 +253,7 @@ class SumCheck {
     const double fp32_rounding =
         squared(rounding * factor_ * c_.size()) * std::max(e.squared_norm * c_.size(), sums_.exact);
     if (tensor_.encodings == 0) return exact_fault(fp32_rounding);
-    switch (decoder_input_) {
+    switch (received_value_) {
       case ReceivedValue::chosen:
         if (sums_.nonzero < kept_ - kept_ / 10 || sums_.nonzero > kept_) {
           return fmt::format("{} elements arrived, {} were to", sums_.nonzero, kept_);
@@ -295,7 +295,7 @@ class SumCheck {
   const runtime::Communicator& c_;
   const CodedTensor& tensor_;
   std::span<const float> result_;
-  ReceivedValue decoder_input_;
+  ReceivedValue received_value_;
   /// mine_: this rank's contribution. own_: the part of it that only this rank has. encoded_: `mine_` after encoding
   /// and decoding.
   std::vector<float> mine_, own_, encoded_;

@@ -7,11 +7,12 @@
 #include <thread>
 
 #include "runtime/clock.hpp"
+#include "runtime/communicator.hpp"
 
 namespace gradmeter::bench {
 namespace {
 
-constexpr std::size_t word_bytes = sizeof(std::uint64_t), arena_page = 4096;
+constexpr std::size_t word_bytes = sizeof(std::uint64_t);
 /// Messages of one channel arrive in order, so short messages (round trips, confirmations) have a channel of their own.
 constexpr int window_channel = 0, short_channel = 1, link_channels = 2;
 
@@ -59,7 +60,8 @@ LinkMessages::LinkMessages(Session& session, const runtime::Communicator& c, run
     : session_(session),
       communicator_(c),
       injection_(injection),
-      network_(c, {.transport = transport, .memory_bytes = 2 * (window_bytes + arena_page) + 2 * arena_page}),
+      network_(c, {.transport = transport,
+                   .memory_bytes = 2 * (window_bytes + runtime::page_bytes) + 2 * runtime::page_bytes}),
       transport_(network_.connect(c, link_channels)),
       backoff_(runtime::spin_policy_for(ranks_on_fullest_node(c), session.cores_per_node())),
       leaving_(network_.arena().take(window_bytes)),

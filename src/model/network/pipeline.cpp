@@ -145,9 +145,9 @@ void TiedWeight::add_gradient(Queue& queue, std::size_t tensor, const Buffer& gr
   submit_sum(queue, "backward.lent", weight_in(gradients), gradient_, weight_in(gradients));
 }
 
-Buffer MemoryPlanner::take(std::size_t floats, bool seen_by_peers) {
-  const Buffer& memory = seen_by_peers ? seen_memory_ : own_memory_;
-  std::size_t& used = seen_by_peers ? seen_ : own_;
+Buffer MemoryPlanner::take(std::size_t floats, bool is_peer_readable) {
+  const Buffer& memory = is_peer_readable ? peer_readable_memory_ : own_memory_;
+  std::size_t& used = is_peer_readable ? peer_readable_ : own_;
   const std::size_t at = used;
   used += kernels::floats_in_whole_lines(floats);
   return memory.count() == 0 ? memory : memory.part(at, floats);

@@ -87,16 +87,17 @@ Batch part_of(const Batch&, std::size_t features, std::size_t first, std::size_t
 class MemoryPlanner {
  public:
   MemoryPlanner() = default;
-  MemoryPlanner(const Buffer& own, const Buffer& peer_readable) : own_memory_(own), seen_memory_(peer_readable) {}
+  MemoryPlanner(const Buffer& own, const Buffer& peer_readable)
+      : own_memory_(own), peer_readable_memory_(peer_readable) {}
   /// Returns memory aligned to a cache line; an empty buffer if the planner only counts.
-  Buffer take(std::size_t floats, bool seen_by_peers);
+  Buffer take(std::size_t floats, bool is_peer_readable);
   /// The floats taken so far from the rank's own memory, and from the memory that peers can read.
   std::size_t own() const { return own_; }
-  std::size_t peer_readable() const { return seen_; }
+  std::size_t peer_readable() const { return peer_readable_; }
 
  private:
-  Buffer own_memory_ = empty_buffer, seen_memory_ = empty_buffer;
-  std::size_t own_ = 0, seen_ = 0;
+  Buffer own_memory_ = empty_buffer, peer_readable_memory_ = empty_buffer;
+  std::size_t own_ = 0, peer_readable_ = 0;
 };
 
 /// The weight that the last stage of a pipeline shares with the first: a softmax that is tied to an embedding. The

@@ -84,8 +84,8 @@ thread_local int current_gpu = -1;  // the GPU that this thread has selected; -1
 void note_gpu_work(std::string_view name) noexcept {
   RecentWork& r = recent_work;
   auto& to = r.names[r.next];
-  const std::size_t name_length = name.copy(to.data(), RecentWork::name_length);
-  to[name_length] = '\0';
+  const std::size_t copied = name.copy(to.data(), RecentWork::name_length);
+  to[copied] = '\0';
   r.next = (r.next + 1) % r.names.size();
 }
 
