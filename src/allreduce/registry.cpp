@@ -195,19 +195,19 @@ std::string AlgorithmChoice::transport_refusal(runtime::TransportKind t) const {
       info_.name);
 }
 
-std::size_t AlgorithmChoice::arena_bytes(RankShape shape, std::uint32_t rank, const ExchangeSpec& options,
+std::size_t AlgorithmChoice::arena_bytes(RankShape shape, std::uint32_t rank, const ExchangeSpec& spec,
                                          CollectiveKind collective_kind) const {
   if (!refusal(shape, collective_kind).empty()) return 0;
-  if (has_schedule()) return Executor::arena_bytes({name, make(shape, collective_kind)}, rank, options);
-  return info_.arena_bytes ? info_.arena_bytes(request(shape, collective_kind), rank, options) : 0;
+  if (has_schedule()) return Executor::arena_bytes({name, make(shape, collective_kind)}, rank, spec);
+  return info_.arena_bytes ? info_.arena_bytes(request(shape, collective_kind), rank, spec) : 0;
 }
 
-std::unique_ptr<Collective> AlgorithmChoice::bind(const GroupConnection& connection, const ExchangeSpec& options,
+std::unique_ptr<Collective> AlgorithmChoice::bind(const GroupConnection& connection, const ExchangeSpec& spec,
                                                   CollectiveKind collective_kind, std::uint32_t root) const {
   const RankShape shape = shape_of(connection.network.nodes_of(connection.communicator));
   if (const auto why = refusal(shape, collective_kind); !why.empty()) throw core::UsageError(why);
-  if (!has_schedule()) return info_.bind(request(shape, collective_kind, root), connection, options);
-  ExchangeSpec o = options;
+  if (!has_schedule()) return info_.bind(request(shape, collective_kind, root), connection, spec);
+  ExchangeSpec o = spec;
   o.transport_takes_device = connection.network.takes_device_memory();
   return std::make_unique<Executor>(Algorithm{name, make(shape, collective_kind, root)}, connection.transport,
                                     connection.network.arena(), std::move(o));

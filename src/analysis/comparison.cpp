@@ -131,7 +131,7 @@ constexpr double significance = 0.05;
 ComparedPoint join(const std::string& key, const LaunchedPoint* a, const LaunchedPoint* b, int direction) {
   ComparedPoint out;
   out.key = key;
-  out.sample = b ? b->sample : a->sample;
+  out.last_point = b ? b->last_point : a->last_point;
   if (a) out.a = a->values;
   if (b) out.b = b->values;
   for (const LaunchedPoint* side : {a, b}) {
@@ -240,7 +240,7 @@ std::size_t Comparison::count(Verdict v) const {
       std::ranges::count_if(points, [v](const ComparedPoint& p) { return p.verdict == v; }));
 }
 
-Comparison compare(const Side& a, const Side& b, const Selection& selection, double tolerance) {
+Comparison compare(const Side& a, const Side& b, const PointSelection& selection, double tolerance) {
   for (const Side* side : {&a, &b}) refuse_predicted(*side);
   const int direction = better_direction(selection.metric);
   const LaunchedPoints of_a(a.runs, selection), of_b(b.runs, selection);

@@ -50,7 +50,7 @@ std::string_view name(Verdict);
 
 struct ComparedPoint {
   std::string key;
-  core::Point sample;        ///< the second side's point in its last launch; if it has none, the first side's
+  core::Point last_point;    ///< the second side's point in its last launch; if it has none, the first side's
   std::vector<double> a, b;  ///< the metric's median in each launch, of the first side and of the second
   /// Ratio of rates: above 1 the second side is better. The interval is NaN if the point is undecided for a `reason`.
   Estimate ratio;
@@ -66,7 +66,7 @@ struct ComparedPoint {
 
 struct Comparison {
   std::string a_name, b_name;
-  Selection selection;
+  PointSelection selection;
   std::vector<ComparedPoint> points;  ///< by importance: slower, faster, undecided, same, missing
   std::size_t count(Verdict) const;
 };
@@ -77,7 +77,7 @@ struct Comparison {
 /// builds or conditions, since these differ by more than launches do. So is a point that is zero or less in some
 /// launch: it has no ratio there, and to compare only the other launches would be biased. Errors: UsageError if no
 /// point is on both sides (it names the factors in which the sides differ), and for predicted points.
-Comparison compare(const Side& a, const Side& b, const Selection&, double tolerance);
+Comparison compare(const Side& a, const Side& b, const PointSelection&, double tolerance);
 
 /// The reason why a point's ratio is not shown to be at least `bar`: the 95 % interval lies below the bar, contains it
 /// or is unknown, the point is missing or undecided for a reason, or the second side has a launch that failed or is not

@@ -19,47 +19,47 @@ using core::Metric;
 
 /// The importance of a finding, from the most to the least: it spoils other figures, something is broken, something can
 /// be improved, nothing is wrong, it describes, it counts rows.
-enum class Weight : std::uint8_t { spoils, broken, improvable, fine, described, counted };
+enum class Importance : std::uint8_t { spoils, broken, improvable, fine, described, counted };
 
 struct KindRow {
   std::string_view name;
-  Weight weight;
+  Importance importance;
 };
 /// The kinds in the order of FindingKind.
-constexpr std::array kinds{KindRow{"mixed_machines", Weight::spoils},
-                           KindRow{"outlier_launch", Weight::spoils},
-                           KindRow{"shared_cores", Weight::spoils},
-                           KindRow{"slow_rank", Weight::broken},
-                           KindRow{"slow_host", Weight::broken},
-                           KindRow{"slow_link", Weight::broken},
-                           KindRow{"disturbance", Weight::broken},
-                           KindRow{"change", Weight::improvable},
-                           KindRow{"fastest_exchange", Weight::improvable},
-                           KindRow{"small_batch", Weight::improvable},
-                           KindRow{"lost_to", Weight::improvable},
-                           KindRow{"nothing_wrong", Weight::fine},
-                           KindRow{"efficiency", Weight::described},
-                           KindRow{"accuracy", Weight::described},
-                           KindRow{"crossover", Weight::described},
-                           KindRow{"roofline", Weight::described},
-                           KindRow{"replayed", Weight::described},
-                           KindRow{"compared", Weight::described},
-                           KindRow{"not_trusted", Weight::counted},
-                           KindRow{"no_figure", Weight::counted}};
+constexpr std::array kinds{KindRow{"mixed_machines", Importance::spoils},
+                           KindRow{"outlier_launch", Importance::spoils},
+                           KindRow{"shared_cores", Importance::spoils},
+                           KindRow{"slow_rank", Importance::broken},
+                           KindRow{"slow_host", Importance::broken},
+                           KindRow{"slow_link", Importance::broken},
+                           KindRow{"disturbance", Importance::broken},
+                           KindRow{"change", Importance::improvable},
+                           KindRow{"fastest_exchange", Importance::improvable},
+                           KindRow{"small_batch", Importance::improvable},
+                           KindRow{"lost_to", Importance::improvable},
+                           KindRow{"nothing_wrong", Importance::fine},
+                           KindRow{"efficiency", Importance::described},
+                           KindRow{"accuracy", Importance::described},
+                           KindRow{"crossover", Importance::described},
+                           KindRow{"roofline", Importance::described},
+                           KindRow{"replayed", Importance::described},
+                           KindRow{"compared", Importance::described},
+                           KindRow{"not_trusted", Importance::counted},
+                           KindRow{"no_figure", Importance::counted}};
 const KindRow& row_of(FindingKind kind) { return kinds.at(static_cast<std::size_t>(kind)); }
 
 /// The weight of a finding. An improvement whose severity is 0, so that no difference is beyond doubt, only describes.
-Weight weight_of(const Finding& f) {
-  const Weight weight = row_of(f.kind).weight;
-  return weight == Weight::improvable && !(f.severity > 0) ? Weight::described : weight;
+Importance importance_of(const Finding& f) {
+  const Importance importance = row_of(f.kind).importance;
+  return importance == Importance::improvable && !(f.severity > 0) ? Importance::described : importance;
 }
 
 /// Orders findings by weight, then by kind, then by severity. All improvements are one kind here, and so are slow hosts
 /// and slow links.
 bool is_before(const Finding& a, const Finding& b) {
   const auto key = [](const Finding& f) {
-    const Weight w = weight_of(f);
-    const auto kind = w == Weight::improvable            ? FindingKind::change
+    const Importance w = importance_of(f);
+    const auto kind = w == Importance::improvable        ? FindingKind::change
                       : f.kind == FindingKind::slow_link ? FindingKind::slow_host
                                                          : f.kind;
     return std::tuple(w, kind, -f.severity);
@@ -85,7 +85,7 @@ void find_nothing_wrong(const detail::MergedRows& rows, std::vector<Finding>& ou
   for (const auto& experiment : rows.experiments()) {
     if (!looked_at.contains(experiment)) continue;
     const bool has_something = std::ranges::any_of(
-        out, [&](const Finding& f) { return f.experiment == experiment && weight_of(f) < Weight::fine; });
+        out, [&](const Finding& f) { return f.experiment == experiment && importance_of(f) < Importance::fine; });
     Finding f{.kind = FindingKind::nothing_wrong, .experiment = experiment};
     const bool are_steps = experiment == "scale";
     const detail::MergedRow* least = nullptr;

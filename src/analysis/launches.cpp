@@ -24,7 +24,7 @@
 namespace gradmeter::analysis {
 namespace {
 
-bool chosen(const core::Point& point, const Selection& selection) {
+bool chosen(const core::Point& point, const PointSelection& selection) {
   return std::ranges::all_of(
       selection.only, [&](const auto& wanted) { return core::to_text(point.factors[wanted.first]) == wanted.second; });
 }
@@ -53,7 +53,7 @@ void require_equal(const core::Run& run, const core::Point& a, const core::Point
 }
 
 /// The selected points of a run; of points with the same factors only the last.
-std::vector<core::Point> points_of(const core::Run& run, const Selection& selection) {
+std::vector<core::Point> points_of(const core::Run& run, const PointSelection& selection) {
   std::map<std::string, std::size_t> places;
   std::vector<core::Point> out;
   std::vector<const core::Point*> originals;
@@ -90,7 +90,7 @@ void add_launch(LaunchedPoint& to, core::Point point, core::Metric metric) {
   const bool* oversubscribed = point.metrics[core::Metric::oversubscribed].as<bool>();
   to.oversubscribed = to.oversubscribed || (oversubscribed && *oversubscribed);
   to.disturbed = to.disturbed || core::is_disturbed(point.metrics);
-  to.sample = std::move(point);
+  to.last_point = std::move(point);
 }
 
 template <class Key>
@@ -106,7 +106,7 @@ Key find_key(std::string_view what, std::span<const core::KeyInfo> table, const 
 
 }  // namespace
 
-LaunchedPoints::LaunchedPoints(std::span<const core::Run> runs, const Selection& selection) {
+LaunchedPoints::LaunchedPoints(std::span<const core::Run> runs, const PointSelection& selection) {
   const std::vector<std::size_t> origins = origins_of(runs);
   for (std::size_t r = 0; r < runs.size(); ++r) {
     for (core::Point& point : points_of(runs[r], selection)) {
@@ -643,20 +643,20 @@ fs::path archive(const fs::path& file, std::span<const core::Run> runs, const fs
   std::error_code error;
   fs::create_directories(directory, error);
   check(error, "mkdir", directory);
-  fs::path kept;
+  fs::path archived;
   for (int number = 1;; ++number) {
-    kept = directory / file_name(runs.front().info, number);
-    if (!fs::exists(kept, error)) break;
-    const auto there = core::read_results(kept, core::Reading::lenient, core::Samples::left_out).runs;
-    if (are_among(runs, there)) return kept;
+    archived = directory / file_name(runs.front().info, number);
+    if (!fs::exists(archived, error)) break;
+    const auto there = core::read_results(archived, core::Reading::lenient, core::Samples::left_out).runs;
+    if (are_among(runs, there)) return archived;
     if (are_among(there, runs)) break;
   }
-  const fs::path partial = directory / fmt::format(".{}.{}", kept.filename().string(), ::getpid());
+  const fs::path partial = directory / fmt::format(".{}.{}", archived.filename().string(), ::getpid());
   fs::copy_file(file, partial, error);
   check(error, "copy", partial);
-  fs::rename(partial, kept, error);
-  check(error, "rename", kept);
-  return kept;
+  fs::rename(partial, archived, error);
+  check(error, "rename", archived);
+  return archived;
 }
 
 }  // namespace gradmeter::analysis

@@ -32,7 +32,7 @@ struct Side {
 };
 
 /// Selects the points to compare, the factors that identify a point, and the metric.
-struct Selection {
+struct PointSelection {
   core::Metric metric = core::Metric::time_s;
   std::map<core::Factor, std::string> only;  ///< the values that points must have, as text
   std::vector<core::Factor> ignored;         ///< factors that do not count in a point's key
@@ -40,7 +40,7 @@ struct Selection {
 
 /// A point over all launches of a side.
 struct LaunchedPoint {
-  core::Point sample;            ///< the last launch's point, without ignored factors
+  core::Point last_point;        ///< the last launch's point, without ignored factors
   std::vector<double> values;    ///< the metric's median in each launch in which it is positive
   std::size_t launches = 0;      ///< number of launches that have the point, with or without a number
   std::size_t not_positive = 0;  ///< number of launches whose number is zero or less, which has no ratio
@@ -55,7 +55,7 @@ class LaunchedPoints {
  public:
   /// A key that a run has several times (training has a point for each epoch) counts once, with its last value. Errors:
   /// UsageError if such points differ in an ignored factor: all but one would be dropped.
-  LaunchedPoints(std::span<const core::Run>, const Selection&);
+  LaunchedPoints(std::span<const core::Run>, const PointSelection&);
   const std::vector<std::string>& keys() const { return keys_; }
   /// The point; null if no launch has it.
   const LaunchedPoint* find(const std::string& key) const;

@@ -44,7 +44,7 @@ struct DirectedLink {
 
 /// Links of one kind, whose times can be compared.
 struct LinkGroup {
-  bool latency = false, within_node = false;
+  bool is_latency = false, within_node = false;
   std::vector<DirectedLink> links;
 };
 
@@ -77,9 +77,9 @@ std::vector<LinkGroup> link_groups(std::span<const Point> points) {
     for (const Metric metric : {Metric::time_s, Metric::latency_s}) {
       const auto link = directed_link(p, metric);
       if (!link) continue;
-      const bool within = link->from_host == link->to_host, latency = metric == Metric::latency_s;
-      LinkGroup& group = groups[{others.key(), within, latency}];
-      group.latency = latency;
+      const bool within = link->from_host == link->to_host, is_latency = metric == Metric::latency_s;
+      LinkGroup& group = groups[{others.key(), within, is_latency}];
+      group.is_latency = is_latency;
       group.within_node = within;
       group.links.push_back(*link);
     }
@@ -111,22 +111,22 @@ class LinkClassifier {
   void add_to(std::vector<LinkFinding>& out) {
     judge_ends(out);
     judge_links(out);
-    if (!group_.latency) judge_ratios(out);  // a round trip covers both ways
+    if (!group_.is_latency) judge_ratios(out);  // a round trip covers both ways
   }
 
  private:
   struct Endpoint {
     std::vector<double> sent, received;
     int rank = -1;
-    double sends = 0, receives = 0;  ///< medians of its links [s]; 0: not judged, or found not slow
+    double send_median = 0, receive_median = 0;  ///< medians of its links [s]; 0: not judged, or found not slow
   };
 
   std::string end_of(const std::string& host, int rank) const {
     return group_.within_node ? fmt::format("rank {} on {}", rank, host) : host;
   }
   std::string figure(double seconds) const {
-    return group_.latency ? core::to_text(core::Seconds{seconds})
-                          : core::to_text(core::BytesPerSecond{bytes_ / seconds});
+    return group_.is_latency ? core::to_text(core::Seconds{seconds})
+                             : core::to_text(core::BytesPerSecond{bytes_ / seconds});
   }
   bool judges_ends() const { return ends_.size() >= 4; }
 
@@ -139,7 +139,7 @@ class LinkClassifier {
     for (auto& [name, end] : ends_) {
       if (!judges_ends()) break;
       // An end has no links one way if all of their rows failed.
-      for (const auto& [links, to] : {std::pair{&end.sent, &end.sends}, {&end.received, &end.receives}}) {
+      for (const auto& [links, to] : {std::pair{&end.sent, &end.send_median}, {&end.received, &end.receive_median}}) {
         if (links->empty()) continue;
         *to = core::median(*links);
         medians.push_back(*to);
@@ -151,12 +151,12 @@ class LinkClassifier {
     deviation_ = robust_deviation(std::move(differences), least_deviation * usual_);
   }
 
-  double ratio_bound() const { return group_.latency ? slow_latency_ratio : slow_window_ratio; }
+  double ratio_bound() const { return group_.is_latency ? slow_latency_ratio : slow_window_ratio; }
   bool is_slow(double seconds, double expected) const {
     return seconds >= expected * ratio_bound() && seconds - expected >= slow_deviations * deviation_;
   }
   std::string compared(double seconds, const char* whose = "the usual") const {
-    const double ratio = group_.latency ? seconds / usual_ : usual_ / seconds;
+    const double ratio = group_.is_latency ? seconds / usual_ : usual_ / seconds;
     return fmt::format("{}, {:.2f} of {} {} ({:.0f} robust deviations)", figure(seconds), ratio, whose, figure(usual_),
                        (seconds - usual_) / deviation_);
   }
@@ -164,21 +164,21 @@ class LinkClassifier {
   void judge_ends(std::vector<LinkFinding>& out) {
     if (!judges_ends()) return;
     for (auto& [name, end] : ends_) {
-      if (!is_slow(end.sends, usual_)) end.sends = 0;
-      if (!is_slow(end.receives, usual_)) end.receives = 0;
-      const double worst = std::max(end.sends, end.receives);
+      if (!is_slow(end.send_median, usual_)) end.send_median = 0;
+      if (!is_slow(end.receive_median, usual_)) end.receive_median = 0;
+      const double worst = std::max(end.send_median, end.receive_median);
       if (worst == 0) continue;
       LinkFinding f{.from = end.rank,
-                    .latency = group_.latency,
+                    .is_latency = group_.is_latency,
                     .deviations = (worst - usual_) / deviation_,
                     .ratio = worst / usual_,
-                    .unexplained = worst / usual_,
+                    .ratio_to_expected = worst / usual_,
                     .name = name};
       // A round trip covers both directions, so both medians say the same.
-      const std::string way = group_.latency                      ? "latency of its links"
-                              : end.sends > 0 && end.receives > 0 ? "sends and receives at"
-                              : end.sends > 0                     ? "sends at"
-                                                                  : "receives at";
+      const std::string way = group_.is_latency                               ? "latency of its links"
+                              : end.send_median > 0 && end.receive_median > 0 ? "sends and receives at"
+                              : end.send_median > 0                           ? "sends at"
+                                                                              : "receives at";
       f.text = fmt::format("{}: {} {}", name, way, compared(worst));
       out.push_back(std::move(f));
     }
@@ -186,10 +186,10 @@ class LinkClassifier {
 
   /// The time that the two ends alone explain.
   double expected(const DirectedLink& link) const {
-    const double sends = ends_.at(end_of(link.from_host, link.from)).sends;
-    const double receives = ends_.at(end_of(link.to_host, link.to)).receives;
-    if (!group_.latency) return std::max({usual_, sends, receives});
-    return usual_ + std::max(0.0, sends - usual_) + std::max(0.0, receives - usual_);
+    const double send_median = ends_.at(end_of(link.from_host, link.from)).send_median;
+    const double receive_median = ends_.at(end_of(link.to_host, link.to)).receive_median;
+    if (!group_.is_latency) return std::max({usual_, send_median, receive_median});
+    return usual_ + std::max(0.0, send_median - usual_) + std::max(0.0, receive_median - usual_);
   }
 
   std::string name_of(const DirectedLink& link, const char* arrow) const {
@@ -212,21 +212,21 @@ class LinkClassifier {
       if (both && link.from > link.to) continue;  // the finding of the other direction names this one
       LinkFinding f{.from = link.from,
                     .to = link.to,
-                    .latency = group_.latency,
+                    .is_latency = group_.is_latency,
                     .both_ways = both,
                     .deviations = (link.seconds - usual_) / deviation_,
                     .ratio = link.seconds / usual_,
-                    .unexplained = unexplained(link),
+                    .ratio_to_expected = ratio_to_expected(link),
                     .name = name_of(link, both ? "<>" : ">")};
-      f.text = fmt::format("{}: {} {}", f.name, group_.latency ? "latency" : "bandwidth", compared(link.seconds));
-      if (both && !group_.latency) f.text += fmt::format("; {} back", figure(other->seconds));
-      if (!both && other && !group_.latency) f.text += fmt::format("; the other way {}", figure(other->seconds));
+      f.text = fmt::format("{}: {} {}", f.name, group_.is_latency ? "latency" : "bandwidth", compared(link.seconds));
+      if (both && !group_.is_latency) f.text += fmt::format("; {} back", figure(other->seconds));
+      if (!both && other && !group_.is_latency) f.text += fmt::format("; the other way {}", figure(other->seconds));
       out.push_back(std::move(f));
     }
   }
 
   /// A link's time divided by what its ends explain.
-  double unexplained(const DirectedLink& link) const { return link.seconds / expected(link); }
+  double ratio_to_expected(const DirectedLink& link) const { return link.seconds / expected(link); }
 
   /// Links whose two ways differ beyond what the ends explain.
   void judge_ratios(std::vector<LinkFinding>& out) const {
@@ -236,15 +236,16 @@ class LinkClassifier {
       const DirectedLink* back = link.from < link.to ? other_way(link) : nullptr;
       if (!back) continue;
       pairs.emplace_back(&link, back);
-      if (unexplained(link) <= unexplained(*back)) std::swap(pairs.back().first, pairs.back().second);
-      logs.push_back(std::log(unexplained(link) / unexplained(*back)));
+      if (ratio_to_expected(link) <= ratio_to_expected(*back)) std::swap(pairs.back().first, pairs.back().second);
+      logs.push_back(std::log(ratio_to_expected(link) / ratio_to_expected(*back)));
     }
     if (pairs.size() < 2) return;
     const double middle = core::median(logs);
     for (double& l : logs) l -= middle;
     const double deviation = robust_deviation(std::move(logs), least_deviation);
     for (const auto& [slow, fast] : pairs) {
-      const double ratio = unexplained(*slow) / unexplained(*fast), deviations = std::log(ratio) / deviation;
+      const double ratio = ratio_to_expected(*slow) / ratio_to_expected(*fast),
+                   deviations = std::log(ratio) / deviation;
       const bool apart = slow->low / expected(*slow) > fast->high / expected(*fast);
       if (ratio < slow_window_ratio || deviations < slow_deviations || !apart) continue;
       if (is_slow_link(*slow)) continue;  // judge_links() names it
@@ -253,7 +254,7 @@ class LinkClassifier {
                     .asymmetric = true,
                     .deviations = deviations,
                     .ratio = ratio,
-                    .unexplained = ratio,
+                    .ratio_to_expected = ratio,
                     .name = name_of(*slow, ">")};
       f.text = fmt::format("{}: {}, the other way {}: {:.2f} times ({:.0f} robust deviations)", f.name,
                            figure(slow->seconds), figure(fast->seconds), ratio, deviations);
@@ -272,7 +273,7 @@ class LinkClassifier {
 std::vector<LinkFinding> link_findings(std::span<const Point> points) {
   std::vector<LinkFinding> out;
   for (const LinkGroup& group : link_groups(points)) LinkClassifier(group).add_to(out);
-  std::ranges::stable_sort(out, std::greater{}, &LinkFinding::unexplained);
+  std::ranges::stable_sort(out, std::greater{}, &LinkFinding::ratio_to_expected);
   return out;
 }
 
@@ -288,8 +289,8 @@ std::vector<std::string> links_below(std::span<const Point> points, double share
       }
       if (link.low * share <= usual) continue;
       out.push_back(fmt::format("{} (rank {}) > {} (rank {}): {} {:.2f} of the usual", link.from_host, link.from,
-                                link.to_host, link.to, group.latency ? "latency" : "bandwidth",
-                                group.latency ? link.seconds / usual : usual / link.seconds));
+                                link.to_host, link.to, group.is_latency ? "latency" : "bandwidth",
+                                group.is_latency ? link.seconds / usual : usual / link.seconds));
     }
   }
   if (undecided > 0)
@@ -345,7 +346,7 @@ std::map<int, Series> series_of(std::span<const core::Point> points) {
 /// The end of a soak's last interval [s], from the middles of its intervals. They adjoin, and the last one may be
 /// shorter than the others. An interval whose neighbour before it is not known is taken to be as long as the mean of
 /// those in between.
-double end_of(std::span<const core::Point> points) {
+double soak_end_s(std::span<const core::Point> points) {
   std::map<std::int64_t, double> middles;
   for (const auto& p : points) {
     const auto* interval = p.factors[Factor::interval].as<std::int64_t>();
@@ -483,7 +484,7 @@ SoakFindings soak_findings(std::span<const core::Point> points) {
   if (ranks.empty()) return out;
   const Series& first = ranks.begin()->second;
   out.intervals = first.interval.size();
-  out.seconds = end_of(points);
+  out.seconds = soak_end_s(points);
   out.disturbances = disturbances_of(ranks);
   out.drifts = drifts_of(ranks);
   out.outliers = outliers_of(ranks);

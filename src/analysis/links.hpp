@@ -16,7 +16,7 @@ namespace gradmeter::analysis {
 /// kinds, and latency and bandwidth are judged separately.
 struct LinkFinding {
   int from = -1, to = -1;   ///< ranks of a link; a host has its first rank and -1
-  bool latency = false;     ///< true: the finding is about latency; false: about bandwidth
+  bool is_latency = false;  ///< true: the finding is about latency; false: about bandwidth
   bool both_ways = false;   ///< for a link: the way from `to` to `from` is slow too
   bool asymmetric = false;  ///< for a link: slower than the other way, though not slow among all links
   /// The time of the link or host (half a round trip, or a window) minus the usual time, divided by a robust deviation.
@@ -32,7 +32,7 @@ struct LinkFinding {
   double ratio = 1;
   /// For a link, its time divided by the time expected from its two hosts; for hosts and asymmetries the same as
   /// `ratio`.
-  double unexplained = 1;
+  double ratio_to_expected = 1;
   std::string name = {}, text = {};  ///< name: "host5", "host2 (1) > host5 (4)"; text: a sentence with its figures
   bool is_host() const { return to < 0; }
 };
@@ -44,8 +44,8 @@ struct LinkFinding {
 /// is the usual time plus what each slow host takes beyond it. So the links of a slow host are not slow for that reason
 /// alone. A time is slow if it is 5 robust deviations and 10 % (latencies: 25 %) longer than expected; for a link, the
 /// 95 % interval must lie above the expected time too, so that a link without an interval is not judged. A host all of
-/// whose links failed one way is judged by the other way. The findings are sorted by `unexplained`, from the largest,
-/// so that a single broken link stands before a host that is only a little slow. Cost: O(links log links).
+/// whose links failed one way is judged by the other way. The findings are sorted by `ratio_to_expected`, from the
+/// largest, so that a single broken link stands before a host that is only a little slow. Cost: O(links log links).
 std::vector<LinkFinding> link_findings(std::span<const core::Point>);
 
 /// Links whose bandwidth is below `share` times the usual bandwidth of their kind, or whose latency is above the usual

@@ -54,7 +54,7 @@ struct CompareOptions {
   std::vector<std::string> words;  ///< the arguments that name the sides
   std::optional<core::Factor> by;
   std::string baseline, junit, csv, findings, history;
-  analysis::Selection selection;
+  analysis::PointSelection selection;
   double tolerance = 0.05;
   report::Legend legend = report::Legend::brief;
   std::optional<double> bar;  ///< --fail-below: the least ratio that passes

@@ -23,9 +23,9 @@ struct StoppingRule {
   std::size_t max_samples = 100000;
   double relative_half_width = 0.025;
   Seconds budget{5};
-  /// Returns Stop::none while sampling should go on. `spread`: time from the first block's begin to the last one's end;
-  /// `spent`: time spent on the point, both for comparison with the members above.
-  Stop decide(const Blocks&, Seconds spread, Seconds spent) const;
+  /// Returns Stop::none while sampling should go on. `time_span`: time from the first block's begin to the last one's
+  /// end; `spent`: time spent on the point, both for comparison with the members above.
+  Stop decide(const Blocks&, Seconds time_span, Seconds spent) const;
 };
 
 }  // namespace gradmeter::core

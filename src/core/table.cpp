@@ -156,12 +156,12 @@ std::string lines_of(const std::vector<Shown>& shown, const std::vector<std::str
 
 /// A row's lines with its note. The note is at the end of the line if the row has a single line with enough room, else
 /// on lines of its own.
-std::string with_note(std::string lines, const std::string& note, std::size_t table, std::size_t width) {
+std::string with_note(std::string lines, const std::string& note, std::size_t table_width, std::size_t width) {
   if (note.empty()) return lines;
   const std::size_t end = lines.find('\n');
-  if (end + 1 == lines.size() && table + 2 + display_width(note) <= width) {
+  if (end + 1 == lines.size() && table_width + 2 + display_width(note) <= width) {
     const std::string_view row(lines.data(), end);
-    return fmt::format("{}{:{}}{}\n", row, "", table - display_width(row) + 2, note);
+    return fmt::format("{}{:{}}{}\n", row, "", table_width - display_width(row) + 2, note);
   }
   for (const auto& line : wrap(note, std::max(width, least_note_width) - 4)) lines += fmt::format("    {}\n", line);
   return lines;

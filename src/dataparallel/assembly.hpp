@@ -59,7 +59,7 @@ class Assembly {
   Mesh mesh_;
   FabricPeers peers_;
   std::unique_ptr<model::Model> model_;
-  std::unique_ptr<SumsOverRanks> norms_;  ///< sums norms over the tensor ranks; null: no norms need to be summed
+  std::unique_ptr<SumsOverRanks> part_sums_;  ///< sums norms over the tensor ranks; null: no norms need to be summed
   std::unique_ptr<LossScaler> scaler_;
   std::unique_ptr<UpdateFormat> gradient_format_;
   std::unique_ptr<Optimizer> optimizer_;

@@ -26,7 +26,7 @@ struct Forecast {
   /// this is least ÷ ranks, since the busiest rank sends at least the mean. `least_between_nodes`: sent from node to
   /// node, by all ranks together. A call whose bytes depend on the data counts as 0.
   std::uint64_t least = 0, least_of_one = 0, least_between_nodes = 0;
-  bool bounds() const { return exact || upper_bound; }
+  bool bounds_from_above() const { return exact || upper_bound; }
   Forecast& operator+=(const Forecast&);
   Forecast times(std::uint64_t n) const;
 };

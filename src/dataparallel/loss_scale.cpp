@@ -29,7 +29,7 @@ float scale_of(std::string_view text) {
 
 std::string LossScaling::text() const {
   if (!used()) return "none";
-  return adapts() ? fmt::format("dynamic:grow={},start={}", grow, start) : fmt::format("{}", start);
+  return adapts() ? fmt::format("dynamic:grow={},start={}", growth_interval, start) : fmt::format("{}", start);
 }
 
 LossScaling parse_loss_scaling(std::string_view text) {
@@ -38,7 +38,7 @@ LossScaling parse_loss_scaling(std::string_view text) {
   if (name.base != "dynamic") return {.start = scale_of(text)};
   const auto n = core::with_defaults("loss scale", "dynamic", "grow=2000,start=65536", name);
   return {.start = scale_of(n.parameters.at("start")),
-          .grow = core::count_parameter(n, "grow", {.least = 1, .most = 1'000'000'000})};
+          .growth_interval = core::count_parameter(n, "grow", {.least = 1, .most = 1'000'000'000})};
 }
 
 LossScaler::LossScaler(const LossScaling& s, runtime::Device& device)
@@ -59,27 +59,28 @@ void LossScaler::submit_unscale(runtime::Queue& queue, runtime::Buffer gradients
 void LossScaler::submit_check(runtime::Queue& queue, runtime::ConstBuffer gradients) const {
   const auto n = static_cast<double>(gradients.count());
   queue.submit("update.check", {.flops = n, .bytes = 4 * n},
-               [gradients, counts = counts_.buffer] { kernels::loops().check_finite(gradients, counts); });
+               [gradients, counts = counts_.buffer] { kernels::loops().note_non_finite(gradients, counts); });
 }
 
 void LossScaler::submit_end_of_step(runtime::Queue& queue) const {
   queue.submit("update.scale", {},
-               [scale = scale_.buffer, counts = counts_.buffer, grow = static_cast<std::int64_t>(scaling_.grow)] {
-                 kernels::loops().end_step(scale, counts, grow);
+               [scale = scale_.buffer, counts = counts_.buffer,
+                growth_interval = static_cast<std::int64_t>(scaling_.growth_interval)] {
+                 kernels::loops().end_step(scale, counts, growth_interval);
                });
 }
 
 kernels::LossScaleCounts LossScaler::read_counts(runtime::Queue& queue) const {
   std::array<std::int64_t, kernels::loss_scale_words> words;
   queue.at_once([&] { kernels::loops().copy(counts_.buffer, words); });
-  return {.skips = words[0], .skipped = words[1], .good = words[2]};
+  return {.skips_step = words[0], .skipped = words[1], .good = words[2]};
 }
 
-bool LossScaler::skips(runtime::Queue& queue) const { return read_counts(queue).skips != 0; }
+bool LossScaler::skips_step(runtime::Queue& queue) const { return read_counts(queue).skips_step != 0; }
 
 void LossScaler::note_not_finite(runtime::Queue& queue) const {
-  static const std::int64_t skips = 1;
-  queue.at_once([this] { kernels::loops().copy(std::span(&skips, 1), counts_.buffer.part(0, 1)); });
+  static const std::int64_t skips_step = 1;
+  queue.at_once([this] { kernels::loops().copy(std::span(&skips_step, 1), counts_.buffer.part(0, 1)); });
 }
 
 LossScaler::State LossScaler::state(runtime::Queue& queue) const {

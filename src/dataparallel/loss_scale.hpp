@@ -14,9 +14,10 @@ namespace gradmeter::dataparallel {
 
 struct LossScaling {
   float start = 1;
-  std::uint64_t grow = 0;  ///< steps without a skip in a row after which the scale doubles; 0: it never changes
-  bool used() const { return start != 1 || grow > 0; }
-  bool adapts() const { return grow > 0; }
+  /// The scale doubles after so many steps in a row that were not skipped; 0: it never changes.
+  std::uint64_t growth_interval = 0;
+  bool used() const { return start != 1 || growth_interval > 0; }
+  bool adapts() const { return growth_interval > 0; }
   std::string text() const;  ///< canonical: "none", "1024", "dynamic:grow=2000,start=65536"
 };
 /// Reads "none", a number, or "dynamic" with parameters. Errors: UsageError that says what is allowed.
@@ -42,7 +43,7 @@ class LossScaler {
 
   /// True if this step's gradients are not finite. This function, `note_not_finite` and `state` wait for the queue;
   /// call them only to agree with other ranks, or to report to people.
-  bool skips(runtime::Queue&) const;
+  bool skips_step(runtime::Queue&) const;
   /// Causes the updates of this step to be skipped, because some rank has found gradients that are not finite.
   void note_not_finite(runtime::Queue&) const;
   struct State {

@@ -170,23 +170,23 @@ model::TransferPtr FabricPeers::receive(model::OtherStage from, Buffer values, r
 }
 
 Forecast forecast_stage(const ForecastInput& forecast_input, int tensor_ranks, const model::PeerTraffic& traffic) {
-  ForecastInput s = forecast_input;
-  s.ranks = static_cast<std::uint32_t>(tensor_ranks);
-  s.ranks_per_node.reset();  // tensor ranks are neighbours, so they are taken to be on one node
-  Forecast forecast = forecast_messages(s, s.ranks, traffic.messages, traffic.floats_sent * sizeof(float));
+  ForecastInput input = forecast_input;
+  input.ranks = static_cast<std::uint32_t>(tensor_ranks);
+  input.ranks_per_node.reset();  // tensor ranks are neighbours, so they are taken to be on one node
+  Forecast forecast = forecast_messages(input, input.ranks, traffic.messages, traffic.floats_sent * sizeof(float));
   for (const std::size_t floats : traffic.sums)
-    forecast += forecast_collective(s, allreduce::CollectiveKind::all_reduce, floats);
+    forecast += forecast_collective(input, allreduce::CollectiveKind::all_reduce, floats);
   return forecast;
 }
 
 namespace {
 
 Forecast forecast_norms(const ForecastInput& forecast_input, int tensor_ranks, std::span<const model::Tensor> tensors) {
-  ForecastInput s = forecast_input;
-  s.ranks = static_cast<std::uint32_t>(tensor_ranks);
-  s.ranks_per_node.reset();
+  ForecastInput input = forecast_input;
+  input.ranks = static_cast<std::uint32_t>(tensor_ranks);
+  input.ranks_per_node.reset();
   const auto parts = std::ranges::count_if(tensors, &model::Tensor::is_part);
-  return GroupSums::predict(s, sums_per_tensor * static_cast<std::size_t>(parts));
+  return GroupSums::predict(input, sums_per_tensor * static_cast<std::size_t>(parts));
 }
 
 }  // namespace

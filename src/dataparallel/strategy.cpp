@@ -67,25 +67,25 @@ void Worker::average(const Buffer& values) {
   if (ranks() > 1) fabric_.wait(fabric_.all_reduce(axis_, values, allreduce::Op::average, fabric_.record()));
 }
 
-void Strategy::begin(Worker& w) {
-  if (w.ranks() > 1) w.fabric().wait(w.fabric().broadcast(w.axis(), w.parameters(), 0));
+void Strategy::begin(Worker& worker) {
+  if (worker.ranks() > 1) worker.fabric().wait(worker.fabric().broadcast(worker.axis(), worker.parameters(), 0));
 }
 
-void Strategy::evaluation_weights(Worker& w, Buffer to) {
-  w.queue().at_once([&] { std::ranges::copy(w.parameters().values<float>(), to.values<float>().begin()); });
+void Strategy::evaluation_weights(Worker& worker, Buffer to) {
+  worker.queue().at_once([&] { std::ranges::copy(worker.parameters().values<float>(), to.values<float>().begin()); });
 }
 
-void Strategy::update_by_buckets(Worker& w, UpdateStep step) const {
-  for (const Bucket& b : buckets(w.model())) w.update(b.offset, b.count, step);
+void Strategy::update_by_buckets(Worker& worker, UpdateStep step) const {
+  for (const Bucket& b : buckets(worker.model())) worker.update(b.offset, b.count, step);
 }
 
-void Strategy::mean_weights(Worker& w, Buffer to) {
-  w.queue().at_once([&] { std::ranges::copy(w.parameters().values<float>(), to.values<float>().begin()); });
-  if (w.ranks() > 1) w.fabric().wait(w.fabric().all_reduce(w.axis(), to, allreduce::Op::average));
+void Strategy::mean_weights(Worker& worker, Buffer to) {
+  worker.queue().at_once([&] { std::ranges::copy(worker.parameters().values<float>(), to.values<float>().begin()); });
+  if (worker.ranks() > 1) worker.fabric().wait(worker.fabric().all_reduce(worker.axis(), to, allreduce::Op::average));
 }
 
-std::vector<WeightsInPlace> Strategy::held_weights(const Worker& w) const {
-  return {{.first = 0, .values = w.parameters().values<float>()}};
+std::vector<WeightsInPlace> Strategy::held_weights(const Worker& worker) const {
+  return {{.first = 0, .values = worker.parameters().values<float>()}};
 }
 
 std::unique_ptr<Strategy> StrategyChoice::make(StrategyOptions o) const {

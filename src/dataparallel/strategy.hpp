@@ -37,9 +37,10 @@ class Worker {
  public:
   /// axis: the ranks that hold the same part of the model and train on other data; strategies communicate only with
   /// them. mesh: used to send values to the other ranks of the replica; may be null if one rank holds a whole replica.
-  /// parts: see `parts`. scaler: null if the loss is not scaled. gradient_format: null if gradients stay in fp32.
+  /// part_sums: see part_sums(). scaler: null if the loss is not scaled. gradient_format: null if gradients stay in
+  /// fp32.
   Worker(Fabric& fabric, Group axis, model::Model& model, model::Buffers buffers, Optimizer& optimizer,
-         const Mesh* mesh = nullptr, SumsOverRanks* parts = nullptr, LossScaler* scaler = nullptr,
+         const Mesh* mesh = nullptr, SumsOverRanks* part_sums = nullptr, LossScaler* scaler = nullptr,
          const UpdateFormat* gradient_format = nullptr)
       : fabric_(fabric),
         axis_(axis),
@@ -47,7 +48,7 @@ class Worker {
         buffers_(buffers),
         optimizer_(optimizer),
         mesh_(mesh),
-        parts_(parts),
+        part_sums_(part_sums),
         scaler_(scaler),
         gradient_format_(gradient_format) {}
   Fabric& fabric() { return fabric_; }
@@ -58,7 +59,7 @@ class Worker {
   Optimizer& optimizer() { return optimizer_; }
   /// Sums over the ranks that hold the other parts of this model's tensors, for optimizers that a strategy makes
   /// itself. Null if there are no such ranks, or if the run's optimizer needs no such sums.
-  SumsOverRanks* parts() const { return parts_; }
+  SumsOverRanks* part_sums() const { return part_sums_; }
   /// Null if the loss is not scaled.
   LossScaler* scaler() const { return scaler_; }
   model::Buffers buffers() const { return buffers_; }
@@ -98,7 +99,7 @@ class Worker {
   model::Buffers buffers_;
   Optimizer& optimizer_;
   const Mesh* mesh_;
-  SumsOverRanks* parts_;
+  SumsOverRanks* part_sums_;
   LossScaler* scaler_;
   const UpdateFormat* gradient_format_;
   std::vector<Range> held_back_;  ///< ranges given to `update` in this step, until all have been given
@@ -174,11 +175,11 @@ class Strategy {
   /// The bytes and messages that the ranks of one axis will send along it.
   virtual Forecast predict(const ForecastInput&) const = 0;
   /// The work that a step asks of the ranks of one replica of the model, whichever optimizer the run has.
-  virtual ReplicaWork replica_work(const ForecastInput& s) const { return {.updates = buckets(s)}; }
+  virtual ReplicaWork replica_work(const ForecastInput& input) const { return {.updates = buckets(input)}; }
 
  protected:
-  std::vector<Bucket> buckets(const ForecastInput& s) const {
-    return make_buckets(s.tensors, s.elements, bucket_bytes_, bucket_ends_);
+  std::vector<Bucket> buckets(const ForecastInput& input) const {
+    return make_buckets(input.tensors, input.elements, bucket_bytes_, bucket_ends_);
   }
   std::vector<Bucket> buckets(const model::Model& m) const {
     return make_buckets(m.tensors(), m.element_count(), bucket_bytes_, bucket_ends_);

@@ -30,7 +30,7 @@ using dataparallel::TracedStep;
 
 /// The resource that a node occupies while it lasts.
 enum class Resource : std::uint8_t { host, device, network, none };
-constexpr std::size_t resources = 3;
+constexpr std::size_t resource_count = 3;
 
 struct ChakraNode {
   std::size_t line = 0;
@@ -164,25 +164,25 @@ TracedCall call_of(const Json& node, const std::string& type, std::int64_t ranks
 
 ChakraNode node_of(const Json& json, std::int64_t ranks, std::size_t line) {
   constexpr double longest_us = 1e15;
-  ChakraNode n{
+  ChakraNode node{
       .line = line, .id = number_in(json, "id", line), .depends_on = numbers_in(json, "dataDeps", line), .call = {}};
-  std::ranges::copy(numbers_in(json, "ctrlDeps", line), std::back_inserter(n.depends_on));
+  std::ranges::copy(numbers_in(json, "ctrlDeps", line), std::back_inserter(node.depends_on));
   const std::string type = text_of(json, "type");
   if (type.empty() && json.contains("type"))
     refuse_line(line, fmt::format("{} is no type of nodes", core::json_text(json["type"])));
   const auto us = static_cast<double>(number_in(json, "durationMicros", line));
   if (us > longest_us) refuse_line(line, fmt::format("durationMicros {:.0f} is beyond all times", us));
-  n.seconds = us * 1e-6;
+  node.seconds = us * 1e-6;
   if (type == "COMP_NODE" || type == "MEM_LOAD_NODE" || type == "MEM_STORE_NODE") {
-    n.resource = is_on_device(json) ? Resource::device : Resource::host;
+    node.resource = is_on_device(json) ? Resource::device : Resource::host;
   } else if (type == "COMM_COLL_NODE" || type == "COMM_SEND_NODE" || type == "COMM_RECV_NODE") {
-    n.call = call_of(json, type, ranks, line);
-    n.group = group_in(json);
-    n.resource = n.call.collective == "barrier" ? Resource::none : Resource::network;
+    node.call = call_of(json, type, ranks, line);
+    node.group = group_in(json);
+    node.resource = node.call.collective == "barrier" ? Resource::none : Resource::network;
   } else if (!type.empty() && type != "METADATA_NODE") {  // an absent type is INVALID_NODE, the value 0
     refuse_line(line, fmt::format("'{}' is no type of nodes", type));
   }
-  return n;
+  return node;
 }
 
 /// Reads the JSON objects of the text; the first describes the trace and is no node.
@@ -241,7 +241,7 @@ class Schedule {
     std::priority_queue<Ready, std::vector<Ready>, std::greater<>> queue;
     for (std::size_t i = 0; i < nodes_.size(); ++i)
       if (missing_[i] == 0) queue.emplace(0, nodes_[i].id, i);
-    std::array<double, resources> free_at{};
+    std::array<double, resource_count> free_at{};
     while (!queue.empty()) {
       const auto [time, id, node] = queue.top();
       queue.pop();
@@ -354,8 +354,8 @@ bool is_chakra(std::string_view log) {
 
 }  // namespace
 
-ReadTrace read_chakra_trace(std::string_view json, std::int64_t ranks) {
-  ReadTrace out;
+ImportedTrace read_chakra_trace(std::string_view json, std::int64_t ranks) {
+  ImportedTrace out;
   out.has_element_types = false;
   auto nodes = nodes_of(json, ranks);
   std::set<std::string> groups;
@@ -376,7 +376,7 @@ namespace {
 
 Imported read_chakra(std::string_view log, const Hints& hints) {
   // With several groups, it is not known to which of them --ranks applies.
-  ReadTrace t = read_chakra_trace(log, hints.ranks);
+  ImportedTrace t = read_chakra_trace(log, hints.ranks);
   Hints known = hints;
   if (t.groups > 1) known.ranks = 0;
   if (t.groups > 1 && hints.ranks > 0) t = read_chakra_trace(log, 0);

@@ -57,7 +57,7 @@ std::optional<double> size_of_rate(std::string_view unit) {
 
 }  // namespace
 
-double time_unit(std::string_view unit, std::size_t line) {
+double unit_seconds(std::string_view unit, std::size_t line) {
   static const Units known{{"ns", 1e-9}, {"nsec", 1e-9}, {"us", 1e-6},   {"usec", 1e-6}, {"µs", 1e-6},
                            {"μs", 1e-6}, {"ms", 1e-3},   {"msec", 1e-3}, {"s", 1},       {"sec", 1}};
   const auto size = size_of_unit(known, unit);
@@ -65,7 +65,7 @@ double time_unit(std::string_view unit, std::size_t line) {
   return *size;
 }
 
-double rate_unit(std::string_view unit, std::size_t line) {
+double unit_bytes_per_s(std::string_view unit, std::size_t line) {
   const auto size = size_of_rate(unit);
   if (!size) refuse_line(line, fmt::format("the unit of rates '{}' is not known; known are MB/s, GB/s, ...", unit));
   return *size;
@@ -159,14 +159,14 @@ std::optional<core::Element> element_of(std::string_view name) {
 }
 
 core::Point collective_point(const std::string& collective, std::int64_t ranks, std::int64_t size, const Hints& hints) {
-  core::Point p;
-  p.experiment = "allreduce";
-  p.factors[core::Factor::collective] = collective;
-  p.factors[core::Factor::size_bytes] = size;
+  core::Point point;
+  point.experiment = "allreduce";
+  point.factors[core::Factor::collective] = collective;
+  point.factors[core::Factor::size_bytes] = size;
   const std::int64_t known_ranks = ranks > 0 ? ranks : hints.ranks;
-  if (known_ranks > 0) p.factors[core::Factor::ranks] = known_ranks;
-  if (!hints.interconnect.empty()) p.factors[core::Factor::interconnect] = hints.interconnect;
-  return p;
+  if (known_ranks > 0) point.factors[core::Factor::ranks] = known_ranks;
+  if (!hints.interconnect.empty()) point.factors[core::Factor::interconnect] = hints.interconnect;
+  return point;
 }
 
 core::Summary summary_of_iterations(std::span<const double> seconds) {
@@ -175,7 +175,7 @@ core::Summary summary_of_iterations(std::span<const double> seconds) {
   return core::summarise(blocks);
 }
 
-core::Summary mean_time(double seconds) {
+core::Summary summary_of_mean(double seconds) {
   core::Summary s;
   for (const auto& [key, value] : core::statistics) s.*value = std::numeric_limits<double>::quiet_NaN();
   s.median = seconds;
@@ -184,18 +184,19 @@ core::Summary mean_time(double seconds) {
 }
 
 namespace {
-std::int64_t whole(const core::Point& p, core::Factor f) {
-  const auto* value = p.factors[f].as<std::int64_t>();
+std::int64_t integer_factor(const core::Point& point, core::Factor f) {
+  const auto* value = point.factors[f].as<std::int64_t>();
   return value ? *value : 0;
 }
 }  // namespace
 
-void set_time_and_rates(core::Point& p, double seconds) {
-  const double rate = static_cast<double>(whole(p, core::Factor::size_bytes)) / seconds;
-  p.metrics[core::Metric::time_s] = mean_time(seconds);
-  p.metrics[core::Metric::algbw_bytes_per_s] = rate;
-  const auto factor = bus_factor(core::to_text(p.factors[core::Factor::collective]), whole(p, core::Factor::ranks));
-  if (factor) p.metrics[core::Metric::busbw_bytes_per_s] = *factor * rate;
+void set_time_and_rates(core::Point& point, double seconds) {
+  const double rate = static_cast<double>(integer_factor(point, core::Factor::size_bytes)) / seconds;
+  point.metrics[core::Metric::time_s] = summary_of_mean(seconds);
+  point.metrics[core::Metric::algbw_bytes_per_s] = rate;
+  const auto factor =
+      bus_factor(core::to_text(point.factors[core::Factor::collective]), integer_factor(point, core::Factor::ranks));
+  if (factor) point.metrics[core::Metric::busbw_bytes_per_s] = *factor * rate;
 }
 
 namespace {
@@ -208,22 +209,23 @@ bool agree(double x, double y, double digit) { return x <= tolerance * y + digit
 
 }  // namespace
 
-void mistrust(core::Point& p, const std::string& why, Faults& faults) {
-  if (p.status != core::Status::ok) return;
+void mistrust(core::Point& point, const std::string& why, Faults& faults) {
+  if (point.status != core::Status::ok) return;
   ++faults.contradictory;
-  p.status = core::Status::mistrusted;
-  p.reason = fmt::format("its columns contradict each other: {}", why);
+  point.status = core::Status::mistrusted;
+  point.reason = fmt::format("its columns contradict each other: {}", why);
 }
 
-void check_rates(core::Point& p, double algbw, double busbw, double digit, Faults& faults) {
-  const double time = p.metrics.number(core::Metric::time_s);
-  const std::int64_t size = whole(p, core::Factor::size_bytes);
+void check_rates(core::Point& point, double algbw, double busbw, double digit, Faults& faults) {
+  const double time = point.metrics.number(core::Metric::time_s);
+  const std::int64_t size = integer_factor(point, core::Factor::size_bytes);
   const double rate = static_cast<double>(size) / time;
-  const auto factor = bus_factor(core::to_text(p.factors[core::Factor::collective]), whole(p, core::Factor::ranks));
+  const auto factor =
+      bus_factor(core::to_text(point.factors[core::Factor::collective]), integer_factor(point, core::Factor::ranks));
   const bool bus_agrees = factor ? agree(busbw, *factor * rate, digit) : busbw <= 2 * tolerance * rate + digit;
   const bool agrees = agree(algbw, rate, digit);
   if (agrees && bus_agrees) return;
-  mistrust(p,
+  mistrust(point,
            fmt::format("{} in {} are {}, but {} says {}", core::to_text(core::Bytes{static_cast<std::size_t>(size)}),
                        core::to_text(core::Seconds{time}), core::to_text(core::BytesPerSecond{rate}),
                        agrees ? "busbw" : "algbw", core::to_text(core::BytesPerSecond{agrees ? busbw : algbw})),
@@ -235,14 +237,15 @@ bool is_near(double ratio, std::optional<double> factor) {
   return factor && std::abs(ratio - *factor) <= rounding * *factor;
 }
 
-void check_bus_factor(core::Point& p, double algbw, double busbw, double digit, Faults& faults) {
+void check_bus_factor(core::Point& point, double algbw, double busbw, double digit, Faults& faults) {
   constexpr double three_digits = 100;
-  const std::string collective = core::to_text(p.factors[core::Factor::collective]);
-  const std::int64_t ranks = whole(p, core::Factor::ranks);
+  const std::string collective = core::to_text(point.factors[core::Factor::collective]);
+  const std::int64_t ranks = integer_factor(point, core::Factor::ranks);
   const auto factor = bus_factor(collective, ranks);
   const bool tells_ranks = collective == "allreduce" || collective == "all_gather" || collective == "reduce_scatter";
   if (!tells_ranks || !factor || algbw < three_digits * digit || is_near(busbw / algbw, factor)) return;
-  mistrust(p, fmt::format("busbw is {:.3g} times algbw, but {:.3g} times for {} ranks", busbw / algbw, *factor, ranks),
+  mistrust(point,
+           fmt::format("busbw is {:.3g} times algbw, but {:.3g} times for {} ranks", busbw / algbw, *factor, ranks),
            faults);
 }
 
@@ -257,7 +260,7 @@ std::int64_t size_of_groups(const std::map<std::int64_t, std::int64_t>& ranks_by
   return size;
 }
 
-std::string why_not_of(const std::string& collective, const std::string& op, std::int64_t root) {
+std::string collective_refusal(const std::string& collective, const std::string& op, std::int64_t root) {
   static const std::set<std::string> reducing{"allreduce", "reduce", "reduce_scatter"},
       moving{"all_gather", "broadcast", "all_to_all", "gather", "scatter", "sendrecv", "ping_pong"},
       rooted{"reduce", "broadcast", "gather", "scatter"};
@@ -269,40 +272,41 @@ std::string why_not_of(const std::string& collective, const std::string& op, std
   return "";
 }
 
-void check_order(core::Point& p, double least, double mean, double most, Faults& faults) {
+void check_order(core::Point& point, double least, double mean, double most, Faults& faults) {
   constexpr double rounding = 1.02;
   if (least <= mean * rounding && mean <= most * rounding) return;
-  mistrust(p,
+  mistrust(point,
            fmt::format("a mean of {} is not from {} to {}", core::to_text(core::Seconds{mean}),
                        core::to_text(core::Seconds{least}), core::to_text(core::Seconds{most})),
            faults);
 }
 
-void add_problem(core::Point& p, const std::string& what) {
-  const std::string before = core::to_text(p.factors[core::Factor::problem]);
-  p.factors[core::Factor::problem] = before == "null" ? what : fmt::format("{},{}", before, what);
+void add_problem(core::Point& point, const std::string& what) {
+  const std::string before = core::to_text(point.factors[core::Factor::problem]);
+  point.factors[core::Factor::problem] = before == "null" ? what : fmt::format("{},{}", before, what);
 }
 
 bool counts_parts(std::string_view collective) {
   return collective == "all_gather" || collective == "all_to_all" || collective == "gather" || collective == "scatter";
 }
 
-void set_whole_size(core::Point& p, std::size_t line, bool always) {
-  const std::string collective = core::to_text(p.factors[core::Factor::collective]);
+void set_whole_size(core::Point& point, std::size_t line, bool always) {
+  const std::string collective = core::to_text(point.factors[core::Factor::collective]);
   if (!always && !counts_parts(collective)) return;
-  const std::int64_t ranks = whole(p, core::Factor::ranks), part = whole(p, core::Factor::size_bytes);
+  const std::int64_t ranks = integer_factor(point, core::Factor::ranks),
+                     part = integer_factor(point, core::Factor::size_bytes);
   if (ranks == 0)
     refuse_line(line, fmt::format("the size of an {} is one rank's part; --ranks says of how many", collective));
   if (part > std::numeric_limits<std::int64_t>::max() / ranks) refuse_line(line, fmt::format("'{}' is no size", part));
-  p.factors[core::Factor::size_bytes] = part * ranks;
+  point.factors[core::Factor::size_bytes] = part * ranks;
 }
 
-void set_wrong(core::Point& p, double elements) {
+void set_wrong(core::Point& point, double elements) {
   constexpr double most = 0x1p53;
-  p.metrics[core::Metric::wrong] = static_cast<std::int64_t>(std::clamp(elements, 0.0, most));
+  point.metrics[core::Metric::wrong] = static_cast<std::int64_t>(std::clamp(elements, 0.0, most));
   if (!(elements > 0)) return;
-  p.status = core::Status::wrong;
-  p.reason = fmt::format("{:.0f} elements out of bounds", elements);
+  point.status = core::Status::wrong;
+  point.reason = fmt::format("{:.0f} elements out of bounds", elements);
 }
 
 std::optional<double> bus_factor(const std::string& collective, std::int64_t ranks) {

@@ -27,8 +27,8 @@ std::string checked_collective(const std::string& in_log, const Hints&, std::siz
 std::vector<std::string> units_of(std::string_view head);
 /// The seconds in a unit of time ("us", "usec", "ms" …), and the bytes a second in a unit of rate ("GB/s", "MiB/s",
 /// "Mbytes/sec", "Gbit/s" …). Errors: UsageError "line N: …" for another unit.
-double time_unit(std::string_view unit, std::size_t line);
-double rate_unit(std::string_view unit, std::size_t line);
+double unit_seconds(std::string_view unit, std::size_t line);
+double unit_bytes_per_s(std::string_view unit, std::size_t line);
 
 /// Our name of a collective: "allreduce" for all_reduce_perf and for Allreduce; empty for names that are not known.
 std::optional<std::string> collective_of(std::string_view name);
@@ -56,7 +56,7 @@ std::optional<core::Element> element_of(std::string_view name);
 core::Point collective_point(const std::string& collective, std::int64_t ranks, std::int64_t size, const Hints&);
 /// The summary for a log that gives only the mean over all iterations: its median is that mean, its other statistics
 /// are NaN. `Imported::not_stated` says so.
-core::Summary mean_time(double seconds);
+core::Summary summary_of_mean(double seconds);
 /// A summary of the times of iterations one after another. These depend on each other, and the log does not say how, so
 /// they are one block and have no interval.
 core::Summary summary_of_iterations(std::span<const double> seconds);
@@ -80,7 +80,7 @@ bool is_near(double ratio, std::optional<double> factor);
 std::int64_t size_of_groups(const std::map<std::int64_t, std::int64_t>& ranks_by_group, std::size_t line);
 /// The reason why rows of nccl-tests with this operation (empty: none) and root (-1: none) cannot be of this
 /// collective; empty: they can.
-std::string why_not_of(const std::string& collective, const std::string& op, std::int64_t root);
+std::string collective_refusal(const std::string& collective, const std::string& op, std::int64_t root);
 /// Checks that a mean of times lies between the shortest and the longest time [s]; else marks the point mistrusted.
 void check_order(core::Point&, double least, double mean, double most, Faults&);
 /// Adds a property to the factor `problem`, which tells apart calls of one collective and size: root=3, non-blocking.

@@ -78,7 +78,7 @@ struct BenchRow {
 };
 
 /// NVIDIA's programs print 1 and 0 for t and n: `cout << a_t ? "t" : "n"` prints a_t.
-char transposed(const BenchRow& row, const char* name) {
+char transpose_letter(const BenchRow& row, const char* name) {
   const std::string& word = row.at(name);
   if (word == "t" || word == "1") return 'T';
   if (word == "n" || word == "0") return 'N';
@@ -91,7 +91,7 @@ std::string bench_problem(const BenchRow& row) {
                        number_of(row.at("sparsity"), row.number));
   if (row.has("a_t"))
     return fmt::format("gemm:m={},n={},k={},a={},b={}", row.count("m"), row.count("n"), row.count("k"),
-                       transposed(row, "a_t"), transposed(row, "b_t"));
+                       transpose_letter(row, "a_t"), transpose_letter(row, "b_t"));
   if (row.has("stride_w"))
     return fmt::format("conv:w={},h={},c={},n={},k={},fw={},fh={},pw={},ph={},sw={},sh={}", row.count("w"),
                        row.count("h"), row.count("c"), row.count("n"), row.count("k"), row.count("f_w"),
@@ -150,7 +150,7 @@ void add_kernel_points(const BenchRow& row, const BenchTable& table, const Hints
         ++faults.without_time;
         continue;
       }
-      p.metrics[Metric::time_s] = mean_time(seconds);
+      p.metrics[Metric::time_s] = summary_of_mean(seconds);
       p.metrics[Metric::flops_per_s] = kernels::flops({.shape = shape, .pass = pass}) / seconds;
     }
     out.push_back(std::move(p));
@@ -196,7 +196,7 @@ bool read_bench_head(std::string_view line, std::size_t number, BenchTable& tabl
   if (!named("floats") || !table.columns.empty()) table = {};
   table.columns = columns;
   const auto units = units_of(line);
-  table.unit = units.empty() ? 1e-6 : time_unit(units.front(), number);
+  table.unit = units.empty() ? 1e-6 : unit_seconds(units.front(), number);
   return true;
 }
 

@@ -244,7 +244,7 @@ bool is_execution_trace(std::string_view log) {
 
 }  // namespace
 
-ReadTrace read_execution_trace(std::string_view text) {
+ImportedTrace read_execution_trace(std::string_view text) {
   const Json json = parse_json(text);
   check_schema(json);
   const auto list = json.find("nodes");
@@ -252,7 +252,7 @@ ReadTrace read_execution_trace(std::string_view text) {
   const auto nodes = nodes_by_id(*list);
   check_callers(nodes);
   const auto is_step = [](const auto& n) { return text_of(*n.second, "name").starts_with("ProfilerStep#"); };
-  ReadTrace out;
+  ImportedTrace out;
   out.trace.timed = false;
   const bool has_metadata =
       std::ranges::any_of(nodes, [](const auto& n) { return text_of(*n.second, "name") == "record_param_comms"; });
@@ -291,7 +291,7 @@ ReadTrace read_execution_trace(std::string_view text) {
 namespace {
 
 Imported read_execution(std::string_view log, const Hints& hints) {
-  const ReadTrace t = read_execution_trace(log);
+  const ImportedTrace t = read_execution_trace(log);
   Imported out = trace_rows(t, hints);
   out.run().info.version = "PyTorch execution trace";
   out.not_stated += "; how long anything took, so that it has no time to compare";

@@ -122,7 +122,7 @@ std::optional<core::Point> imb_row(std::string_view line, std::size_t number, co
   const std::int64_t size = count_of(words[0], number);
   const auto time = [&](std::size_t column) {
     const auto units = units_of(table.columns[column]);
-    return number_of(words[column], number) * (units.empty() ? 1e-6 : time_unit(units.front(), number));
+    return number_of(words[column], number) * (units.empty() ? 1e-6 : unit_seconds(units.front(), number));
   };
   const std::size_t least = table.place("t_min"), most = table.place("t_max"), mean = table.place("t_avg"),
                     only_time = table.place("t["), defects = table.place("defects"), rate = table.place("Mbytes/sec"),
@@ -148,7 +148,7 @@ std::optional<core::Point> imb_row(std::string_view line, std::size_t number, co
     if (time(least) > 0) p.metrics[core::Metric::ranks_spread] = seconds / time(least);
     check_order(p, time(least), time(mean), seconds, faults);
   } else if (rate < none) {
-    const double unit = rate_unit(table.columns[rate], number), bytes = number_of(words[rate], number) * unit;
+    const double unit = unit_bytes_per_s(table.columns[rate], number), bytes = number_of(words[rate], number) * unit;
     check_rates(p, bytes, bytes, 0.01 * unit, faults);
   }
   return p;

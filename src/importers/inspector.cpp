@@ -21,7 +21,7 @@ using core::Json;
 
 /// The value under `key` of the object under `part`. Errors: UsageError.
 template <class T>
-T inspected(const Json& record, const char* part, const char* key, std::size_t line) {
+T field_of(const Json& record, const char* part, const char* key, std::size_t line) {
   try {
     return record.at(part).at(key).get<T>();
   } catch (const Json::exception&) {
@@ -30,7 +30,7 @@ T inspected(const Json& record, const char* part, const char* key, std::size_t l
 }
 
 std::int64_t inspected_count(const Json& record, const char* part, const char* key, std::size_t line) {
-  const auto value = inspected<Json>(record, part, key, line);
+  const auto value = field_of<Json>(record, part, key, line);
   if (!value.is_number_integer() || !(value >= 0) || value > std::numeric_limits<std::int64_t>::max())
     refuse_line(line, fmt::format("'{}.{}' is no count", part, key));
   return value.get<std::int64_t>();
@@ -38,11 +38,11 @@ std::int64_t inspected_count(const Json& record, const char* part, const char* k
 
 /// A call: its number, and how often the recording rank had recorded this number before, as in the log of a restarted
 /// job.
-using InspectedCall = std::pair<std::int64_t, std::size_t>;
+using InspectedCallId = std::pair<std::int64_t, std::size_t>;
 /// Calls of one kind, size, communicator and clock; each has the time of its slowest rank in the log.
 struct InspectedCalls {
   std::size_t first_line = 0;
-  std::map<InspectedCall, double> slowest;  ///< times [s]
+  std::map<InspectedCallId, double> slowest;  ///< times [s]
   std::map<std::pair<std::int64_t, std::int64_t>, std::size_t>
       seen;  ///< by number and rank: how many records there are
   std::string communicator_name;
@@ -88,29 +88,29 @@ std::string contradiction_of(const Json& call, core::Point p, double seconds, Fa
 
 void read_record(const Json& record, std::size_t line, InspectorLog& log, Faults& faults) {
   if (record.contains("p2p_perf")) return void(++log.left_out);
-  const auto name = inspected<std::string>(record, "coll_perf", "coll", line);
+  const auto name = field_of<std::string>(record, "coll_perf", "coll", line);
   const std::string clock = text_of(record.at("coll_perf"), "coll_timing_source");
   const InspectedKind kind{.collective = collective_of(name).value_or(name),
                            .bytes = inspected_count(record, "coll_perf", "coll_msg_size_bytes", line),
                            .ranks = inspected_count(record, "header", "n_ranks", line),
                            .nodes = inspected_count(record, "header", "nnodes", line),
                            .clock = clock.empty() ? "kernel_gpu" : clock};
-  const double seconds = inspected<double>(record, "coll_perf", "coll_exec_time_us", line) * 1e-6;
+  const double seconds = field_of<double>(record, "coll_perf", "coll_exec_time_us", line) * 1e-6;
   if (!(seconds < 1e9)) refuse_line(line, "'coll_perf.coll_exec_time_us' is no time");
   // Times are whole microseconds, so a short call's may be 0.
   if (!(seconds > 0)) return void(++faults.without_time);
   if (kind.bytes == 0) return void(++faults.without_bytes);
   // A line may be torn, so all of it is read before any is kept.
-  const auto communicator = inspected<std::string>(record, "header", "id", line);
+  const auto communicator = field_of<std::string>(record, "header", "id", line);
   const std::int64_t call = inspected_count(record, "coll_perf", "coll_sn", line);
   const std::int64_t rank = record.at("header").contains("rank") ? inspected_count(record, "header", "rank", line) : 0;
-  const auto host = inspected<std::string>(record, "metadata", "hostname", line);
-  const auto version = inspected<std::string>(record, "metadata", "inspector_output_format_version", line);
+  const auto host = field_of<std::string>(record, "metadata", "hostname", line);
+  const auto version = field_of<std::string>(record, "metadata", "inspector_output_format_version", line);
   std::string contradiction = contradiction_of(record.at("coll_perf"), sized_point(kind, line, {}), seconds, faults);
   InspectedCalls& calls = log.calls[kind][communicator];
   if (calls.first_line == 0) calls.first_line = line;
   const std::size_t before = calls.seen[{call, rank}]++;
-  const auto [at, added] = calls.slowest.try_emplace(InspectedCall{call, before}, seconds);
+  const auto [at, added] = calls.slowest.try_emplace(InspectedCallId{call, before}, seconds);
   at->second = std::max(at->second, seconds);
   calls.of_several_ranks |= !added;
   if (!contradiction.empty()) calls.contradiction = std::move(contradiction);

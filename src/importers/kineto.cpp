@@ -244,12 +244,12 @@ std::int64_t ranks_of_any_group(const Json& trace) {
 
 }  // namespace
 
-ReadTrace read_kineto_trace(std::string_view text) {
+ImportedTrace read_kineto_trace(std::string_view text) {
   const Json json = parse_json(text);
   const Json* events = json.is_array() ? &json : nullptr;
   if (const auto named = json.find("traceEvents"); named != json.end()) events = &*named;
   if (!events || !events->is_array()) throw UsageError("it has no 'traceEvents'");
-  ReadTrace out;
+  ImportedTrace out;
   out.rank = job_number(json, "rank");
   out.trace.ranks = std::max<std::int64_t>(0, job_number(json, "world_size"));
   out.host = text_of(json, "host_name");
@@ -288,7 +288,7 @@ bool is_kineto(std::string_view log) {
 }
 
 Imported read_kineto(std::string_view log, const Hints& hints) {
-  const ReadTrace k = read_kineto_trace(log);
+  const ImportedTrace k = read_kineto_trace(log);
   Imported out = trace_rows(k, hints);
   out.run().info.version = "PyTorch profiler";
   out.not_stated += "; how long of a call its rank waited for others";

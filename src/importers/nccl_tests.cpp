@@ -46,7 +46,7 @@ struct Columns {
 struct Measured {
   double seconds, algbw, busbw;
   std::string errors;  ///< empty, N/A: not known
-  Half half;           ///< from the table's head above the row
+  Half half_units;     ///< from the table's head above the row
 };
 /// A row of the table.
 struct Row {
@@ -69,12 +69,12 @@ struct Run {
   std::string blocking;
   std::string collective;  ///< empty: old versions do not name it
   std::size_t ranks_line = 0;
-  std::map<std::int64_t, std::int64_t> ranks;  ///< the group of each rank
-  bool list_is_cut = false;                    ///< a process prints at most 2048 bytes of its list
+  std::map<std::int64_t, std::int64_t> group_by_rank;  ///< the group of each rank
+  bool list_is_cut = false;                            ///< a process prints at most 2048 bytes of its list
   Columns columns;
   std::vector<Row> rows;
   bool ended = false;
-  bool began() const { return !ranks.empty() || !columns.names.empty(); }
+  bool began() const { return !group_by_rank.empty() || !columns.names.empty(); }
 };
 
 /// "# (B) (elements) (us) (GB/s) (GB/s) (us) (GB/s) (GB/s)". A half may have more columns than these three.
@@ -86,9 +86,9 @@ void read_units(std::string_view line, std::size_t number, Columns& columns) {
   for (std::size_t i = 0; i < columns.halves.size(); ++i) {
     const std::size_t at = before + (width < rest ? i * width : 0);
     Half& half = columns.halves[i];
-    half.time_s = time_unit(units[at], number);
-    half.algbw = rate_unit(units[at + 1], number);
-    half.busbw = rate_unit(units[at + 2], number);
+    half.time_s = unit_seconds(units[at], number);
+    half.algbw = unit_bytes_per_s(units[at + 1], number);
+    half.busbw = unit_bytes_per_s(units[at + 2], number);
   }
 }
 
@@ -104,9 +104,11 @@ void read_units(std::string_view line, std::size_t number, Columns& columns) {
 void read_rank(const std::vector<std::string>& words, std::string_view line, std::size_t number, Run& run) {
   const std::int64_t rank = count_of(words[2], number);
   if (constexpr std::int64_t most = 1 << 24; rank > most) refuse_line(number, fmt::format("{} is no rank", rank));
-  if (run.ranks.empty() && rank != 0) refuse_worlds(number, fmt::format("a list of ranks begins with {}", rank));
+  if (run.group_by_rank.empty() && rank != 0)
+    refuse_worlds(number, fmt::format("a list of ranks begins with {}", rank));
   const std::int64_t group = words[3] == "Group" ? count_of(words[4], number) : 0;
-  if (!run.ranks.emplace(rank, group).second) refuse_worlds(number, fmt::format("rank {} is there twice", rank));
+  if (!run.group_by_rank.emplace(rank, group).second)
+    refuse_worlds(number, fmt::format("rank {} is there twice", rank));
   run.ranks_line = number;
   if (const auto on = std::ranges::find(words, "on"); words.end() - on > 1)
     if (const std::string& host = *(on + 1); std::ranges::find(run.info.hosts, host) == run.info.hosts.end())
@@ -167,7 +169,7 @@ void read_head(std::string_view line, std::size_t number, Run& run) {
   if (line.starts_with("# nThread")) read_settings(words, number, run);
   if (line.starts_with("# Blocking Enabled")) run.blocking = blocking_of(line);
   // "..." before the columns ends a list of ranks that is cut.
-  if (line.ends_with("...") && run.columns.names.empty() && !run.ranks.empty()) run.list_is_cut = true;
+  if (line.ends_with("...") && run.columns.names.empty() && !run.group_by_rank.empty()) run.list_is_cut = true;
   read_halves(line, run.columns);
   read_units(line, number, run.columns);
   if (line.starts_with("# Collective test starting:") && words.size() > 4) run.collective = nccl_kind(words[4]);
@@ -199,13 +201,13 @@ bool begins_run(std::string_view line, const Run& run) {
 
 /// Reads a half of a row; words[0] is its time. `joined`: the row was joined from pieces, so its columns must agree.
 /// Errors: those of `row_of`.
-Measured read_half(std::span<const std::string> words, bool has_errors, bool joined, const Half& half_columns,
+Measured read_half(std::span<const std::string> words, bool has_errors, bool joined, const Half& half_units,
                    const Row& row) {
-  Measured out{.seconds = number_of(words[0], row.line) * half_columns.time_s,
-               .algbw = number_of(words[1], row.line) * half_columns.algbw,
-               .busbw = number_of(words[2], row.line) * half_columns.busbw,
+  Measured out{.seconds = number_of(words[0], row.line) * half_units.time_s,
+               .algbw = number_of(words[1], row.line) * half_units.algbw,
+               .busbw = number_of(words[2], row.line) * half_units.busbw,
                .errors = has_errors ? words[3] : "",
-               .half = half_columns};
+               .half_units = half_units};
   if (out.errors.ends_with('*')) out.errors.pop_back();  // '*' says that it is beyond the threshold, as its number does
   if (!out.errors.empty() && out.errors != "N/A") number_of(out.errors, row.line);
   constexpr std::size_t error_digits = 5;  // 3e-07
@@ -214,8 +216,8 @@ Measured read_half(std::span<const std::string> words, bool has_errors, bool joi
   constexpr double rounding = 0.02, digit = 0.02;
   const double rate = static_cast<double>(row.size) / out.seconds;
   constexpr double most = 2;  // the largest ratio of busbw to algbw
-  if (joined && !(std::abs(out.algbw - rate) <= rounding * rate + digit * half_columns.algbw &&
-                  out.busbw <= (most + rounding) * rate + digit * half_columns.busbw))
+  if (joined && !(std::abs(out.algbw - rate) <= rounding * rate + digit * half_units.algbw &&
+                  out.busbw <= (most + rounding) * rate + digit * half_units.busbw))
     refuse_line(row.line, "the columns of its pieces contradict each other");
   return out;
 }
@@ -249,14 +251,14 @@ Row row_of(std::string_view line, bool joined, std::size_t number, const Columns
     return place < columns.names.size() && columns.names[place] == name;
   };
   std::size_t column = 0;
-  for (const Half& half_columns : columns.halves) {
+  for (const Half& half_units : columns.halves) {
     while (column < columns.names.size() && !named(column, "time") && !named(column, "cputime")) ++column;
     if (!named(column + 1, "algbw") || !named(column + 2, "busbw"))
       refuse_line(number, "the table's head does not name a time, algbw and busbw for each of its halves");
     const std::size_t at = column - blank_columns;
     column += 3;
     const bool has_errors = named(column, "#wrong") || named(column, "error");
-    row.halves.push_back(read_half(std::span(words).subspan(at), has_errors, joined, half_columns, row));
+    row.halves.push_back(read_half(std::span(words).subspan(at), has_errors, joined, half_units, row));
   }
   return row;
 }
@@ -271,7 +273,7 @@ double bus_ratio(const Run& run) {
   std::vector<double> ratios;
   for (const Row& row : run.rows)
     for (const Measured& m : row.halves)
-      if (m.algbw >= m.half.algbw) ratios.push_back(m.busbw / m.algbw);
+      if (m.algbw >= m.half_units.algbw) ratios.push_back(m.busbw / m.algbw);
   if (ratios.empty()) return 0;
   std::ranges::nth_element(ratios, ratios.begin() + static_cast<std::ptrdiff_t>(ratios.size() / 2));
   return ratios[ratios.size() / 2];
@@ -301,8 +303,8 @@ core::Point point_of(const Row& row, const Measured& m, core::Point p, Faults& f
   if (!row.op.empty()) p.factors[core::Factor::op] = row.op;
   if (row.root > 0) add_problem(p, fmt::format("root={}", row.root));
   if (row.of_cpu_time) add_problem(p, "time=cpu");
-  p.factors[core::Factor::in_place] = m.half.in_place;
-  p.metrics[core::Metric::time_s] = mean_time(m.seconds);
+  p.factors[core::Factor::in_place] = m.half_units.in_place;
+  p.metrics[core::Metric::time_s] = summary_of_mean(m.seconds);
   if (!m.errors.empty() && m.errors != "N/A") {
     const double errors = number_of(m.errors, row.line);
     if (row.errors_are_counts) {
@@ -316,38 +318,38 @@ core::Point point_of(const Row& row, const Measured& m, core::Point p, Faults& f
   }
   constexpr double digit = 0.01;
   // If separate worlds printed into one log, the ranks may be those of another head.
-  check_bus_factor(p, m.algbw, m.busbw, digit * m.half.algbw, faults);
+  check_bus_factor(p, m.algbw, m.busbw, digit * m.half_units.algbw, faults);
   // With -C the rates are still those of the whole call, not of the time in the row.
   if (row.of_cpu_time) return p;
   p.metrics[core::Metric::algbw_bytes_per_s] = m.algbw;
   p.metrics[core::Metric::busbw_bytes_per_s] = m.busbw;
-  check_rates(p, m.algbw, m.busbw, digit * std::max(m.half.algbw, m.half.busbw), faults);
+  check_rates(p, m.algbw, m.busbw, digit * std::max(m.half_units.algbw, m.half_units.busbw), faults);
   return p;
 }
 
 /// True if the list lacks a rank, so that it may lack more at its end.
 bool has_gap(const Run& run) {
-  return !run.list_is_cut && !run.ranks.empty() &&
-         run.ranks.size() < static_cast<std::size_t>(run.ranks.rbegin()->first + 1);
+  return !run.list_is_cut && !run.group_by_rank.empty() &&
+         run.group_by_rank.size() < static_cast<std::size_t>(run.group_by_rank.rbegin()->first + 1);
 }
 
 std::size_t number_of_groups(const Run& run) {
   std::set<std::int64_t> groups;
-  for (const auto& [rank, group] : run.ranks) groups.insert(group);
+  for (const auto& [rank, group] : run.group_by_rank) groups.insert(group);
   return std::max<std::size_t>(1, groups.size());
 }
 
 /// The number of ranks that reduce with each other; 0: not given. A process's first rank is always in the list; the
 /// others follow.
 std::int64_t ranks_of_group(const Run& run) {
-  if (run.ranks.empty()) return 0;
+  if (run.group_by_rank.empty()) return 0;
   const std::int64_t ranks_per_process = std::max<std::int64_t>(1, run.ranks_of_process);
   if (run.list_is_cut && run.ranks_of_process == 0)
     refuse_line(run.ranks_line,
                 "the list of ranks is cut, and no line '# nThread ... nGpus ...' says how many there are");
-  const std::int64_t processes = run.ranks.rbegin()->first / ranks_per_process + 1;
+  const std::int64_t processes = run.group_by_rank.rbegin()->first / ranks_per_process + 1;
   std::map<std::int64_t, std::set<std::int64_t>> listed;  // by group: the processes that have ranks in it
-  for (const auto& [rank, group] : run.ranks) listed[group].insert(rank / ranks_per_process);
+  for (const auto& [rank, group] : run.group_by_rank) listed[group].insert(rank / ranks_per_process);
   if (listed.size() == 1) return processes * ranks_per_process;
   std::map<std::int64_t, std::int64_t> ranks_by_group;
   for (const auto& [group, of_group] : listed)
@@ -374,7 +376,7 @@ std::string unnamed_collective(const Run& run, std::int64_t stated_ranks, std::i
   if (hints.collective.empty()) return whole.inferred = told;
   const bool says_op = run.columns.has("redop") || !row.errors_are_counts,
              says_root = run.columns.has("root") || !row.errors_are_counts;
-  std::string why = says_op && says_root ? why_not_of(hints.collective, row.op, row.root) : "";
+  std::string why = says_op && says_root ? collective_refusal(hints.collective, row.op, row.root) : "";
   if (why.empty() && !told.empty() && told != hints.collective)
     why = fmt::format("its columns and bus bandwidth are those of {}", told);
   if (why.empty()) {

@@ -135,8 +135,8 @@ std::optional<double> measured(const Json& times, const char* key, const std::st
 }
 
 /// The point of one half of a row, in place or out of place; none if it has no time.
-std::optional<core::Point> half(const Json& row, const Json& times, const std::string& where,
-                                const core::Factors& common, bool in_place, Faults& faults) {
+std::optional<core::Point> half_point(const Json& row, const Json& times, const std::string& where,
+                                      const core::Factors& common, bool in_place, Faults& faults) {
   core::Point p;
   p.experiment = "allreduce";
   p.factors = common;
@@ -160,7 +160,7 @@ std::optional<core::Point> half(const Json& row, const Json& times, const std::s
     ++faults.without_time;
     return std::nullopt;
   }
-  p.metrics[core::Metric::time_s] = mean_time(seconds);
+  p.metrics[core::Metric::time_s] = summary_of_mean(seconds);
   if (times.contains("nwrong") && times["nwrong"].is_number()) set_wrong(p, times["nwrong"].get<double>());
   constexpr double digit = 1e3;  // six digits of GB/s
   check_bus_factor(p, algbw, busbw, digit, faults);
@@ -225,10 +225,10 @@ Imported read_nccl_tests_json(std::string_view log, const Hints& hints) {
       if (!row.is_object() || !row.contains(key)) throw UsageError(fmt::format("{}: '{}' is missing", where, key));
       if (row[key].is_null()) continue;
       const std::string op = at<std::string>(row, "redop", where);
-      if (const std::string why = why_not_of(collective, op == "none" ? "" : op, root_of(row, where));
+      if (const std::string why = collective_refusal(collective, op == "none" ? "" : op, root_of(row, where));
           is_hint && !why.empty())
         throw UsageError(fmt::format("{}: {}, but --collective {}; leave --collective out", where, why, collective));
-      auto p = half(row, row[key], where, common.factors, in_place, faults);
+      auto p = half_point(row, row[key], where, common.factors, in_place, faults);
       if (!p) continue;
       // The time of a row of -C is the CPU's, which iterations do not have.
       has_cpu_times = has_cpu_times || row[key].contains("cpu_time");

@@ -20,10 +20,10 @@ constexpr std::size_t osu_decimals = 2;
 
 /// The facts in "#" lines about the rows below them.
 struct OsuHead {
-  std::string title;          ///< "Allreduce Latency Test"
-  std::string collective;     ///< empty: no kind of ours
-  std::string problem;        ///< empty: plain calls
-  std::string why = no_kind;  ///< the reason if its rows are left out
+  std::string title;               ///< "Allreduce Latency Test"
+  std::string collective;          ///< empty: no kind of ours
+  std::string problem;             ///< empty: plain calls
+  std::string why = unknown_kind;  ///< the reason if its rows are left out
   std::string device, buffers, dtype;
   std::string derived = {};  ///< data type, with gaps: "vector"; empty: none
   std::int64_t ranks = 0;    ///< 0: not stated
@@ -127,7 +127,7 @@ void read_osu_columns(std::string_view line, std::size_t number, OsuHead& head) 
   if (head.columns.size() <= head.value) refuse_line(number, "'# Size' names no other column");
   const auto units = units_of(head.columns[head.value]);
   const std::string unit = units.empty() ? "us" : units.front();
-  head.unit = head.is_bandwidth ? rate_unit(unit, number) : time_unit(unit, number);
+  head.unit = head.is_bandwidth ? unit_bytes_per_s(unit, number) : unit_seconds(unit, number);
 }
 
 void read_osu_head(std::string_view line, std::size_t number, OsuHead& head) {

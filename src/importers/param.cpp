@@ -51,9 +51,9 @@ struct ParamUnits {
 ParamUnits param_units(std::string_view head, std::size_t number) {
   const auto units = units_of(head);
   if (units.size() < 4) return {};
-  return {.time_s = time_unit(units[1], number),
-          .algbw = rate_unit(units[2], number),
-          .busbw = rate_unit(units[3], number)};
+  return {.time_s = unit_seconds(units[1], number),
+          .algbw = unit_bytes_per_s(units[2], number),
+          .busbw = unit_bytes_per_s(units[3], number)};
 }
 
 constexpr const char* unknown_table = "a table of other columns";
@@ -140,7 +140,7 @@ Imported read_param(std::string_view log, const Hints& hints) {
       });
     } else if (begins) {
       reader.faults.add_other(table.empty() ? "a table without a head" : table, number,
-                              table.empty() || table == unknown_table ? "nobody knows of what" : no_kind);
+                              table.empty() || table == unknown_table ? "nobody knows of what" : unknown_kind);
     }
   });
   reader.finish(out);

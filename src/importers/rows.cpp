@@ -34,10 +34,10 @@ std::string Faults::text() const {
   const auto rows = [](std::size_t n) { return fmt::format("{} row{}", n, n == 1 ? "" : "s"); };
   for (const auto& [name, other] : other_kinds)
     left_out.push_back(fmt::format("{} of '{}' (line {}: {})", rows(other.rows), name, other.line,
-                                   other.why.empty() ? no_kind : other.why));
+                                   other.why.empty() ? unknown_kind : other.why));
   if (without_time > 0) left_out.push_back(rows(without_time) + " whose time or rate is 0 or less");
   if (without_bytes > 0) left_out.push_back(rows(without_bytes) + " of 0 bytes");
-  if (torn > 0) left_out.push_back(fmt::format("{} that cannot be read ({})", rows(torn), why_torn));
+  if (unreadable > 0) left_out.push_back(fmt::format("{} that cannot be read ({})", rows(unreadable), why_unreadable));
   if (cut_line > 0) left_out.push_back(fmt::format("line {}, the last row, which is cut", cut_line));
   std::string out = left_out.empty() ? "" : fmt::format("left out: {}", fmt::join(left_out, ", "));
   if (contradictory > 0) {
@@ -56,12 +56,12 @@ void Faults::add_other(const std::string& name, std::size_t line, const std::str
 }
 
 bool Faults::are_all_of_unknown_kind() const {
-  return !other_kinds.empty() && without_time + without_bytes + torn + cut_line == 0 &&
-         std::ranges::all_of(other_kinds, [](const auto& other) { return other.second.why == no_kind; });
+  return !other_kinds.empty() && without_time + without_bytes + unreadable + cut_line == 0 &&
+         std::ranges::all_of(other_kinds, [](const auto& other) { return other.second.why == unknown_kind; });
 }
 
 void Faults::add_unreadable(std::string why) {
-  if (torn++ == 0) why_torn = std::move(why);
+  if (unreadable++ == 0) why_unreadable = std::move(why);
 }
 
 LogReader::LogReader(std::string_view text, std::string_view own_format) : text_(text), own_format_(own_format) {

@@ -15,7 +15,7 @@
 namespace gradmeter::importers {
 
 /// The usual reason why rows of a table are left out.
-constexpr const char* no_kind = "no kind of gradmeter's";
+constexpr const char* unknown_kind = "no kind of gradmeter's";
 
 /// The counted faults of a log that can still be read.
 struct Faults {
@@ -25,8 +25,8 @@ struct Faults {
   /// The line of the last row, if that row is too short, or may be cut because the log does not end with a line end; 0:
   /// none.
   std::size_t cut_line = 0;
-  std::size_t torn = 0;       ///< rows that cannot be read, mostly because other output has broken them up
-  std::string why_torn = {};  ///< reason of the first such row: "line 12: 'x' is no number"
+  std::size_t unreadable = 0;       ///< rows that cannot be read, mostly because other output has broken them up
+  std::string why_unreadable = {};  ///< reason of the first such row: "line 12: 'x' is no number"
   /// Rows that the importer leaves out, since it does not read their table, or since they are another tool's. Keys of
   /// `other_kinds` are the names of these tables and tools. `line` and `why` are those of the first row.
   struct OtherKind {
@@ -35,7 +35,7 @@ struct Faults {
   };
   std::map<std::string, OtherKind> other_kinds = {};
   /// Counts a row of the table `name`, which is not read.
-  void add_other(const std::string& name, std::size_t line, const std::string& why = no_kind);
+  void add_other(const std::string& name, std::size_t line, const std::string& why = unknown_kind);
   /// Counts a row that cannot be read, and keeps the reason of the first.
   void add_unreadable(std::string why);
   /// True if rows were left out, all of them because gradmeter does not have their kind.
@@ -49,7 +49,7 @@ struct CutRow : core::UsageError {
 };
 
 /// Reads the tables of a log. If other output has broken a row into pieces, these are joined; if they cannot be joined,
-/// the row is counted as torn.
+/// the row is counted as unreadable.
 class LogReader {
  public:
   /// own_format: the name of the format that is read.

@@ -23,7 +23,7 @@ core::Value over_steps(const std::vector<TracedParts>& parts, double TracedParts
   return summary_of_iterations(seconds);
 }
 
-core::Point step_point(const ReadTrace& t, const Hints& hints) {
+core::Point step_point(const ImportedTrace& t, const Hints& hints) {
   core::Point p;
   p.experiment = "replay";
   p.factors[Factor::problem] = dataparallel::trace_text(t.trace);
@@ -45,7 +45,7 @@ core::Point step_point(const ReadTrace& t, const Hints& hints) {
 }
 
 /// Makes a point for the calls of one kind, size, element type, group, operation and problem.
-std::vector<core::Point> call_points(const ReadTrace& t, const Hints& hints, Faults& faults) {
+std::vector<core::Point> call_points(const ImportedTrace& t, const Hints& hints, Faults& faults) {
   std::map<std::tuple<std::string, std::uint64_t, core::Element, std::int64_t, std::string, std::string>,
            std::vector<double>>
       calls;
@@ -79,14 +79,14 @@ std::vector<core::Point> call_points(const ReadTrace& t, const Hints& hints, Fau
 
 }  // namespace
 
-ReadTrace read_trace(std::string_view bytes, std::int64_t ranks) {
+ImportedTrace read_trace(std::string_view bytes, std::int64_t ranks) {
   const std::string json = decoded_text(bytes);
   if (execution_trace_format.recognises(json)) return read_execution_trace(json);
   if (chakra_format.recognises(json)) return read_chakra_trace(json, ranks);
   return read_kineto_trace(json);
 }
 
-Imported trace_rows(const ReadTrace& t, const Hints& hints) {
+Imported trace_rows(const ImportedTrace& t, const Hints& hints) {
   Imported out;
   checked_ranks(t.trace.ranks, hints, 0);
   if (!t.host.empty()) out.run().info.hosts.push_back(t.host);

@@ -32,9 +32,11 @@ class StoredElements {
       : op_(op), operand_(o), memory_(memory.host()) {}
   double operator()(std::size_t element) const {
     if (!operand_.packed) return operand_.format->load(memory_ + element * operand_.format->bytes);
-    return stored_format(op_, operand_).load(memory_ + op_.stored_at(operand_, element).value());
+    return stored_format(op_, operand_).load(memory_ + op_.stored_offset(operand_, element).value());
   }
-  bool are_known() const { return operand_.format && operand_.elements > 0 && op_.stored_at(operand_, 0).has_value(); }
+  bool are_known() const {
+    return operand_.format && operand_.elements > 0 && op_.stored_offset(operand_, 0).has_value();
+  }
 
  private:
   const Op& op_;
@@ -65,7 +67,7 @@ std::string name_of(const Op& op) {
 /// A bound of the error of a sum where subnormal numbers are flushed to zero: each factor and each product may be off
 /// by the smallest normal number.
 double flush_error(const ReferenceSum& sum) {
-  return std::numeric_limits<float>::min() * (4 * static_cast<double>(sum.terms) + sum.size);
+  return std::numeric_limits<float>::min() * (4 * static_cast<double>(sum.terms) + sum.absolute_sum);
 }
 
 /// True if the operation is a product without ReLU, and its operands are known and few enough to be read quickly.
@@ -74,7 +76,9 @@ bool can_be_projected(const Op& op) {
   if (!multiplies(op)) return false;
   const auto* const gemm = std::get_if<GemmShape>(&op.problem()->shape);
   if (!gemm || gemm->activation == Activation::relu || op.inputs().size() < 2 || op.outputs().empty()) return false;
-  const auto is_known = [&](const Operand& o) { return o.format && o.elements > 0 && op.stored_at(o, 0).has_value(); };
+  const auto is_known = [&](const Operand& o) {
+    return o.format && o.elements > 0 && op.stored_offset(o, 0).has_value();
+  };
   const Operand &a = op.inputs()[0], &b = op.inputs()[1], &c = op.outputs()[0];
   return is_known(a) && is_known(b) && is_known(c) && is_number(*c.format) &&
          a.elements + b.elements + c.elements <= most_elements;
@@ -129,7 +133,7 @@ std::vector<CallCheck::Place> CallCheck::draw_places(const Op& op, Op::Outputs o
     const core::Random draws(seed_, calls_);
     for (const std::size_t element :
          sample_places(o.elements, static_cast<std::size_t>(std::clamp(wanted, 4.0, 16.0)), draws.bits(i))) {
-      const auto at = op.stored_at(o, element);
+      const auto at = op.stored_offset(o, element);
       if (!at) break;
       std::byte* const element_address = outputs[i].host() + *at;
       places.push_back({i, element, *at, o.format->load(element_address)});
@@ -163,24 +167,26 @@ void CallCheck::check_projection(const Op& op, Op::Inputs inputs, Op::Outputs ou
       }
     }
     for (std::size_t i = 0; i < s.m; ++i) {
-      ReferenceSum sum{
-          .value = bias_sum.value, .size = bias_sum.size, .terms = s.k + (s.bias ? 1 : 0) + (s.accumulate ? 1 : 0)};
+      ReferenceSum sum{.value = bias_sum.value,
+                       .absolute_sum = bias_sum.absolute_sum,
+                       .terms = s.k + (s.bias ? 1 : 0) + (s.accumulate ? 1 : 0)};
       for (std::size_t l = 0; l < s.k; ++l) {
         const double x = a(product * s.m * s.k + (ta ? l * s.m + i : i * s.k + l));
-        sum.value += x * projected[l], sum.size += std::fabs(x) * magnitude[l];
+        sum.value += x * projected[l], sum.absolute_sum += std::fabs(x) * magnitude[l];
       }
       double found = 0, stored = 0;
       for (std::size_t j = 0; j < s.n; ++j) {
         const std::size_t at = (product * s.m + i) * s.n + j;
-        if (!before.empty()) sum.value += before[at] * sign[j], sum.size += std::fabs(before[at]);
+        if (!before.empty()) sum.value += before[at] * sign[j], sum.absolute_sum += std::fabs(before[at]);
         found += c(at) * sign[j], stored += std::fabs(c(at));
       }
       // Where training has diverged, nothing can be checked.
-      if (!std::isfinite(sum.size) || sum.size > 0.5 * double{std::numeric_limits<float>::max()}) continue;
+      if (!std::isfinite(sum.absolute_sum) || sum.absolute_sum > 0.5 * double{std::numeric_limits<float>::max()})
+        continue;
       const ReferenceSum row_bound{
-          .value = std::max(stored, std::fabs(sum.value)), .size = sum.size, .terms = sum.terms};
+          .value = std::max(stored, std::fabs(sum.value)), .absolute_sum = sum.absolute_sum, .terms = sum.terms};
       // The bound of a row is the sum of its elements' bounds.
-      const double allowed = allowed_distance(row_bound, precision) + 0x1p-40 * sum.size +
+      const double allowed = allowed_distance(row_bound, precision) + 0x1p-40 * sum.absolute_sum +
                              (is_float(*op.outputs()[0].format) ? static_cast<double>(s.n) * flush_error(sum) : 0);
       if (std::fabs(found - sum.value) <= allowed) continue;
       fault_ = fmt::format("{}: row {} of the {} is {:.6g} in its projection, by float64 {:.6g}", name_of(op),

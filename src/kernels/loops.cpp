@@ -233,9 +233,10 @@ namespace {
 
 constexpr std::size_t grain = 1 << 14;  // elements for each thread at least
 
-void round_at_random(std::span<float> w, std::span<const float> target, std::uint64_t place, std::uint64_t step) {
+void round_at_random(std::span<float> w, std::span<const float> target, std::uint64_t place,
+                     std::uint64_t update_number) {
   constexpr std::size_t each = Bf16Stochastic::each;
-  const core::Random random(Bf16Stochastic::seed, step);
+  const core::Random random(Bf16Stochastic::seed, update_number);
   std::array<std::uint64_t, 256> draws;
   const std::uint64_t end = place + w.size();
   for (std::uint64_t first = place; first < end;) {
@@ -260,21 +261,21 @@ void Loops::bf16_nearest(ConstBuffer target, Buffer to, const UpdateNumber& numb
 }
 void Loops::bf16_kahan(Buffer weights, ConstBuffer target, Buffer carry, const UpdateNumber& number) const {
   if (number.is_skipped()) return;
-  const auto w = floats(weights), kept = floats(carry);
-  const auto to = floats(target);
-  require_elements("bf16_kahan: target", to.size(), w.size());
-  require_elements("bf16_kahan: carry", kept.size(), w.size());
+  const auto w = floats(weights), carries = floats(carry);
+  const auto targets = floats(target);
+  require_elements("bf16_kahan: target", targets.size(), w.size());
+  require_elements("bf16_kahan: carry", carries.size(), w.size());
   split(w.size(), grain, [=](std::size_t first, std::size_t n) {
-    for (std::size_t i = first; i < first + n; ++i) kernels::bf16_kahan(w[i], to[i], kept[i]);
+    for (std::size_t i = first; i < first + n; ++i) kernels::bf16_kahan(w[i], targets[i], carries[i]);
   });
 }
 void Loops::bf16_stochastic(Buffer weights, ConstBuffer target, std::uint64_t place, const UpdateNumber& number) const {
   if (number.is_skipped()) return;
   const auto w = floats(weights);
-  const auto to = floats(target);
-  require_elements("bf16_stochastic: target", to.size(), w.size());
+  const auto targets = floats(target);
+  require_elements("bf16_stochastic: target", targets.size(), w.size());
   split(w.size(), grain, [&](std::size_t first, std::size_t n) {
-    round_at_random(w.subspan(first, n), to.subspan(first, n), place + first, number.counted());
+    round_at_random(w.subspan(first, n), targets.subspan(first, n), place + first, number.counted());
   });
 }
 
@@ -282,9 +283,9 @@ void Loops::lns_round(unsigned fraction_bits, Buffer w) const { kernels::lns_rou
 void Loops::lns_update(LnsUpdateRule u, Buffer w, ConstBuffer target, Buffer carry, const UpdateNumber& number) const {
   if (!number.is_skipped()) kernels::lns_update(u, floats(w), floats(target), floats(carry));
 }
-void Loops::lns_descend(LnsUpdateRule u, Buffer w, ConstBuffer g, float size, Buffer carry,
+void Loops::lns_descend(LnsUpdateRule u, Buffer w, ConstBuffer g, float step, Buffer carry,
                         const UpdateNumber& number) const {
-  if (!number.is_skipped()) kernels::lns_descend(u, floats(w), floats(g), size, floats(carry));
+  if (!number.is_skipped()) kernels::lns_descend(u, floats(w), floats(g), step, floats(carry));
 }
 
 void Loops::unscale(Buffer gradients, ConstBuffer scale) const {
@@ -294,7 +295,7 @@ void Loops::unscale(Buffer gradients, ConstBuffer scale) const {
   });
 }
 
-void Loops::check_finite(ConstBuffer gradients, Buffer counts) const {
+void Loops::note_non_finite(ConstBuffer gradients, Buffer counts) const {
   std::atomic<bool> is_finite = true;
   split(gradients.count(), grain, [&, values = floats(gradients)](std::size_t first, std::size_t n) {
     constexpr std::uint32_t exponent = 0x7f800000;
@@ -306,11 +307,11 @@ void Loops::check_finite(ConstBuffer gradients, Buffer counts) const {
   if (!is_finite) counts.values<std::int64_t>()[0] = 1;
 }
 
-void Loops::end_step(Buffer scale, Buffer words, std::int64_t grow) const {
-  const auto at = words.values<std::int64_t>();
-  LossScaleCounts counts{.skips = at[0], .skipped = at[1], .good = at[2]};
-  kernels::end_step(floats(scale)[0], counts, grow);
-  at[0] = counts.skips, at[1] = counts.skipped, at[2] = counts.good;
+void Loops::end_step(Buffer scale, Buffer counts_buffer, std::int64_t growth_interval) const {
+  const auto at = counts_buffer.values<std::int64_t>();
+  LossScaleCounts counts{.skips_step = at[0], .skipped = at[1], .good = at[2]};
+  kernels::end_step(floats(scale)[0], counts, growth_interval);
+  at[0] = counts.skips_step, at[1] = counts.skipped, at[2] = counts.good;
 }
 
 namespace {

@@ -72,8 +72,8 @@ class Loops {
                                      Buffer to) const;
   virtual void reorder_heads(ConstBuffer from, const HeadLayout&, Buffer to) const;
 
-  /// The functions of kernels/pointwise/pointwise.hpp. kept: the factor by which the weights are multiplied before the
-  /// update: 1 for Adam, 1 - step·decay for AdamW.
+  /// The functions of kernels/pointwise/pointwise.hpp. decay_factor: that by which the weights are multiplied before
+  /// the update: 1 for Adam, 1 - step·decay for AdamW.
   virtual void sgd(Buffer w, ConstBuffer g, float step, const UpdateNumber&) const;
   virtual void momentum(Buffer w, Buffer v, ConstBuffer g, MomentumParameters, const UpdateNumber&) const;
   virtual void adam(Buffer w, Buffer m, Buffer v, ConstBuffer g, AdamParameters, float decay_factor) const;
@@ -101,14 +101,14 @@ class Loops {
   /// sums.
   virtual void lns_round(unsigned fraction_bits, Buffer w) const;
   virtual void lns_update(LnsUpdateRule, Buffer w, ConstBuffer target, Buffer carry, const UpdateNumber&) const;
-  virtual void lns_descend(LnsUpdateRule, Buffer w, ConstBuffer g, float size, Buffer carry, const UpdateNumber&) const;
+  virtual void lns_descend(LnsUpdateRule, Buffer w, ConstBuffer g, float step, Buffer carry, const UpdateNumber&) const;
 
   /// Divides the gradients by a loss scale [1]. At the end of a step, `end_step` adapts this scale by its counts [3]
-  /// (LossScaleCounts): the scale doubles after `grow` steps in a row that were not skipped.
+  /// (LossScaleCounts): the scale doubles after `growth_interval` steps in a row that were not skipped.
   virtual void unscale(Buffer gradients, ConstBuffer scale) const;
   /// Notes in `counts` whether one of the gradients is infinite or NaN.
-  virtual void check_finite(ConstBuffer gradients, Buffer counts) const;
-  virtual void end_step(Buffer scale, Buffer counts, std::int64_t grow) const;
+  virtual void note_non_finite(ConstBuffer gradients, Buffer counts) const;
+  virtual void end_step(Buffer scale, Buffer counts, std::int64_t growth_interval) const;
 
   /// Computes softmax_cross_entropy. The gradient is that of the mean loss, times loss_scale [1] (empty: 1); gradient
   /// may be empty. `take` gets the sum of the losses (unscaled) and the number of right predictions once they are

@@ -91,7 +91,7 @@ double random_scale(const NumberFormat& format) {
 }
 
 void fill_random(std::span<std::byte> memory, const NumberFormat& format, std::uint64_t seed, double scale) {
-  TablePlaces places(core::Random(seed, 0x7261).bits(0));
+  RandomTableIndices places(core::Random(seed, 0x7261).bits(0));
   const auto draws = gaussian_draws();
   const bool gaussian = format.levels == 0;
   if (!gaussian && format.lowest >= 0) scale = 1;
@@ -168,7 +168,7 @@ std::span<const double> gaussian_draws() {
 
 void fill_gaussian(std::span<float> values, std::uint64_t seed, double scale) {
   const auto draws = gaussian_draws();
-  TablePlaces places(core::Random(seed, 0x6761).bits(0));
+  RandomTableIndices places(core::Random(seed, 0x6761).bits(0));
   for (float& x : values) x = static_cast<float>(draws[places.next()] * scale);
 }
 

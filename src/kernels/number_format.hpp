@@ -93,9 +93,9 @@ constexpr std::size_t draw_table_size = std::size_t{1} << 14;
 
 /// Random indices into a table of `draw_table_size` draws.
 /// Source: Marsaglia, "Xorshift RNGs", J. Stat. Software 8(14), 2003 (xorshift64).
-class TablePlaces {
+class RandomTableIndices {
  public:
-  explicit TablePlaces(std::uint64_t bits) : state_(bits | 1) {}
+  explicit RandomTableIndices(std::uint64_t bits) : state_(bits | 1) {}
   std::size_t next() {
     state_ ^= state_ << 13, state_ ^= state_ >> 7, state_ ^= state_ << 17;
     return state_ >> std::countl_zero(draw_table_size - 1);

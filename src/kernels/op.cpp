@@ -121,7 +121,7 @@ void Op::run(runtime::Queue& queue, std::string_view label, runtime::Cost cost, 
   queue.submit(label, cost, OpCall{*this, in, out});
 }
 
-std::optional<std::size_t> Op::stored_at(const Operand& o, std::size_t element) const {
+std::optional<std::size_t> Op::stored_offset(const Operand& o, std::size_t element) const {
   if (o.packed || !o.format) return std::nullopt;
   return element * o.format->bytes;
 }
@@ -158,7 +158,7 @@ std::string op_refusal(const Problem& p, std::string_view device) {
 bool is_rounded_by_software(const Problem& p, std::string_view device) {
   if (!info(p.precision).emulated) return false;
   const FoundBackend found = find_backend(p, known_device(device), {});
-  return !found.row || found.row->is_definition;
+  return !found.row || found.row->is_untimed;
 }
 
 std::unique_ptr<Op> prepare(const Problem& p, const OpOptions& options, runtime::Device& device) {

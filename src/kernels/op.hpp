@@ -81,7 +81,7 @@ class Op {
   virtual std::unique_ptr<Op> unpacking_to_fp32(std::size_t output) const = 0;
   /// The offset of an element of an operand in its stored form [bytes]; empty: unknown. With it, a check of single
   /// elements does without `unpacking`, which may be the work of the very library that is being checked.
-  virtual std::optional<std::size_t> stored_at(const Operand&, std::size_t element) const;
+  virtual std::optional<std::size_t> stored_offset(const Operand&, std::size_t element) const;
 
   using Inputs = std::span<const runtime::ConstBuffer>;  ///< the stored forms
   using Outputs = std::span<const runtime::Buffer>;
@@ -136,7 +136,7 @@ struct OpBackend {
   std::string_view device;  ///< runtime::Device::name
   std::string (*refusal)(const Problem&);
   std::unique_ptr<Op> (*make)(const Problem&, const OpOptions&, runtime::Device&);
-  bool is_definition = false;  ///< slow and exact: models and tests may run it, but no kernel case times it
+  bool is_untimed = false;  ///< slow and exact: models and tests may run it, but no kernel case times it
 };
 std::span<const OpBackend> op_backends();
 /// Adds a row after the existing ones. Call it before threads begin; it invalidates spans of the table.

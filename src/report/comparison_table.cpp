@@ -21,14 +21,14 @@ std::vector<Factor> varying_factors(const Comparison& comparison) {
   std::vector<Factor> out;
   for (std::size_t i = 0; i < core::factor_count; ++i) {
     std::set<std::string> values;
-    for (const auto& p : comparison.points) values.insert(core::to_text(p.sample.factors[static_cast<Factor>(i)]));
+    for (const auto& p : comparison.points) values.insert(core::to_text(p.last_point.factors[static_cast<Factor>(i)]));
     if (values.size() > 1) out.push_back(static_cast<Factor>(i));
   }
   return out;
 }
 
 core::Factors common_factors(const Comparison& comparison, const std::vector<Factor>& varying) {
-  core::Factors common = comparison.points.front().sample.factors;
+  core::Factors common = comparison.points.front().last_point.factors;
   for (const Factor f : varying) common[f] = {};
   return common;
 }
@@ -102,9 +102,9 @@ analysis::Finding comparison_verdict(const Comparison& comparison) {
   // A figure that is inverted, so that above 1 is better, or that is a share, has no rate.
   const bool has_rate = unit_of(comparison) == "s" || unit_of(comparison).ends_with("/s");
   const auto varying = varying_factors(comparison);
-  const std::string& experiment = comparison.points.front().sample.experiment;
+  const std::string& experiment = comparison.points.front().last_point.experiment;
   const bool is_one_experiment =
-      std::ranges::all_of(comparison.points, [&](const auto& p) { return p.sample.experiment == experiment; });
+      std::ranges::all_of(comparison.points, [&](const auto& p) { return p.last_point.experiment == experiment; });
   analysis::Finding out{.kind = analysis::FindingKind::compared,
                         .experiment = is_one_experiment ? experiment : "",
                         .factors = common_factors(comparison, varying),
@@ -116,7 +116,7 @@ analysis::Finding comparison_verdict(const Comparison& comparison) {
     out.figures[fmt::format("most_{}", analysis::name(v))] = {extreme->ratio.value, extreme->ratio.low,
                                                               extreme->ratio.high};
     out.severity = std::max(out.severity, std::abs(1 - extreme->ratio.value));
-    const std::string where = out.factors.key() == extreme->sample.factors.key()
+    const std::string where = out.factors.key() == extreme->last_point.factors.key()
                                   ? ""
                                   : fmt::format(", most at {}", comparison_label(comparison, *extreme));
     const Scale scale = scale_of(comparison, {&*extreme, 1});
@@ -149,10 +149,11 @@ std::string comparison_table(const Comparison& comparison, std::size_t most, std
   const Scale scale = scale_of(comparison, comparison.points);
   Columns<ComparedPoint> columns;
   std::set<std::string> experiments;
-  for (const auto& p : comparison.points) experiments.insert(p.sample.experiment);
-  if (experiments.size() > 1) columns.add(text_column("experiment"), [](const auto& p) { return p.sample.experiment; });
+  for (const auto& p : comparison.points) experiments.insert(p.last_point.experiment);
+  if (experiments.size() > 1)
+    columns.add(text_column("experiment"), [](const auto& p) { return p.last_point.experiment; });
   for (const Factor f : varying)
-    columns.add(text_column(std::string(core::name(f))), [f](const auto& p) { return text(p.sample.factors[f]); });
+    columns.add(text_column(std::string(core::name(f))), [f](const auto& p) { return text(p.last_point.factors[f]); });
   const std::string unit = fmt::format("geom. mean{}", scale.unit.empty() ? "" : ", " + scale.unit);
   columns.add(column("first", unit), [scale](const auto& p) { return three_digits(mean_of(p.a) * scale.factor); });
   columns.add(column("second", unit), [scale](const auto& p) { return three_digits(mean_of(p.b) * scale.factor); });
@@ -181,10 +182,10 @@ std::string comparison_table(const Comparison& comparison, std::size_t most, std
 
 std::string comparison_label(const Comparison& comparison, const ComparedPoint& p) {
   const core::Factors common = common_factors(comparison, varying_factors(comparison));
-  core::Factors own = p.sample.factors;
+  core::Factors own = p.last_point.factors;
   for (std::size_t i = 0; i < core::factor_count; ++i)
     if (!core::is_null(common[static_cast<Factor>(i)])) own[static_cast<Factor>(i)] = {};
-  return fmt::format("{} {}", p.sample.experiment, own.key());
+  return fmt::format("{} {}", p.last_point.experiment, own.key());
 }
 
 std::string comparison_legend(double tolerance, Legend how) {
@@ -213,8 +214,8 @@ std::string comparison_csv(const Comparison& comparison) {
       "verdict,reason\n",
       core::name(comparison.selection.metric));
   for (const auto& p : comparison.points) {
-    out += csv_cell(p.sample.experiment);
-    for (const Factor f : varying) out += fmt::format(",{}", csv_cell(p.sample.factors[f]));
+    out += csv_cell(p.last_point.experiment);
+    for (const Factor f : varying) out += fmt::format(",{}", csv_cell(p.last_point.factors[f]));
     for (const double v :
          {mean_of(p.a), mean_of(p.b), p.ratio.value, p.ratio.low, p.ratio.high, p.p_value, p.q_value}) {
       out += fmt::format(",{}", csv_cell(v));
@@ -242,7 +243,7 @@ std::string properties(const analysis::Comparison& comparison, const analysis::C
 std::string test_case(const analysis::Comparison& comparison, const analysis::ComparedPoint& p, double bar) {
   const auto why = analysis::why_below(p, bar);
   const std::string open = fmt::format(R"(    <testcase classname="gradmeter.{}" name="{}")",
-                                       markup_text(p.sample.experiment), markup_text(p.sample.factors.key()));
+                                       markup_text(p.last_point.experiment), markup_text(p.last_point.factors.key()));
   const std::string failure = why ? fmt::format("      <failure message=\"{}\"/>\n", markup_text(*why)) : "";
   return fmt::format("{}>\n{}{}    </testcase>\n", open, properties(comparison, p), failure);
 }

@@ -24,9 +24,9 @@ std::vector<Plan> compile_all(const Schedule& s, Placement placement, MessageFor
 void expect_sound(const Schedule& s, const std::string& where, MessageForm form = MessageForm::plain) {
   for (const auto placement : {Placement::in_place, Placement::out_of_place}) {
     const auto plans = compile_all(s, placement, form);
-    for (const auto reading : {Reading::peer_memory, Reading::landing}) {
-      EXPECT_EQ(verify_plans(s, plans, reading), "")
-          << where << " placement " << int(placement) << " reading " << int(reading);
+    for (const auto delivery : {MessageDelivery::peer_memory, MessageDelivery::landing}) {
+      EXPECT_EQ(verify_plans(s, plans, delivery), "")
+          << where << " placement " << int(placement) << " reading " << int(delivery);
     }
   }
 }
@@ -58,7 +58,7 @@ TEST(PlanVerifier, RejectsReducingInPlaceWhileThePeerReads) {
     for (auto& x : plan.sends) x.from = Place::out;
     for (auto& f : plan.finishes) f.from = Place::out;
   }
-  EXPECT_THAT(verify_plans(*s, plans, Reading::peer_memory), HasSubstr("race"));
+  EXPECT_THAT(verify_plans(*s, plans, MessageDelivery::peer_memory), HasSubstr("race"));
 }
 
 TEST(PlanVerifier, RejectsAFenceThatWaitsForItsOwnRound) {
@@ -67,7 +67,7 @@ TEST(PlanVerifier, RejectsAFenceThatWaitsForItsOwnRound) {
   for (auto& plan : plans) {
     for (std::uint32_t i = 0; i < plan.reductions.size(); ++i) plan.reductions[i].sends_before_write = i + 1;
   }
-  EXPECT_THAT(verify_plans(*s, plans, Reading::peer_memory), HasSubstr("deadlock"));
+  EXPECT_THAT(verify_plans(*s, plans, MessageDelivery::peer_memory), HasSubstr("deadlock"));
 }
 
 TEST(PlanVerifier, RejectsAMissingFence) {
@@ -80,7 +80,7 @@ TEST(PlanVerifier, RejectsAMissingFence) {
     for (auto& f : plan.finishes) had_sends_before |= f.sends_before_write > 0, f.sends_before_write = 0;
   }
   ASSERT_TRUE(had_sends_before);
-  EXPECT_THAT(verify_plans(*s, plans, Reading::peer_memory), HasSubstr("race"));
+  EXPECT_THAT(verify_plans(*s, plans, MessageDelivery::peer_memory), HasSubstr("race"));
 }
 
 TEST(PlanVerifier, RejectsAnEarlyLanding) {
@@ -93,7 +93,7 @@ TEST(PlanVerifier, RejectsAnEarlyLanding) {
     for (auto& x : plan.receives) had_sends_before |= x.direct && x.sends_before_write > 0, x.sends_before_write = 0;
   }
   ASSERT_TRUE(had_sends_before);
-  EXPECT_THAT(verify_plans(*s, plans, Reading::landing), HasSubstr("race"));
+  EXPECT_THAT(verify_plans(*s, plans, MessageDelivery::landing), HasSubstr("race"));
 }
 
 TEST(PlanVerifier, RejectsALostCopy) {
@@ -102,18 +102,18 @@ TEST(PlanVerifier, RejectsALostCopy) {
   for (auto& plan : plans) {
     for (auto& f : plan.finishes) f.from = Place::in;  // the own contribution instead of the sum
   }
-  EXPECT_THAT(verify_plans(*s, plans, Reading::peer_memory), HasSubstr("wrong value"));
+  EXPECT_THAT(verify_plans(*s, plans, MessageDelivery::peer_memory), HasSubstr("wrong value"));
 }
 
 TEST(PlanVerifier, RejectsARunThatIsSentBeforeTheOwnBlockIsInIt) {
   const auto s = find_algorithm("rabenseifner")->make({4, 1}, CollectiveKind::all_gather).front();
   auto plans = compile_all(*s, Placement::out_of_place);
-  ASSERT_EQ(verify_plans(*s, plans, Reading::peer_memory), "");
+  ASSERT_EQ(verify_plans(*s, plans, MessageDelivery::peer_memory), "");
   for (auto& plan : plans) {
     ASSERT_EQ(plan.first_copies.size(), 1u);
     plan.copies = std::exchange(plan.first_copies, {});
   }
-  EXPECT_THAT(verify_plans(*s, plans, Reading::peer_memory), HasSubstr("wrong value"));
+  EXPECT_THAT(verify_plans(*s, plans, MessageDelivery::peer_memory), HasSubstr("wrong value"));
 }
 
 TEST(CodedPlan, OfAScheduleWhoseSumsSeveralRanksFinishIsRefusedAndWouldEndWithDifferentValues) {
@@ -121,27 +121,27 @@ TEST(CodedPlan, OfAScheduleWhoseSumsSeveralRanksFinishIsRefusedAndWouldEndWithDi
   // As if every rank of the all-gather encoded the sums anew in place of passing their bytes on.
   const auto s = ring(3);
   auto plans = compile_all(*s, Placement::in_place, MessageForm::coded);
-  ASSERT_EQ(verify_plans(*s, plans, Reading::peer_memory), "");
+  ASSERT_EQ(verify_plans(*s, plans, MessageDelivery::peer_memory), "");
   for (auto& plan : plans) {
     auto& last = plan.rounds.back();
     last.encodes = {static_cast<std::uint32_t>(plan.encodes.size()), 1};
     plan.encodes.push_back({plan.sends[last.sends.first].blocks, Place::out, 0});
   }
-  EXPECT_NE(verify_plans(*s, plans, Reading::peer_memory), "");
+  EXPECT_NE(verify_plans(*s, plans, MessageDelivery::peer_memory), "");
 }
 
 TEST(CodedPlan, NeedsItsFences) {
   // Finished bytes land where the partial sum of the same block lay, which may still be on its way out.
   const auto s = ring(3);
   auto plans = compile_all(*s, Placement::in_place, MessageForm::coded);
-  ASSERT_EQ(verify_plans(*s, plans, Reading::landing), "");
+  ASSERT_EQ(verify_plans(*s, plans, MessageDelivery::landing), "");
   bool had_sends_before = false;
   for (auto& plan : plans) {
     for (auto& x : plan.receives) had_sends_before |= x.sends_before_write > 0, x.sends_before_write = 0;
     for (auto& x : plan.finishes) had_sends_before |= x.sends_before_write > 0, x.sends_before_write = 0;
   }
   ASSERT_TRUE(had_sends_before);
-  EXPECT_THAT(verify_plans(*s, plans, Reading::landing), HasSubstr("race"));
+  EXPECT_THAT(verify_plans(*s, plans, MessageDelivery::landing), HasSubstr("race"));
 }
 
 TEST(CodedPlan, EncodesAFinishedSumOnceAndPassesItsBytesOn) {
@@ -184,7 +184,7 @@ TEST(Plan, AllReductionsOfABlockInARoundAreOneSumInRankOrder) {
   ASSERT_EQ(plan.reductions.size(), 1u);
   // Receives stand in step order (from 3, 0, 1); operands in rank order (0, 1, own, 3).
   EXPECT_THAT(plan.operands, ::testing::ElementsAre(1u, 2u, own_operand, 0u));
-  EXPECT_EQ(verify_plans(star, compile_all(star, Placement::in_place), Reading::peer_memory), "");
+  EXPECT_EQ(verify_plans(star, compile_all(star, Placement::in_place), MessageDelivery::peer_memory), "");
 }
 
 }  // namespace

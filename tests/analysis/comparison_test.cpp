@@ -23,7 +23,7 @@ Comparison compared(const std::vector<std::vector<double>>& a, const std::vector
 }
 const ComparedPoint& of_size(const Comparison& c, std::int64_t size) {
   for (const auto& p : c.points)
-    if (p.sample.factors[core::Factor::size_bytes].get<std::int64_t>() == size) return p;
+    if (p.last_point.factors[core::Factor::size_bytes].get<std::int64_t>() == size) return p;
   throw std::logic_error("no such point");
 }
 
@@ -198,7 +198,7 @@ TEST(Launches, WhosePointsDifferInAnIgnoredFactorAreRefused) {
     run.points[0].factors[core::Factor::transport] = std::string("shm");
     run.points[1].factors[core::Factor::transport] = std::string("mpi");
   }
-  Selection ignoring{.metric = core::Metric::time_s, .only = {}, .ignored = {core::Factor::transport}};
+  PointSelection ignoring{.metric = core::Metric::time_s, .only = {}, .ignored = {core::Factor::transport}};
   try {
     const LaunchedPoints points(a.runs, ignoring);
     ADD_FAILURE() << "one of two points was dropped";

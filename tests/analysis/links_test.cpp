@@ -125,7 +125,7 @@ TEST(LinkFindings, TwoLateHostsExplainTheLatencyBetweenThem) {
     return Measured{.latency_s = usual_latency + late};
   }));
   ASSERT_EQ(found.size(), 2U) << testing::PrintToString(texts(found));
-  EXPECT_TRUE(found[0].latency && found[1].latency);
+  EXPECT_TRUE(found[0].is_latency && found[1].is_latency);
   EXPECT_EQ(found[0].name, "host3");
   EXPECT_EQ(found[1].name, "host5");
 }

@@ -33,9 +33,9 @@ dataparallel::CallRecord timeline_call(double posted, double started, double fin
 StepRecord two_layers() {
   StepRecord r{
       .step = {100, 120}, .computations = {}, .calls = {timeline_call(107, 108, 111), timeline_call(110, 111, 114)}};
-  const auto add = [&r](std::string_view label, double begin, double end, bool exchanges = false) {
-    r.computations.push_back({.label = label, .when = {begin, end}, .exchanges = exchanges});
-    r.submitted += !exchanges;
+  const auto add = [&r](std::string_view label, double begin, double end, bool is_exchange = false) {
+    r.computations.push_back({.label = label, .when = {begin, end}, .is_exchange = is_exchange});
+    r.submitted += !is_exchange;
   };
   const auto enter = [&r](int layer) { r.layers.push_back({.layer = layer, .first = r.submitted}); };
   enter(0), add("forward.gemm", 100, 101);
@@ -59,7 +59,7 @@ TEST(StepTimeline, NamesComputationsByPassAndLayer) {
 TEST(StepTimeline, PartsUpdatesBetweenWhichAnExchangeEnded) {
   StepRecord r{.step = {0, 10}, .computations = {}, .calls = {timeline_call(1, 1, 2), timeline_call(1, 2, 5)}};
   for (const double begin : {2.0, 3.0, 5.0, 6.25})
-    r.computations.push_back({.label = "update", .when = {begin, begin + 1}, .exchanges = false});
+    r.computations.push_back({.label = "update", .when = {begin, begin + 1}, .is_exchange = false});
   EXPECT_THAT(make_timeline(r, {}, {}).compute, ElementsAre(core::Span{"update", 2, 4}, core::Span{"update", 5, 7.25}));
 }
 

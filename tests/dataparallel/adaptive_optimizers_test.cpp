@@ -225,7 +225,7 @@ std::vector<float> trained_in_parts(std::string_view name, const Net& net) {
   const auto halves = net.weights().size() / 2;
   std::vector<std::vector<float>> w(2, std::vector<float>(halves)), g = w;
   const std::vector<model::Tensor> tensors{{"first", {16}, 0, 16, true}, {"second", {26}, 16, 26, true}};
-  const OptimizerScope scope{.elements = halves, .tensors = tensors, .parts = &sums};
+  const OptimizerScope scope{.elements = halves, .tensors = tensors, .part_sums = &sums};
   std::vector<std::unique_ptr<Optimizer>> rules;
   const auto weights = net.weights();
   for (std::size_t k = 0; k < 2; ++k) {
@@ -269,7 +269,7 @@ TEST(AdaptiveOptimizer, PartsWhoseNormsNobodySharedAreRefused) {
   std::vector<float> w(4, 1.0f);
   const std::vector<float> g(4, 1.0f);
   for (const std::string_view name : {"lars", "lamb"}) {
-    const auto rule = make_optimizer(name, {.elements = 4, .tensors = tensors, .parts = &sums});
+    const auto rule = make_optimizer(name, {.elements = 4, .tensors = tensors, .part_sums = &sums});
     EXPECT_THROW(rule->apply(w, g, 0, {0.5f, 1}), std::logic_error) << name;
   }
 }

@@ -12,10 +12,10 @@ TEST(Admission, BulkSynchronousReadsWaitForAllUpdatesOfTheClockBefore) {
   Admission a(3, 0);
   EXPECT_TRUE(a.grouped());
   EXPECT_TRUE(a.may_read(0, 0, 0));
-  a.pushed(0);
-  a.pushed(1);
+  a.note_push(0);
+  a.note_push(1);
   EXPECT_FALSE(a.may_read(0, 1, 1)) << "worker 2's is missing";
-  a.pushed(2);
+  a.note_push(2);
   EXPECT_TRUE(a.may_read(0, 1, 1));
   EXPECT_FALSE(a.may_read(0, 2, 1));
 }
@@ -23,35 +23,35 @@ TEST(Admission, BulkSynchronousReadsWaitForAllUpdatesOfTheClockBefore) {
 TEST(Admission, StaleSynchronousReadsMaySeeOlderClocksButNotTooOld) {
   Admission a(2, 2);
   EXPECT_FALSE(a.grouped());
-  for (int i = 0; i < 3; ++i) a.pushed(0);
+  for (int i = 0; i < 3; ++i) a.note_push(0);
   EXPECT_FALSE(a.may_read(0, 3, 3)) << "needs one update of worker 1";
   EXPECT_EQ(a.gap(3), 3u);
   EXPECT_TRUE(a.may_read(0, 2, 2));
-  a.pushed(1);
+  a.note_push(1);
   EXPECT_TRUE(a.may_read(0, 3, 3));
 }
 
 TEST(Admission, AsynchronousReadsWaitForTheReadersOwnUpdatesAlone) {
   Admission a(2, Admission::unbounded);
   EXPECT_FALSE(a.may_read(0, 1, 1));
-  a.pushed(0);
+  a.note_push(0);
   EXPECT_TRUE(a.may_read(0, 1, 1));
   EXPECT_TRUE(a.may_read(0, 1'000'000, 1));
 }
 
 TEST(Admission, WhoIsGoneHasAnInfiniteClock) {
   Admission a(3, 0);
-  a.pushed(0);
-  a.gone(1);
+  a.note_push(0);
+  a.note_gone(1);
   EXPECT_FALSE(a.all_train());
   EXPECT_FALSE(a.may_read(0, 1, 1)) << "worker 2 still trains";
-  a.gone(2);
-  a.gone(2);
-  EXPECT_EQ(a.training(), 1);
+  a.note_gone(2);
+  a.note_gone(2);
+  EXPECT_EQ(a.training_workers(), 1);
   EXPECT_TRUE(a.may_read(0, 1, 1));
-  a.gone(0);
-  EXPECT_EQ(a.training(), 0);
-  EXPECT_EQ(a.slowest(), Admission::unbounded);
+  a.note_gone(0);
+  EXPECT_EQ(a.training_workers(), 0);
+  EXPECT_EQ(a.slowest_clock(), Admission::unbounded);
 }
 
 /// Updates in a random order, worker w about 2^w times as often as worker 0. behind: the read comes so late.

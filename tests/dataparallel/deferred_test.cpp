@@ -133,7 +133,7 @@ INSTANTIATE_TEST_SUITE_P(Synchronous, DeferredStrategy,
 TEST(Deferred, ThreeSendersToOneRankHaveTheHostsBits) {
   constexpr int ranks = 6;
   const PushTargets drawn(Graph::random, 7);  // the seed of all cases
-  ASSERT_EQ(drawn.to(0, ranks, 1).size(), 3);
+  ASSERT_EQ(drawn.senders_to(0, ranks, 1).size(), 3);
   expect_host_bits({.strategy = "gossip:graph=random", .ranks = ranks});
 }
 

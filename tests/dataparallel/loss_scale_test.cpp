@@ -66,7 +66,7 @@ TEST(LossScale, NamesAreCanonicalAndWrongOnesAreRefused) {
 }
 
 TEST(LossScale, GrowsAfterGoodStepsInARowAndIsHalvedByOthers) {
-  LossScaler scaler({.start = 8, .grow = 3});
+  LossScaler scaler({.start = 8, .growth_interval = 3});
   runtime::HostQueue queue;
   std::vector<float> found;
   for (const char step : std::string("ggg"
@@ -78,7 +78,7 @@ TEST(LossScale, GrowsAfterGoodStepsInARowAndIsHalvedByOthers) {
     std::vector<float> g(100, 1.0F);
     if (step == 'b') g[57] = found.size() % 2 == 0 ? overflow : std::nanf("");
     scaler.submit_check(queue, g);
-    EXPECT_EQ(scaler.skips(queue), step == 'b');
+    EXPECT_EQ(scaler.skips_step(queue), step == 'b');
     scaler.submit_end_of_step(queue);
     found.push_back(scaler.state(queue).scale);
   }
@@ -88,7 +88,7 @@ TEST(LossScale, GrowsAfterGoodStepsInARowAndIsHalvedByOthers) {
 
 TEST(LossScale, NeitherLimitOfFp32IsLeft) {
   runtime::HostQueue queue;
-  LossScaler up({.start = 0x1p127F, .grow = 1}), down({.start = 0x1p-126F, .grow = 1});
+  LossScaler up({.start = 0x1p127F, .growth_interval = 1}), down({.start = 0x1p-126F, .growth_interval = 1});
   up.submit_end_of_step(queue);
   EXPECT_EQ(up.state(queue).scale, 0x1p127F);
   down.note_not_finite(queue);
@@ -100,7 +100,7 @@ TEST(LossScale, AnOptimizerSeesNothingOfSkippedSteps) {
   std::vector<std::string> names{"adamw:update=bf16-kahan"};
   for (const auto& row : optimizers()) names.emplace_back(row.name);
   for (const std::string& name : names) {
-    LossScaler scaler({.start = 8, .grow = 100});
+    LossScaler scaler({.start = 8, .growth_interval = 100});
     runtime::HostQueue queue;
     std::vector<float> w(64, 0.5F), g(64, 0.25F), bad(64, overflow), plain(w);
     const auto skipping = make_optimizer(name, {.elements = 64}), seen = make_optimizer(name, {.elements = 64});

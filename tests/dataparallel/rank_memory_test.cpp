@@ -147,7 +147,7 @@ class Rank {
     for (std::size_t i = 0; i < sharding.chunks(server); ++i) {
       const Range chunk = sharding.chunk(server, i);
       pushes.push_back({.operation = static_cast<std::uint16_t>(Opcode::push),
-                        .shard = server,
+                        .server_number = server,
                         .sequence = 1,
                         .first = chunk.first,
                         .count = chunk.count,

@@ -747,7 +747,7 @@ std::vector<std::string> calls_of(const DrawnTrace& trace) {
   std::ranges::sort(out);
   return out;
 }
-std::vector<std::string> calls_of(const ReadTrace& trace) {
+std::vector<std::string> calls_of(const ImportedTrace& trace) {
   std::vector<std::string> out;
   for (const auto& step : trace.trace.steps)
     for (const auto& c : step.calls)

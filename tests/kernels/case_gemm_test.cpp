@@ -95,7 +95,8 @@ TEST(GemmCase, ASumThatIsRoundedAfterEachAdditionIsWithinItsBound) {
     worst = std::max(worst, std::fabs(found - sum.value) / allowed);
   }
   EXPECT_LT(worst, 0.7);
-  EXPECT_EQ(allowed_distance_of_random_terms({.value = 1, .size = 1, .squares = 1, .terms = 1}, Precision::int8), 0);
+  EXPECT_EQ(
+      allowed_distance_of_random_terms({.value = 1, .absolute_sum = 1, .squares = 1, .terms = 1}, Precision::int8), 0);
 }
 
 /// Extents whose product is more than 64 bits hold: they need more memory than there is, not little.

@@ -236,7 +236,7 @@ TEST_F(DeviceUpdates, FollowALossScaleThatAdapts) {
       Floats overflowing = random_floats(n, 6);
       overflowing[place] = wrong;
       const auto step = [](std::uint64_t number, std::size_t g) {
-        return Calls{[=](const Loops& l, auto b) { l.check_finite(b[g], b[3]); },
+        return Calls{[=](const Loops& l, auto b) { l.note_non_finite(b[g], b[3]); },
                      [=](const Loops& l, auto b) {
                        l.adam_step(b[0], b[1], b[2], b[g], {.step = 0.1F}, 1, {number, b[3]});
                      },

@@ -89,7 +89,7 @@ TEST_F(Operation, SaysWhereTheElementsOfItsPackedOperandsLie) {
       const std::vector<float> values = drawn(o.elements, 3 + i);
       const auto memory = stored(*op, i, values);
       for (std::size_t e = 0; e < o.elements; ++e) {
-        const auto at = op->stored_at(o, e);
+        const auto at = op->stored_offset(o, e);
         if (!at) continue;
         ASSERT_EQ(o.format->load(memory.buffer.host() + *at), values[e]) << text(p.shape) << " " << o.name << " " << e;
         looked_at += o.packed;

@@ -45,7 +45,7 @@ Comparison skewed() {
 TEST(ComparisonTable, TheRatioIsTheQuotientOfTheFiguresBesideIt) {
   const Comparison c = skewed();
   const auto& p = *std::find_if(c.points.begin(), c.points.end(), [](const auto& q) {
-    return core::to_text(q.sample.factors[Factor::size_bytes]) == "1024";
+    return core::to_text(q.last_point.factors[Factor::size_bytes]) == "1024";
   });
   const double first = std::pow(0.0157 * 0.0158 * 0.0159 * 0.0200 * 0.0210, 0.2),
                second = std::pow(0.0100 * 0.0102 * 0.0148 * 0.0149 * 0.0150, 0.2);

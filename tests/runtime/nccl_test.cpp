@@ -62,7 +62,7 @@ std::vector<float> all_reduced(const test::GpuRank& r) {
   reader.wait(done);
   const auto out = test::read_back<float>(values.span(), reader);
   stream.synchronize();
-  nccl.completed();
+  nccl.note_completion();
   return out;
 }
 
@@ -137,7 +137,7 @@ TEST(Nccl, ACapturedCallTakesTheDataOfEachLaunch) {
         begin_capture(stream);
         issue_all_reduce(nccl, stream, in, out);
         end_capture(stream, graph);
-        nccl.completed();
+        nccl.note_completion();
         for (int launch = 0; launch < 3; ++launch) {
           const auto values = numbers(r.world.rank() + launch);
           copy<float>(in.span(), values, stream);
@@ -146,7 +146,7 @@ TEST(Nccl, ACapturedCallTakesTheDataOfEachLaunch) {
           auto wanted = sums(ranks);
           for (float& w : wanted) w += static_cast<float>(1000 * launch * ranks);
           EXPECT_EQ(test::read_back<float>(out.span(), stream), wanted) << "launch " << launch;
-          nccl.completed();
+          nccl.note_completion();
         }
         r.world.barrier();
       });
@@ -204,7 +204,7 @@ TEST(Nccl, CommunicatorsOfOneGpuLaunchOneAtATime) {
       for (int i = 0; i < 10; ++i) {
         issue_all_reduce(nccl, stream, in, out);
         stream.synchronize();
-        nccl.completed();
+        nccl.note_completion();
       }
     };
     std::thread other([&] { issue_some(second); });
@@ -283,14 +283,14 @@ TEST_F(NcclWatchdog, WaitsForNoGraph) {
     begin_capture(stream);
     issue_all_reduce(nccl, stream, in, out);
     end_capture(stream, *graph);
-    nccl.completed();
-    nccl.before_abort([&] { graph = nullptr; });
+    nccl.note_completion();
+    nccl.on_abort([&] { graph = nullptr; });
     r.world.barrier();
     cuda_emulator::set_nccl_connects(true);
     if (r.world.rank() == 0) error = error_of([&] { issue_all_reduce(nccl, stream, in, out); });
     r.world.barrier();
     graph = nullptr;
-    nccl.before_abort(nullptr);
+    nccl.on_abort(nullptr);
   });
   EXPECT_THAT(error, HasSubstr("without this call so far: rank 1"));
 }
@@ -372,7 +372,7 @@ std::vector<std::string> reports_of_call(const Mistake& mistake) {
     });
     const std::string error = error_of([&] {
       while (cudaStreamQuery(stream.get()) == cudaErrorNotReady) nccl.check();
-      nccl.completed();
+      nccl.note_completion();
     });
     EXPECT_NE(error, "no error");
     nccl.abort();
@@ -428,7 +428,7 @@ TEST(EmulatedNccl, SendsThatAreNotGroupedWithTheirReceivesHang) {
       const cudaError_t e = cudaStreamSynchronize(stream.get());
       EXPECT_EQ(e, grouped ? cudaSuccess : cudaErrorLaunchTimeout);
       if (!grouped) return;
-      nccl.completed();
+      nccl.note_completion();
       EXPECT_EQ(test::read_back<float>(to.span(), stream), numbers(peer));
     });
   };
@@ -447,7 +447,7 @@ TEST(EmulatedNccl, ReportsACommunicatorThatEndsBeforeTheGraphOfItsCalls) {
         begin_capture(stream);
         issue_all_reduce(aborts ? nccl : early, stream, in, out);
         end_capture(stream, graph);
-        (aborts ? nccl : early).completed();
+        (aborts ? nccl : early).note_completion();
         if (aborts) nccl.abort();
       }
       check_cuda(cudaGraphLaunch(graph.launchable, stream.get()), "cudaGraphLaunch");

@@ -81,8 +81,8 @@ using compression::Exchange;
 // selection.
 
 AlgorithmPtr scheduled_algorithm(const ExchangeSpec& spec) {
-  const bool chosen = spec.algorithm->info().backend == Backend::selection;
-  return chosen ? find_algorithm("direct") : spec.algorithm;
+  const bool is_selection = spec.algorithm->info().backend == Backend::selection;
+  return is_selection ? find_algorithm("direct") : spec.algorithm;
 }
 
 std::string schedule_refusal(const ExchangeSpec& spec) {
@@ -118,14 +118,14 @@ CallParts schedule_parts(const ExchangeSpec& spec, std::span<const TensorPart> p
 }
 
 // The executor cuts the buffer into pieces and encodes them on their way, tensor by tensor.
-constexpr CodedExchange by_schedule{.refusal = schedule_refusal,
-                                    .arena_bytes = schedule_arena_bytes,
-                                    .bind = bind_schedule,
-                                    .parts = schedule_parts,
-                                    .packs = false};
+constexpr CodedExchange scheduled_exchange{.refusal = schedule_refusal,
+                                           .arena_bytes = schedule_arena_bytes,
+                                           .bind = bind_schedule,
+                                           .parts = schedule_parts,
+                                           .packs = false};
 
 const CodedExchange& exchange_of(const CodecChoice& c) {
-  if (c.exchange == Exchange::schedule) return by_schedule;
+  if (c.exchange == Exchange::schedule) return scheduled_exchange;
   if (c.exchange == Exchange::gather) {
     return compression::warm_up_steps(c.parsed) > 0 ? warm_up_exchange : gathered_exchange;
   }
@@ -170,30 +170,30 @@ class Residuals {
     if (count <= count_) return;
     if (device) {
       const auto longer = device->allocate(core::Element::f32, count);
-      queue->copy("grow residuals", on_device_.buffer.part(0, count_), longer.buffer.part(0, count_));
+      queue->copy("grow residuals", device_values_.buffer.part(0, count_), longer.buffer.part(0, count_));
       queue->synchronise();
-      on_device_ = longer;
+      device_values_ = longer;
     } else {
-      on_host_.resize(count);
+      host_values_.resize(count);
     }
     count_ = count;
   }
   float* data() {
-    if (on_host_.empty() && on_device_.memory) {
-      return reinterpret_cast<float*>(on_device_.buffer.device().device_address());
+    if (host_values_.empty() && device_values_.memory) {
+      return reinterpret_cast<float*>(device_values_.buffer.device().device_address());
     }
-    return on_host_.data();
+    return host_values_.data();
   }
 
  private:
   std::size_t count_ = 0;
-  std::vector<float> on_host_;
-  runtime::OwnedBuffer on_device_;
+  std::vector<float> host_values_;
+  runtime::OwnedBuffer device_values_;
 };
 
-class Compressed final : public CollectiveSequence {
+class CodedAllReduce final : public CollectiveSequence {
  public:
-  Compressed(const ExchangeSpec& spec, const GroupConnection& connection, std::uint64_t seed)
+  CodedAllReduce(const ExchangeSpec& spec, const GroupConnection& connection, std::uint64_t seed)
       : CollectiveSequence(fmt::format("{} {}", spec.algorithm->name, spec.codec->label), spec.queue),
         spec_(spec),
         exchange_(exchange_of(*spec.codec)),
@@ -202,10 +202,10 @@ class Compressed final : public CollectiveSequence {
         batch_(batch_of(connection.network.arena().take(dense_bytes(spec)))),
         coded_(add_part(exchange_.bind(spec, connection))),
         dense_(add_part(spec.algorithm->bind(connection, spec.inner_call_spec(dense_bytes(spec))))),
-        dense_text_(fmt::format("{} dense: under {} elements", dense_.name(), spec_.codec->min_elements)) {}
+        dense_name_(fmt::format("{} dense: under {} elements", dense_.name(), spec_.codec->min_elements)) {}
 
   const std::string& algorithm_for(std::uint64_t bytes) const override {
-    return bytes / sizeof(float) < spec_.codec->min_elements ? dense_text_ : coded_.name();
+    return bytes / sizeof(float) < spec_.codec->min_elements ? dense_name_ : coded_.name();
   }
   bool works_on_device_memory() const override { return device_ != nullptr; }
   CodecState take_state() override {
@@ -248,7 +248,7 @@ class Compressed final : public CollectiveSequence {
 
   SequenceStep next(std::size_t) override {
     if (job_ && !job_->coded) run_local("unpack", [this, job = job_] { unpack(*job); });
-    if (const Job* ended = std::exchange(job_, nullptr); ended && ended->coded && records_change()) {
+    if (const Job* ended = std::exchange(job_, nullptr); ended && ended->coded && records_difference()) {
       run_local("difference", [this] { close_difference(); });
       return wait_for_local_work();  // the next tensor's difference is written where this one is
     }
@@ -269,25 +269,26 @@ class Compressed final : public CollectiveSequence {
     if (exchange_.packs) return {&coded_, c};
     tensor_.assign(c);
     c = tensor_.calls().front();
-    if (records_change()) open_difference(c);
+    if (records_difference()) open_difference(c);
     return {&coded_, c};
   }
 
   /// True where this class fills in the difference, as the change of the executor's residuals. Collectives that
   /// exchange packs fill it in themselves.
-  bool records_change() const { return !exchange_.packs && call_.tensor_layout.difference; }
+  bool records_difference() const { return !exchange_.packs && call_.tensor_layout.difference; }
 
   /// Begins the difference of one tensor: adds the residuals before the call. Without error feedback, residuals are
   /// made for this call alone. They begin at -0, because x + -0 has the bits of x.
   void open_difference(Call& c) {
     difference_ = c.tensor_layout.difference;
     if (!spec_.codec->feedback) {
-      lost_.grow(2 * c.count(), spec_.queue, device_);
-      run_local("difference", [this, n = 2 * c.count()] { std::ranges::fill(host_view(lost_.data(), n), -0.0f); });
-      c.encoding.worker_residual = lost_.data();
-      c.encoding.owner_residual = lost_.data() + c.count();
+      call_residuals_.grow(2 * c.count(), spec_.queue, device_);
+      run_local("difference",
+                [this, n = 2 * c.count()] { std::ranges::fill(host_view(call_residuals_.data(), n), -0.0f); });
+      c.encoding.worker_residual = call_residuals_.data();
+      c.encoding.owner_residual = call_residuals_.data() + c.count();
     }
-    residuals_ = c.encoding;
+    tensor_encoding_ = c.encoding;
     run_local("difference", [this] { add_residuals(1); });
   }
 
@@ -299,8 +300,8 @@ class Compressed final : public CollectiveSequence {
 
   void add_residuals(float sign) {
     const std::size_t n = difference_->values.size();
-    const auto workers = host_view(static_cast<const float*>(residuals_.worker_residual), n);
-    const auto owners = host_view(static_cast<const float*>(residuals_.owner_residual), n);
+    const auto workers = host_view(static_cast<const float*>(tensor_encoding_.worker_residual), n);
+    const auto owners = host_view(static_cast<const float*>(tensor_encoding_.owner_residual), n);
     for (std::size_t i = 0; i < n; ++i) {
       const float worker = workers[i], owner = owners[i];
       difference_->values[i] += sign * (worker + owner);
@@ -349,7 +350,7 @@ class Compressed final : public CollectiveSequence {
   runtime::Device* device_;     ///< the device that holds the calls' buffers and the residuals; null: the host
   runtime::OwnedBuffer batch_;  ///< a dense batch, packed
   Collective &coded_, &dense_;
-  std::string dense_text_;  ///< what `serves` answers for short tensors
+  std::string dense_name_;  ///< what `serves` answers for short tensors
   Call call_{};
   TensorCalls tensor_;  ///< the tensor that is exchanged now, where tensors do not travel together
   std::vector<Job> jobs_;
@@ -357,8 +358,8 @@ class Compressed final : public CollectiveSequence {
   const Job* job_ = nullptr;  ///< the job that runs now
   Feedback feedback_;
   CodingDifference* difference_ = nullptr;  ///< the difference of the tensor that is exchanged now
-  Encoding residuals_;                      ///< the residuals of the tensor that is exchanged now
-  Residuals lost_;                          ///< the residuals of a call without error feedback
+  Encoding tensor_encoding_;                ///< the residuals of the tensor that is exchanged now
+  Residuals call_residuals_;                ///< the residuals of a call without error feedback
 };
 
 /// The spec, without its queue where the queue's GPU cannot do the codec's work. A GPU encodes only where our schedules
@@ -366,7 +367,7 @@ class Compressed final : public CollectiveSequence {
 ExchangeSpec on_working_queue(const ExchangeSpec& spec) {
   ExchangeSpec out = spec;
   const CodedExchange& exchange = exchange_of(*spec.codec);
-  const bool encodes = &exchange == &by_schedule || (&exchange == &gathered_exchange && gathers_on_gpu(spec));
+  const bool encodes = &exchange == &scheduled_exchange || (&exchange == &gathered_exchange && gathers_on_gpu(spec));
   const bool on_gpu = encodes && spec.algorithm->has_schedule() && gpu_block_codec_refusal(*spec.codec).empty();
   if (spec.gpu() && !on_gpu) out.queue = nullptr;
   return out;
@@ -411,7 +412,7 @@ CallParts coded_call_parts(const ExchangeSpec& spec, std::size_t count, std::spa
 
 std::uint32_t encodings_on_the_way(const ExchangeSpec& spec, const TensorPart& t) {
   if (!is_encoded(spec, t)) return 0;
-  if (&exchange_of(*spec.codec) != &by_schedule) return 1;
+  if (&exchange_of(*spec.codec) != &scheduled_exchange) return 1;
   // As many rounds reduce as gather. Partial sums are encoded in each reducing round, and the finished sum once more.
   return scheduled_algorithm(spec)->cost(spec.shape).rounds / 2 + 1;
 }
@@ -426,7 +427,7 @@ std::size_t coded_arena_bytes(const ExchangeSpec& spec, std::uint32_t rank) {
 std::unique_ptr<Collective> bind_coded(const ExchangeSpec& spec, const GroupConnection& connection,
                                        std::uint64_t seed) {
   if (const auto why = codec_refusal(spec, CollectiveKind::all_reduce, {}); !why.empty()) throw core::UsageError(why);
-  return std::make_unique<Compressed>(on_working_queue(spec), connection, seed);
+  return std::make_unique<CodedAllReduce>(on_working_queue(spec), connection, seed);
 }
 
 }  // namespace gradmeter::allreduce

@@ -94,16 +94,16 @@ class CollectiveSequence : public Collective {
   }
   template <class Work>
   void run_encoding(const Work& work) {
-    timed("encode", own_coding_time_.encode_s, work);
+    run_timed("encode", own_coding_time_.encode_s, work);
   }
   template <class Work>
   void run_decoding(const Work& work) {
-    timed("decode", own_coding_time_.decode_s, work);
+    run_timed("decode", own_coding_time_.decode_s, work);
   }
 
  private:
   template <class Work>
-  void timed(std::string_view label, double& seconds, const Work& work) {
+  void run_timed(std::string_view label, double& seconds, const Work& work) {
     run_local(label, [&seconds, work] {
       const runtime::Timed timed(seconds);
       work();

@@ -65,19 +65,19 @@ class Encoder {
 
 /// The algorithm of the all-gather: the exchange's own, or ring where that is a selection.
 AlgorithmPtr gatherer_of(const ExchangeSpec& spec) {
-  const bool chosen = spec.algorithm->info().backend == Backend::selection;
-  return chosen ? find_algorithm("ring") : spec.algorithm;
+  const bool is_selection = spec.algorithm->info().backend == Backend::selection;
+  return is_selection ? find_algorithm("ring") : spec.algorithm;
 }
 
 /// The most bytes that a tensor, encoded on its own, takes beyond its share of the whole buffer's encoding: for
 /// rounded-up counts, the scale of a last bucket, and two paddings.
 constexpr std::size_t most_bytes_beyond_share = 64;
 
-std::size_t wire_of_all(const ExchangeSpec& spec) { return Encoder(spec, 0).codec().wire_bytes(spec.max_floats()); }
+std::size_t all_wire_bytes(const ExchangeSpec& spec) { return Encoder(spec, 0).codec().wire_bytes(spec.max_floats()); }
 std::size_t slot_bytes(const ExchangeSpec& spec) {
-  return wire_of_all(spec) + most_tensors_in_pack(spec) * most_bytes_beyond_share;
+  return all_wire_bytes(spec) + most_tensors_in_pack(spec) * most_bytes_beyond_share;
 }
-std::size_t all_slots(const ExchangeSpec& spec) { return spec.shape.ranks * slot_bytes(spec); }
+std::size_t all_slot_bytes(const ExchangeSpec& spec) { return spec.shape.ranks * slot_bytes(spec); }
 std::size_t lengths_bytes(const ExchangeSpec& spec) {
   return spec.shape.ranks * most_tensors_in_pack(spec) * sizeof(std::int64_t);
 }
@@ -85,7 +85,7 @@ std::size_t lengths_bytes(const ExchangeSpec& spec) {
 /// True where all encodings together, p · wire bytes, are at least as long as what a ring of fp32 sends, 2 · 4n bytes.
 bool sum_is_dense(const ExchangeSpec& spec) {
   const bool sparse = spec.codec->info->name == "topk" || spec.codec->info->name == "dgc";
-  return sparse && spec.shape.ranks * wire_of_all(spec) >= 2 * spec.max_bytes;
+  return sparse && spec.shape.ranks * all_wire_bytes(spec) >= 2 * spec.max_bytes;
 }
 
 class Gathered final : public CollectiveSequence {
@@ -96,11 +96,11 @@ class Gathered final : public CollectiveSequence {
         codec_(encoder_.codec()),
         rank_(static_cast<std::size_t>(connection.transport.rank())),
         ranks_(spec.shape.ranks),
-        slots_(connection.network.arena().take(all_slots(spec))),
+        slots_(connection.network.arena().take(all_slot_bytes(spec))),
         lengths_(connection.network.arena().take(lengths_bytes(spec))),
-        gather_(add_part(gatherer_of(spec)->bind(connection,
-                                                 spec.inner_call_spec(std::max(all_slots(spec), lengths_bytes(spec))),
-                                                 CollectiveKind::all_gather))) {}
+        gather_(add_part(gatherer_of(spec)->bind(
+            connection, spec.inner_call_spec(std::max(all_slot_bytes(spec), lengths_bytes(spec))),
+            CollectiveKind::all_gather))) {}
   CodecState take_state() override { return encoder_.take_state(); }
   void restore_state(const CodecState& state) override { encoder_.restore_state(state); }
 
@@ -175,7 +175,7 @@ class Gathered final : public CollectiveSequence {
     std::size_t at = 0;
     for (std::size_t i = 0; i < members_.size(); ++i) {
       members_[i].slot_at = at;
-      members_[i].slot = slot_of(i);
+      members_[i].slot = slot_bytes_of(i);
       at += members_[i].slot;
     }
     rank_bytes_ = at;
@@ -183,7 +183,7 @@ class Gathered final : public CollectiveSequence {
     return {&gather_, in_place(core::Element::i8, slots_.first(ranks_ * rank_bytes_))};
   }
 
-  std::size_t slot_of(std::size_t tensor) const {
+  std::size_t slot_bytes_of(std::size_t tensor) const {
     if (!codec_.variable()) return codec_.wire_bytes(members_[tensor].call->count());
     std::size_t longest = 0;
     for (std::size_t r = 0; r < ranks_; ++r) longest = std::max(longest, length_of(r, tensor));
@@ -310,34 +310,34 @@ std::size_t gathered_arena_bytes(const ExchangeSpec& spec, std::uint32_t rank) {
     return spec.max_bytes + 2 * arena_slack +
            spec.algorithm->arena_bytes(spec.shape, rank, spec.inner_call_spec(spec.max_bytes));
   }
-  const std::size_t inner = std::max(all_slots(spec), lengths_bytes(spec));
-  return all_slots(spec) + lengths_bytes(spec) + 3 * arena_slack +
+  const std::size_t inner = std::max(all_slot_bytes(spec), lengths_bytes(spec));
+  return all_slot_bytes(spec) + lengths_bytes(spec) + 3 * arena_slack +
          gatherer_of(spec)->arena_bytes(spec.shape, rank, spec.inner_call_spec(inner), CollectiveKind::all_gather);
 }
 
 CallParts gathered_parts(const ExchangeSpec& spec, std::span<const TensorPart> pack) {
   const Encoder encoder(spec, 0);
   const std::size_t ranks = spec.shape.ranks;
-  std::size_t elements = 0, wires = 0, longest_wires = 0;
+  std::size_t elements = 0, total_bytes = 0, padded_bytes = 0;
   for (const TensorPart& t : pack) {
     const std::size_t wire = encoder.codec().wire_bytes(t.count);
-    elements += t.count, wires += wire, longest_wires += compression::padded(wire);
+    elements += t.count, total_bytes += wire, padded_bytes += compression::padded(wire);
   }
   if (sum_is_dense(spec)) return {{.algorithm = spec.algorithm, .count = elements}};
   const CallPart bytes{.algorithm = gatherer_of(spec),
                        .collective_kind = CollectiveKind::all_gather,
-                       .count = ranks * wires,
+                       .count = ranks * total_bytes,
                        .element_bytes = 1};
   if (!encoder.codec().variable()) return {bytes};
   CallPart lengths = bytes, longest = bytes;
   lengths.count = ranks * pack.size(), lengths.element_bytes = sizeof(std::int64_t);
-  longest.count = ranks * longest_wires, longest.upper_bound = true;
+  longest.count = ranks * padded_bytes, longest.upper_bound = true;
   return {lengths, longest};
 }
 
 std::unique_ptr<Collective> bind_gathered(const ExchangeSpec& spec, const GroupConnection& connection) {
   if (spec.gpu())
-    return gather_on_gpu(spec, connection, *gatherer_of(spec), connection.network.arena().take(all_slots(spec)));
+    return gather_on_gpu(spec, connection, *gatherer_of(spec), connection.network.arena().take(all_slot_bytes(spec)));
   if (sum_is_dense(spec)) return std::make_unique<SummedDensely>(spec, connection);
   return std::make_unique<Gathered>(spec, connection);
 }

@@ -246,16 +246,16 @@ std::size_t factor_bytes(const ExchangeSpec& spec) { return std::max<std::size_t
 /// not factorised.
 std::size_t memory_bytes(const ExchangeSpec& spec) { return factor_bytes(spec) + dense_bytes(spec); }
 
-bool is_dense(const TensorPart& t, std::size_t rank) {
+bool is_dense(const TensorPart& t, std::size_t factor_rank) {
   const compression::MatrixShape m = matrix_of(t);
-  return !compression::low_rank_pays(m.rows, m.columns, rank);
+  return !compression::low_rank_pays(m.rows, m.columns, factor_rank);
 }
 
 class PowerSgd final : public CollectiveSequence {
  public:
   PowerSgd(const ExchangeSpec& spec, const GroupConnection& connection)
       : CollectiveSequence(spec.algorithm->name, spec.queue),
-        rank_(compression::rank_of(spec.codec->parsed)),
+        factor_rank_(compression::rank_of(spec.codec->parsed)),
         ranks_(static_cast<float>(spec.shape.ranks)),
         memory_(connection.network.arena().take(memory_bytes(spec))),
         all_reduce_(add_part(spec.algorithm->bind(connection, spec.inner_call_spec(memory_bytes(spec))))) {}
@@ -278,14 +278,14 @@ class PowerSgd final : public CollectiveSequence {
     dense_.clear();
     p_size_ = q_size_ = dense_size_ = 0;
     for (const Call& c : tensors_.calls()) {
-      if (is_dense(c.tensor_layout.tensors.front(), rank_)) {
+      if (is_dense(c.tensor_layout.tensors.front(), factor_rank_)) {
         dense_.push_back(&c);
         dense_size_ += c.count();
         continue;
       }
       const auto m = matrix_of(c.tensor_layout.tensors.front());
       factorised_.push_back({.call = &c, .matrix = m, .p_at = p_size_, .q_at = q_size_});
-      p_size_ += m.p_size(rank_), q_size_ += m.q_size(rank_);
+      p_size_ += m.p_size(factor_rank_), q_size_ += m.q_size(factor_rank_);
     }
   }
 
@@ -329,20 +329,20 @@ class PowerSgd final : public CollectiveSequence {
   }
 
   void make_p(const FactorisedTensor& m) {
-    const auto p = numbers().subspan(m.p_at, m.matrix.p_size(rank_));
-    compression::multiply(m.matrix, rank_, add_to_residual(*m.call), last_q(m), p);
+    const auto p = numbers().subspan(m.p_at, m.matrix.p_size(factor_rank_));
+    compression::multiply(m.matrix, factor_rank_, add_to_residual(*m.call), last_q(m), p);
   }
 
   void make_q(const FactorisedTensor& m) {
-    compression::orthonormalise(m.matrix, rank_, p_of(m));
-    compression::multiply_transposed(m.matrix, rank_, compressed_input(*m.call), p_of(m), q_of(m));
+    compression::orthonormalise(m.matrix, factor_rank_, p_of(m));
+    compression::multiply_transposed(m.matrix, factor_rank_, compressed_input(*m.call), p_of(m), q_of(m));
   }
 
   /// Records what this rank contributed: the projection of its own gradient and residual on the orthonormal P
   /// that all ranks share.
   void record_own_difference(const FactorisedTensor& m) {
     std::vector<float> sent(m.call->count());
-    compression::reconstruct(m.matrix, rank_, p_of(m), q_of(m), sent);
+    compression::reconstruct(m.matrix, factor_rank_, p_of(m), q_of(m), sent);
     record_difference(*m.call, ranks_, sent);
   }
 
@@ -362,9 +362,9 @@ class PowerSgd final : public CollectiveSequence {
 
   std::span<float> last_q(const FactorisedTensor& m) {
     auto& q = last_q_[m.call->tensor_layout.first];
-    if (q.size() != m.matrix.q_size(rank_)) {
-      q.resize(m.matrix.q_size(rank_));
-      compression::draw_first_q(m.matrix, rank_, m.call->encoding.draw.seed, m.call->encoding.draw.tensor, q);
+    if (q.size() != m.matrix.q_size(factor_rank_)) {
+      q.resize(m.matrix.q_size(factor_rank_));
+      compression::draw_first_q(m.matrix, factor_rank_, m.call->encoding.draw.seed, m.call->encoding.draw.tensor, q);
     }
     return q;
   }
@@ -381,7 +381,7 @@ class PowerSgd final : public CollectiveSequence {
     if (call.op == Op::average) {
       for (float& x : q) x *= share;
     }
-    compression::reconstruct(m.matrix, rank_, p_of(m), q, out);
+    compression::reconstruct(m.matrix, factor_rank_, p_of(m), q, out);
     if (float* residual = call.encoding.worker_residual) {
       const float own_share_of_out = call.op == Op::average ? 1 : share;
       for (std::size_t i = 0; i < out.size(); ++i) residual[i] = finite ? residual[i] - own_share_of_out * out[i] : 0;
@@ -390,13 +390,15 @@ class PowerSgd final : public CollectiveSequence {
   }
 
   std::span<float> numbers() { return {reinterpret_cast<float*>(memory_.data()), memory_.size() / sizeof(float)}; }
-  std::span<float> p_of(const FactorisedTensor& m) { return std::span(p_).subspan(m.p_at, m.matrix.p_size(rank_)); }
-  std::span<float> q_of(const FactorisedTensor& m) { return numbers().subspan(m.q_at, m.matrix.q_size(rank_)); }
+  std::span<float> p_of(const FactorisedTensor& m) {
+    return std::span(p_).subspan(m.p_at, m.matrix.p_size(factor_rank_));
+  }
+  std::span<float> q_of(const FactorisedTensor& m) { return numbers().subspan(m.q_at, m.matrix.q_size(factor_rank_)); }
   SequenceStep sum_first(std::size_t n) {
     return {&all_reduce_, in_place(core::Element::f32, memory_.first(n * sizeof(float)))};
   }
 
-  std::size_t rank_;
+  std::size_t factor_rank_;
   float ranks_;
   std::span<std::byte> memory_;
   Collective& all_reduce_;
@@ -412,20 +414,20 @@ class PowerSgd final : public CollectiveSequence {
 
 std::string power_sgd_tensor_refusal(const ExchangeSpec& spec, const TensorPart& t) {
   const compression::MatrixShape m = matrix_of(t);
-  const std::size_t rank = compression::rank_of(spec.codec->parsed);
-  if (auto why = compression::low_rank_refusal(m, rank); !why.empty()) return why;
-  if (compression::low_rank_pays(m.rows, m.columns, rank)) return {};
-  return fmt::format("rank {} shrinks a matrix of {} x {} less than 2x: it goes dense", rank, m.rows, m.columns);
+  const std::size_t factor_rank = compression::rank_of(spec.codec->parsed);
+  if (auto why = compression::low_rank_refusal(m, factor_rank); !why.empty()) return why;
+  if (compression::low_rank_pays(m.rows, m.columns, factor_rank)) return {};
+  return fmt::format("rank {} shrinks a matrix of {} x {} less than 2x: it goes dense", factor_rank, m.rows, m.columns);
 }
 
 CallParts power_sgd_parts(const ExchangeSpec& spec, std::span<const TensorPart> pack) {
-  const std::size_t rank = compression::rank_of(spec.codec->parsed);
+  const std::size_t factor_rank = compression::rank_of(spec.codec->parsed);
   std::size_t p = 0, q = 0;
   for (const TensorPart& t : pack) {
     const compression::MatrixShape m = matrix_of(t);
-    const bool dense = is_dense(t, rank);
-    p += dense ? t.count : m.p_size(rank);
-    q += dense ? 0 : m.q_size(rank);
+    const bool dense = is_dense(t, factor_rank);
+    p += dense ? t.count : m.p_size(factor_rank);
+    q += dense ? 0 : m.q_size(factor_rank);
   }
   return {{.algorithm = spec.algorithm, .count = p}, {.algorithm = spec.algorithm, .count = q}};
 }

@@ -63,12 +63,12 @@ struct CallMemory {
 /// other functions do work on buffers, in the order in which they are called.
 class CodedSlice {
  public:
-  /// `wire` holds one slice in encoded form, at least `most_wire_bytes` bytes; peers may read it. `blocks` encodes and
-  /// decodes by the same `codec`. `wire` and the calls' buffers are in the kind of memory (host or device) that
-  /// `blocks` works on.
-  CodedSlice(const compression::Codec& codec, std::unique_ptr<BlockCodec> blocks, int rank, int ranks,
+  /// `wire` holds one slice in encoded form, at least `most_wire_bytes` bytes; peers may read it. `block_codec` encodes
+  /// and decodes by the same `codec`. `wire` and the calls' buffers are in the kind of memory (host or device) that
+  /// `block_codec` works on.
+  CodedSlice(const compression::Codec& codec, std::unique_ptr<BlockCodec> block_codec, int rank, int ranks,
              std::span<std::byte> wire)
-      : codec_(codec), block_codec_(std::move(blocks)), rank_(rank), ranks_(ranks), wire_(wire) {}
+      : codec_(codec), block_codec_(std::move(block_codec)), rank_(rank), ranks_(ranks), wire_(wire) {}
 
   /// Begins one slice of the call: all functions below refer to it until the next `launch`.
   void launch(const Call&, CallMemory, const Slice&);

@@ -43,52 +43,52 @@ bool spans_blocks(const Algorithm& a) {
 
 /// The most bytes that the scratch of a slice must hold, for any buffer up to max_bytes. whole: a buffer is one slice.
 /// Blocks may be longer than equal ones, since they are cut at cache lines.
-std::size_t slice_bytes(const Algorithm& a, std::size_t message, const ExchangeSpec& spec, bool whole) {
+std::size_t slice_bytes(const Algorithm& a, std::size_t bytes_per_message, const ExchangeSpec& spec, bool whole) {
   const std::size_t blocks = a.schedules.front()->blocks();
-  const std::size_t usual = whole ? spec.max_bytes : std::min(spec.max_bytes, message * blocks);
+  const std::size_t usual = whole ? spec.max_bytes : std::min(spec.max_bytes, bytes_per_message * blocks);
   return usual + 4096 + 1024 * blocks;
 }
 
 /// The most elements of a slice that is encoded.
-std::size_t coded_elements(const Algorithm& a, std::size_t message, const ExchangeSpec& spec, bool whole) {
+std::size_t coded_elements(const Algorithm& a, std::size_t bytes_per_message, const ExchangeSpec& spec, bool whole) {
   if (whole) return spec.max_bytes / sizeof(float);
-  return slice_bytes(a, message, spec, whole) / sizeof(float) + grain_of(spec) * 16;
+  return slice_bytes(a, bytes_per_message, spec, whole) / sizeof(float) + grain_of(spec) * 16;
 }
 
 /// The most bytes of an encoded slice that a lane keeps.
-std::size_t wire_bytes(const Algorithm& a, std::size_t message, const ExchangeSpec& spec, bool whole) {
-  return CodedSlice::most_wire_bytes(*spec.codec->codec, coded_elements(a, message, spec, whole),
+std::size_t wire_bytes(const Algorithm& a, std::size_t bytes_per_message, const ExchangeSpec& spec, bool whole) {
+  return CodedSlice::most_wire_bytes(*spec.codec->codec, coded_elements(a, bytes_per_message, spec, whole),
                                      a.schedules.front()->blocks());
 }
 
-CodedSlice coded_slice(const Algorithm& a, std::size_t message, const ExchangeSpec& spec, bool whole,
+CodedSlice coded_slice(const Algorithm& a, std::size_t bytes_per_message, const ExchangeSpec& spec, bool whole,
                        const runtime::Transport& t, std::span<std::byte> wire) {
-  const std::size_t longest = CodedSlice::longest_block(*spec.codec->codec, coded_elements(a, message, spec, whole),
-                                                        a.schedules.front()->blocks());
+  const std::size_t longest = CodedSlice::longest_block(
+      *spec.codec->codec, coded_elements(a, bytes_per_message, spec, whole), a.schedules.front()->blocks());
   const compression::Codec& codec = *spec.codec->codec;
-  auto blocks = spec.gpu() ? gpu_block_codec(*spec.codec, *spec.gpu(), longest) : host_block_codec(codec);
-  return {codec, std::move(blocks), t.rank(), t.size(), wire};
+  auto block_codec = spec.gpu() ? gpu_block_codec(*spec.codec, *spec.gpu(), longest) : host_block_codec(codec);
+  return {codec, std::move(block_codec), t.rank(), t.size(), wire};
 }
 
-Slices cut(const Algorithm& a, const ExchangeSpec& spec, std::size_t elements, std::size_t width, bool whole,
-           std::size_t message) {
+Slices cut(const Algorithm& a, const ExchangeSpec& spec, std::size_t elements, std::size_t element_bytes, bool whole,
+           std::size_t bytes_per_message) {
   const Schedule& s = *a.schedules.front();
-  const std::size_t bytes = message_bytes_for(a.schedules, elements * width, message);
-  return {slice_cut_for(s.collective_kind()), elements, width, s.blocks(), bytes, whole, grain_of(spec)};
+  const std::size_t bytes = message_bytes_for(a.schedules, elements * element_bytes, bytes_per_message);
+  return {slice_cut_for(s.collective_kind()), elements, element_bytes, s.blocks(), bytes, whole, grain_of(spec)};
 }
 
 }  // namespace
 
 std::size_t Executor::arena_bytes(const Algorithm& a, std::uint32_t rank, const ExchangeSpec& spec) {
-  const std::size_t message = spec.message_bytes ? spec.message_bytes : runtime::longest_usual_message;
+  const std::size_t bytes_per_message = spec.message_bytes ? spec.message_bytes : runtime::longest_usual_message;
   const std::size_t lanes = lanes_for(a.schedules);
   if (spec.codec) {
     const bool whole = takes_whole_tensors(spec) || spans_blocks(a);
-    return lanes * (wire_bytes(a, message, spec, whole) + 4096);
+    return lanes * (wire_bytes(a, bytes_per_message, spec, whole) + 4096);
   }
   const bool alternates = std::any_of(a.schedules.begin(), a.schedules.end(),
                                       [&](const auto& s) { return uses_alternate(*s, rank, spec.placement); });
-  return alternates ? lanes * (slice_bytes(a, message, spec, spans_blocks(a)) + 4096) : 0;
+  return alternates ? lanes * (slice_bytes(a, bytes_per_message, spec, spans_blocks(a)) + 4096) : 0;
 }
 
 Executor::Executor(Algorithm a, runtime::Transport& t, runtime::Arena& scratch, ExchangeSpec spec)
@@ -99,7 +99,7 @@ Executor::Executor(Algorithm a, runtime::Transport& t, runtime::Arena& scratch, 
   for (const auto& s : algorithm_.schedules)
     plans_.push_back(compile(*s, static_cast<std::uint32_t>(t.rank()), spec_.placement, form_of(spec_)));
   if (spec_.gpu()) {
-    take_device();
+    set_up_device();
     add_lanes(Submitter(*spec_.queue, gpu_kernels()), scratch);
   } else if (spec_.queue) {
     add_lanes(Submitter(*spec_.queue), scratch);
@@ -108,7 +108,7 @@ Executor::Executor(Algorithm a, runtime::Transport& t, runtime::Arena& scratch, 
   }
 }
 
-void Executor::take_device() {
+void Executor::set_up_device() {
   if (auto why = gpu_kernels_refusal(static_cast<std::uint32_t>(transport_.size())); !why.empty())
     throw core::BackendError("allreduce", name(), why);
   on_device_ = true;
@@ -136,9 +136,9 @@ void Executor::add_lanes(const Submit& submit, runtime::Arena& scratch) {
     landing_blocks = std::max(landing_blocks, p.landing_blocks);
   }
   runtime::Transport& t = message_transport();
-  const std::size_t message = message_bytes(t, spec_);
-  const std::size_t slice = slice_bytes(algorithm_, message, spec_, whole_);
-  const std::size_t wire = spec_.codec ? wire_bytes(algorithm_, message, spec_, whole_) : 0;
+  const std::size_t bytes_per_message = message_bytes(t, spec_);
+  const std::size_t slice = slice_bytes(algorithm_, bytes_per_message, spec_, whole_);
+  const std::size_t wire = spec_.codec ? wire_bytes(algorithm_, bytes_per_message, spec_, whole_) : 0;
   const std::size_t landing = reads_in_place(t) ? 0 : landing_bytes(algorithm_, wire ? wire : slice, landing_blocks);
   const int lanes = std::min(t.channels(), static_cast<int>(lanes_for(algorithm_.schedules)));
   if (landing && (staged_ || !on_device_)) landings_.emplace(static_cast<std::size_t>(lanes) * (landing + 4096));
@@ -148,7 +148,8 @@ void Executor::add_lanes(const Submit& submit, runtime::Arena& scratch) {
     const auto alternates = take_scratch(scratch, alternate ? slice : 0);
     const auto landings = take_scratch(landings_ ? *landings_ : scratch, landing);
     std::optional<CodedSlice> coded;
-    if (spec_.codec) coded.emplace(coded_slice(algorithm_, message, spec_, whole_, t, take_scratch(scratch, wire)));
+    if (spec_.codec)
+      coded.emplace(coded_slice(algorithm_, bytes_per_message, spec_, whole_, t, take_scratch(scratch, wire)));
     made.emplace_back(t, c, alternates, landings, submit, std::move(coded));
   }
 }
@@ -209,11 +210,11 @@ CallMemory Executor::memory_of(const Call& call) const {
 void Executor::start(const Call& call) {
   const CallMemory memory = memory_of(call);
   check(call, memory);
-  const std::size_t width = core::size_of(call.element());
+  const std::size_t element_bytes = core::size_of(call.element());
   call_ = call;
   memory_ = memory;
-  slices_ = slices_of(call.count(), width);
-  bytes_required_ += bytes_required_for(call.count(), width, slices_);
+  slices_ = slices_of(call.count(), element_bytes);
+  bytes_required_ += bytes_required_for(call.count(), element_bytes, slices_);
   finished_ = 0;
   running_ = true;
   traffic_at_start_ = transport_.traffic();
@@ -278,28 +279,28 @@ Waiting Executor::waiting() const {
   return std::visit(first, lanes_);
 }
 
-Slices Executor::slices(const Algorithm& a, const ExchangeSpec& spec, std::size_t elements, std::size_t width) {
-  return cut(a, spec, elements, width, takes_whole_tensors(spec) || spans_blocks(a), spec.message_bytes);
+Slices Executor::slices(const Algorithm& a, const ExchangeSpec& spec, std::size_t elements, std::size_t element_bytes) {
+  return cut(a, spec, elements, element_bytes, takes_whole_tensors(spec) || spans_blocks(a), spec.message_bytes);
 }
 
-Slices Executor::slices_of(std::size_t elements, std::size_t width) const {
-  return cut(algorithm_, spec_, elements, width, whole_, message_bytes(transport_, spec_));
+Slices Executor::slices_of(std::size_t elements, std::size_t element_bytes) const {
+  return cut(algorithm_, spec_, elements, element_bytes, whole_, message_bytes(transport_, spec_));
 }
 
-std::uint64_t Executor::buffer_bytes(const ExchangeSpec& spec, const Slices& slices, std::size_t width) {
+std::uint64_t Executor::buffer_bytes(const ExchangeSpec& spec, const Slices& slices, std::size_t element_bytes) {
   std::uint64_t sum = 0;
   for (std::size_t i = 0; i < slices.count(); ++i) {
     const Slice slice = slices[i];
     for (std::uint32_t b = 0; b < slice.blocks; ++b) {
       const std::size_t n = slice.extent({b, 1}).elements;
-      sum += spec.codec ? spec.codec->codec->wire_bytes(n) : n * width;
+      sum += spec.codec ? spec.codec->codec->wire_bytes(n) : n * element_bytes;
     }
   }
   return sum;
 }
 
-std::uint64_t Executor::bytes_required_for(std::size_t elements, std::size_t width, const Slices& slices) {
-  const auto cached = known_bytes_required_.find({elements, width});
+std::uint64_t Executor::bytes_required_for(std::size_t elements, std::size_t element_bytes, const Slices& slices) {
+  const auto cached = known_bytes_required_.find({elements, element_bytes});
   if (cached != known_bytes_required_.end()) return cached->second;
   const auto rank = static_cast<std::uint32_t>(transport_.rank());
   const auto coded = [&](std::size_t n) { return spec_.codec->codec->wire_bytes(n); };
@@ -307,9 +308,9 @@ std::uint64_t Executor::bytes_required_for(std::size_t elements, std::size_t wid
   for (std::size_t i = 0; i < slices.count(); ++i) {
     const Schedule& schedule = *algorithm_.schedules[i % algorithm_.schedules.size()];
     sum += spec_.codec ? coded_bytes_sent(schedule, rank, slices[i], coded)
-                       : elements_sent(schedule, rank, slices[i]) * width;
+                       : elements_sent(schedule, rank, slices[i]) * element_bytes;
   }
-  known_bytes_required_.emplace(std::pair(elements, width), sum);
+  known_bytes_required_.emplace(std::pair(elements, element_bytes), sum);
   return sum;
 }
 

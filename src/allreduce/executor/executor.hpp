@@ -182,7 +182,7 @@ class Executor final : public Collective {
   void check(const Call&, CallMemory) const;
   CallMemory memory_of(const Call&) const;
   /// Sets up work on the memory of the queue's GPU.
-  void take_device();
+  void set_up_device();
   std::span<std::byte> take_scratch(runtime::Arena&, std::size_t bytes);
   /// The transport that carries the lanes' messages.
   runtime::Transport& message_transport() const { return staged_ ? *staged_ : transport_; }
@@ -192,8 +192,8 @@ class Executor final : public Collective {
   void launch(Lane<Submit>&, std::size_t slice);
   template <class Submit>
   void advance(Lanes<Submit>&);
-  Slices slices_of(std::size_t elements, std::size_t width) const;
-  std::uint64_t bytes_required_for(std::size_t elements, std::size_t width, const Slices&);
+  Slices slices_of(std::size_t elements, std::size_t element_bytes) const;
+  std::uint64_t bytes_required_for(std::size_t elements, std::size_t element_bytes, const Slices&);
 
   Algorithm algorithm_;
   runtime::Transport& transport_;

@@ -64,7 +64,7 @@ bool Lane<Submit>::first_sends_done(std::uint32_t count) {
 template <class Submit>
 bool Lane<Submit>::advance() {
   bool moved = false;
-  work_.release_read(transport_);
+  work_.release_read_messages(transport_);
   while (plan_) {
     switch (phase_) {
       case Phase::encode:
@@ -281,7 +281,7 @@ bool Lane<Submit>::copy_rest() {
 template <class Submit>
 bool Lane<Submit>::end_slice() {
   if (!work_.done()) return false;
-  work_.release_read(transport_);
+  work_.release_read_messages(transport_);
   plan_ = nullptr;
   return true;
 }

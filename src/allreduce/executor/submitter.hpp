@@ -59,7 +59,7 @@ class AtOnce {
   static bool done() { return true; }
   static bool landing_read() { return true; }
   static void release(runtime::Transport& t, runtime::MessageHandle& message) { t.release(message); }
-  static void release_read(runtime::Transport&) {}
+  static void release_read_messages(runtime::Transport&) {}
 };
 
 /// Submits the work of one lane to a queue, in order.
@@ -88,12 +88,12 @@ class Submitter {
   /// True once the memory of received messages may be overwritten, since the work that reads them is done.
   bool landing_read() { return done(landing_read_); }
   /// Releases the message once all work that was submitted so far is done, since that work may read the message. The
-  /// release happens in `release_read`, which must be given the same transport.
+  /// release happens in `release_read_messages`, which must be given the same transport.
   void release(runtime::Transport&, const runtime::MessageHandle& message) {
     messages_in_use_.emplace_back(submitted_, message);
   }
   /// Releases all messages whose work is done.
-  void release_read(runtime::Transport& t) {
+  void release_read_messages(runtime::Transport& t) {
     for (; !messages_in_use_.empty() && done(messages_in_use_.front().first); messages_in_use_.pop_front())
       t.release(messages_in_use_.front().second);
   }

@@ -63,7 +63,7 @@ std::unique_ptr<Collective> make_gpu_ring(const GroupConnection&, runtime::Queue
 /// Errors: BackendError, for NCCL's errors and for those of Executor; UsageError without CUDA. `options.message_bytes`
 /// and `options.queue` must be given.
 std::unique_ptr<Collective> make_nccl_messages(Algorithm, const GroupConnection&, runtime::NcclOptions,
-                                               ExchangeSpec options);
+                                               ExchangeSpec spec);
 
 /// The row `nccl-messages:schedule=ring,message=4M`. schedule: any of our rows with a schedule, by its name and at most
 /// one parameter ("torus2d:rows=2"). message: the bytes of a block's message, which decide how buffers are cut into

@@ -21,7 +21,7 @@ constexpr unsigned packs_of_switch = 8;
 template <class Format, SwitchSum format>
 __global__ void __launch_bounds__(peer_threads) sum_in_switch(PeerCall c, double factor, CallBuffers x) {
   using T = typename Format::Memory;
-  const CallNumbers call = numbers_of(c);
+  const CallNumbers call = begin_call(c);
   const std::size_t input = call.slot * c.window.room, result = 2 * c.window.room;
   for (unsigned r = 0; r < c.ranks; ++r)
     copy_packs<T>(block_of<T>(r, x), x.from, x.from_is_aligned, c.multicast_own + input, true);

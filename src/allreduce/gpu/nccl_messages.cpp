@@ -22,7 +22,7 @@
 namespace gradmeter::allreduce {
 namespace {
 
-AlgorithmPtr schedule_of(const Request& r) {
+AlgorithmPtr algorithm_to_run(const Request& r) {
   AlgorithmPtr chosen = find_algorithm(r.name.parameters.at("schedule"));
   if (chosen->has_schedule()) return chosen;
   std::vector<std::string_view> schedules;
@@ -33,7 +33,7 @@ AlgorithmPtr schedule_of(const Request& r) {
                                      fmt::join(schedules, ", ")));
 }
 
-std::size_t message_of(const Request& r) {
+std::size_t message_bytes_of(const Request& r) {
   const std::size_t bytes = core::parse_bytes(r.name.parameters.at("message")).value;
   constexpr std::size_t longest_element = 8;
   if (bytes >= longest_element) return bytes;
@@ -102,22 +102,22 @@ class NcclMessages final : public StreamCollective {
   }
 
   bool advance() override {
-    if (running_) running_ = !completes(done_);
+    if (running_) running_ = !poll_completion(done_);
     return !running_;
   }
 
   void enqueue(const Call& call) override {
     check_call(call);
     submit_all(call);
-    nccl_.completed();
+    nccl_.note_completion();
     running_ = false;
   }
   void before_launch() override { nccl_.begin(nccl_functions); }
   void check() override { nccl_.check(); }
-  void completed() override { nccl_.completed(); }
+  void note_completion() override { nccl_.note_completion(); }
   int late_peer() const override { return nccl_.late_peer(); }
   void abort() noexcept override { nccl_.abort(); }
-  void before_abort(const std::function<void()>& f) override { nccl_.before_abort(f); }
+  void on_abort(const std::function<void()>& f) override { nccl_.on_abort(f); }
 
  private:
   static constexpr const char* nccl_functions = "ncclSend and ncclRecv";
@@ -207,8 +207,8 @@ class NcclMessages final : public StreamCollective {
     if (!round || !find_messages(plan, *round)) return;
     queue_.submit("nccl messages", {}, [this] {
       nccl_.add_group(gpu::stream(), [this](const runtime::NcclCalls& calls) {
-        for (const Message& m : sends_) calls.send(m.at, m.elements, call_.element(), m.peer);
-        for (const Message& m : receives_) calls.receive(m.at, m.elements, call_.element(), m.peer);
+        for (const Message& m : sends_) calls.send(m.address, m.elements, call_.element(), m.peer);
+        for (const Message& m : receives_) calls.receive(m.address, m.elements, call_.element(), m.peer);
       });
     });
   }
@@ -231,7 +231,7 @@ class NcclMessages final : public StreamCollective {
 
   struct Message {
     int peer;
-    std::byte* at;
+    std::byte* address;
     std::size_t elements;
   };
   void add(std::vector<Message>& to, std::uint32_t peer, const Extent& e, Place place) const {
@@ -342,8 +342,8 @@ std::unique_ptr<Collective> make_nccl_messages(Algorithm a, const GroupConnectio
 namespace {
 
 std::string nccl_messages_refusal(const Request& r) {
-  const AlgorithmPtr schedule = schedule_of(r);
-  (void)message_of(r);
+  const AlgorithmPtr schedule = algorithm_to_run(r);
+  (void)message_bytes_of(r);
   if (auto why = schedule->refusal(r.shape, r.collective_kind, r.arithmetic); !why.empty()) return why;
 #ifdef GRADMETER_HAS_CUDA
   if (r.shape.ranks > cuda::most_sources) {
@@ -355,16 +355,16 @@ std::string nccl_messages_refusal(const Request& r) {
 }
 
 std::unique_ptr<Collective> bind_nccl_messages(const Request& r, const GroupConnection& connection,
-                                               const ExchangeSpec& options) {
-  if (!options.queue || options.queue->device().name() != "cuda") {
+                                               const ExchangeSpec& spec) {
+  if (!spec.queue || spec.queue->device().name() != "cuda") {
     throw core::BackendError("NCCL", "init",
                              "it moves memory of a GPU, and buffers are the host's: name the schedule alone, or "
                              "--device cuda");
   }
-  ExchangeSpec o = options;
-  o.message_bytes = message_of(r);
-  return make_nccl_messages({r.name.canonical(), schedule_of(r)->make(r.shape, r.collective_kind, r.root)}, connection,
-                            {}, std::move(o));
+  ExchangeSpec o = spec;
+  o.message_bytes = message_bytes_of(r);
+  return make_nccl_messages({r.name.canonical(), algorithm_to_run(r)->make(r.shape, r.collective_kind, r.root)},
+                            connection, {}, std::move(o));
 }
 
 }  // namespace

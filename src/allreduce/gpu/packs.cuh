@@ -104,7 +104,7 @@ void with_format(core::Element e, Body body) {
 
 /// The sources that `combined` reads, their number, and whether they are aligned.
 struct Sources {
-  const std::byte* of[most_sources];
+  const std::byte* addresses[most_sources];
   unsigned count;
   bool aligned;  ///< sources and destination are aligned to 16 bytes
 };
@@ -195,7 +195,7 @@ __device__ void combine_whole(const From& from, bool wide, std::size_t i, std::s
     GPU_UNROLL
     for (unsigned k = 0; k < sources; ++k) {
       GPU_UNROLL
-      for (unsigned u = 0; u < packs; ++u) p[k][u] = whole_pack<T>(from.of[k], i + u * step);
+      for (unsigned u = 0; u < packs; ++u) p[k][u] = whole_pack<T>(from.addresses[k], i + u * step);
     }
     GPU_UNROLL
     for (unsigned u = 0; u < packs; ++u) {
@@ -206,14 +206,14 @@ __device__ void combine_whole(const From& from, bool wide, std::size_t i, std::s
     unsigned k = from.count % 2;
     if (k == 1) {
       GPU_UNROLL
-      for (unsigned u = 0; u < packs; ++u) sums[u].take(whole_pack<T>(from.of[0], i + u * step), 0, wide);
+      for (unsigned u = 0; u < packs; ++u) sums[u].take(whole_pack<T>(from.addresses[0], i + u * step), 0, wide);
     }
     for (; k < from.count; k += 2) {
       uint4 a[packs], b[packs];
       GPU_UNROLL
-      for (unsigned u = 0; u < packs; ++u) a[u] = whole_pack<T>(from.of[k], i + u * step);
+      for (unsigned u = 0; u < packs; ++u) a[u] = whole_pack<T>(from.addresses[k], i + u * step);
       GPU_UNROLL
-      for (unsigned u = 0; u < packs; ++u) b[u] = whole_pack<T>(from.of[k + 1], i + u * step);
+      for (unsigned u = 0; u < packs; ++u) b[u] = whole_pack<T>(from.addresses[k + 1], i + u * step);
       GPU_UNROLL
       for (unsigned u = 0; u < packs; ++u) sums[u].take(a[u], k, wide), sums[u].take(b[u], k + 1, wide);
     }
@@ -232,7 +232,7 @@ __device__ Pack<typename Format::Memory> combined(const From& from, bool wide, s
     return p[0];
   }
   Combined<Format, op> sum;
-  for (unsigned k = 0; k < from.count; ++k) sum.take(read_pack<T>(from.of[k], false, i, n), k, wide);
+  for (unsigned k = 0; k < from.count; ++k) sum.take(read_pack<T>(from.addresses[k], false, i, n), k, wide);
   return sum.settle();
 }
 

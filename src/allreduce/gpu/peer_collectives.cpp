@@ -47,7 +47,7 @@ constexpr std::size_t places_in_switch = 3;
 
 /// The kernel of a row, and what its calls need.
 struct PeerKernel {
-  const char* row;         ///< a literal
+  const char* row_name;    ///< a literal
   std::string what;        ///< the collective, for errors
   unsigned places;         ///< the number of places in a window; each holds the longest buffer
   std::uint32_t barriers;  ///< the most barriers that a call uses
@@ -91,16 +91,16 @@ class HostSignals {
     host_ = new (memory_.get()) cuda::PeerSignals{};
     void* device_pointer = nullptr;
     check_cuda(cudaHostGetDevicePointer(&device_pointer, memory_.get(), 0), "cudaHostGetDevicePointer");
-    on_device_ = static_cast<cuda::PeerSignals*>(device_pointer);
+    device_signals_ = static_cast<cuda::PeerSignals*>(device_pointer);
   }
-  cuda::PeerSignals* on_device() const { return on_device_; }
+  cuda::PeerSignals* device_signals() const { return device_signals_; }
   void tell_to_leave() const noexcept { std::atomic_ref(host_->leave).store(1, std::memory_order_release); }
   /// The rank for which a kernel has waited in vain; -1: none has.
   int waited_for() const { return static_cast<int>(std::atomic_ref(host_->waited_for).load()) - 1; }
 
  private:
   runtime::Handle<runtime::PinnedTraits> memory_;
-  cuda::PeerSignals *host_ = nullptr, *on_device_ = nullptr;
+  cuda::PeerSignals *host_ = nullptr, *device_signals_ = nullptr;
 };
 
 /// A collective whose call is one kernel in the queue's stream; the host takes no part in it. Every rank's window is
@@ -124,7 +124,7 @@ class PeerCollective final : public StreamCollective {
   bool advance() override;
   void before_launch() override { begin_s_ = runtime::host_clock(); }
   void check() override;
-  void completed() override;
+  void note_completion() override;
   void abort() noexcept override;
 
  private:
@@ -161,12 +161,12 @@ void keep_for_ever(std::shared_ptr<void> memory) {
 }
 
 /// Errors: Unavailable where ranks share a GPU.
-void refuse_shared_gpus(const char* row, const runtime::Communicator& c, const runtime::CudaDevice& gpu) {
+void refuse_shared_gpus(const char* row_name, const runtime::Communicator& c, const runtime::CudaDevice& gpu) {
   const std::string shared = runtime::CudaDevice::shared_gpu(c, gpu.number());
   if (shared.empty()) return;
   throw core::Unavailable(fmt::format(
-      "{}: {}, where kernels that wait for each other need not run at once; start one rank a GPU, or take ring", row,
-      shared));
+      "{}: {}, where kernels that wait for each other need not run at once; start one rank a GPU, or take ring",
+      row_name, shared));
 }
 
 void enable_access(int peer) {
@@ -183,7 +183,7 @@ PeerCollective::PeerCollective(std::string name, const runtime::Communicator& c,
       queue_(queue),
       window_{.room = (options.max_bytes + 15) / 16 * 16, .places = kernel_.places},
       communicator_(c.duplicate()) {
-  refuse_shared_gpus(kernel_.row, c, device);
+  refuse_shared_gpus(kernel_.row_name, c, device);
   WindowFacts mine{};
   on_all_ranks(communicator_, name_, [&] {
     signals_.take(device);
@@ -247,10 +247,10 @@ PeerCollective::~PeerCollective() {
 /// The number of thread blocks of a kernel, the same on all GPUs: one for each multiprocessor, divided by the ranks on
 /// the GPU, so that the kernels of all ranks run at the same time.
 unsigned PeerCollective::resident_blocks(const WindowFacts& own, std::ptrdiff_t ranks_on_it) const {
-  const std::ptrdiff_t mine = own.multiprocessors / ranks_on_it;
-  const double least = -communicator_.max(-static_cast<double>(mine));
+  const std::ptrdiff_t own_blocks = own.multiprocessors / ranks_on_it;
+  const double least = -communicator_.max(-static_cast<double>(own_blocks));
   if (least < 1)
-    throw core::BackendError(kernel_.row, "bind",
+    throw core::BackendError(kernel_.row_name, "bind",
                              fmt::format("{} ranks on a GPU of {} multiprocessors: their kernels wait for each other "
                                          "and cannot all run; start fewer ranks",
                                          ranks_on_it, own.multiprocessors));
@@ -277,11 +277,11 @@ void PeerCollective::start(const Call& call) {
 
 void PeerCollective::enqueue(const Call& call) {
   if (is_running_) throw core::BackendError("allreduce", name_, "started before the last call was complete");
-  if (is_given_up_) throw core::BackendError(kernel_.row, kernel_.what, "an earlier call was given up");
+  if (is_given_up_) throw core::BackendError(kernel_.row_name, kernel_.what, "an earlier call was given up");
   check_supported(call.element(), call.op, call.accumulates_in());
   if (kernel_.in_switch)
     if (auto why = switch_refusal({call.element(), call.op, call.accumulates_in() == core::Element::f32}); !why.empty())
-      throw core::BackendError(kernel_.row, kernel_.what, why);
+      throw core::BackendError(kernel_.row_name, kernel_.what, why);
   if (call.out.bytes() > window_.room)
     throw core::BackendError(
         "allreduce", name_, fmt::format("{} bytes are more than it was bound for, {}", call.out.bytes(), window_.room));
@@ -289,13 +289,13 @@ void PeerCollective::enqueue(const Call& call) {
 }
 
 bool PeerCollective::advance() {
-  if (is_running_) is_running_ = !completes(done_);
+  if (is_running_) is_running_ = !poll_completion(done_);
   return !is_running_;
 }
 
 void PeerCollective::give_up(const std::string& reason) {
   abort();
-  throw core::BackendError(kernel_.row, kernel_.what,
+  throw core::BackendError(kernel_.row_name, kernel_.what,
                            fmt::format("rank {} of {}: {}", communicator_.rank(), communicator_.size(), reason));
 }
 
@@ -311,7 +311,7 @@ void PeerCollective::check() {
     give_up(fmt::format("not done after {}", core::to_text(core::Seconds{waited})));
 }
 
-void PeerCollective::completed() {
+void PeerCollective::note_completion() {
   if (const int peer = signals_.waited_for(); peer >= 0)
     give_up(fmt::format("its kernel has waited {} for rank {}, and left", core::to_text(timeout_), peer));
 }
@@ -329,13 +329,13 @@ void PeerCollective::submit(const Call& call) {
                    .window = window_,
                    .blocks = blocks_,
                    .barriers = kernel_.barriers,
-                   .signals = signals_.on_device(),
+                   .signals = signals_.device_signals(),
                    .limit_ns = static_cast<std::uint64_t>(1e9 * timeout_.value),
                    .multicast_own = multicast_ ? multicast_->own() : nullptr,
                    .multicast_all = multicast_ ? multicast_->all() : nullptr};
   std::ranges::copy(windows_, std::begin(c.windows));
   const double bytes = kernel_.moved * static_cast<double>(call.out.bytes());
-  queue_.submit(kernel_.row, {.flops = 0, .bytes = bytes}, [&] { kernel_.launch(c, call); });
+  queue_.submit(kernel_.row_name, {.flops = 0, .bytes = bytes}, [&] { kernel_.launch(c, call); });
 }
 
 /// The reason why kernels cannot read the memory of these ranks' GPUs; empty: they can, as far as the request says.
@@ -345,11 +345,11 @@ std::string peers_refusal(const Request& r) {
   return fmt::format("{} takes up to {} ranks, of which a kernel knows all", r.name.base, cuda::most_peers);
 }
 
-/// The queue's GPU. Errors: BackendError that names `row` when it is none.
-runtime::CudaDevice& gpu_of(const char* row, runtime::Queue* queue) {
+/// The queue's GPU. Errors: BackendError that names `row_name` when it is none.
+runtime::CudaDevice& gpu_of(const char* row_name, runtime::Queue* queue) {
   auto* const device = queue ? dynamic_cast<runtime::CudaDevice*>(&queue->device()) : nullptr;
   if (device) return *device;
-  throw core::BackendError(row, "bind",
+  throw core::BackendError(row_name, "bind",
                            "it reads memory of GPUs, and buffers are the host's: use shm-direct, or --device cuda");
 }
 
@@ -359,7 +359,7 @@ std::size_t small_of(const Request& r) {
 
 /// The kernels of `gpu-direct`: one shot up to `small` bytes, else two.
 PeerKernel direct_kernel(std::size_t small) {
-  return {.row = "gpu-direct",
+  return {.row_name = "gpu-direct",
           .what = std::string(name(CollectiveKind::all_reduce)),
           .places = 3,
           .barriers = 2,
@@ -372,7 +372,7 @@ PeerKernel direct_kernel(std::size_t small) {
 }
 
 PeerKernel ring_kernel(CollectiveKind kind, std::uint32_t root, std::uint32_t ranks) {
-  return {.row = "gpu-ring",
+  return {.row_name = "gpu-ring",
           .what = std::string(name(kind)),
           .places = 2,
           .barriers = cuda::ring_barriers(ranks),
@@ -384,7 +384,7 @@ PeerKernel ring_kernel(CollectiveKind kind, std::uint32_t root, std::uint32_t ra
 }
 
 PeerKernel multimem_kernel() {
-  return {.row = "gpu-multimem",
+  return {.row_name = "gpu-multimem",
           .what = std::string(name(CollectiveKind::all_reduce)),
           .places = 0,
           .barriers = 2,
@@ -398,7 +398,7 @@ PeerKernel multimem_kernel() {
 
 std::unique_ptr<Collective> bind_kernel(const Request& r, const GroupConnection& connection, const ExchangeSpec& o,
                                         PeerKernel kernel) {
-  runtime::CudaDevice& device = gpu_of(kernel.row, o.queue);
+  runtime::CudaDevice& device = gpu_of(kernel.row_name, o.queue);
   return std::make_unique<PeerCollective>(r.name.canonical(), connection.communicator, device, *o.queue,
                                           PeerOptions{.max_bytes = o.max_bytes}, std::move(kernel));
 }
@@ -409,8 +409,8 @@ std::string gpu_direct_refusal(const Request& r) {
   return peers_refusal(r);
 }
 std::unique_ptr<Collective> bind_gpu_direct(const Request& r, const GroupConnection& connection,
-                                            const ExchangeSpec& options) {
-  return bind_kernel(r, connection, options, direct_kernel(small_of(r)));
+                                            const ExchangeSpec& spec) {
+  return bind_kernel(r, connection, spec, direct_kernel(small_of(r)));
 }
 
 std::string gpu_multimem_refusal(const Request& r) {
@@ -419,8 +419,8 @@ std::string gpu_multimem_refusal(const Request& r) {
   return peers_refusal(r);
 }
 std::unique_ptr<Collective> bind_gpu_multimem(const Request& r, const GroupConnection& connection,
-                                              const ExchangeSpec& options) {
-  return bind_kernel(r, connection, options, multimem_kernel());
+                                              const ExchangeSpec& spec) {
+  return bind_kernel(r, connection, spec, multimem_kernel());
 }
 
 std::string gpu_ring_refusal(const Request& r) {
@@ -430,8 +430,8 @@ std::string gpu_ring_refusal(const Request& r) {
   return peers_refusal(r);
 }
 std::unique_ptr<Collective> bind_gpu_ring(const Request& r, const GroupConnection& connection,
-                                          const ExchangeSpec& options) {
-  return bind_kernel(r, connection, options, ring_kernel(r.collective_kind, r.root, r.shape.ranks));
+                                          const ExchangeSpec& spec) {
+  return bind_kernel(r, connection, spec, ring_kernel(r.collective_kind, r.root, r.shape.ranks));
 }
 
 }  // namespace

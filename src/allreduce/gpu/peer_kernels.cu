@@ -17,12 +17,12 @@ namespace {
 /// The inputs of all ranks, with the members of `Sources`. Addresses are computed where they are read: a table of them
 /// would fill the registers.
 struct RankInputs {
-  struct Place {
+  struct InputAddresses {
     const PeerCall& c;
     std::size_t offset;
     __device__ const std::byte* operator[](unsigned r) const { return c.windows[r] + offset; }
   };
-  Place of;
+  InputAddresses addresses;
   unsigned count;
   bool aligned;
 };
@@ -70,7 +70,7 @@ __device__ void collect(const PeerCall& c, const CallBuffers& x) {
   constexpr unsigned at_once = ranks == 2 ? 4 : 2;
   const auto rank_after = [&](unsigned k) { return c.rank + k < c.ranks ? c.rank + k : c.rank + k - c.ranks; };
   const auto copy = [&](unsigned r, const Packs<T>& packs) {
-    copy_packs<T>(packs, c.windows[r] + c.window.result(), true, x.to, x.to_is_aligned);
+    copy_packs<T>(packs, c.windows[r] + c.window.result_offset(), true, x.to, x.to_is_aligned);
   };
   if constexpr (ranks == any_number) {
     for (unsigned k = 0; k < c.ranks; ++k) copy(rank_after(k), block_of<T>(rank_after(k), x));
@@ -86,7 +86,8 @@ __device__ void collect(const PeerCall& c, const CallBuffers& x) {
       for (unsigned k = 0; k < ranks; ++k) {
         GPU_UNROLL
         for (unsigned u = 0; u < at_once; ++u)
-          p[k][u] = whole_pack<T>(c.windows[rank_after(k)] + c.window.result(), rank_after(k) * length + i + u * step);
+          p[k][u] =
+              whole_pack<T>(c.windows[rank_after(k)] + c.window.result_offset(), rank_after(k) * length + i + u * step);
       }
       GPU_UNROLL
       for (unsigned k = 0; k < ranks; ++k) {
@@ -106,7 +107,7 @@ __device__ void collect(const PeerCall& c, const CallBuffers& x) {
 
 template <class Format, Op op, unsigned ranks>
 __global__ void __launch_bounds__(peer_threads) sum_at_once(PeerCall c, bool wide, double factor, CallBuffers x) {
-  const CallNumbers call = numbers_of(c);
+  const CallNumbers call = begin_call(c);
   const Packs<typename Format::Memory> packs{0, x.n};
   copy_to_slot(c, call.slot, x, packs);
   if (!peer_barrier(c, call, call.barrier)) return;
@@ -117,11 +118,11 @@ __global__ void __launch_bounds__(peer_threads) sum_at_once(PeerCall c, bool wid
 template <class Format, Op op, unsigned ranks>
 __global__ void __launch_bounds__(peer_threads) sum_by_blocks(PeerCall c, bool wide, double factor, CallBuffers x) {
   using T = typename Format::Memory;
-  const CallNumbers call = numbers_of(c);
+  const CallNumbers call = begin_call(c);
   for (unsigned r = 0; r < c.ranks; ++r) copy_to_slot<T>(c, call.slot, x, block_of<T>(r, x));
   if (!peer_barrier(c, call, call.barrier)) return;
   sum_inputs<Format, op, ranks>(c, call.slot, block_of<T>(c.rank, x), wide, factor,
-                                c.windows[c.rank] + c.window.result(), true);
+                                c.windows[c.rank] + c.window.result_offset(), true);
   if (!peer_barrier(c, call, call.barrier + 1)) return;
   collect<T, ranks>(c, x);
   count_call(c);
@@ -298,7 +299,7 @@ __device__ bool all_gather_pass(const RingCall& c, CallNumbers now) {
 
 template <class Format, Op op>
 __global__ void __launch_bounds__(peer_threads) reduce_in_ring(RingCall c, bool gathers) {
-  CallNumbers now = numbers_of(c.peers);
+  CallNumbers now = begin_call(c.peers);
   if (!reduce_scatter_pass<Format, op>(c, gathers, now)) return;
   if (gathers && !all_gather_pass<typename Format::Memory>(c, now)) return;
   count_call(c.peers);
@@ -306,7 +307,7 @@ __global__ void __launch_bounds__(peer_threads) reduce_in_ring(RingCall c, bool 
 
 template <class T>
 __global__ void __launch_bounds__(peer_threads) gather_in_ring(RingCall c) {
-  const CallNumbers call = numbers_of(c.peers);
+  const CallNumbers call = begin_call(c.peers);
   const Stretch<T> own = block_of<T>(c, call.slot, c.peers.rank);
   own.copy(own.in, own.own, own.in == own.out ? nullptr : own.out);
   if (!all_gather_pass<T>(c, call)) return;
@@ -318,7 +319,7 @@ __global__ void __launch_bounds__(peer_threads) gather_in_ring(RingCall c) {
 template <class T>
 __global__ void __launch_bounds__(peer_threads)
     broadcast_in_ring(RingCall c, unsigned root, unsigned pieces, std::size_t length) {
-  const CallNumbers call = numbers_of(c.peers);
+  const CallNumbers call = begin_call(c.peers);
   const unsigned p = c.peers.ranks, hops = (c.peers.rank + p - root) % p;
   const auto begin_of = [&](unsigned piece) {
     const std::size_t at = piece * length;
@@ -343,7 +344,7 @@ __global__ void __launch_bounds__(peer_threads)
 /// rank that reads its slot.
 template <class T>
 __global__ void __launch_bounds__(peer_threads) pass_in_ring(RingCall c) {
-  const CallNumbers call = numbers_of(c.peers);
+  const CallNumbers call = begin_call(c.peers);
   const Stretch<T> whole_call(c, call.slot, 0, c.n);
   whole_call.copy(whole_call.in, whole_call.own, nullptr);
   if (!peer_barrier(c.peers, call, call.barrier)) return;

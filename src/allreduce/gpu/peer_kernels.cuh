@@ -34,7 +34,7 @@ __device__ inline std::uint32_t* flag_of(std::byte* window, unsigned block, unsi
 }
 
 __device__ inline std::uint32_t* counts_of(const PeerCall& c) {
-  return reinterpret_cast<std::uint32_t*>(c.windows[c.rank] + PeerWindow::counts());
+  return reinterpret_cast<std::uint32_t*>(c.windows[c.rank] + PeerWindow::counts_offset());
 }
 /// The word of this GPU's window that says whether one of its blocks has given up a barrier.
 __device__ inline std::uint32_t* given_up_of(const PeerCall& c) { return counts_of(c) + 2; }
@@ -54,7 +54,7 @@ __device__ inline std::uint32_t& block_gives_up() {
 }
 
 /// To be called by all threads at the beginning of a call.
-__device__ inline CallNumbers numbers_of(const PeerCall& c) {
+__device__ inline CallNumbers begin_call(const PeerCall& c) {
   if (threadIdx.x == 0) block_gives_up() = 0;
   const std::uint32_t calls = counts_of(c)[0];
   return {calls % 2, c.barriers * calls + 1, gpu::load_relaxed(given_up_of(c)) != 0};

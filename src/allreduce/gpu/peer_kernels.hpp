@@ -31,11 +31,11 @@ struct PeerWindow {
   unsigned places = 2;  ///< number of places, including the two slots; 0: all places are in multicast memory
 
   /// Offsets in the window [bytes]: of the counts, and of a slot or another place.
-  GRADMETER_HOST_DEVICE static constexpr std::size_t counts() { return flag_bytes; }
+  GRADMETER_HOST_DEVICE static constexpr std::size_t counts_offset() { return flag_bytes; }
   GRADMETER_HOST_DEVICE constexpr std::size_t place_offset(unsigned place) const {
     return flag_bytes + count_bytes + place * room;
   }
-  GRADMETER_HOST_DEVICE constexpr std::size_t result() const {
+  GRADMETER_HOST_DEVICE constexpr std::size_t result_offset() const {
     return place_offset(2);
   }  ///< the third place, for results
   GRADMETER_HOST_DEVICE constexpr std::size_t bytes() const { return place_offset(places); }

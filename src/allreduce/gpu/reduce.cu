@@ -62,7 +62,7 @@ void reduce(core::Element e, core::Element accumulate, Op op, std::byte* destina
   Sources device_sources{};
   device_sources.aligned = aligned_to_packs(destination);
   for (const std::byte* source : sources) {
-    device_sources.of[device_sources.count++] = source;
+    device_sources.addresses[device_sources.count++] = source;
     device_sources.aligned = device_sources.aligned && aligned_to_packs(source);
   }
   with_format(e, [&]<class Format>(Format) {

@@ -58,7 +58,7 @@ class MarkedTime {
  public:
   /// Submits `work` between two marks.
   template <class Work>
-  void around(const Work& work) {
+  void run_between_marks(const Work& work) {
     runtime::EventPtr begin = runtime::device_access->mark();
     work();
     marks_.emplace_back(std::move(begin), runtime::device_access->mark());
@@ -83,7 +83,7 @@ class GpuBlockCodec final : public BlockCodec {
         workspace_(device.allocate(core::Element::i8, codec_->workspace_bytes(longest))) {}
 
   void divide(const float* in, float* out, std::size_t n, int ranks) override {
-    encoding_.around([&] {
+    encoding_.run_between_marks([&] {
       cuda::finish(core::Element::f32, Op::average, reinterpret_cast<std::byte*>(out),
                    reinterpret_cast<const std::byte*>(in), n, ranks, gpu::stream());
     });
@@ -91,7 +91,7 @@ class GpuBlockCodec final : public BlockCodec {
   void encode(const float* x, std::size_t n, float* residual, std::byte* wire,
               const compression::RandomDraw& draw) override {
     const DeviceSpan<std::byte> coded(wire, codec_->wire_bytes(n));
-    encoding_.around([&] {
+    encoding_.run_between_marks([&] {
       if (!residual) return codec_->encode(DeviceSpan<const float>(x, n), coded, draw, workspace(), gpu::stream());
       compression::cuda::encode_with_feedback(*codec_, DeviceSpan<const float>(x, n), DeviceSpan<float>(residual, n),
                                               scratch(n), coded, draw, workspace(), gpu::stream());
@@ -99,7 +99,7 @@ class GpuBlockCodec final : public BlockCodec {
   }
   void decode(const std::byte* wire, const float* addend, float* out, std::size_t n) override {
     const DeviceSpan<const float> added = addend ? DeviceSpan<const float>(addend, n) : DeviceSpan<const float>();
-    decoding_.around([&] {
+    decoding_.run_between_marks([&] {
       codec_->decode(DeviceSpan<const std::byte>(wire, codec_->wire_bytes(n)), added, DeviceSpan<float>(out, n),
                      workspace(), gpu::stream());
     });

@@ -43,11 +43,11 @@ class CapturedCalls {
   CapturedCalls(std::unique_ptr<StreamCollective> inner, runtime::Queue& queue)
       : inner_(std::move(inner)), queue_(queue) {
     // NCCL's abort waits until no graph holds calls of the communicator.
-    inner_->before_abort([this] { graphs_.clear(); });
+    inner_->on_abort([this] { graphs_.clear(); });
   }
   ~CapturedCalls() {
     if (running_) give_up();
-    inner_->before_abort(nullptr);
+    inner_->on_abort(nullptr);
   }
   CapturedCalls(const CapturedCalls&) = delete;
   CapturedCalls& operator=(const CapturedCalls&) = delete;
@@ -66,7 +66,7 @@ class CapturedCalls {
   }
   bool advance() {
     if (!running_) return true;
-    running_ = !inner_->completes(done_);
+    running_ = !inner_->poll_completion(done_);
     return !running_;
   }
   Waiting waiting() const { return {.peer = running_ ? inner_->late_peer() : -1}; }

@@ -32,15 +32,15 @@ class StreamCollective : public Collective {
   /// To be called while waiting for the stream. Errors: BackendError, PeerFailed.
   virtual void check() {}
   /// To be called once the stream has done the call or the launched graph. Errors: BackendError.
-  virtual void completed() {}
-  /// Calls `completed` and returns true once the stream has reached `done`, the event behind a call or a launch (null:
-  /// at once); until then calls `check` and returns false. Errors: those of `check` and `completed`.
-  bool completes(const runtime::EventPtr& done) {
+  virtual void note_completion() {}
+  /// Calls `note_completion` and returns true once the stream has reached `done`, the event behind a call or a launch
+  /// (null: at once); until then calls `check` and returns false. Errors: those of `check` and `note_completion`.
+  bool poll_completion(const runtime::EventPtr& done) {
     if (done && !done->reached()) {
       check();
       return false;
     }
-    completed();
+    note_completion();
     return true;
   }
   /// A rank that has made fewer calls than this one; -1: none is known.
@@ -48,7 +48,7 @@ class StreamCollective : public Collective {
   /// Ends the calls under way on this rank without a result, so that its stream can go on.
   virtual void abort() noexcept {}
   /// Sets a function that is called before every abort. Null: none is called.
-  virtual void before_abort(const std::function<void()>&) {}
+  virtual void on_abort(const std::function<void()>&) {}
 };
 
 // Runs calls of a collective as CUDA graphs.

@@ -132,7 +132,7 @@ SchedulePtr folded(const SchedulePtr& inner, u32 ranks) {
 }
 
 /// The cost of `folded` from that of the inner schedule.
-StatedCost folded(StatedCost c, u32 ranks) {
+StatedCost folded_cost(StatedCost c, u32 ranks) {
   const Fold fold(ranks);
   if (fold.extra == 0) return c;
   return {.rounds = c.rounds + 2,
@@ -156,7 +156,7 @@ std::vector<SchedulePtr> make_rabenseifner(const Request& r) {
 
 StatedCost rabenseifner_cost(const Request& r) {
   const Fold fold(r.shape.ranks);
-  return folded(butterfly_cost(r.collective_kind, 2, fold.levels), r.shape.ranks);
+  return folded_cost(butterfly_cost(r.collective_kind, 2, fold.levels), r.shape.ranks);
 }
 
 }  // namespace
@@ -187,7 +187,7 @@ StatedCost recursive_doubling_cost(const Request& r) {
                          .messages = std::uint64_t{f.power} * f.levels,
                          .sent_per_rank_max = static_cast<double>(f.levels),
                          .sent = std::uint64_t{f.power} * f.levels};
-  return folded(inner, r.shape.ranks);
+  return folded_cost(inner, r.shape.ranks);
 }
 
 /// The number of digits of a rank in this base; null: the number of ranks is no power of the base.

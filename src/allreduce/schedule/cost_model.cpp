@@ -50,7 +50,7 @@ class Timeline {
     std::swap(now, round_ends_);
   }
 
-  std::vector<double> end() const {
+  std::vector<double> finish_times() const {
     std::vector<double> out = ends_.front();
     for (const auto& d : ends_) {
       for (std::size_t r = 0; r < out.size(); ++r) out[r] = std::max(out[r], d[r]);
@@ -119,7 +119,7 @@ std::vector<double> hockney_finish_times(std::span<const SchedulePtr> schedules,
     if (t.round == 0 && t.slice >= lanes) timeline.follow(t.slice, t.slice - lanes);
     timeline.round(*schedules[t.slice % schedules.size()], t.round, t.slice, slices[t.slice]);
   }
-  return timeline.end();
+  return timeline.finish_times();
 }
 
 }  // namespace gradmeter::allreduce

@@ -49,7 +49,7 @@ class Player {
  public:
   using Value = typename A::Value;
   Player(const Schedule& s, A& algebra, std::vector<Value>& values)
-      : s_(s), algebra_(algebra), values_(values), inbox_(s.ranks()), steps_(s.ranks()), chain_(s.ranks(), 0) {
+      : schedule_(s), algebra_(algebra), values_(values), inbox_(s.ranks()), steps_(s.ranks()), chain_(s.ranks(), 0) {
     cost_.blocks = s.blocks();
     cost_.blocks_sent.assign(s.ranks(), 0);
   }
@@ -57,10 +57,10 @@ class Player {
   /// Plays all rounds. Returns an empty text where messages match (every message has a receiver, and both sides name
   /// the same blocks); else what is wrong.
   std::string play() {
-    for (std::uint32_t k = 0; k < s_.rounds() && fault_.empty(); ++k) play_round(k);
+    for (std::uint32_t k = 0; k < schedule_.rounds() && fault_.empty(); ++k) play_round(k);
     cost_.rounds = *std::max_element(chain_.begin(), chain_.end());
     const auto most = *std::max_element(cost_.blocks_sent.begin(), cost_.blocks_sent.end());
-    cost_.sent_per_rank_max = static_cast<double>(most) / s_.blocks();
+    cost_.sent_per_rank_max = static_cast<double>(most) / schedule_.blocks();
     return fault_;
   }
   /// The cost that was counted; call it after `play`.
@@ -79,7 +79,9 @@ class Player {
     std::size_t at;  ///< its index in `wire_`
   };
 
-  Value& value(std::uint32_t rank, std::uint32_t block) { return values_[std::size_t{rank} * s_.blocks() + block]; }
+  Value& value(std::uint32_t rank, std::uint32_t block) {
+    return values_[std::size_t{rank} * schedule_.blocks() + block];
+  }
   void fault(std::uint32_t round, std::string what) {
     if (fault_.empty()) fault_ = fmt::format("round {}: {}", round, what);
   }
@@ -87,18 +89,18 @@ class Player {
   void play_round(std::uint32_t k) {
     wire_.clear();
     for (auto& box : inbox_) box.clear();
-    for (std::uint32_t r = 0; r < s_.ranks(); ++r) send_all(k, r);
+    for (std::uint32_t r = 0; r < schedule_.ranks(); ++r) send_all(k, r);
     next_chain_ = chain_;
-    for (std::uint32_t r = 0; r < s_.ranks() && fault_.empty(); ++r) receive_all(k, r);
+    for (std::uint32_t r = 0; r < schedule_.ranks() && fault_.empty(); ++r) receive_all(k, r);
     chain_ = next_chain_;
   }
 
   void send_all(std::uint32_t k, std::uint32_t r) {
     steps_[r].clear();
-    s_.steps(k, r, steps_[r]);
+    schedule_.steps(k, r, steps_[r]);
     std::uint32_t sends = 0;
     for (const Step& x : steps_[r]) {
-      if (x.peer >= s_.ranks() || x.blocks.count == 0 || x.blocks.first + x.blocks.count > s_.blocks() ||
+      if (x.peer >= schedule_.ranks() || x.blocks.count == 0 || x.blocks.first + x.blocks.count > schedule_.blocks() ||
           (x.peer == r) != (x.kind == StepKind::finish)) {
         return fault(k, fmt::format("rank {} has a step outside the schedule's ranks or blocks", r));
       }
@@ -122,8 +124,8 @@ class Player {
       if (m == inbox_[r].end() || m->from != x.peer) {
         return fault(k, fmt::format("rank {} waits for rank {}, which does not send: deadlock", r, x.peer));
       }
-      if (s_.collective_kind() == CollectiveKind::all_to_all ? m->blocks.count != x.blocks.count
-                                                             : m->blocks != x.blocks) {
+      if (schedule_.collective_kind() == CollectiveKind::all_to_all ? m->blocks.count != x.blocks.count
+                                                                    : m->blocks != x.blocks) {
         return fault(k, fmt::format("rank {} expects blocks {}+{} from rank {}, which sends {}+{}", r, x.blocks.first,
                                     x.blocks.count, x.peer, m->blocks.first, m->blocks.count));
       }
@@ -167,7 +169,7 @@ class Player {
     }
   }
 
-  const Schedule& s_;
+  const Schedule& schedule_;
   A& algebra_;
   std::vector<Value>& values_;
   std::vector<std::vector<Message>> inbox_;  ///< by receiver, in the order of the senders

@@ -15,7 +15,7 @@ using u32 = std::uint32_t;
 class Compiler {
  public:
   Compiler(const Schedule& s, u32 rank, Placement placement, MessageForm form, Place first_sum_place)
-      : s_(s), rank_(rank), form_(form), first_sum_place_(first_sum_place) {
+      : schedule_(s), rank_(rank), form_(form), first_sum_place_(first_sum_place) {
     if (coded()) {
       if (const auto why = coded_refusal(s); !why.empty()) throw std::logic_error(why);
       on_wire_.assign(s.blocks(), false);
@@ -34,9 +34,9 @@ class Compiler {
   }
 
   Plan compile() {
-    for (u32 k = 0; k < s_.rounds(); ++k) compile_round(k);
+    for (u32 k = 0; k < schedule_.rounds(); ++k) compile_round(k);
     for (u32 b = 0; b < plan_.blocks; ++b) {
-      if (place_[b] != Place::out && must_hold(s_.collective_kind(), rank_, b))
+      if (place_[b] != Place::out && must_hold(schedule_.collective_kind(), rank_, b))
         plan_.copies.push_back({{b, 1}, place_[b]});
     }
     note_forwarded();
@@ -45,14 +45,14 @@ class Compiler {
 
   /// True where any value is written to `alternate`. It compiles only as far as the first round in which one is.
   bool uses_alternate() {
-    for (u32 k = 0; k < s_.rounds() && !plan_.uses_alternate; ++k) compile_round(k);
+    for (u32 k = 0; k < schedule_.rounds() && !plan_.uses_alternate; ++k) compile_round(k);
     return plan_.uses_alternate;
   }
 
  private:
   void compile_round(u32 k) {
     steps_.clear();
-    s_.steps(k, rank_, steps_);
+    schedule_.steps(k, rank_, steps_);
     if (steps_.empty()) return;
     PlanRound round{.number = k,
                     .encodes = {size(plan_.encodes), 0},
@@ -146,7 +146,7 @@ class Compiler {
   }
 
   void add_finish(const Step& x) {
-    const bool encodes = coded() && s_.rounds() > 1 && s_.ranks() > 1;
+    const bool encodes = coded() && schedule_.rounds() > 1 && schedule_.ranks() > 1;
     plan_.finishes.push_back(
         {x.blocks, common_place(x.blocks), sends_before_write(coded() ? Place::wire : Place::out, x.blocks), encodes});
     for (u32 b = x.blocks.first; b < x.blocks.first + x.blocks.count; ++b) {
@@ -170,7 +170,7 @@ class Compiler {
   /// The place of this rank's own operand in a sum. A coded plan takes the value itself, not its encoding. But in a
   /// single round, in which all ranks add up the same contributions, each takes its own as encoded.
   Place own_operand_place(Blocks blocks) const {
-    return coded() && s_.rounds() == 1 ? Place::wire : common_place(blocks);
+    return coded() && schedule_.rounds() == 1 ? Place::wire : common_place(blocks);
   }
 
   /// The place for the values of a receive: `out`, unless peers read the block in this round; then another place than
@@ -203,7 +203,7 @@ class Compiler {
 
   bool coded() const { return form_ == MessageForm::coded; }
 
-  const Schedule& s_;
+  const Schedule& schedule_;
   u32 rank_;
   MessageForm form_;
   Place first_sum_place_;  ///< the place of a sum while peers read its block in `in`

@@ -141,10 +141,10 @@ struct SentMessage {
   const SendStep* step;
   u32 sender, round;
   std::vector<Fingerprint> at_posting;
-  bool left = false, taken = false;  ///< left: it was read; taken: a receive has been matched with it
+  bool was_read = false, taken = false;  ///< left: it was read; taken: a receive has been matched with it
 };
 
-bool reads_in(const Plan& p) {
+bool reads_input(const Plan& p) {
   auto from_in = [](const auto& step) { return step.from == Place::in; };
   return std::ranges::any_of(p.sends, from_in) || std::ranges::any_of(p.encodes, from_in) ||
          std::ranges::any_of(p.finishes, from_in) || std::ranges::any_of(p.first_copies, from_in) ||
@@ -163,11 +163,11 @@ struct Runner {
   std::vector<std::unique_ptr<SentMessage>> sends;
 
   bool done() const { return round == plan->rounds.size(); }
-  const PlanRound& now() const { return plan->rounds[round]; }
+  const PlanRound& current_round() const { return plan->rounds[round]; }
   std::vector<Fingerprint>& at(Place p) { return memory[static_cast<std::size_t>(p)]; }
   bool first_sends_done(u32 count) const {
     for (u32 i = 0; i < count; ++i) {
-      if (i >= sends.size() || !sends[i]->left) return false;
+      if (i >= sends.size() || !sends[i]->was_read) return false;
     }
     return true;
   }
@@ -177,9 +177,9 @@ struct Runner {
 /// else can be done, so as late as possible.
 class Simulation {
  public:
-  Simulation(const Schedule& s, std::span<const Plan> plans, Reading reading, u32 last)
-      : s_(s),
-        reading_(reading),
+  Simulation(const Schedule& s, std::span<const Plan> plans, MessageDelivery delivery, u32 last)
+      : schedule_(s),
+        delivery_(delivery),
         last_(last),
         coded_(std::ranges::any_of(plans, [](const Plan& p) { return p.form == MessageForm::coded; })),
         runners_(plans.size()) {
@@ -188,7 +188,7 @@ class Simulation {
       runners_[r].plan = &plans[r];
       for (auto& m : runners_[r].memory) m.resize(s.blocks());
       // Out of place, `out` holds nothing yet; in place, there is no `in`.
-      auto& start = runners_[r].at(reads_in(plans[r]) ? Place::in : Place::out);
+      auto& start = runners_[r].at(reads_input(plans[r]) ? Place::in : Place::out);
       std::copy_n(inputs.begin() + std::ptrdiff_t{r} * s.blocks(), s.blocks(), start.begin());
       copy(runners_[r], plans[r].first_copies);
     }
@@ -199,7 +199,7 @@ class Simulation {
     }
     for (u32 r = 0; r < runners_.size() && fault_.empty(); ++r) {
       if (!runners_[r].done()) {
-        fault_ = fmt::format("deadlock: rank {} stays in round {}", r, runners_[r].now().number);
+        fault_ = fmt::format("deadlock: rank {} stays in round {}", r, runners_[r].current_round().number);
       } else {
         check_end(r, expected);
       }
@@ -212,19 +212,19 @@ class Simulation {
     for (const bool reading : {false, true}) {
       for (u32 i = 1; i <= runners_.size(); ++i) {
         const auto r = static_cast<u32>((last_ + i) % runners_.size());
-        if (!runners_[r].done() && (reading ? read_one(r) : write_one(r))) return true;
+        if (!runners_[r].done() && (reading ? read_one(r) : act_without_reading(r))) return true;
       }
     }
     return false;
   }
 
   /// Does one thing that is not reading a message.
-  bool write_one(u32 r) {
+  bool act_without_reading(u32 r) {
     Runner& me = runners_[r];
     if (!me.sent) return post_sends(r);
     if (!me.posted) return post_receives(r);
     if (std::ranges::count(me.received, 0) > 0 || std::ranges::count(me.reduced, 0) > 0) return false;
-    const std::span finishes = me.now().finishes.of(me.plan->finishes);
+    const std::span finishes = me.current_round().finishes.of(me.plan->finishes);
     if (!std::ranges::all_of(finishes, [&](const LocalStep& x) { return me.first_sends_done(x.sends_before_write); }))
       return false;
     for (const LocalStep& x : finishes) finish(r, x);
@@ -235,7 +235,7 @@ class Simulation {
 
   bool post_sends(u32 r) {
     Runner& me = runners_[r];
-    const PlanRound& round = me.now();
+    const PlanRound& round = me.current_round();
     const std::span encodes = round.encodes.of(me.plan->encodes);
     if (!std::ranges::all_of(encodes, [&](const LocalStep& x) { return me.first_sends_done(x.sends_before_write); }))
       return false;
@@ -258,8 +258,8 @@ class Simulation {
 
   bool post_receives(u32 r) {
     Runner& me = runners_[r];
-    const std::span receives = me.now().receives.of(me.plan->receives);
-    if (reading_ == Reading::landing) {
+    const std::span receives = me.current_round().receives.of(me.plan->receives);
+    if (delivery_ == MessageDelivery::landing) {
       for (const ReceiveStep& x : receives) {
         if (x.direct && !me.first_sends_done(x.sends_before_write)) return false;
       }
@@ -275,7 +275,7 @@ class Simulation {
 
   void may_arrive_now(u32 r, const ReceiveStep& x) {
     for (auto& m : runners_[r].sends) {
-      if (!m->left && m->step->from == x.to && m->step->blocks.overlaps(x.blocks)) {
+      if (!m->was_read && m->step->from == x.to && m->step->blocks.overlaps(x.blocks)) {
         race(r, m->step->peer, x.blocks.first);
       }
     }
@@ -285,7 +285,7 @@ class Simulation {
   bool read_one(u32 r) {
     Runner& me = runners_[r];
     if (!me.sent || !me.posted) return false;
-    const PlanRound& round = me.now();
+    const PlanRound& round = me.current_round();
     for (u32 i = 0; i < round.receives.count; ++i) {
       if (!me.received[i] && read_direct(r, i)) return true;
     }
@@ -297,7 +297,7 @@ class Simulation {
 
   bool read_direct(u32 r, u32 i) {
     Runner& me = runners_[r];
-    const ReceiveStep& x = me.plan->receives[me.now().receives.first + i];
+    const ReceiveStep& x = me.plan->receives[me.current_round().receives.first + i];
     SentMessage* m = match(r, i);
     if (!m || !me.first_sends_done(x.sends_before_write)) return false;
     const auto values = read(r, *m);
@@ -311,7 +311,7 @@ class Simulation {
 
   bool read_operands(u32 r, u32 i) {
     Runner& me = runners_[r];
-    const ReduceStep& x = me.plan->reductions[me.now().reductions.first + i];
+    const ReduceStep& x = me.plan->reductions[me.current_round().reductions.first + i];
     if (!me.first_sends_done(x.sends_before_write)) return false;
     const std::span<const u32> operands{me.plan->operands.data() + x.first_operand, x.operands};
     for (u32 o : operands) {
@@ -325,7 +325,7 @@ class Simulation {
         values.emplace_back(own.begin() + x.blocks.first, own.begin() + x.blocks.first + x.blocks.count);
         ranks.push_back(r);
       } else {
-        ranks.push_back(me.plan->receives[me.now().receives.first + o].peer);
+        ranks.push_back(me.plan->receives[me.current_round().receives.first + o].peer);
         values.push_back(read(r, *match(r, o)));
       }
     }
@@ -344,25 +344,25 @@ class Simulation {
     Runner& me = runners_[r];
     if (me.incoming[i]) return me.incoming[i];
     for (u32 before = 0; before < i; ++before) {  // earlier receives from the same peer match first
-      if (me.plan->receives[me.now().receives.first + before].peer == peer_of(me, i) && !match(r, before))
+      if (me.plan->receives[me.current_round().receives.first + before].peer == peer_of(me, i) && !match(r, before))
         return nullptr;
     }
     for (auto& m : runners_[peer_of(me, i)].sends) {
-      if (m->step->peer == r && m->round == me.now().number && !m->taken) {
+      if (m->step->peer == r && m->round == me.current_round().number && !m->taken) {
         m->taken = true;
         return me.incoming[i] = m.get();
       }
     }
     return nullptr;
   }
-  static u32 peer_of(const Runner& me, u32 i) { return me.plan->receives[me.now().receives.first + i].peer; }
+  static u32 peer_of(const Runner& me, u32 i) { return me.plan->receives[me.current_round().receives.first + i].peer; }
 
   std::vector<Fingerprint> read(u32 reader, SentMessage& m) {
     const auto& memory = runners_[m.sender].at(m.step->from);
     for (u32 b = 0; b < m.step->blocks.count; ++b) {
       if (!(memory[m.step->blocks.first + b] == m.at_posting[b])) race(m.sender, reader, m.step->blocks.first + b);
     }
-    m.left = true;
+    m.was_read = true;
     return m.at_posting;
   }
   void race(u32 sender, u32 reader, u32 block) {
@@ -386,10 +386,10 @@ class Simulation {
   void check_end(u32 r, const std::vector<Fingerprint>& expected) {
     Runner& me = runners_[r];
     copy(me, me.plan->copies);
-    for (u32 b = 0; b < s_.blocks(); ++b) {
-      if (!must_hold(s_.collective_kind(), r, b)) continue;
+    for (u32 b = 0; b < schedule_.blocks(); ++b) {
+      if (!must_hold(schedule_.collective_kind(), r, b)) continue;
       const Fingerprint& has = me.at(Place::out)[b];
-      Fingerprint due = expected[std::size_t{r} * s_.blocks() + b];
+      Fingerprint due = expected[std::size_t{r} * schedule_.blocks() + b];
       // The tree of a coded value includes encodings, which `expected` lacks; it must be the same on all ranks.
       if (coded_) due.tree = runners_[0].at(Place::out)[b].tree;
       if (!(has == due)) fault_ = fmt::format("rank {} ends with a wrong value in block {}", r, b);
@@ -397,8 +397,8 @@ class Simulation {
     if (fault_.empty()) fault_ = algebra_.fault;
   }
 
-  const Schedule& s_;
-  Reading reading_;
+  const Schedule& schedule_;
+  MessageDelivery delivery_;
   u32 last_;
   bool coded_;
   std::vector<Runner> runners_;
@@ -408,12 +408,12 @@ class Simulation {
 
 }  // namespace
 
-std::string verify_plans(const Schedule& s, std::span<const Plan> plans, Reading reading) {
+std::string verify_plans(const Schedule& s, std::span<const Plan> plans, MessageDelivery delivery) {
   auto expected = contributions(s);
   FingerprintAlgebra algebra;
   if (auto fault = Player<FingerprintAlgebra>(s, algebra, expected).play(); !fault.empty()) return fault;
   for (u32 last = 0; last < s.ranks(); ++last) {
-    if (auto fault = Simulation(s, plans, reading, last).run(expected); !fault.empty()) return fault;
+    if (auto fault = Simulation(s, plans, delivery, last).run(expected); !fault.empty()) return fault;
   }
   return {};
 }

@@ -55,7 +55,7 @@ ScheduleVerdict verify(const Schedule&);
 // the values that the schedule says.
 
 /// The way by which a message's bytes reach the receiver.
-enum class Reading {
+enum class MessageDelivery {
   peer_memory,  ///< the receiver reads the sender's memory, as late as it can
   /// The transport moves the bytes, at any time after the receive is posted and at the latest when the receiver needs
   /// them. So the destination of a direct receive (ReceiveStep::direct) is undefined from the posting until the message
@@ -65,6 +65,6 @@ enum class Reading {
 
 /// Returns what is wrong; empty: the plans are right. plans[r] is rank r's plan of `schedule`.
 /// Cost: O(steps × ranks) worst case; meant for p up to a few hundred.
-std::string verify_plans(const Schedule& schedule, std::span<const Plan> plans, Reading);
+std::string verify_plans(const Schedule& schedule, std::span<const Plan> plans, MessageDelivery);
 
 }  // namespace gradmeter::allreduce

@@ -66,14 +66,14 @@ std::optional<std::uint64_t> SelectedCollective::bytes_required() const {
 namespace {
 
 /// The tuned table for these calls; the shipped one if there is none.
-SizeTable tuned_or_shipped_table(const Request& r, runtime::TransportKind transport, const ExchangeSpec& options) {
+SizeTable tuned_or_shipped_table(const Request& r, runtime::TransportKind transport, const ExchangeSpec& spec) {
   const TunedTable* tuned = r.tuned ? r.tuned->find({.shape = r.shape,
                                                      .transport = transport,
                                                      .collective_kind = r.collective_kind,
-                                                     .private_buffers = options.private_buffers,
-                                                     .placement = options.placement})
+                                                     .private_buffers = spec.private_buffers,
+                                                     .placement = spec.placement})
                                     : nullptr;
-  return SizeTable(tuned ? tuned->table : shipped_table(r, transport, options.private_buffers));
+  return SizeTable(tuned ? tuned->table : shipped_table(r, transport, spec.private_buffers));
 }
 
 /// The table that the request gives, or the one predicted for its machine; null: it gives neither, and
@@ -105,16 +105,16 @@ void check_same_on_all(const SizeTable& table, const runtime::Communicator& c) {
 }
 
 /// The options for one candidate, whose longest buffer is the longest call for which the table chooses it.
-ExchangeSpec options_for(const SizeTable& table, std::size_t candidate, ExchangeSpec options) {
-  options.max_bytes = static_cast<std::size_t>(std::min<std::uint64_t>(options.max_bytes, table.longest(candidate)));
-  return options;
+ExchangeSpec spec_for(const SizeTable& table, std::size_t candidate, ExchangeSpec spec) {
+  spec.max_bytes = static_cast<std::size_t>(std::min<std::uint64_t>(spec.max_bytes, table.longest(candidate)));
+  return spec;
 }
 
-std::size_t arena_bytes(const SizeTable& table, const Request& r, std::uint32_t rank, const ExchangeSpec& options) {
+std::size_t arena_bytes(const SizeTable& table, const Request& r, std::uint32_t rank, const ExchangeSpec& spec) {
   std::size_t shared_scratch = 0, others = 0;
   for (std::size_t i = 0; i < table.candidates().size(); ++i) {
     const AlgorithmPtr& a = table.candidates()[i];
-    const std::size_t bytes = a->arena_bytes(r.shape, rank, options_for(table, i, options), r.collective_kind);
+    const std::size_t bytes = a->arena_bytes(r.shape, rank, spec_for(table, i, spec), r.collective_kind);
     if (a->has_schedule()) {
       shared_scratch = std::max(shared_scratch, bytes);
     } else {
@@ -124,27 +124,26 @@ std::size_t arena_bytes(const SizeTable& table, const Request& r, std::uint32_t 
   return shared_scratch + others;
 }
 
-std::size_t auto_arena_bytes(const Request& r, std::uint32_t rank, const ExchangeSpec& options) {
-  if (const auto table = requested_table(r)) return arena_bytes(*table, r, rank, options);
+std::size_t auto_arena_bytes(const Request& r, std::uint32_t rank, const ExchangeSpec& spec) {
+  if (const auto table = requested_table(r)) return arena_bytes(*table, r, rank, spec);
   std::size_t most = 0;
   using enum runtime::TransportKind;
   for (const auto transport : {shm, mpi, hybrid}) {
     // Over hybrid, private buffers are served by MPI alone, which takes nothing from the arena. Threads have no MPI.
-    if (transport == hybrid && options.private_buffers) continue;
-    most = std::max(most, arena_bytes(tuned_or_shipped_table(r, transport, options), r, rank, options));
+    if (transport == hybrid && spec.private_buffers) continue;
+    most = std::max(most, arena_bytes(tuned_or_shipped_table(r, transport, spec), r, rank, spec));
   }
   return most;
 }
 
-std::unique_ptr<Collective> bind_auto(const Request& r, const GroupConnection& connection,
-                                      const ExchangeSpec& options) {
+std::unique_ptr<Collective> bind_auto(const Request& r, const GroupConnection& connection, const ExchangeSpec& spec) {
   auto table = requested_table(r);
-  if (!table) table = std::make_shared<SizeTable>(tuned_or_shipped_table(r, connection.network.transport(), options));
+  if (!table) table = std::make_shared<SizeTable>(tuned_or_shipped_table(r, connection.network.transport(), spec));
   check_same_on_all(*table, connection.communicator);
   const auto candidates = table->candidates();
   std::vector<std::unique_ptr<Collective>> collectives(candidates.size());
   auto bind = [&](std::size_t i) {
-    collectives[i] = candidates[i]->bind(connection, options_for(*table, i, options), r.collective_kind, r.root);
+    collectives[i] = candidates[i]->bind(connection, spec_for(*table, i, spec), r.collective_kind, r.root);
   };
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     if (!candidates[i]->has_schedule()) bind(i);

@@ -246,12 +246,12 @@ std::string read_table_file(const std::filesystem::path& path) {
     const std::string_view text = without_comment(line);
     if (text.empty()) continue;
     const std::size_t blank = text.find_first_of(" \t");
-    const std::size_t name = text.find_first_not_of(" \t", blank);
+    const std::size_t name_begin = text.find_first_not_of(" \t", blank);
     if (blank == std::string_view::npos || !is_table(text) || text.find(',', 0) < blank) {
       throw UsageError(fmt::format("table file {}, line {}: '{}' is not a range and an algorithm, as in '0-64K ring'",
                                    path.string(), number, text));
     }
-    table += fmt::format("{}{}:{}", table.empty() ? "" : ",", text.substr(0, blank), text.substr(name));
+    table += fmt::format("{}{}:{}", table.empty() ? "" : ",", text.substr(0, blank), text.substr(name_begin));
   }
   try {
     if (table.empty()) throw UsageError("it has no range; write lines such as '0-64K ring'");

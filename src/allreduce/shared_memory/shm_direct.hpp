@@ -111,7 +111,7 @@ class ShmDirect final : public Collective {
     return copy_path_ == CopyPath::in_arena ? q.arena.data() + place : reinterpret_cast<std::byte*>(place);
   }
   /// The memory for a chunk of q's input, or of the results of q's share.
-  std::byte* staged(const Peer& q, std::size_t chunk_index, bool is_result) const;
+  std::byte* staged_chunk(const Peer& q, std::size_t chunk_index, bool is_result) const;
   bool advance_staged();
 
   const std::string name_ = "shm-direct";

@@ -136,33 +136,34 @@ void MpiCollective::post() {
   const std::size_t at = posted_ * core::size_of(call_.element());
   const std::size_t n =
       goes_in_pieces(collective_kind_) ? std::min(longest_piece, call_.count() - posted_) : call_.count();
-  runtime::MpiBuffers b{call_.in.host() + at, call_.out.host() + at, n};
-  if (collective_kind_ == CollectiveKind::send_receive && mode_ == MpiMode::nonblocking && b.in == b.out)
-    b.out = landing_.data() + at;
-  post(b);
+  runtime::MpiBuffers buffers{call_.in.host() + at, call_.out.host() + at, n};
+  if (collective_kind_ == CollectiveKind::send_receive && mode_ == MpiMode::nonblocking && buffers.in == buffers.out)
+    buffers.out = landing_.data() + at;
+  post(buffers);
   posted_ += n;
   under_way_ = true;
 }
 
-void MpiCollective::post(runtime::MpiBuffers b) {
-  const runtime::Reduction& r = reduction_for(call_.element(), call_.op);
+void MpiCollective::post(runtime::MpiBuffers buffers) {
+  const runtime::Reduction& reduction = reduction_for(call_.element(), call_.op);
   runtime::MpiRequests* requests = mode_ == MpiMode::nonblocking ? &requests_ : nullptr;
-  const bool equal = mode_ != MpiMode::any_lengths && b.count % static_cast<std::size_t>(communicator_.size()) == 0;
+  const bool equal =
+      mode_ != MpiMode::any_lengths && buffers.count % static_cast<std::size_t>(communicator_.size()) == 0;
   switch (collective_kind_) {
     case CollectiveKind::all_reduce:
-      return runtime::mpi_all_reduce(communicator_, b, r, requests);
+      return runtime::mpi_all_reduce(communicator_, buffers, reduction, requests);
     case CollectiveKind::reduce_scatter:
-      return equal ? runtime::mpi_reduce_scatter(communicator_, b, r, requests)
-                   : runtime::mpi_reduce_scatter(communicator_, b, block_cuts_, r, requests);
+      return equal ? runtime::mpi_reduce_scatter(communicator_, buffers, reduction, requests)
+                   : runtime::mpi_reduce_scatter(communicator_, buffers, block_cuts_, reduction, requests);
     case CollectiveKind::all_gather:
-      return equal ? runtime::mpi_all_gather(communicator_, b, r, requests)
-                   : runtime::mpi_all_gather(communicator_, b, block_cuts_, r, requests);
+      return equal ? runtime::mpi_all_gather(communicator_, buffers, reduction, requests)
+                   : runtime::mpi_all_gather(communicator_, buffers, block_cuts_, reduction, requests);
     case CollectiveKind::broadcast:
-      return runtime::mpi_broadcast(communicator_, b, root_, r, requests);
+      return runtime::mpi_broadcast(communicator_, buffers, root_, reduction, requests);
     case CollectiveKind::all_to_all:
-      return runtime::mpi_all_to_all(communicator_, b, r, requests);
+      return runtime::mpi_all_to_all(communicator_, buffers, reduction, requests);
     case CollectiveKind::send_receive:
-      return runtime::mpi_send_receive(communicator_, b, r, requests);
+      return runtime::mpi_send_receive(communicator_, buffers, reduction, requests);
   }
 }
 

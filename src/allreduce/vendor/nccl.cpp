@@ -139,7 +139,7 @@ void NcclCollective::start(const Call& call) {
 void NcclCollective::enqueue(const Call& call) {
   check_call(call);
   submit(call);
-  nccl_.completed();
+  nccl_.note_completion();
 }
 
 void NcclCollective::register_buffers(std::span<const runtime::Buffer> buffers) {
@@ -218,7 +218,7 @@ void NcclCollective::send_receive(const runtime::NcclCalls& calls) const {
 }
 
 bool NcclCollective::advance() {
-  if (running_) running_ = !completes(done_);
+  if (running_) running_ = !poll_completion(done_);
   return !running_;
 }
 
@@ -292,18 +292,17 @@ std::string nccl_row_refusal(const Request& r) {
   return ring_instead_refusal(algorithm->name, r.collective_kind, runtime::running_nccl_version());
 }
 
-std::unique_ptr<Collective> bind_nccl(const Request& r, const GroupConnection& connection,
-                                      const ExchangeSpec& options) {
-  if (!options.queue || options.queue->device().name() != "cuda") {
+std::unique_ptr<Collective> bind_nccl(const Request& r, const GroupConnection& connection, const ExchangeSpec& spec) {
+  if (!spec.queue || spec.queue->device().name() != "cuda") {
     throw core::BackendError("NCCL", "init",
                              "it moves memory of a GPU, and buffers are the host's: use mpi, or --device cuda");
   }
   const NcclAlgorithm* const algorithm = forced_nccl_algorithm(r);
   runtime::NcclOptions forced{.algorithm = algorithm ? std::string(algorithm->name) : std::string(),
                               .protocol = forced_nccl_protocol(r)};
-  const bool lands = goes_by_messages(r.collective_kind) && options.placement == Placement::in_place;
+  const bool lands = goes_by_messages(r.collective_kind) && spec.placement == Placement::in_place;
   return std::make_unique<NcclCollective>(r.name.canonical(), connection.communicator, std::move(forced),
-                                          r.collective_kind, r.root, *options.queue, lands ? options.max_bytes : 0);
+                                          r.collective_kind, r.root, *spec.queue, lands ? spec.max_bytes : 0);
 }
 
 }  // namespace

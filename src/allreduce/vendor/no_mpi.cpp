@@ -13,9 +13,8 @@ std::string ompi_refusal(const Request&) { return runtime::mpi_refusal(); }
 std::unique_ptr<Collective> bind_mpi(const Request&, const GroupConnection&, const ExchangeSpec&) {
   throw core::UsageError(runtime::mpi_refusal());
 }
-std::unique_ptr<Collective> bind_ompi(const Request& r, const GroupConnection& connection,
-                                      const ExchangeSpec& options) {
-  return bind_mpi(r, connection, options);
+std::unique_ptr<Collective> bind_ompi(const Request& r, const GroupConnection& connection, const ExchangeSpec& spec) {
+  return bind_mpi(r, connection, spec);
 }
 
 }  // namespace gradmeter::allreduce

@@ -135,10 +135,10 @@ class NcclCollective final : public StreamCollective {
   void register_buffers(std::span<const runtime::Buffer>) override;
   void before_launch() override;
   void check() override { nccl_.check(); }
-  void completed() override { nccl_.completed(); }
+  void note_completion() override { nccl_.note_completion(); }
   int late_peer() const override { return nccl_.late_peer(); }
   void abort() noexcept override { nccl_.abort(); }
-  void before_abort(const std::function<void()>& destroy_graphs) override { nccl_.before_abort(destroy_graphs); }
+  void on_abort(const std::function<void()>& destroy_graphs) override { nccl_.on_abort(destroy_graphs); }
 
  private:
   runtime::OwnedBuffer landing_on_all_ranks(const runtime::Communicator&, std::size_t bytes);

@@ -234,7 +234,7 @@ void add_links(const MergedRows& rows, const Group& group, const Axes& over, std
     f.figures["deviations"].value = found.deviations;
     f.figures["from_rank"].value = found.from;
     if (found.to >= 0) f.figures["to_rank"].value = found.to;
-    f.severity = 1 - 1 / std::max(found.unexplained, 1.0);
+    f.severity = 1 - 1 / std::max(found.ratio_to_expected, 1.0);
     out.push_back(std::move(f));
   }
 }

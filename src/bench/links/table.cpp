@@ -123,9 +123,9 @@ std::string findings_text(const std::vector<analysis::LinkFinding>& found) {
   std::string out;
   for (std::size_t i = 0; i < std::min(most, found.size()); ++i) {
     const auto& f = found[i];
-    const char* what = f.is_host()    ? f.latency ? "late host" : "slow host"
+    const char* what = f.is_host()    ? f.is_latency ? "late host" : "slow host"
                        : f.asymmetric ? "asymmetric"
-                       : f.latency    ? "late link"
+                       : f.is_latency ? "late link"
                                       : "slow link";
     out += fmt::format("{}  {}\n", what, f.text);
   }
@@ -140,8 +140,8 @@ std::string matrices(const std::vector<const Point*>& points, std::size_t width)
   std::set<std::pair<std::int64_t, std::int64_t>> slow, late;
   for (const auto& f : found) {
     if (f.is_host()) continue;
-    (f.latency ? late : slow).insert({f.from, f.to});
-    if (f.both_ways) (f.latency ? late : slow).insert({f.to, f.from});
+    (f.is_latency ? late : slow).insert({f.from, f.to});
+    if (f.both_ways) (f.is_latency ? late : slow).insert({f.to, f.from});
   }
   const Matrix matrix(points);
   std::string out = matrix.to_string(bandwidth_of(values_of(points, Metric::link_bytes_per_s)), slow, width);

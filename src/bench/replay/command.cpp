@@ -48,7 +48,7 @@ FlagList describe_replay() {
 }
 
 /// Reads the trace that `text`, the contents of the file `path`, holds. Errors: UsageError "FILE: …".
-importers::ReadTrace trace_in(const std::string& text, const std::string& path, int ranks) {
+importers::ImportedTrace trace_in(const std::string& text, const std::string& path, int ranks) {
   try {
     auto read = importers::read_trace(text, ranks);
     if (const auto why = dataparallel::replay_refusal(read.trace); !why.empty()) throw UsageError(why);

@@ -120,13 +120,13 @@ bool exchange_ended_between(const StepRecord& r, double from, double until) {
 
 Spans computations_of(const StepRecord& r, std::span<const std::string> layers) {
   const auto computed =
-      static_cast<std::size_t>(std::ranges::count(r.computations, false, &dataparallel::ComputeRecord::exchanges));
+      static_cast<std::size_t>(std::ranges::count(r.computations, false, &dataparallel::ComputeRecord::is_exchange));
   // If the log has another number of computations than were submitted, their layers are unknown.
   LayerCursor cursor(r, computed == r.submitted ? layers : std::span<const std::string>());
   Spans out;
   double before = r.step.begin;
   for (const auto& c : r.computations) {
-    if (c.exchanges) continue;
+    if (c.is_exchange) continue;
     std::string name = cursor.name(c.label);
     const double begin = c.when.begin - r.step.begin, end = c.when.end - r.step.begin;
     const bool same = !out.empty() && out.back().name == name;
@@ -156,7 +156,7 @@ Spans exchanges_of(const StepRecord& r, std::span<const Span> buckets) {
 Spans exposed_of(const StepRecord& r, const Spans& exchanges) {
   std::vector<Interval> covered;
   for (const auto& c : r.computations)
-    if (!c.exchanges) covered.push_back({c.when.begin - r.step.begin, c.when.end - r.step.begin});
+    if (!c.is_exchange) covered.push_back({c.when.begin - r.step.begin, c.when.end - r.step.begin});
   covered = dataparallel::unite(covered);
   Spans out;
   for (const Span& call : exchanges) {

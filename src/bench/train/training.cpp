@@ -413,7 +413,7 @@ TrainingTotals Training::finish() {
                 .messages = sum(mine.messages),
                 .seconds = communicator_.max(mine.seconds),
                 .exact = communicator_.all(mine.exact),
-                .upper_bound = communicator_.all(mine.bounds())};
+                .upper_bound = communicator_.all(mine.bounds_from_above())};
   t.forecast.upper_bound &= !t.forecast.exact;
   return t;
 }

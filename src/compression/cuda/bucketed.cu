@@ -93,8 +93,8 @@ __global__ void decode_casts(const std::byte* wire, std::size_t n, const float* 
 }
 
 gpu::Shape shape_for(std::size_t elements) {
-  constexpr unsigned elements_of_block = 4 * kernels::cuda::threads_for_each;
-  return {.grid = dim3(gpu::blocks_of(elements, elements_of_block)), .block = dim3(kernels::cuda::threads_for_each)};
+  constexpr unsigned elements_of_block = 4 * kernels::cuda::threads_of_block;
+  return {.grid = dim3(gpu::blocks_of(elements, elements_of_block)), .block = dim3(kernels::cuda::threads_of_block)};
 }
 
 template <bool fp16>

@@ -426,7 +426,7 @@ __global__ void mark_damage(std::size_t n, const std::uint32_t* damaged, float* 
 
 /// A grid of few blocks, which loop over all elements, since in most calls their kernels have nothing to do.
 gpu::Shape few_blocks(std::size_t n) {
-  constexpr unsigned threads = kernels::cuda::threads_for_each;
+  constexpr unsigned threads = kernels::cuda::threads_of_block;
   return {.grid = dim3(static_cast<unsigned>(core::lesser<std::size_t>((n + threads - 1) / threads, 1024))),
           .block = dim3(threads)};
 }

@@ -60,12 +60,12 @@ struct Group {
 };
 inline constexpr Group everybody{};
 
-/// An entry of a log: one computation of a task, or, if `exchanges` is true, one run of `exchange` on the task's own
+/// An entry of a log: one computation of a task, or, if `is_exchange` is true, one run of `exchange` on the task's own
 /// thread (which may contain computations and waits). `label` is the literal that was passed to `submit` or `exchange`.
 struct ComputeRecord {
   std::string_view label;
   Interval when;
-  bool exchanges = false;
+  bool is_exchange = false;
 };
 using ComputeLog = std::vector<ComputeRecord>;
 
@@ -98,7 +98,7 @@ struct MessageHeader {
   /// Not 0: the message belongs to no step, and its bytes are not counted. A probe sets this in messages that a worker
   /// posts between steps, and a server copies it to the answer.
   std::uint16_t outside_step = 0;
-  std::uint32_t shard = 0;             ///< number of the server that the message comes from or goes to
+  std::uint32_t server_number = 0;     ///< number of the server that the message comes from or goes to
   std::uint64_t clock = 0;             ///< a number of updates, not a time (server/consistency.hpp)
   std::uint64_t version = 0;           ///< version of the weights that were read, or are sent
   std::uint64_t sequence = 0;          ///< number of the request

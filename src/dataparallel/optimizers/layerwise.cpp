@@ -22,7 +22,7 @@ class NormOptimizer : public Optimizer {
  public:
   NormOptimizer(std::string name, const OptimizerScope&);
   bool needs_whole_tensors() const final { return true; }
-  bool has_tensor_parts() const final { return parts_ != nullptr; }
+  bool has_tensor_parts() const final { return part_sums_ != nullptr; }
   void measure(runtime::Buffer, runtime::ConstBuffer, std::size_t offset, UpdateStep) final;
   void share_norms() final;
   /// Errors: std::logic_error when parts were not measured.
@@ -58,7 +58,7 @@ class NormOptimizer : public Optimizer {
   runtime::Buffer sums() const { return sums_.buffer.part(0, 2 * pieces_.size()); }
 
   std::vector<TensorRange> tensors_;  ///< ascending
-  SumsOverRanks* parts_;
+  SumsOverRanks* part_sums_;
   runtime::OwnedBuffer sums_;               ///< two sums for each piece, in the memory that holds the weights
   std::vector<TensorRange> range_tensors_;  ///< the tensors, or parts of tensors, of the last range
   std::vector<kernels::TensorPiece> pieces_;
@@ -69,7 +69,7 @@ class NormOptimizer : public Optimizer {
 
 /// If the scope names no tensors, all elements count as one tensor.
 NormOptimizer::NormOptimizer(std::string name, const OptimizerScope& scope)
-    : Optimizer(std::move(name)), parts_(scope.parts) {
+    : Optimizer(std::move(name)), part_sums_(scope.part_sums) {
   for (const auto& t : scope.tensors) tensors_.push_back({t.offset, t.count, t.is_part});
   if (tensors_.empty()) tensors_.push_back({0, scope.elements});
   // A stable sort, so that empty parts keep their place in the order, which must be the same on all ranks.
@@ -110,7 +110,7 @@ void NormOptimizer::share_norms() {
     if (range_tensors_[i].is_part) values.insert(values.end(), {measured_sums_[2 * i], measured_sums_[2 * i + 1]});
   }
   if (values.empty()) return;
-  parts_->sum(values);
+  part_sums_->sum(values);
   auto next = values.begin();
   for (std::size_t i = 0; i < range_tensors_.size(); ++i) {
     if (!range_tensors_[i].is_part) continue;
@@ -149,7 +149,7 @@ class Lars final : public NormOptimizer {
   void update_weights(const UpdateInput& input, runtime::ConstBuffer sums, UpdateStep step) override {
     kernels::LarsParameters p = parameters_;
     p.step = step.size;
-    kernels::loops().lars(input.w, input.state_range(velocity_), input.g, input.pieces, sums, p, step.which());
+    kernels::loops().lars(input.w, input.state_range(velocity_), input.g, input.pieces, sums, p, step.update_number());
   }
 
   kernels::LarsParameters parameters_;
@@ -169,11 +169,11 @@ class Lamb final : public NormOptimizer {
  private:
   void take_norms(const UpdateInput& input, runtime::Buffer sums, UpdateStep step) override {
     kernels::loops().lamb_norms(input.w, input.state_range(mean_), input.state_range(square_), input.g, input.pieces,
-                                sums, parameters_for(step), step.which());
+                                sums, parameters_for(step), step.update_number());
   }
   void update_weights(const UpdateInput& input, runtime::ConstBuffer sums, UpdateStep step) override {
     kernels::loops().lamb(input.w, input.state_range(mean_), input.state_range(square_), input.pieces, sums,
-                          parameters_for(step), step.which());
+                          parameters_for(step), step.update_number());
   }
   kernels::LambParameters parameters_for(UpdateStep step) const {
     kernels::LambParameters p = parameters_;
@@ -211,9 +211,9 @@ std::size_t GroupSums::memory_bytes(int ranks, std::size_t most) {
   return gathered_floats(ranks, most) * sizeof(float) + memory_page_bytes;
 }
 
-Forecast GroupSums::predict(const ForecastInput& s, std::size_t values) {
-  return forecast_collective(s, allreduce::CollectiveKind::all_gather,
-                             gathered_floats(static_cast<int>(s.ranks), values));
+Forecast GroupSums::predict(const ForecastInput& input, std::size_t values) {
+  return forecast_collective(input, allreduce::CollectiveKind::all_gather,
+                             gathered_floats(static_cast<int>(input.ranks), values));
 }
 
 void GroupSums::sum(std::span<double> values) {

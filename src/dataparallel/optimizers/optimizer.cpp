@@ -34,7 +34,7 @@ class Sgd final : public Optimizer {
  public:
   using Optimizer::Optimizer;
   void apply(runtime::Buffer w, runtime::ConstBuffer g, std::size_t, UpdateStep step) override {
-    kernels::loops().sgd(w, g, step.size, step.which());
+    kernels::loops().sgd(w, g, step.size, step.update_number());
   }
   runtime::Cost cost(std::size_t n) const override { return {2.0 * double(n), 12.0 * double(n)}; }
 };
@@ -47,7 +47,7 @@ class Momentum final : public Optimizer {
       : Optimizer(std::move(name)), mu_(mu), nesterov_(nesterov), velocity_(scope.state()) {}
   void apply(runtime::Buffer w, runtime::ConstBuffer g, std::size_t offset, UpdateStep step) override {
     kernels::loops().momentum(w, velocity_.buffer.part(offset, w.count()), g, {step.size, mu_, nesterov_},
-                              step.which());
+                              step.update_number());
   }
   std::vector<runtime::Buffer> state() override { return {velocity_.buffer}; }
   runtime::Cost cost(std::size_t n) const override { return {4.0 * double(n), 20.0 * double(n)}; }
@@ -89,7 +89,8 @@ class Adam final : public Optimizer {
     kernels::AdamParameters p = parameters_;
     p.step = step.size;
     const auto of = [&](const runtime::OwnedBuffer& state) { return state.buffer.part(offset, w.count()); };
-    kernels::loops().adam_step(w, of(mean_), of(square_), g, p, decay_ > 0 ? 1 - step.size * decay_ : 1, step.which());
+    kernels::loops().adam_step(w, of(mean_), of(square_), g, p, decay_ > 0 ? 1 - step.size * decay_ : 1,
+                               step.update_number());
   }
 
   std::vector<runtime::Buffer> state() override { return {mean_.buffer, square_.buffer}; }
@@ -131,7 +132,7 @@ class Outer final : public Optimizer {
     }
     // The step is negative, because a change is added, whereas the kernel subtracts gradients.
     kernels::loops().momentum(w, velocity_.buffer.part(offset, w.count()), change,
-                              {-momentum_.step, growth_ * momentum_.mu, momentum_.nesterov}, step.which());
+                              {-momentum_.step, growth_ * momentum_.mu, momentum_.nesterov}, step.update_number());
   }
   runtime::Cost cost(std::size_t n) const override { return {4.0 * double(n), 20.0 * double(n)}; }
 

@@ -21,12 +21,12 @@ namespace gradmeter::dataparallel {
 
 /// One step of training as an optimizer sees it. size: the step size. number: the step's number, from 1.
 /// loss_scale_counts: the counts of a loss scale that adapts; if these say that the step is skipped, the update does
-/// nothing and is not counted. `which`: the number and the counts, in the form that kernels::loops() takes.
+/// nothing and is not counted. `update_number`: the number and the counts, in the form that kernels::loops() takes.
 struct UpdateStep {
   float size = 0;
   std::uint64_t number = 1;
   runtime::ConstBuffer loss_scale_counts = runtime::empty_buffer;
-  kernels::UpdateNumber which() const { return {.value = number, .counts = loss_scale_counts}; }
+  kernels::UpdateNumber update_number() const { return {.value = number, .counts = loss_scale_counts}; }
 };
 
 /// Sums values over the ranks that hold parts of the same tensors.
@@ -82,7 +82,7 @@ struct OptimizerScope {
   std::span<const model::Tensor> tensors = {};  ///< must last until the optimizer is made
   /// Sums over the ranks that hold the other parts of the tensors; must outlive the optimizer. Null: all tensors are
   /// whole.
-  SumsOverRanks* parts = nullptr;
+  SumsOverRanks* part_sums = nullptr;
   runtime::Device& device = runtime::host_device();  ///< holds the weights, and so the state
   std::size_t first = 0;  ///< index of the first element among all weights of the model, a key of random draws
 

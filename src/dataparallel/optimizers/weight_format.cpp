@@ -16,7 +16,7 @@ class Bf16Nearest : public UpdateFormat {
  public:
   void round(Buffer weights) const override { kernels::loops().bf16_nearest(weights, weights, {}); }
   void add(Buffer w, ConstBuffer target, Buffer, std::size_t, const UpdateStep& step) const override {
-    kernels::loops().bf16_nearest(target, w, step.which());
+    kernels::loops().bf16_nearest(target, w, step.update_number());
   }
 };
 
@@ -24,14 +24,14 @@ class Bf16Kahan final : public Bf16Nearest {
  public:
   bool has_carry() const override { return true; }
   void add(Buffer w, ConstBuffer target, Buffer carry, std::size_t, const UpdateStep& step) const override {
-    kernels::loops().bf16_kahan(w, target, carry, step.which());
+    kernels::loops().bf16_kahan(w, target, carry, step.update_number());
   }
 };
 
 class Bf16Stochastic final : public Bf16Nearest {
  public:
   void add(Buffer w, ConstBuffer target, Buffer, std::size_t place, const UpdateStep& step) const override {
-    kernels::loops().bf16_stochastic(w, target, place, step.which());
+    kernels::loops().bf16_stochastic(w, target, place, step.update_number());
   }
 };
 
@@ -42,10 +42,10 @@ class LnsUpdateRule final : public UpdateFormat {
   bool has_products() const override { return true; }
   void round(Buffer weights) const override { kernels::loops().lns_round(rule_.fraction_bits, weights); }
   void add(Buffer w, ConstBuffer target, Buffer carry, std::size_t, const UpdateStep& step) const override {
-    kernels::loops().lns_update(rule_, w, target, carry, step.which());
+    kernels::loops().lns_update(rule_, w, target, carry, step.update_number());
   }
   void descend(Buffer w, ConstBuffer gradient, Buffer carry, const UpdateStep& step) const override {
-    kernels::loops().lns_descend(rule_, w, gradient, step.size, carry, step.which());
+    kernels::loops().lns_descend(rule_, w, gradient, step.size, carry, step.update_number());
   }
 
  private:

@@ -55,7 +55,7 @@ void ServerClient::wait_for(const char* why, const Done& done) {
 
 void ServerClient::begin_push(ConstBuffer change, float size, bool fetch) {
   change_ = change;
-  size_ = size;
+  step_size_ = size;
   ready_ = 0;
   fetch_ = fetch;
   ++clock_;
@@ -66,7 +66,7 @@ void ServerClient::begin_push(ConstBuffer change, float size, bool fetch) {
   }
 }
 
-void ServerClient::ready(std::size_t elements) {
+void ServerClient::announce_ready(std::size_t elements) {
   ready_ = elements;
   fabric_.exchange("push", [this] {
     while (const auto message = port_->poll()) take(*message);
@@ -113,7 +113,7 @@ void ServerClient::ask(Opcode opcode, std::uint64_t clock, std::uint64_t own_upd
 void ServerClient::expect(ServerConnection& connection, Opcode opcode, std::uint64_t clock, std::uint64_t own_updates) {
   connection.missing = connection.chunks;
   connection.request = {.operation = number(opcode),
-                        .shard = connection.server,
+                        .server_number = connection.server,
                         .clock = clock,
                         .version = own_updates,
                         .sequence = sequence_};
@@ -193,7 +193,7 @@ void ServerClient::settle() {
 void ServerClient::tell(Opcode opcode, const char* why, bool acknowledged) {
   for (ServerConnection& connection : connections_) {
     connection.request = {
-        .operation = number(opcode), .shard = connection.server, .sequence = std::uint64_t{acknowledged}};
+        .operation = number(opcode), .server_number = connection.server, .sequence = std::uint64_t{acknowledged}};
     if (acknowledged) ++connection.unacknowledged;
     connection.asks = true;
   }
@@ -216,7 +216,7 @@ void ServerClient::take(const Message& message) {
                              fmt::format("rank {} has died, and with it its part of the weights", message.from));
   }
   const MessageHeader& h = message.header;
-  ServerConnection& connection = connections_.at(h.shard);
+  ServerConnection& connection = connections_.at(h.server_number);
   switch (static_cast<Opcode>(h.operation)) {
     case Opcode::ack:
       return void(--connection.unacknowledged);
@@ -249,7 +249,7 @@ void ServerClient::take_weights(ServerConnection& connection, const MessageHeade
 /// `to`.
 void ServerClient::decode(const MessageHeader& h, std::span<const std::byte> payload, bool dense, const Buffer& to) {
   const Coding coding = dense ? Coding() : plan_.weights;
-  const compression::RandomDraw draw = draw_of_weights(plan_.options.seed, h.shard, h.version, h.first);
+  const compression::RandomDraw draw = draw_of_weights(plan_.options.seed, h.server_number, h.version, h.first);
   coding.work(fabric_, "weights.decode", h.count, h.bytes, [&] {
     const auto out = to.values<float>();
     if (dense) return coding.decode(payload, out, draw);
@@ -314,13 +314,13 @@ bool ServerClient::send_chunk(ServerConnection& connection) {
   const Range chunk = sharding_.chunk(connection.server, connection.next);
   if (chunk.end() > ready_) return false;
   const MessageHeader h{.operation = number(Opcode::push),
-                        .shard = connection.server,
+                        .server_number = connection.server,
                         .clock = clock_ - 1,
                         .version = connection.versions[connection.next].base,
                         .sequence = fetch_ ? sequence_ : 0,
                         .first = chunk.first,
                         .count = chunk.count,
-                        .value = size_,
+                        .value = step_size_,
                         .answer_place = answer_place(chunk.first, chunk.count)};
   if (!post_chunk(connection, h)) return false;
   ++connection.unacknowledged;

@@ -18,12 +18,12 @@ class ServerClient {
   ServerClient(Fabric&, std::unique_ptr<Port>, const Sharding&, const ServicePlan&, int rank,
                const ConstBuffer& initial);
 
-  /// Begins to push the next update. The elements of `change` are sent once `ready` has said that they are computed.
-  /// They are sent from this buffer itself, so they must not change until `await_acknowledgements` returns. size: the
-  /// step size. fetch: servers send weights as soon as they have applied the update.
+  /// Begins to push the next update. The elements of `change` are sent once `announce_ready` has said that they are
+  /// computed. They are sent from this buffer itself, so they must not change until `await_acknowledgements` returns.
+  /// size: the step size. fetch: servers send weights as soon as they have applied the update.
   void begin_push(ConstBuffer change, float size, bool fetch);
   /// Says that the first `elements` elements of the change are computed, and posts what can be posted without waiting.
-  void ready(std::size_t elements);
+  void announce_ready(std::size_t elements);
   /// Waits until the whole change has been posted. answers: the buffer for the weights of the next fetch, to which
   /// servers may write directly; empty: weights come by message. Nobody may read the buffer until `fetch` returns, nor
   /// write to it before the next push or the disconnect, because servers compute the next weights from it.
@@ -104,7 +104,7 @@ class ServerClient {
   std::vector<ServerConnection> connections_;  ///< by server; only for servers that have chunks
   std::uint64_t clock_ = 0, sequence_ = 0;
   ConstBuffer change_ = runtime::empty_buffer;
-  float size_ = 0;
+  float step_size_ = 0;
   bool fetch_ = false;          ///< the push under way also requests weights
   bool is_exchanging_ = false;  ///< true from the end of a push until the weights have arrived
   std::size_t ready_ = 0;       ///< number of elements of `change_` that are computed

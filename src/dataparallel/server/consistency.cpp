@@ -20,13 +20,13 @@ void Admission::find_slowest() {
   }
 }
 
-void Admission::pushed(int worker) {
+void Admission::note_push(int worker) {
   const bool was_slowest = clock(worker) == slowest_;
   ++clocks_[static_cast<std::size_t>(worker)];
   if (was_slowest) find_slowest();
 }
 
-void Admission::gone(int worker) {
+void Admission::note_gone(int worker) {
   if (is_gone(worker)) return;
   gone_[static_cast<std::size_t>(worker)] = true;
   --training_;

@@ -28,15 +28,15 @@ class Admission {
   bool grouped() const { return staleness_ == 0; }
 
   /// Says that the server has one more update of this worker.
-  void pushed(int worker);
+  void note_push(int worker);
   /// Says that the worker has finished or died. Reads of other workers do not wait for it any more.
-  void gone(int worker);
+  void note_gone(int worker);
 
   std::uint64_t clock(int worker) const { return clocks_[static_cast<std::size_t>(worker)]; }
   bool is_gone(int worker) const { return gone_[static_cast<std::size_t>(worker)]; }
   /// The least clock of the workers that still train; `unbounded` when none does.
-  std::uint64_t slowest() const { return slowest_; }
-  int training() const { return training_; }
+  std::uint64_t slowest_clock() const { return slowest_; }
+  int training_workers() const { return training_; }
   bool all_train() const { return training_ == static_cast<int>(clocks_.size()); }
 
   /// True if a read of this worker at `clock` is admitted, and the server has the worker's first `own_updates` updates.
@@ -111,7 +111,7 @@ struct StepRule {
   /// The number of steps that n-softsync makes when each worker sends one change; 0: the rule is not n-softsync.
   int softsync_steps(int workers) const { return std::min(softsync, workers); }
   /// The number of changes that make one step.
-  int group(int workers) const {
+  int changes_per_step(int workers) const {
     if (fresh_only) return std::max(1, workers - backups);
     return softsync > 0 ? std::max(1, workers / softsync) : 1;
   }

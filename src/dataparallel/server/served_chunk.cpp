@@ -107,8 +107,8 @@ std::size_t elements_at_once() {
 
 /// Elements [first, first + count) of the terms' sum, added from left to right and divided by `divisor`. If there is
 /// one term and divisor is 1, they are returned where they lie; otherwise in `scratch`.
-std::span<const float> mean_of(std::span<const std::span<const float>> terms, std::size_t first, std::size_t count,
-                               int divisor, std::span<float> scratch) {
+std::span<const float> sum_or_mean(std::span<const std::span<const float>> terms, std::size_t first, std::size_t count,
+                                   int divisor, std::span<float> scratch) {
   constexpr auto fp32 = core::Element::f32;
   constexpr std::size_t grain = 1 << 13;
   if (terms.size() == 1 && divisor == 1) return terms.front().subspan(first, count);
@@ -123,7 +123,7 @@ std::span<const float> mean_of(std::span<const std::span<const float>> terms, st
   return scratch.first(count);
 }
 
-/// Copies with the same split over threads as `mean_of`, so that each thread finds its elements in its cache.
+/// Copies with the same split over threads as `sum_or_mean`, so that each thread finds its elements in its cache.
 void copy_on_threads(std::span<const float> from, std::span<float> to) {
   constexpr std::size_t grain = 1 << 13;
   kernels::split(from.size(), grain, [&](std::size_t at, std::size_t n) {
@@ -164,14 +164,14 @@ ServedChunk::ServedChunk(const ServicePlan& plan, int local_worker, SpareMemory&
     : plan_(plan),
       spare_(spare),
       range_(range),
-      changes_per_step_(plan.options.rule.group(plan.workers)),
+      changes_per_step_(plan.options.rule.changes_per_step(plan.workers)),
       weights_(memory, weights.subspan(range.first, range.count), plan.workers, local_worker),
       admission_(plan.workers, plan.options.staleness),
       staleness_(plan.workers) {
   const auto parts = clipped(tensors, range);
   const StepRule& rule = plan.options.rule;
   if (rule.compensation) compensation_.emplace(*rule.compensation, plan.workers, weights_.values());
-  if (rule.fresh_only) readable_.resize(static_cast<std::size_t>(plan.workers), 0);
+  if (rule.fresh_only) least_readable_.resize(static_cast<std::size_t>(plan.workers), 0);
   const std::string& optimizer = plan.options.optimizer;
   if (optimizer == "add") {
     optimizer_ = std::make_unique<Add>();
@@ -185,7 +185,7 @@ void ServedChunk::take(ExecutionContext& context, Port& port, const Message& mes
   const int worker = message.from;
   if (h.clock != admission_.clock(worker)) throw std::logic_error(fmt::format("rank {} pushed out of turn", worker));
   note_gap(h.clock);  // the gap of the read on which the push is based; the worker may have had the weights already
-  admission_.pushed(worker);
+  admission_.note_push(worker);
   resting_.erase(worker);
   auto* const answer = reinterpret_cast<float*>(port.peer_memory(worker, h.answer_place));
   weights_.offer(worker, {answer, answer ? range_.count : 0});
@@ -205,7 +205,7 @@ void ServedChunk::take(ExecutionContext& context, Port& port, const Message& mes
 
 void ServedChunk::take_as_it_comes(ExecutionContext& context, Change change) {
   if (plan_.options.rule.fresh_only) {
-    readable_[static_cast<std::size_t>(change.worker)] = change.base + 1;
+    least_readable_[static_cast<std::size_t>(change.worker)] = change.base + 1;
     if (change.base != version_) {
       const std::lock_guard lock(mutex_);
       return void(++observed_.dropped);
@@ -239,7 +239,7 @@ float ServedChunk::step_size_of(const Change& c) const {
 
 /// The number of changes that make the next step: at most as many as there are workers that still send changes.
 int ServedChunk::needed() const {
-  return std::min(changes_per_step_, admission_.training() - static_cast<int>(resting_.size()));
+  return std::min(changes_per_step_, admission_.training_workers() - static_cast<int>(resting_.size()));
 }
 
 void ServedChunk::rest(ExecutionContext& context, int worker) {
@@ -269,13 +269,13 @@ void ServedChunk::apply(ExecutionContext& context, Terms terms, int divisor, flo
   cost.flops += n * (further_terms + (divisor == 1 ? 0 : 1));
   cost.bytes += 4 * n * (further_terms + (out_of_place ? 1 : 0) + double(weights.copies.size()));
   context.submit("server.update", cost, [&] {
-    const std::size_t at_once = std::min(elements_at_once(), range_.count);
-    const std::span<float> scratch = spare_.scratch(at_once);
-    for (std::size_t first = 0; first < range_.count; first += at_once) {
-      const std::size_t count = std::min(at_once, range_.count - first);
+    const std::size_t block_elements = std::min(elements_at_once(), range_.count);
+    const std::span<float> scratch = spare_.scratch(block_elements);
+    for (std::size_t first = 0; first < range_.count; first += block_elements) {
+      const std::size_t count = std::min(block_elements, range_.count - first);
       const std::span<float> to = weights.to.subspan(first, count);
       if (out_of_place) copy_on_threads(weights.from.subspan(first, count), to);
-      optimizer_->apply(to, mean_of(terms, first, count, divisor, scratch), first, step);
+      optimizer_->apply(to, sum_or_mean(terms, first, count, divisor, scratch), first, step);
       for (const auto& copy : weights.copies) copy_on_threads(to, copy.subspan(first, count));
     }
   });
@@ -338,7 +338,7 @@ void ServedChunk::add_up_terms(ExecutionContext& context) {
   Change sum{.worker = first.worker, .base = first.base, .size = first.size, .memory = spare_.take(range_.count)};
   const double n = double(range_.count), count = double(terms_.size());
   context.submit("server.sum", {n * (count - 1), 4 * n * (count + 1)}, [&] {
-    const auto mean = mean_of(terms(), 0, range_.count, 1, sum.memory);
+    const auto mean = sum_or_mean(terms(), 0, range_.count, 1, sum.memory);
     if (mean.data() != sum.memory.data()) std::ranges::copy(mean, sum.memory.begin());
   });
   sum.values = sum.memory;
@@ -391,7 +391,7 @@ void ServedChunk::leave(ExecutionContext& context, int worker) {
     const std::lock_guard lock(mutex_);
     observed_.staleness_under_way = staleness_.outstanding(version_);
   }
-  admission_.gone(worker);
+  admission_.note_gone(worker);
   resting_.erase(worker);
   weights_.forget(context, worker);
   std::erase_if(held_reads_, [worker](const Read& r) { return r.worker == worker; });
@@ -403,7 +403,7 @@ void ServedChunk::leave(ExecutionContext& context, int worker) {
 }
 
 bool ServedChunk::may_read(const Read& r) const {
-  if (!readable_.empty() && version_ < readable_[static_cast<std::size_t>(r.worker)]) return false;
+  if (!least_readable_.empty() && version_ < least_readable_[static_cast<std::size_t>(r.worker)]) return false;
   return admission_.may_read(r.worker, r.header.clock, r.header.version);
 }
 

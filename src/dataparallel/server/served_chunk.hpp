@@ -131,7 +131,7 @@ class ServedChunk {
   std::uint64_t version() const { return version_; }  ///< number of updates applied
   /// The server has at least this many updates of every worker that still trains. The weights include them, unless a
   /// StepRule collects or drops changes.
-  std::uint64_t slowest() const { return admission_.slowest(); }
+  std::uint64_t slowest_clock() const { return admission_.slowest_clock(); }
 
   /// Takes a worker's change from `Message`, which must be the one that the port returned last.
   void take(ExecutionContext&, Port&, const Message&);
@@ -200,7 +200,7 @@ class ServedChunk {
   std::optional<DelayCompensation> compensation_;
   std::set<int> resting_;  ///< workers for which steps do not wait
   /// By worker: the least version that the worker may read; empty unless StepRule::fresh_only is set.
-  std::vector<std::uint64_t> readable_;
+  std::vector<std::uint64_t> least_readable_;
 
   mutable std::mutex mutex_;  ///< guards the members below
   StalenessCount staleness_;

@@ -38,9 +38,9 @@ void ReplyQueue::acknowledge(int worker, const MessageHeader& h) {
 void ReplyQueue::answer(ExecutionContext& context, Reply reply, ChunkWeights& weights) {
   const int worker = reply.read.worker;
   const std::size_t chunk = reply.chunk;
-  WorkerConnection& c = connection(worker);
-  const Snapshot* base = reply.for_evaluation ? nullptr : c.worker_has[chunk].get();
-  const bool goes_at_once = !base && c.replies.empty();
+  WorkerConnection& worker_connection = connection(worker);
+  const Snapshot* base = reply.for_evaluation ? nullptr : worker_connection.worker_has[chunk].get();
+  const bool goes_at_once = !base && worker_connection.replies.empty();
   if (!reply.for_evaluation) {
     if (goes_at_once && post_written(reply, weights.end_offer(worker))) return;
     weights.forget(context, worker);  // the weights go by message, and the worker then writes to its memory
@@ -51,8 +51,8 @@ void ReplyQueue::answer(ExecutionContext& context, Reply reply, ChunkWeights& we
     if (t) return weights.note_message(std::move(t));
   }
   reply.weights = snapshot(context, reply, weights.values(), base);
-  if (base) c.worker_has[chunk] = reply.weights;
-  c.replies.push_back(std::move(reply));
+  if (base) worker_connection.worker_has[chunk] = reply.weights;
+  worker_connection.replies.push_back(std::move(reply));
 }
 
 /// Posts a message that says that the weights lie in the worker's memory already. Returns false if they do not, or if
@@ -147,8 +147,8 @@ MessageHeader ReplyQueue::header_of(const Reply& reply, std::size_t bytes) const
   const Range range = sharding_.chunk(server_, reply.chunk);
   return {.operation = static_cast<std::uint16_t>(Opcode::weights),
           .outside_step = reply.read.header.outside_step,
-          .shard = server_,
-          .clock = reply.slowest,
+          .server_number = server_,
+          .clock = reply.slowest_clock,
           .version = reply.version,
           .sequence = reply.read.header.sequence,
           .first = range.first,
@@ -191,7 +191,7 @@ std::size_t Server::elements_needed(const Sharding& sharding, std::uint32_t serv
 
 void Server::run(ExecutionContext& context) {
   constexpr const char* why = "messages from workers";
-  std::unique_lock lock(running_);
+  std::unique_lock lock(message_mutex_);
   context_ = &context;
   while (training_ > 0 || !reply_queue_.all_acknowledged()) {
     lock.unlock();
@@ -204,7 +204,7 @@ void Server::run(ExecutionContext& context) {
 }
 
 bool Server::serve_one_message() {
-  const std::unique_lock lock(running_, std::try_to_lock);
+  const std::unique_lock lock(message_mutex_, std::try_to_lock);
   return lock && context_ && take_one(port_->poll());
 }
 
@@ -310,7 +310,7 @@ void Server::answer(const Read& read, std::size_t chunk, bool for_evaluation) {
                        .chunk = chunk,
                        .for_evaluation = for_evaluation,
                        .version = c.version(),
-                       .slowest = c.slowest(),
+                       .slowest_clock = c.slowest_clock(),
                        .held = context_->now() - read.since},
                       c.weights());
 }

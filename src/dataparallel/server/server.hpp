@@ -45,9 +45,9 @@ class ReplyQueue {
     std::size_t chunk = 0;        ///< index among the chunks of this server
     bool for_evaluation = false;  ///< true: the weights are sent as they are, whatever the codec
     std::uint64_t version = 0;
-    std::uint64_t slowest = 0;  ///< ServedChunk::slowest when the read was answered
-    double held = 0;            ///< time that the read had to wait [s]
-    SnapshotPtr weights = {};   ///< the weights, while the reply waits for room
+    std::uint64_t slowest_clock = 0;  ///< ServedChunk::slowest_clock() when the read was answered
+    double held = 0;                  ///< time that the read had to wait [s]
+    SnapshotPtr weights = {};         ///< the weights, while the reply waits for room
   };
   /// Answers a read with the chunk's present weights. If these are sent as fp32 and the port has room, usually no copy
   /// is made: the message leaves from the server's memory, or it only says that the last step wrote the weights into
@@ -126,7 +126,7 @@ class Server {
   SpareMemory spare_;
   std::deque<ServedChunk> chunks_;
   ReplyQueue reply_queue_;
-  std::mutex running_;                   ///< held by the thread that takes messages
+  std::mutex message_mutex_;             ///< held by the thread that takes messages
   ExecutionContext* context_ = nullptr;  ///< the context of `run`; null while it does not run
   int training_;                         ///< number of workers that have neither disconnected nor died
   std::vector<bool> gone_;               ///< by worker

@@ -88,37 +88,38 @@ std::size_t ServerStrategy::bytes_besides_fabric(const model::Model& m, int rank
   const StepRule& rule = options_.rule;
   const auto workers = static_cast<std::size_t>(this->workers(ranks));
   // The number of copies of the served elements: one for the sum of changes, and those of the compensation.
-  std::size_t copies = rule.group(this->workers(ranks)) > 1 ? 1 : 0;
+  std::size_t copies = rule.changes_per_step(this->workers(ranks)) > 1 ? 1 : 0;
   if (rule.compensation) copies += workers + 2 + (rule.compensation->adaptive ? 1 : 0);
   const std::size_t state = options_.optimizer == "add" ? 0 : optimizer_bytes(options_.optimizer, served);
   const std::size_t residuals = options_.codec && options_.codec->feedback ? 2 * weight_bytes : 0;
   return weight_bytes + copies * served * sizeof(float) + state + residuals;  // a client keeps what it fetched
 }
 
-void ServerStrategy::begin(Worker& w) {
-  Strategy::begin(w);
-  if (const std::string why = refusal(w.ranks()); !why.empty()) throw core::UsageError(why);
-  const ServicePlan plan = this->plan(w.ranks());
-  const Sharding shards = sharding(w.parameters().count(), plan, w.ranks());
-  Ports ports = w.fabric().open(w.axis(), port_options(shards));
-  if (const int s = w.rank() - plan.first_server; s >= 0 && shards.chunks(static_cast<std::uint32_t>(s)) > 0)
-    serve(w, shards, plan, static_cast<std::uint32_t>(s), std::move(ports.server));
-  if (w.rank() >= plan.workers) return;
+void ServerStrategy::begin(Worker& worker) {
+  Strategy::begin(worker);
+  if (const std::string why = refusal(worker.ranks()); !why.empty()) throw core::UsageError(why);
+  const ServicePlan plan = this->plan(worker.ranks());
+  const Sharding shards = sharding(worker.parameters().count(), plan, worker.ranks());
+  Ports ports = worker.fabric().open(worker.axis(), port_options(shards));
+  if (const int s = worker.rank() - plan.first_server; s >= 0 && shards.chunks(static_cast<std::uint32_t>(s)) > 0)
+    serve(worker, shards, plan, static_cast<std::uint32_t>(s), std::move(ports.server));
+  if (worker.rank() >= plan.workers) return;
   if (server_) ports.worker->while_waiting([server = server_] { return server->serve_one_message(); });
-  server_client_ =
-      std::make_unique<ServerClient>(w.fabric(), std::move(ports.worker), shards, plan, w.rank(), w.parameters());
+  server_client_ = std::make_unique<ServerClient>(worker.fabric(), std::move(ports.worker), shards, plan, worker.rank(),
+                                                  worker.parameters());
 }
 
 /// Makes this rank's server, and starts it.
-void ServerStrategy::serve(Worker& w, const Sharding& shards, const ServicePlan& plan, std::uint32_t server,
+void ServerStrategy::serve(Worker& worker, const Sharding& shards, const ServicePlan& plan, std::uint32_t server,
                            std::unique_ptr<Port> port) {
-  const Buffer memory = w.fabric().memory(Server::elements_needed(shards, server));
-  const std::span<float> at{reinterpret_cast<float*>(w.queue().device().transport_address(memory)), memory.count()};
-  w.queue().at_once([&] {
-    server_ = std::make_shared<Server>(plan, shards, server, w.parameters().values<float>(), w.model().tensors(),
-                                       std::move(port), at);
+  const Buffer memory = worker.fabric().memory(Server::elements_needed(shards, server));
+  const std::span<float> at{reinterpret_cast<float*>(worker.queue().device().transport_address(memory)),
+                            memory.count()};
+  worker.queue().at_once([&] {
+    server_ = std::make_shared<Server>(plan, shards, server, worker.parameters().values<float>(),
+                                       worker.model().tensors(), std::move(port), at);
   });
-  background_task_ = w.fabric().launch([server = server_](ExecutionContext& context) { server->run(context); });
+  background_task_ = worker.fabric().launch([server = server_](ExecutionContext& context) { server->run(context); });
 }
 
 void ServerStrategy::end(Worker&) {
@@ -142,11 +143,11 @@ Observations ServerStrategy::observed() const {
   return o;
 }
 
-Forecast ServerStrategy::forecast(const ForecastInput& s, const RequestCounts& request_counts) const {
-  const int ranks = static_cast<int>(s.ranks), workers = this->workers(ranks);
+Forecast ServerStrategy::forecast(const ForecastInput& input, const RequestCounts& request_counts) const {
+  const int ranks = static_cast<int>(input.ranks), workers = this->workers(ranks);
   if (workers < 1 || !Coding::refusal(options_.codec).empty()) return {.exact = false};
   const ServicePlan plan = this->plan(ranks);
-  const Sharding shards = sharding(s.elements, plan, ranks);
+  const Sharding shards = sharding(input.elements, plan, ranks);
   const Coding &changes = plan.changes, &weights = plan.weights;
   const bool dedicated = options_.servers > 0;
   const auto clients =
@@ -178,8 +179,8 @@ Forecast ServerStrategy::forecast(const ForecastInput& s, const RequestCounts& r
   }
   // The bytes of a worker whose rank has no server, or a server without chunks.
   if (dedicated || up.size() < static_cast<std::size_t>(workers)) busiest = std::max({busiest, all_up, all_down});
-  out.seconds = wire_seconds(s, static_cast<double>(busiest));
-  out.least_of_one = out.exact ? busiest : out.least / s.ranks;
+  out.seconds = wire_seconds(input, static_cast<double>(busiest));
+  out.least_of_one = out.exact ? busiest : out.least / input.ranks;
   return out;
 }
 

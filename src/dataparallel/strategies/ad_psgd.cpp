@@ -271,15 +271,16 @@ void ActiveSide::disconnect() {
   });
 }
 
-PassiveSide::PassiveSide(const PairPlan& plan, std::unique_ptr<Port> port, Worker& w, const Buffer& memory)
+PassiveSide::PassiveSide(const PairPlan& plan, std::unique_ptr<Port> port, Worker& worker, const Buffer& memory)
     : plan_(plan),
       port_(std::move(port)),
-      memory_(reinterpret_cast<float*>(w.queue().device().transport_address(memory)), memory.count()),
+      memory_(reinterpret_cast<float*>(worker.queue().device().transport_address(memory)), memory.count()),
       weights_(memory_.first(plan.elements())),
       gone_(static_cast<std::size_t>(plan.ranks())),
       connected_(active_ranks(plan.ranks())),
       answers_(static_cast<std::size_t>(plan.ranks())) {
-  w.queue().at_once([&] { std::ranges::copy(w.parameters().values<float>(), weights_.values<float>().begin()); });
+  worker.queue().at_once(
+      [&] { std::ranges::copy(worker.parameters().values<float>(), weights_.values<float>().begin()); });
 }
 
 void PassiveSide::run(ExecutionContext& context) {
@@ -348,10 +349,10 @@ void PassiveSide::send() {
   }
 }
 
-void PassiveSide::update(Worker& w, UpdateStep step) {
-  LockingQueue queue(w.queue(), mutex_);
-  w.optimizer().update(queue, weights_, w.gradients(), 0, step);
-  queue.submit("weights", {.flops = 0, .bytes = 8.0 * double(plan_.elements())}, [this, to = w.parameters()] {
+void PassiveSide::update(Worker& worker, UpdateStep step) {
+  LockingQueue queue(worker.queue(), mutex_);
+  worker.optimizer().update(queue, weights_, worker.gradients(), 0, step);
+  queue.submit("weights", {.flops = 0, .bytes = 8.0 * double(plan_.elements())}, [this, to = worker.parameters()] {
     std::ranges::copy(weights_.values<float>(), to.values<float>().begin());
     ++updates_;
     const auto staleness = static_cast<std::size_t>(averages_ - std::exchange(averages_read_, averages_));
@@ -360,8 +361,8 @@ void PassiveSide::update(Worker& w, UpdateStep step) {
   });
 }
 
-void PassiveSide::read(Worker& w, const Buffer& to) const {
-  w.queue().at_once([&] {
+void PassiveSide::read(Worker& worker, const Buffer& to) const {
+  worker.queue().at_once([&] {
     const std::lock_guard lock(mutex_);
     std::ranges::copy(weights_.values<float>(), to.values<float>().begin());
   });
@@ -387,30 +388,31 @@ class AdPsgd final : public Strategy {
            2 * memory_page_bytes;
   }
 
-  void begin(Worker& w) override {
-    Strategy::begin(w);
-    if (w.ranks() == 1) return;
-    const PairPlan plan(w.parameters().count(), w.ranks());
-    Ports ports = w.fabric().open(w.axis(), plan.port_options());
-    barrier_ = w.fabric().memory(barrier_floats);
-    if (is_active(w.rank())) {
-      theirs_ = w.fabric().memory(plan.elements());
-      active_ = std::make_unique<ActiveSide>(w.fabric(), std::move(ports.worker), plan, theirs_);
+  void begin(Worker& worker) override {
+    Strategy::begin(worker);
+    if (worker.ranks() == 1) return;
+    const PairPlan plan(worker.parameters().count(), worker.ranks());
+    Ports ports = worker.fabric().open(worker.axis(), plan.port_options());
+    barrier_ = worker.fabric().memory(barrier_floats);
+    if (is_active(worker.rank())) {
+      theirs_ = worker.fabric().memory(plan.elements());
+      active_ = std::make_unique<ActiveSide>(worker.fabric(), std::move(ports.worker), plan, theirs_);
     } else {
-      passive_ =
-          std::make_shared<PassiveSide>(plan, std::move(ports.server), w, w.fabric().memory(plan.passive_elements()));
-      background_task_ = w.fabric().launch([passive = passive_](ExecutionContext& context) { passive->run(context); });
+      passive_ = std::make_shared<PassiveSide>(plan, std::move(ports.server), worker,
+                                               worker.fabric().memory(plan.passive_elements()));
+      background_task_ =
+          worker.fabric().launch([passive = passive_](ExecutionContext& context) { passive->run(context); });
     }
   }
 
-  model::PendingOutcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
+  model::PendingOutcome step(Worker& worker, const model::Batch& batch, UpdateStep step) override {
     ++updates_;
-    if (active_) return active_step(w, batch, step);
-    auto outcome = w.pass(batch);
+    if (active_) return active_step(worker, batch, step);
+    auto outcome = worker.pass(batch);
     if (passive_) {
-      passive_->update(w, step);
+      passive_->update(worker, step);
     } else {
-      w.update(step);
+      worker.update(step);
     }
     return outcome;
   }
@@ -418,30 +420,30 @@ class AdPsgd final : public Strategy {
   /// Waits until all ranks have called it, since only then no average is under way. The all-reduces need no event: an
   /// average is complete when its answer has been sent, and reading the weights comes after the rank's own work in its
   /// queue.
-  void evaluation_weights(Worker& w, Buffer to) override {
-    if (w.ranks() == 1) return Strategy::evaluation_weights(w, to);
-    w.fabric().wait(w.fabric().all_reduce(w.axis(), barrier_, allreduce::Op::sum));
+  void evaluation_weights(Worker& worker, Buffer to) override {
+    if (worker.ranks() == 1) return Strategy::evaluation_weights(worker, to);
+    worker.fabric().wait(worker.fabric().all_reduce(worker.axis(), barrier_, allreduce::Op::sum));
     if (passive_) {
-      passive_->read(w, to);
+      passive_->read(worker, to);
     } else {
-      Strategy::evaluation_weights(w, to);
+      Strategy::evaluation_weights(worker, to);
     }
-    w.fabric().wait(w.fabric().all_reduce(w.axis(), to, allreduce::Op::average));
+    worker.fabric().wait(worker.fabric().all_reduce(worker.axis(), to, allreduce::Op::average));
   }
 
   /// While a chunk's average is under way, the passive rank holds the mean already and the active rank not yet.
-  std::vector<WeightsInPlace> held_weights(const Worker& w) const override {
-    if (!passive_) return Strategy::held_weights(w);
+  std::vector<WeightsInPlace> held_weights(const Worker& worker) const override {
+    if (!passive_) return Strategy::held_weights(worker);
     return {{.first = 0, .values = passive_->weights()}};
   }
 
-  void end(Worker& w) override {
+  void end(Worker& worker) override {
     if (active_) active_->disconnect();
     active_.reset();  // returns the memory of the last message to its sender
     if (!background_task_) return;
     background_task_->join();
     background_task_.reset();
-    passive_->read(w, w.parameters());
+    passive_->read(worker, worker.parameters());
   }
 
   Observations observed() const override {
@@ -453,35 +455,35 @@ class AdPsgd final : public Strategy {
 
   /// The busiest ranks are passive ones, which answer active/passive averages a step in the mean. How many one rank
   /// answers is drawn, so its bytes are not known in advance.
-  Forecast predict(const ForecastInput& s) const override {
-    if (s.ranks < 2) return {};
-    const auto ranks = static_cast<int>(s.ranks);
-    const auto active = static_cast<std::uint32_t>(active_ranks(ranks)), passive = s.ranks - active;
-    const std::uint64_t sent = s.steps * s.elements * sizeof(float);
-    Forecast f = forecast_messages(s, 2 * active, s.steps * PairPlan(s.elements, ranks).chunks(), sent);
+  Forecast predict(const ForecastInput& input) const override {
+    if (input.ranks < 2) return {};
+    const auto ranks = static_cast<int>(input.ranks);
+    const auto active = static_cast<std::uint32_t>(active_ranks(ranks)), passive = input.ranks - active;
+    const std::uint64_t sent = input.steps * input.elements * sizeof(float);
+    Forecast f = forecast_messages(input, 2 * active, input.steps * PairPlan(input.elements, ranks).chunks(), sent);
     f.least_of_one = active * sent / passive;
-    f.seconds = wire_seconds(s, static_cast<double>(f.least_of_one));
+    f.seconds = wire_seconds(input, static_cast<double>(f.least_of_one));
     return f;
   }
 
  private:
-  model::PendingOutcome active_step(Worker& w, const model::Batch& batch, UpdateStep step) {
-    const int passive = drawn_passive(w.rank(), w.ranks(), step.number, seed_);
-    if (overlap_) active_->begin(passive, updates_ - 1, w.parameters());
-    auto outcome = w.pass(batch, [this](std::size_t) {
+  model::PendingOutcome active_step(Worker& worker, const model::Batch& batch, UpdateStep step) {
+    const int passive = drawn_passive(worker.rank(), worker.ranks(), step.number, seed_);
+    if (overlap_) active_->begin(passive, updates_ - 1, worker.parameters());
+    auto outcome = worker.pass(batch, [this](std::size_t) {
       if (overlap_) active_->poll();
     });
-    if (!overlap_) active_->begin(passive, updates_ - 1, w.parameters());
+    if (!overlap_) active_->begin(passive, updates_ - 1, worker.parameters());
     const bool averages = active_->finish();
-    if (averages) average(w);
+    if (averages) average(worker);
     ++staleness_[averages ? 1 : 0];
-    w.update(step);
+    worker.update(step);
     return outcome;
   }
 
-  void average(Worker& w) const {
-    const auto n = static_cast<double>(w.parameters().count());
-    w.queue().submit("mix", {.flops = 2 * n, .bytes = 12 * n}, [own = w.parameters(), theirs = theirs_] {
+  void average(Worker& worker) const {
+    const auto n = static_cast<double>(worker.parameters().count());
+    worker.queue().submit("mix", {.flops = 2 * n, .bytes = 12 * n}, [own = worker.parameters(), theirs = theirs_] {
       const auto x = own.values<float>(), other = theirs.values<float>();
       for (std::size_t i = 0; i < x.size(); ++i) x[i] = (x[i] + other[i]) * 0.5f;
     });

@@ -124,34 +124,35 @@ class EvolutionStrategies final : public Strategy {
     return m.element_count() * sizeof(float);
   }
 
-  void begin(Worker& w) override {
-    Strategy::begin(w);
-    gains_ = w.fabric().memory(all_pairs(w.ranks()));
-    center_ = w.queue().device().allocate(core::Element::f32, w.model().element_count());
-    runs_ = noise_runs(w.model().tensors(), cached_weights);
+  void begin(Worker& worker) override {
+    Strategy::begin(worker);
+    gains_ = worker.fabric().memory(all_pairs(worker.ranks()));
+    center_ = worker.queue().device().allocate(core::Element::f32, worker.model().element_count());
+    runs_ = noise_runs(worker.model().tensors(), cached_weights);
   }
 
-  model::PendingOutcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
-    w.queue().copy("keep", w.parameters(), center_.buffer);
-    const std::size_t own = gains_.count() / static_cast<std::size_t>(w.ranks());
-    const std::size_t first = own * static_cast<std::size_t>(w.rank());
+  model::PendingOutcome step(Worker& worker, const model::Batch& batch, UpdateStep step) override {
+    worker.queue().copy("keep", worker.parameters(), center_.buffer);
+    const std::size_t own = gains_.count() / static_cast<std::size_t>(worker.ranks());
+    const std::size_t first = own * static_cast<std::size_t>(worker.rank());
     std::vector<Pair> pairs;
     for (std::size_t k = first; k < first + own; ++k)
-      pairs.push_back({evaluate_at(w, batch, noise(step, k), sigma_), evaluate_at(w, batch, noise(step, k), -sigma_)});
-    model::PendingOutcome mean(w.queue());
-    w.queue().at_once([&] { compare(pairs, gains_.part(first, own).values<float>(), *mean.place()); });
-    w.broadcast_to_replica(gains_.part(first, own));
-    if (w.ranks() > 1) w.fabric().wait(w.fabric().all_gather(w.axis(), gains_));
-    apply_estimate(w, step);
+      pairs.push_back(
+          {evaluate_at(worker, batch, noise(step, k), sigma_), evaluate_at(worker, batch, noise(step, k), -sigma_)});
+    model::PendingOutcome mean(worker.queue());
+    worker.queue().at_once([&] { compare(pairs, gains_.part(first, own).values<float>(), *mean.place()); });
+    worker.broadcast_to_replica(gains_.part(first, own));
+    if (worker.ranks() > 1) worker.fabric().wait(worker.fabric().all_gather(worker.axis(), gains_));
+    apply_estimate(worker, step);
     return mean;
   }
 
-  Forecast predict(const ForecastInput& s) const override {
-    return forecast_collective(s, allreduce::CollectiveKind::all_gather, all_pairs(static_cast<int>(s.ranks)))
-        .times(s.steps);
+  Forecast predict(const ForecastInput& input) const override {
+    return forecast_collective(input, allreduce::CollectiveKind::all_gather, all_pairs(static_cast<int>(input.ranks)))
+        .times(input.steps);
   }
-  ReplicaWork replica_work(const ForecastInput& s) const override {
-    const std::size_t own = all_pairs(static_cast<int>(s.ranks)) / s.ranks;
+  ReplicaWork replica_work(const ForecastInput& input) const override {
+    const std::size_t own = all_pairs(static_cast<int>(input.ranks)) / input.ranks;
     return {.passes = 0, .forwards = 2 * own, .replica_floats = own};
   }
 
@@ -183,29 +184,31 @@ class EvolutionStrategies final : public Strategy {
     return {.seed = seed_, .step = step.number, .member = static_cast<std::uint32_t>(pair)};
   }
 
-  model::PendingOutcome evaluate_at(Worker& w, const model::Batch& batch, NoiseName name, float distance) {
-    const double n = static_cast<double>(w.parameters().count());
-    w.queue().submit("disturb", {.flops = n, .bytes = 16.0 * n}, [this, name, distance, to = w.parameters()] {
+  model::PendingOutcome evaluate_at(Worker& worker, const model::Batch& batch, NoiseName name, float distance) {
+    const double n = static_cast<double>(worker.parameters().count());
+    worker.queue().submit("disturb", {.flops = n, .bytes = 16.0 * n}, [this, name, distance, to = worker.parameters()] {
       const auto p = to.values<float>();
       std::ranges::copy(center_.buffer.values<float>(), p.begin());
       add_signs(p, runs_, name, distance);
     });
-    return w.model().forward(w.queue(), w.buffers(), batch);
+    return worker.model().forward(worker.queue(), worker.buffers(), batch);
   }
 
-  void apply_estimate(Worker& w, UpdateStep step) {
-    const double n = static_cast<double>(gains_.count()), elements = static_cast<double>(w.parameters().count());
+  void apply_estimate(Worker& worker, UpdateStep step) {
+    const double n = static_cast<double>(gains_.count()), elements = static_cast<double>(worker.parameters().count());
     const float scale = step.size / (2.0f * static_cast<float>(n) * sigma_);
-    w.queue().submit("update", {.flops = n * elements, .bytes = 12.0 * elements}, [=, this, to = w.parameters()] {
-      const auto p = to.values<float>(), gains = gains_.values<float>();
-      std::ranges::copy(center_.buffer.values<float>(), p.begin());
-      for (std::size_t begin = 0, end = 0; begin < runs_.size(); begin = end) {
-        for (std::size_t weights = 0; end < runs_.size() && weights < cached_weights; ++end)
-          weights += runs_[end].count;
-        const auto block_runs = std::span<const NoiseRun>(runs_).subspan(begin, end - begin);
-        for (std::size_t k = 0; k < gains.size(); ++k) add_signs(p, block_runs, noise(step, k), scale * gains[k]);
-      }
-    });
+    worker.queue().submit("update", {.flops = n * elements, .bytes = 12.0 * elements},
+                          [=, this, to = worker.parameters()] {
+                            const auto p = to.values<float>(), gains = gains_.values<float>();
+                            std::ranges::copy(center_.buffer.values<float>(), p.begin());
+                            for (std::size_t begin = 0, end = 0; begin < runs_.size(); begin = end) {
+                              for (std::size_t weights = 0; end < runs_.size() && weights < cached_weights; ++end)
+                                weights += runs_[end].count;
+                              const auto block_runs = std::span<const NoiseRun>(runs_).subspan(begin, end - begin);
+                              for (std::size_t k = 0; k < gains.size(); ++k)
+                                add_signs(p, block_runs, noise(step, k), scale * gains[k]);
+                            }
+                          });
   }
 
   std::size_t pairs_;
@@ -244,10 +247,10 @@ extern constinit const StrategyInfo es_strategy{
     .keeps_workers_equal = true,
     .optimizer = "",
     .step_size = 0.001f,
-    .make = [](const core::ParsedName& n, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
-      const auto pairs = static_cast<std::size_t>(core::count_parameter(n, "pairs", {1, 1u << 20}));
+    .make = [](const core::ParsedName& name, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
+      const auto pairs = static_cast<std::size_t>(core::count_parameter(name, "pairs", {1, 1u << 20}));
       return std::make_unique<EvolutionStrategies>(
-          pairs, static_cast<float>(core::number_parameter(n, "sigma", {1e-6, 100})), o.seed);
+          pairs, static_cast<float>(core::number_parameter(name, "sigma", {1e-6, 100})), o.seed);
     }};
 
 namespace {
@@ -267,61 +270,61 @@ class Population final : public Strategy {
   explicit Population(const Search& s) : search_(s) {}
 
   std::size_t fabric_bytes(const model::Model& m, int ranks) const override {
-    const std::size_t models = per_rank(ranks) + (ranks > 1 ? search_.survivors : 0);
+    const std::size_t models = models_per_rank(ranks) + (ranks > 1 ? search_.survivors : 0);
     return models * (m.element_count() * sizeof(float) + memory_page_bytes) +
            (all_members(ranks) + ranking_floats()) * sizeof(float) + 2 * memory_page_bytes;
   }
 
-  void begin(Worker& w) override {
-    const std::size_t own = per_rank(w.ranks()), n = w.model().element_count();
-    first_ = own * static_cast<std::size_t>(w.rank());
-    losses_ = w.fabric().memory(all_members(w.ranks()));
-    ranking_buffer_ = w.fabric().memory(ranking_floats());
-    runs_ = noise_runs(w.model().tensors(), longest_run);
+  void begin(Worker& worker) override {
+    const std::size_t own = models_per_rank(worker.ranks()), n = worker.model().element_count();
+    first_ = own * static_cast<std::size_t>(worker.rank());
+    losses_ = worker.fabric().memory(all_members(worker.ranks()));
+    ranking_buffer_ = worker.fabric().memory(ranking_floats());
+    runs_ = noise_runs(worker.model().tensors(), longest_run);
     const auto draw = [&](const Buffer& weights, std::size_t slot) {
       const std::uint64_t seed = core::Random(search_.seed, slot).bits(0);
-      w.model().initialise(w.queue(), {.parameters = weights, .gradients = w.gradients()}, seed);
+      worker.model().initialise(worker.queue(), {.parameters = weights, .gradients = worker.gradients()}, seed);
     };
-    for (std::size_t k = 0; k < own; ++k) draw(members_.emplace_back(w.fabric().memory(n)), first_ + k);
-    for (std::size_t k = 0; w.ranks() > 1 && k < search_.survivors; ++k)
-      remote_survivors_.push_back(w.fabric().memory(n));
+    for (std::size_t k = 0; k < own; ++k) draw(members_.emplace_back(worker.fabric().memory(n)), first_ + k);
+    for (std::size_t k = 0; worker.ranks() > 1 && k < search_.survivors; ++k)
+      remote_survivors_.push_back(worker.fabric().memory(n));
     ranking_ = {0};
     if (!owns(0)) draw(remote_survivors_.front(), 0);
-    load_parameters(w, members_.front());
+    load_parameters(worker, members_.front());
   }
 
-  model::PendingOutcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
+  model::PendingOutcome step(Worker& worker, const model::Batch& batch, UpdateStep step) override {
     const std::size_t shared_model = ranking_.front();
     std::vector<model::PendingOutcome> outcomes;
-    for (const Buffer& m : members_) outcomes.push_back(evaluate(w, batch, m));
-    const auto shared = owns(shared_model) ? outcomes[shared_model - first_] : evaluate(w, batch, survivor(0));
+    for (const Buffer& m : members_) outcomes.push_back(evaluate(worker, batch, m));
+    const auto shared = owns(shared_model) ? outcomes[shared_model - first_] : evaluate(worker, batch, survivor(0));
     const double shared_loss = shared.get().mean_loss();
     model::PendingOutcome best = outcomes.front();
     for (const auto& o : outcomes) {
       if (o.get().loss_sum < best.get().loss_sum) best = o;
     }
     const Buffer own = losses_.part(first_, members_.size());
-    w.queue().at_once([&] {
+    worker.queue().at_once([&] {
       const auto losses = own.values<float>();
       for (std::size_t k = 0; k < losses.size(); ++k)
         losses[k] = static_cast<float>(outcomes[k].place()->mean_loss() - shared_loss);
     });
-    w.broadcast_to_replica(own);
-    if (w.ranks() > 1) w.fabric().wait(w.fabric().all_gather(w.axis(), losses_));
-    w.queue().at_once([&] { select(losses_.values<float>()); });
-    broadcast_ranking(w);
-    fetch(w, step.number);
+    worker.broadcast_to_replica(own);
+    if (worker.ranks() > 1) worker.fabric().wait(worker.fabric().all_gather(worker.axis(), losses_));
+    worker.queue().at_once([&] { select(losses_.values<float>()); });
+    broadcast_ranking(worker);
+    fetch(worker, step.number);
     for (std::size_t k = 0; k < members_.size(); ++k) {
-      if (!survives(first_ + k)) breed(w, first_ + k, step.number);
+      if (!survives(first_ + k)) breed(worker, first_ + k, step.number);
     }
     return best;
   }
 
-  void evaluation_weights(Worker& w, Buffer to) override {
+  void evaluation_weights(Worker& worker, Buffer to) override {
     const std::size_t best = ranking_.front();
-    if (owns(best)) w.queue().at_once([&] { copy_values(members_[best - first_], to); });
+    if (owns(best)) worker.queue().at_once([&] { copy_values(members_[best - first_], to); });
     const int root = static_cast<int>(best / members_.size());
-    if (w.ranks() > 1) w.fabric().wait(w.fabric().broadcast(w.axis(), to, root));
+    if (worker.ranks() > 1) worker.fabric().wait(worker.fabric().broadcast(worker.axis(), to, root));
   }
 
   std::vector<WeightsInPlace> held_weights(const Worker&) const override {
@@ -330,34 +333,34 @@ class Population final : public Strategy {
     return {{.first = 0, .values = members_[best - first_].values<float>()}};
   }
 
-  Forecast predict(const ForecastInput& s) const override {
-    if (s.ranks < 2) return {};
-    const auto ranks = static_cast<int>(s.ranks);
-    Forecast step = forecast_collective(s, allreduce::CollectiveKind::all_gather, all_members(ranks));
-    step += forecast_collective(s, allreduce::CollectiveKind::broadcast, ranking_floats());
+  Forecast predict(const ForecastInput& input) const override {
+    if (input.ranks < 2) return {};
+    const auto ranks = static_cast<int>(input.ranks);
+    Forecast step = forecast_collective(input, allreduce::CollectiveKind::all_gather, all_members(ranks));
+    step += forecast_collective(input, allreduce::CollectiveKind::broadcast, ranking_floats());
     // At most, each survivor is sent to every other rank; how many are sent depends on which ranks own them.
-    const std::uint64_t models = search_.survivors * (s.ranks - 1), bytes = s.elements * sizeof(float);
+    const std::uint64_t models = search_.survivors * (input.ranks - 1), bytes = input.elements * sizeof(float);
     step += {.bytes = models * bytes,
              .messages = models,
-             .seconds = wire_seconds(s, static_cast<double>(search_.survivors * bytes)),
+             .seconds = wire_seconds(input, static_cast<double>(search_.survivors * bytes)),
              .exact = false,
              .upper_bound = true};
-    return step.times(s.steps);
+    return step.times(input.steps);
   }
   /// The passes of a rank that does not own the shared model; the owner does not evaluate it a second time.
-  ReplicaWork replica_work(const ForecastInput& s) const override {
-    const std::size_t own = per_rank(static_cast<int>(s.ranks));
-    return {.passes = 0, .forwards = own + (s.ranks > 1 ? 1 : 0), .replica_floats = own + ranking_floats()};
+  ReplicaWork replica_work(const ForecastInput& input) const override {
+    const std::size_t own = models_per_rank(static_cast<int>(input.ranks));
+    return {.passes = 0, .forwards = own + (input.ranks > 1 ? 1 : 0), .replica_floats = own + ranking_floats()};
   }
 
  private:
   static constexpr std::size_t ranking_copies = 3;  ///< number of copies of the ranking in one message
   std::size_t ranking_floats() const { return ranking_copies * search_.survivors; }
-  std::size_t per_rank(int ranks) const {
+  std::size_t models_per_rank(int ranks) const {
     const auto p = static_cast<std::size_t>(ranks);
     return (search_.size + p - 1) / p;
   }
-  std::size_t all_members(int ranks) const { return per_rank(ranks) * static_cast<std::size_t>(ranks); }
+  std::size_t all_members(int ranks) const { return models_per_rank(ranks) * static_cast<std::size_t>(ranks); }
   bool owns(std::size_t slot) const { return slot >= first_ && slot < first_ + members_.size(); }
   bool survives(std::size_t slot) const { return std::find(ranking_.begin(), ranking_.end(), slot) != ranking_.end(); }
 
@@ -365,12 +368,14 @@ class Population final : public Strategy {
     std::ranges::copy(from.values<float>(), to.values<float>().begin());
   }
 
-  static model::PendingOutcome evaluate(Worker& w, const model::Batch& batch, const Buffer& member) {
-    load_parameters(w, member);
-    return w.model().forward(w.queue(), w.buffers(), batch);
+  static model::PendingOutcome evaluate(Worker& worker, const model::Batch& batch, const Buffer& member) {
+    load_parameters(worker, member);
+    return worker.model().forward(worker.queue(), worker.buffers(), batch);
   }
 
-  static void load_parameters(Worker& w, const Buffer& member) { w.queue().copy("show", member, w.parameters()); }
+  static void load_parameters(Worker& worker, const Buffer& member) {
+    worker.queue().copy("show", member, worker.parameters());
+  }
 
   void select(std::span<const float> losses) {
     ranking_.resize(losses.size());
@@ -387,15 +392,15 @@ class Population final : public Strategy {
   /// Rank 0's ranking is used by all ranks. All have the same losses unless something is wrong. Ranks with different
   /// rankings would wait for different peers for ever, and the fault would not be reported. For the same reason the
   /// ranking is sent three times over, so that a majority corrects one wrong number.
-  void broadcast_ranking(Worker& w) {
-    w.queue().at_once([&] { write_ranking(); });
-    if (w.ranks() > 1) w.fabric().wait(w.fabric().broadcast(w.axis(), ranking_buffer_, 0));
-    w.queue().at_once([&] {
+  void broadcast_ranking(Worker& worker) {
+    worker.queue().at_once([&] { write_ranking(); });
+    if (worker.ranks() > 1) worker.fabric().wait(worker.fabric().broadcast(worker.axis(), ranking_buffer_, 0));
+    worker.queue().at_once([&] {
       read_ranking();
       write_ranking();
     });
-    w.broadcast_to_replica(ranking_buffer_);
-    w.queue().at_once([&] { read_ranking(); });
+    worker.broadcast_to_replica(ranking_buffer_);
+    worker.queue().at_once([&] { read_ranking(); });
   }
 
   void write_ranking() {
@@ -437,41 +442,42 @@ class Population final : public Strategy {
 
   /// Sends each survivor once to each rank that needs it. Survivors do not change meanwhile, and no work on them is
   /// under way, since the ranking has been waited for.
-  void fetch(Worker& w, std::uint64_t step) {
-    const auto rank = static_cast<std::size_t>(w.rank()), ranks = static_cast<std::size_t>(w.ranks());
+  void fetch(Worker& worker, std::uint64_t step) {
+    const auto rank = static_cast<std::size_t>(worker.rank()), ranks = static_cast<std::size_t>(worker.ranks());
     std::vector<Ticket> tickets;
     for (std::size_t s = 0; s < ranking_.size() && ranks > 1; ++s) {
       const std::size_t owner = ranking_[s] / members_.size();
       if (owner != rank) {
         if (needs_survivor(s, rank, step)) {
-          tickets.push_back(w.fabric().receive(w.axis(), static_cast<int>(owner), remote_survivors_[s]));
+          tickets.push_back(worker.fabric().receive(worker.axis(), static_cast<int>(owner), remote_survivors_[s]));
         }
         continue;
       }
       for (std::size_t to = 0; to < ranks; ++to) {
         if (to == rank || !needs_survivor(s, to, step)) continue;
-        tickets.push_back(w.fabric().send(w.axis(), static_cast<int>(to), members_[ranking_[s] - first_]));
+        tickets.push_back(worker.fabric().send(worker.axis(), static_cast<int>(to), members_[ranking_[s] - first_]));
       }
     }
-    for (const Ticket& t : tickets) w.fabric().wait(t);
+    for (const Ticket& t : tickets) worker.fabric().wait(t);
   }
 
   const Buffer& survivor(std::size_t s) const {
     return owns(ranking_[s]) ? members_[ranking_[s] - first_] : remote_survivors_[s];
   }
 
-  void breed(Worker& w, std::size_t slot, std::uint64_t step) {
+  void breed(Worker& worker, std::size_t slot, std::uint64_t step) {
     const Buffer& child = members_[slot - first_];
     const auto [first_parent, second_parent] = parents(slot, step);
     const auto distance = static_cast<float>(search_.mutation * std::pow(search_.decay, static_cast<double>(step - 1)));
     const NoiseName noise{.seed = search_.seed, .step = step, .member = static_cast<std::uint32_t>(slot)};
     const double n = static_cast<double>(child.count());
-    w.queue().submit("breed", {.flops = 3.0 * n, .bytes = 20.0 * n},
-                     [this, noise, distance, child, first = survivor(first_parent), second = survivor(second_parent)] {
-                       const auto to = child.values<float>(), a = first.values<float>(), b = second.values<float>();
-                       for (std::size_t i = 0; i < to.size(); ++i) to[i] = 0.5f * (a[i] + b[i]);
-                       add_signs(to, runs_, noise, distance);
-                     });
+    worker.queue().submit(
+        "breed", {.flops = 3.0 * n, .bytes = 20.0 * n},
+        [this, noise, distance, child, first = survivor(first_parent), second = survivor(second_parent)] {
+          const auto to = child.values<float>(), a = first.values<float>(), b = second.values<float>();
+          for (std::size_t i = 0; i < to.size(); ++i) to[i] = 0.5f * (a[i] + b[i]);
+          add_signs(to, runs_, noise, distance);
+        });
   }
 
   Search search_;
@@ -512,12 +518,12 @@ extern constinit const StrategyInfo population_strategy{
     .communication = CommunicationPattern::collectives,
     .computes_other_work = true,
     .optimizer = "",
-    .make = [](const core::ParsedName& n, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
-      const Search s{.size = core::count_parameter(n, "size", {2, 1u << 20}),
-                     .survivors = core::count_parameter(n, "survivors", {1, 1u << 20}),
-                     .mutation = core::number_parameter(n, "mutation", {1e-9, 100}),
-                     .decay = core::number_parameter(n, "decay", {1e-3, 1.0000001}),
-                     .breeding = core::count_parameter(n, "breeding", {0, 1}) == 1,
+    .make = [](const core::ParsedName& name, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
+      const Search s{.size = core::count_parameter(name, "size", {2, 1u << 20}),
+                     .survivors = core::count_parameter(name, "survivors", {1, 1u << 20}),
+                     .mutation = core::number_parameter(name, "mutation", {1e-9, 100}),
+                     .decay = core::number_parameter(name, "decay", {1e-3, 1.0000001}),
+                     .breeding = core::count_parameter(name, "breeding", {0, 1}) == 1,
                      .seed = o.seed};
       if (s.survivors >= s.size) {
         throw core::UsageError(fmt::format(

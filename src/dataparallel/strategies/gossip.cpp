@@ -26,32 +26,33 @@ int power_of_step(int ranks, std::uint64_t number) { return 1 << (number - 1) % 
 
 }  // namespace
 
-Graph graph_of(const core::ParsedName& n, std::span<const Graph> known) {
-  const std::string& text = n.parameters.at("graph");
+Graph graph_of(const core::ParsedName& name, std::span<const Graph> known) {
+  const std::string& text = name.parameters.at("graph");
   std::vector<std::string_view> names;
   for (const Graph g : known) {
     names.push_back(graph_names.at(static_cast<std::size_t>(g)));
     if (text == names.back()) return g;
   }
-  throw core::UsageError(fmt::format("{}: graph is '{}'; it must be one of {}", n.base, text, fmt::join(names, ", ")));
+  throw core::UsageError(
+      fmt::format("{}: graph is '{}'; it must be one of {}", name.base, text, fmt::join(names, ", ")));
 }
 
 int PushTargets::hop(int ranks, std::uint64_t number) const {
   return graph_ == Graph::ring ? 1 : power_of_step(ranks, number);
 }
 
-int PushTargets::of(int rank, int ranks, std::uint64_t number) const {
+int PushTargets::target_of(int rank, int ranks, std::uint64_t number) const {
   if (regular()) return (rank + hop(ranks, number)) % ranks;
   const compression::RandomDraw draw{.seed = seed_, .step = number, .rank = static_cast<std::uint32_t>(rank)};
   const auto others = static_cast<std::uint64_t>(ranks) - 1;
   return (rank + 1 + static_cast<int>(draw.key() % others)) % ranks;
 }
 
-std::vector<int> PushTargets::to(int rank, int ranks, std::uint64_t number) const {
+std::vector<int> PushTargets::senders_to(int rank, int ranks, std::uint64_t number) const {
   if (regular()) return {(rank + ranks - hop(ranks, number)) % ranks};
   std::vector<int> out;
   for (int r = 0; r < ranks; ++r) {
-    if (r != rank && of(r, ranks, number) == rank) out.push_back(r);
+    if (r != rank && target_of(r, ranks, number) == rank) out.push_back(r);
   }
   return out;
 }
@@ -91,92 +92,95 @@ class Gossip final : public Strategy {
     return ranks == 1 ? 0 : buffers() * ((m.element_count() + tail_floats) * sizeof(float) + memory_page_bytes);
   }
 
-  void begin(Worker& w) override {
-    Strategy::begin(w);
-    if (w.ranks() == 1) return;
-    elements_ = w.model().element_count();
-    own_ = w.fabric().memory(elements_ + tail_floats);
-    received_ = w.fabric().memory(elements_ + tail_floats);
-    if (!targets_.regular()) next_ = w.fabric().memory(elements_ + tail_floats);
-    w.queue().at_once([&] {
+  void begin(Worker& worker) override {
+    Strategy::begin(worker);
+    if (worker.ranks() == 1) return;
+    elements_ = worker.model().element_count();
+    own_ = worker.fabric().memory(elements_ + tail_floats);
+    received_ = worker.fabric().memory(elements_ + tail_floats);
+    if (!targets_.regular()) next_ = worker.fabric().memory(elements_ + tail_floats);
+    worker.queue().at_once([&] {
       const auto x = own_.values<float>();
-      std::ranges::copy(w.parameters().values<float>(), x.begin());
+      std::ranges::copy(worker.parameters().values<float>(), x.begin());
       x[elements_] = 1;
     });
   }
 
-  model::PendingOutcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
-    auto outcome = w.pass(batch);
-    if (w.ranks() == 1) return w.update(step), outcome;
-    add_received(w);  // also waits until the peer has received x, which changes now
-    w.optimizer().update(w.queue(), own_.part(0, elements_), w.gradients(), 0, step);
-    push(w, step.number);
-    if (!overlap_) add_received(w);
-    w.queue().submit("de-bias", {.flops = double(elements_), .bytes = 8.0 * double(elements_)},
-                     [from = own_, to = w.parameters()] { divide(from.values<float>(), to.values<float>()); });
+  model::PendingOutcome step(Worker& worker, const model::Batch& batch, UpdateStep step) override {
+    auto outcome = worker.pass(batch);
+    if (worker.ranks() == 1) return worker.update(step), outcome;
+    add_received(worker);  // also waits until the peer has received x, which changes now
+    worker.optimizer().update(worker.queue(), own_.part(0, elements_), worker.gradients(), 0, step);
+    push(worker, step.number);
+    if (!overlap_) add_received(worker);
+    worker.queue().submit(
+        "de-bias", {.flops = double(elements_), .bytes = 8.0 * double(elements_)},
+        [from = own_, to = worker.parameters()] { divide(from.values<float>(), to.values<float>()); });
     return outcome;
   }
 
   /// Waits for the messages of the last step. They are added to x in the next step, whether or not `settle` was called.
-  void settle(Worker& w) override {
+  void settle(Worker& worker) override {
     if (!leaving_) return;
-    if (arriving_) w.fabric().wait(arriving_);
+    if (arriving_) worker.fabric().wait(arriving_);
     for (const int peer : further_senders_) {
-      Fabric& fabric = w.fabric();
-      fabric.wait(overlap_ ? fabric.receive_of_last_step(w.axis(), peer, next_, fabric.record())
-                           : fabric.receive(w.axis(), peer, next_, fabric.record()));
-      add(w, next_, received_);
+      Fabric& fabric = worker.fabric();
+      fabric.wait(overlap_ ? fabric.receive_of_last_step(worker.axis(), peer, next_, fabric.record())
+                           : fabric.receive(worker.axis(), peer, next_, fabric.record()));
+      add(worker, next_, received_);
     }
     further_senders_.clear();
-    w.fabric().wait(leaving_);  // last, since the receiver may first wait for other ranks
+    worker.fabric().wait(leaving_);  // last, since the receiver may first wait for other ranks
   }
-  void end(Worker& w) override { settle(w); }
+  void end(Worker& worker) override { settle(worker); }
 
-  void evaluation_weights(Worker& w, Buffer to) override {
-    if (w.ranks() == 1) return Strategy::evaluation_weights(w, to);
-    w.queue().at_once([&] {
+  void evaluation_weights(Worker& worker, Buffer to) override {
+    if (worker.ranks() == 1) return Strategy::evaluation_weights(worker, to);
+    worker.queue().at_once([&] {
       const auto x = to.values<float>(), mine = own_.values<float>(), theirs = received_.values<float>();
       for (std::size_t i = 0; i < elements_; ++i) x[i] = leaving_ ? mine[i] + theirs[i] : mine[i];
     });
-    w.fabric().wait(w.fabric().all_reduce(w.axis(), to, allreduce::Op::average));
+    worker.fabric().wait(worker.fabric().all_reduce(worker.axis(), to, allreduce::Op::average));
   }
 
   /// Empty: a part of the sum of all x may be in a message, so the mean is not known without communication.
   std::vector<WeightsInPlace> held_weights(const Worker&) const override { return {}; }
 
-  Forecast predict(const ForecastInput& s) const override {
-    if (s.ranks < 2) return {};
-    return forecast_messages(s, s.ranks, s.steps, s.steps * (s.elements + tail_floats) * sizeof(float));
+  Forecast predict(const ForecastInput& input) const override {
+    if (input.ranks < 2) return {};
+    return forecast_messages(input, input.ranks, input.steps,
+                             input.steps * (input.elements + tail_floats) * sizeof(float));
   }
 
  private:
   std::size_t buffers() const { return targets_.regular() ? 2 : 3; }
 
   /// Halves x and its weight; sends one half to a peer, and begins to receive.
-  void push(Worker& w, std::uint64_t number) {
-    const int ranks = w.ranks(), rank = w.rank();
-    w.queue().submit("halve", {.flops = double(elements_), .bytes = 8.0 * double(elements_)}, [mine = own_] {
+  void push(Worker& worker, std::uint64_t number) {
+    const int ranks = worker.ranks(), rank = worker.rank();
+    worker.queue().submit("halve", {.flops = double(elements_), .bytes = 8.0 * double(elements_)}, [mine = own_] {
       for (float& v : mine.values<float>()) v *= 0.5f;
     });
-    further_senders_ = targets_.to(rank, ranks, number);
+    further_senders_ = targets_.senders_to(rank, ranks, number);
     if (further_senders_.empty()) {
-      w.queue().at_once([&] { std::ranges::fill(received_.values<float>(), 0.0f); });
+      worker.queue().at_once([&] { std::ranges::fill(received_.values<float>(), 0.0f); });
     } else {
-      arriving_ = w.fabric().receive(w.axis(), further_senders_.front(), received_, w.fabric().record());
+      arriving_ = worker.fabric().receive(worker.axis(), further_senders_.front(), received_, worker.fabric().record());
       further_senders_.erase(further_senders_.begin());
     }
-    leaving_ = w.fabric().send(w.axis(), targets_.of(rank, ranks, number), own_, w.fabric().record());
+    leaving_ =
+        worker.fabric().send(worker.axis(), targets_.target_of(rank, ranks, number), own_, worker.fabric().record());
   }
 
-  void add_received(Worker& w) {
+  void add_received(Worker& worker) {
     if (!leaving_) return;
-    settle(w);
-    add(w, received_, own_);
+    settle(worker);
+    add(worker, received_, own_);
     arriving_ = leaving_ = nullptr;
   }
 
-  void add(Worker& w, const Buffer& from, const Buffer& to) const {
-    w.queue().submit("mix", {.flops = double(elements_), .bytes = 12.0 * double(elements_)}, [from, to] {
+  void add(Worker& worker, const Buffer& from, const Buffer& to) const {
+    worker.queue().submit("mix", {.flops = double(elements_), .bytes = 12.0 * double(elements_)}, [from, to] {
       const auto x = from.values<float>(), sum = to.values<float>();
       for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += x[i];
     });
@@ -220,10 +224,10 @@ extern constinit const StrategyInfo gossip_strategy{
     .bytes_text = "M + 64",
     .source = "Assran et al., ICML 2019",
     .communication = CommunicationPattern::messages,
-    .make = [](const core::ParsedName& n, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
+    .make = [](const core::ParsedName& name, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
       constexpr std::array graphs{Graph::exponential, Graph::random, Graph::ring};
-      return std::make_unique<Gossip>(PushTargets(graph_of(n, graphs), o.seed),
-                                      core::count_parameter(n, "overlap", {0, 1}) == 1);
+      return std::make_unique<Gossip>(PushTargets(graph_of(name, graphs), o.seed),
+                                      core::count_parameter(name, "overlap", {0, 1}) == 1);
     }};
 
 namespace {
@@ -237,36 +241,36 @@ class DPsgd final : public Strategy {
     return others > 0 ? others * m.element_count() * sizeof(float) + memory_page_bytes : 0;
   }
 
-  void begin(Worker& w) override {
-    Strategy::begin(w);
-    const auto others = static_cast<std::size_t>(most_neighbours(graph_, w.ranks()));
-    if (others > 0) received_ = w.fabric().memory(others * w.parameters().count());
+  void begin(Worker& worker) override {
+    Strategy::begin(worker);
+    const auto others = static_cast<std::size_t>(most_neighbours(graph_, worker.ranks()));
+    if (others > 0) received_ = worker.fabric().memory(others * worker.parameters().count());
   }
 
-  model::PendingOutcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
-    const std::size_t others = exchange(w, step.number);
-    if (!overlap_) wait(w);
-    auto outcome = w.pass(batch);
-    wait(w);
-    if (others > 0) average(w, others);
-    w.update(step);
+  model::PendingOutcome step(Worker& worker, const model::Batch& batch, UpdateStep step) override {
+    const std::size_t others = exchange(worker, step.number);
+    if (!overlap_) wait(worker);
+    auto outcome = worker.pass(batch);
+    wait(worker);
+    if (others > 0) average(worker, others);
+    worker.update(step);
     return outcome;
   }
 
-  void evaluation_weights(Worker& w, Buffer to) override { mean_weights(w, to); }
+  void evaluation_weights(Worker& worker, Buffer to) override { mean_weights(worker, to); }
 
-  Forecast predict(const ForecastInput& s) const override {
+  Forecast predict(const ForecastInput& input) const override {
     Forecast forecast;
-    const int ranks = static_cast<int>(s.ranks);
-    const std::uint64_t period = neighbour_period(graph_, ranks), steps_before = s.first_step - 1;
-    for (std::uint64_t number = 1; s.ranks > 1 && number <= period; ++number) {
+    const int ranks = static_cast<int>(input.ranks);
+    const std::uint64_t period = neighbour_period(graph_, ranks), steps_before = input.first_step - 1;
+    for (std::uint64_t number = 1; input.ranks > 1 && number <= period; ++number) {
       // The number of steps that have the same neighbours as step `number`.
       const auto until = [&](std::uint64_t step) { return (step + period - number) / period; };
-      const std::uint64_t steps = until(steps_before + s.steps) - until(steps_before);
+      const std::uint64_t steps = until(steps_before + input.steps) - until(steps_before);
       std::uint32_t senders = 0;
       for (int r = 0; r < ranks; ++r) senders += neighbours(graph_, r, ranks, number).empty() ? 0 : 1;
       const std::uint64_t messages = steps * static_cast<std::uint64_t>(most_neighbours(graph_, ranks));
-      forecast += forecast_messages(s, senders, messages, messages * s.elements * sizeof(float));
+      forecast += forecast_messages(input, senders, messages, messages * input.elements * sizeof(float));
     }
     return forecast;
   }
@@ -274,33 +278,35 @@ class DPsgd final : public Strategy {
  private:
   /// Begins to exchange weights with the step's neighbours; nothing changes the weights before `wait`. Returns the
   /// number of neighbours.
-  std::size_t exchange(Worker& w, std::uint64_t number) {
-    const auto peers = neighbours(graph_, w.rank(), w.ranks(), number);
-    const std::size_t n = w.parameters().count();
-    const runtime::EventPtr ready = w.fabric().record();  // reached when the last step's average and update are done
+  std::size_t exchange(Worker& worker, std::uint64_t number) {
+    const auto peers = neighbours(graph_, worker.rank(), worker.ranks(), number);
+    const std::size_t n = worker.parameters().count();
+    const runtime::EventPtr ready =
+        worker.fabric().record();  // reached when the last step's average and update are done
     for (std::size_t i = 0; i < peers.size(); ++i)
-      under_way_.push_back(w.fabric().receive(w.axis(), peers[i], received_.part(i * n, n), ready));
-    for (const int peer : peers) under_way_.push_back(w.fabric().send(w.axis(), peer, w.parameters(), ready));
+      under_way_.push_back(worker.fabric().receive(worker.axis(), peers[i], received_.part(i * n, n), ready));
+    for (const int peer : peers)
+      under_way_.push_back(worker.fabric().send(worker.axis(), peer, worker.parameters(), ready));
     return peers.size();
   }
 
-  void wait(Worker& w) {
-    for (const Ticket& t : under_way_) w.fabric().wait(t);
+  void wait(Worker& worker) {
+    for (const Ticket& t : under_way_) worker.fabric().wait(t);
     under_way_.clear();
   }
 
-  void average(Worker& w, std::size_t others) const {
-    const auto n = static_cast<double>(w.parameters().count()), k = static_cast<double>(others);
-    w.queue().submit("mix", {.flops = (k + 1) * n, .bytes = 4 * (3 * k + 2) * n},
-                     [own = w.parameters(), theirs = received_, others] {
-                       const auto x = own.values<float>(), peers = theirs.values<float>();
-                       for (std::size_t j = 0; j < others; ++j) {
-                         const auto other = peers.subspan(j * x.size(), x.size());
-                         for (std::size_t i = 0; i < x.size(); ++i) x[i] += other[i];
-                       }
-                       const float part = 1.0f / static_cast<float>(others + 1);
-                       for (float& v : x) v *= part;
-                     });
+  void average(Worker& worker, std::size_t others) const {
+    const auto n = static_cast<double>(worker.parameters().count()), k = static_cast<double>(others);
+    worker.queue().submit("mix", {.flops = (k + 1) * n, .bytes = 4 * (3 * k + 2) * n},
+                          [own = worker.parameters(), theirs = received_, others] {
+                            const auto x = own.values<float>(), peers = theirs.values<float>();
+                            for (std::size_t j = 0; j < others; ++j) {
+                              const auto other = peers.subspan(j * x.size(), x.size());
+                              for (std::size_t i = 0; i < x.size(); ++i) x[i] += other[i];
+                            }
+                            const float part = 1.0f / static_cast<float>(others + 1);
+                            for (float& v : x) v *= part;
+                          });
   }
 
   Graph graph_;
@@ -331,9 +337,9 @@ extern constinit const StrategyInfo d_psgd_strategy{
     .bytes_text = "2M, hypercube M",
     .source = "Lian et al., NIPS 2017",
     .communication = CommunicationPattern::overlapped_messages,
-    .make = [](const core::ParsedName& n, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
+    .make = [](const core::ParsedName& name, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
       constexpr std::array graphs{Graph::hypercube, Graph::ring};
-      return std::make_unique<DPsgd>(graph_of(n, graphs), o.overlap);
+      return std::make_unique<DPsgd>(graph_of(name, graphs), o.overlap);
     }};
 
 }  // namespace gradmeter::dataparallel

@@ -23,9 +23,9 @@ Graph graph_of(const core::ParsedName&, std::span<const Graph> known);
 class PushTargets {
  public:
   PushTargets(Graph graph, std::uint64_t seed) : graph_(graph), seed_(seed) {}
-  int of(int rank, int ranks, std::uint64_t number) const;
+  int target_of(int rank, int ranks, std::uint64_t number) const;
   /// The ranks that send to `rank`. Time: O(P) for the random graph, else O(1).
-  std::vector<int> to(int rank, int ranks, std::uint64_t number) const;
+  std::vector<int> senders_to(int rank, int ranks, std::uint64_t number) const;
   /// True where every rank receives exactly one message in each step.
   bool regular() const { return graph_ != Graph::random; }
 

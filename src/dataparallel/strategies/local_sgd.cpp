@@ -28,18 +28,20 @@ class BlockPeriod {
   virtual void begin(Worker&) {}
   /// Called after each pass, by all ranks of all replicas.
   virtual void take_loss(Worker&, const model::PendingOutcome&, std::uint64_t step) { (void)step; }
-  virtual bool ends_with(std::uint64_t step) const { return ended(step) != ended(step - 1); }
+  virtual bool ends_with(std::uint64_t step) const { return blocks_ended(step) != blocks_ended(step - 1); }
   /// Called after the exchange that ends a block. All earlier work is done then.
   virtual void end_block(Worker&, std::uint64_t step) { (void)step; }
   /// exchange: the forecast for the exchange at the end of one block.
-  virtual Forecast predict(const ForecastInput& s, const Forecast& exchange) const {
-    const std::uint64_t before = s.first_step - 1;
-    return exchange.times(ended(before + s.steps) - ended(before));
+  virtual Forecast predict(const ForecastInput& input, const Forecast& exchange) const {
+    const std::uint64_t before = input.first_step - 1;
+    return exchange.times(blocks_ended(before + input.steps) - blocks_ended(before));
   }
 
  private:
   /// The number of blocks that have ended after step n.
-  std::uint64_t ended(std::uint64_t n) const { return std::min(n, start_) + (n > start_ ? (n - start_) / every_ : 0); }
+  std::uint64_t blocks_ended(std::uint64_t n) const {
+    return std::min(n, start_) + (n > start_ ? (n - start_) / every_ : 0);
+  }
   std::uint64_t every_, start_;
 };
 
@@ -55,19 +57,19 @@ class LossDrivenPeriod final : public BlockPeriod {
     return (averaged_floats + 1 + static_cast<std::size_t>(ranks)) * sizeof(float) + 2 * memory_page_bytes;
   }
   std::size_t replica_floats() const override { return 1; }
-  void begin(Worker& w) override {
-    losses_ = w.fabric().memory(averaged_floats + 1);
-    periods_ = w.fabric().memory(static_cast<std::size_t>(w.ranks()));
+  void begin(Worker& worker) override {
+    losses_ = worker.fabric().memory(averaged_floats + 1);
+    periods_ = worker.fabric().memory(static_cast<std::size_t>(worker.ranks()));
   }
 
-  void take_loss(Worker& w, const model::PendingOutcome& outcome, std::uint64_t step) override {
+  void take_loss(Worker& worker, const model::PendingOutcome& outcome, std::uint64_t step) override {
     const Buffer last = losses_.part(averaged_floats, 1);
-    w.queue().submit("loss", {}, [last, place = outcome.place()] {
+    worker.queue().submit("loss", {}, [last, place = outcome.place()] {
       const auto to = last.values<float>();  // first: this waits for a device to compute the loss
       to[0] = static_cast<float>(place->mean_loss());
     });
-    w.broadcast_to_replica(last);
-    w.queue().submit("loss", {}, [step, losses = losses_] {
+    worker.broadcast_to_replica(last);
+    worker.queue().submit("loss", {}, [step, losses = losses_] {
       const auto values = losses.values<float>();
       if (step == 1) values[0] = values[averaged_floats];
       values[1] += values[averaged_floats];
@@ -76,52 +78,54 @@ class LossDrivenPeriod final : public BlockPeriod {
 
   bool ends_with(std::uint64_t step) const override { return step == end_; }
 
-  void end_block(Worker& w, std::uint64_t step) override {
-    if (step - changed_ >= rule_.interval) change(w, step);
+  void end_block(Worker& worker, std::uint64_t step) override {
+    if (step - changed_ >= rule_.interval) change(worker, step);
     end_ = step + period_;
   }
 
   /// Exact as long as the period cannot have changed; after that an upper bound, with blocks of one step.
-  Forecast predict(const ForecastInput& s, const Forecast& exchange) const override {
+  Forecast predict(const ForecastInput& input, const Forecast& exchange) const override {
     const std::uint64_t exact_steps = (rule_.interval + rule_.every - 1) / rule_.every * rule_.every;
     const auto blocks = [&](std::uint64_t n) {
       return std::min(n, exact_steps) / rule_.every + (n > exact_steps ? n - exact_steps : 0);
     };
     const auto changes = [&](std::uint64_t n) { return n < exact_steps ? 0 : 1 + n - exact_steps; };
-    const std::uint64_t before = s.first_step - 1, last = before + s.steps;
-    Forecast f = exchange.times(blocks(last) - blocks(before));
-    Forecast change = forecast_collective(s, allreduce::CollectiveKind::all_reduce, averaged_floats);
-    change += forecast_collective(s, allreduce::CollectiveKind::all_gather, s.ranks);
-    f += change.times(changes(last) - changes(before));
-    if (s.ranks < 2 || last <= exact_steps) return f;
-    const Forecast least = exchange.times(s.steps / rule_.every);
-    f.least = least.least, f.least_of_one = least.least_of_one, f.least_between_nodes = least.least_between_nodes;
-    f.upper_bound = f.bounds();
-    f.exact = false;
-    return f;
+    const std::uint64_t before = input.first_step - 1, last = before + input.steps;
+    Forecast forecast = exchange.times(blocks(last) - blocks(before));
+    Forecast change = forecast_collective(input, allreduce::CollectiveKind::all_reduce, averaged_floats);
+    change += forecast_collective(input, allreduce::CollectiveKind::all_gather, input.ranks);
+    forecast += change.times(changes(last) - changes(before));
+    if (input.ranks < 2 || last <= exact_steps) return forecast;
+    const Forecast least = exchange.times(input.steps / rule_.every);
+    forecast.least = least.least, forecast.least_of_one = least.least_of_one,
+    forecast.least_between_nodes = least.least_between_nodes;
+    forecast.upper_bound = forecast.bounds_from_above();
+    forecast.exact = false;
+    return forecast;
   }
 
  private:
-  void change(Worker& w, std::uint64_t step) {
+  void change(Worker& worker, std::uint64_t step) {
     const Buffer means = losses_.part(0, averaged_floats);
-    if (w.ranks() > 1) w.fabric().wait(w.fabric().all_reduce(w.axis(), means, allreduce::Op::average));
-    w.queue().at_once([&] {
+    if (worker.ranks() > 1)
+      worker.fabric().wait(worker.fabric().all_reduce(worker.axis(), means, allreduce::Op::average));
+    worker.queue().at_once([&] {
       const auto values = means.values<float>();
       period_ = rule_.next(period_, double{values[0]}, double{values[1]} / static_cast<double>(step - changed_));
       values[1] = 0;
     });
-    if (w.ranks() > 1) compare_periods(w, step);
+    if (worker.ranks() > 1) compare_periods(worker, step);
     changed_ = step;
   }
 
   /// Ends the job if ranks have found different periods. Otherwise they would wait for ever, in exchanges that other
   /// ranks do not begin. Errors: WrongResult.
-  void compare_periods(Worker& w, std::uint64_t step) {
-    const auto rank = static_cast<std::size_t>(w.rank());
-    w.queue().at_once([&] { periods_.part(rank, 1).values<float>()[0] = as_float(period_); });
-    w.fabric().wait(w.fabric().all_gather(w.axis(), periods_));
+  void compare_periods(Worker& worker, std::uint64_t step) {
+    const auto rank = static_cast<std::size_t>(worker.rank());
+    worker.queue().at_once([&] { periods_.part(rank, 1).values<float>()[0] = as_float(period_); });
+    worker.fabric().wait(worker.fabric().all_gather(worker.axis(), periods_));
     std::size_t other = rank;
-    w.queue().at_once([&] {
+    worker.queue().at_once([&] {
       const auto periods = periods_.values<float>();
       const auto found = std::ranges::find_if(periods, [&](float p) {
         return std::bit_cast<std::uint32_t>(p) != std::bit_cast<std::uint32_t>(as_float(period_));
@@ -159,12 +163,12 @@ namespace {
 /// The treatment of the state of the run's optimizer when a block ends.
 enum class InnerState : std::uint8_t { maintain, average, reset };
 
-InnerState inner_state_of(const core::ParsedName& n) {
-  const std::string& text = n.parameters.at("buffers");
+InnerState inner_state_of(const core::ParsedName& name) {
+  const std::string& text = name.parameters.at("buffers");
   if (text == "maintain") return InnerState::maintain;
   if (text == "average") return InnerState::average;
   if (text == "reset") return InnerState::reset;
-  throw core::UsageError(fmt::format("{}: buffers is '{}'; it must be maintain, average or reset", n.base, text));
+  throw core::UsageError(fmt::format("{}: buffers is '{}'; it must be maintain, average or reset", name.base, text));
 }
 
 class BlockAveraging final : public Strategy {
@@ -186,57 +190,58 @@ class BlockAveraging final : public Strategy {
     return outer_ ? 2 * m.element_count() * sizeof(float) : 0;
   }
 
-  void begin(Worker& w) override {
-    Strategy::begin(w);
-    period_->begin(w);
+  void begin(Worker& worker) override {
+    Strategy::begin(worker);
+    period_->begin(worker);
     if (!outer_) return;
-    anchor_ = w.queue().device().allocate(core::Element::f32, w.parameters().count());
-    w.queue().at_once(
-        [&] { std::ranges::copy(w.parameters().values<float>(), anchor_.buffer.values<float>().begin()); });
+    anchor_ = worker.queue().device().allocate(core::Element::f32, worker.parameters().count());
+    worker.queue().at_once(
+        [&] { std::ranges::copy(worker.parameters().values<float>(), anchor_.buffer.values<float>().begin()); });
     OuterMomentum o = *outer_;
-    if (o.mu < 0) o.mu = 1.0f - 1.0f / static_cast<float>(w.ranks());
-    optimizer_ = make_outer_momentum({.elements = w.parameters().count(), .device = w.queue().device()}, o);
+    if (o.mu < 0) o.mu = 1.0f - 1.0f / static_cast<float>(worker.ranks());
+    optimizer_ = make_outer_momentum({.elements = worker.parameters().count(), .device = worker.queue().device()}, o);
   }
 
-  model::PendingOutcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
-    auto outcome = w.pass(batch);
-    period_->take_loss(w, outcome, step.number);
+  model::PendingOutcome step(Worker& worker, const model::Batch& batch, UpdateStep step) override {
+    auto outcome = worker.pass(batch);
+    period_->take_loss(worker, outcome, step.number);
     UpdateStep local = step;
     if (inner_ == InnerState::reset) local.number -= last_end_;
-    update_by_buckets(w, local);
+    update_by_buckets(worker, local);
     diverged_ = !period_->ends_with(step.number);
-    if (!diverged_) average_weights(w, step);
+    if (!diverged_) average_weights(worker, step);
     return outcome;
   }
 
-  void evaluation_weights(Worker& w, Buffer to) override {
+  void evaluation_weights(Worker& worker, Buffer to) override {
     // Equal weights are not averaged, since their sum, divided again, would round.
-    diverged_ ? mean_weights(w, to) : Strategy::evaluation_weights(w, to);
+    diverged_ ? mean_weights(worker, to) : Strategy::evaluation_weights(worker, to);
   }
 
-  Forecast predict(const ForecastInput& s) const override {
+  Forecast predict(const ForecastInput& input) const override {
     return period_->predict(
-        s, forecast_collective(s, allreduce::CollectiveKind::all_reduce, s.elements).times(1 + averaged_buffers_));
+        input,
+        forecast_collective(input, allreduce::CollectiveKind::all_reduce, input.elements).times(1 + averaged_buffers_));
   }
-  ReplicaWork replica_work(const ForecastInput& s) const override {
-    return {.replica_floats = period_->replica_floats(), .updates = buckets(s)};
+  ReplicaWork replica_work(const ForecastInput& input) const override {
+    return {.replica_floats = period_->replica_floats(), .updates = buckets(input)};
   }
 
  private:
-  void average_weights(Worker& w, UpdateStep step) {
-    w.average(w.parameters());
-    if (optimizer_) apply_outer(w, step);
-    for (const Buffer& b : w.optimizer().state()) handle_optimizer_state(w, b);
-    period_->end_block(w, step.number);
+  void average_weights(Worker& worker, UpdateStep step) {
+    worker.average(worker.parameters());
+    if (optimizer_) apply_outer(worker, step);
+    for (const Buffer& b : worker.optimizer().state()) handle_optimizer_state(worker, b);
+    period_->end_block(worker, step.number);
     last_end_ = step.number;
   }
 
-  void apply_outer(Worker& w, UpdateStep step) {
-    const std::size_t n = w.parameters().count();
+  void apply_outer(Worker& worker, UpdateStep step) {
+    const std::size_t n = worker.parameters().count();
     runtime::Cost cost = optimizer_->cost(n);
     cost.flops += double(n);
     cost.bytes += 20.0 * double(n);
-    w.queue().submit("outer", cost, [this, step, parameters = w.parameters()] {
+    worker.queue().submit("outer", cost, [this, step, parameters = worker.parameters()] {
       const auto p = parameters.values<float>();
       const auto anchor = runtime::ConstBuffer(anchor_.buffer).values<float>();
       for (std::size_t i = 0; i < p.size(); ++i) p[i] -= anchor[i];
@@ -247,16 +252,16 @@ class BlockAveraging final : public Strategy {
   }
 
   /// b: one buffer of the state of the run's optimizer.
-  void handle_optimizer_state(Worker& w, const Buffer& b) const {
+  void handle_optimizer_state(Worker& worker, const Buffer& b) const {
     if (inner_ == InnerState::reset) {
-      w.queue().submit("outer.reset", {.flops = 0, .bytes = double(b.bytes())},
-                       [b] { std::ranges::fill(b.values<float>(), 0.0f); });
+      worker.queue().submit("outer.reset", {.flops = 0, .bytes = double(b.bytes())},
+                            [b] { std::ranges::fill(b.values<float>(), 0.0f); });
     }
-    if (inner_ != InnerState::average || w.ranks() == 1) return;
-    w.queue().copy("outer.buffer", b,
-                   w.gradients());  // the gradients are not needed any more, and lie in the fabric's memory
-    w.average(w.gradients());
-    w.queue().copy("outer.buffer", w.gradients(), b);
+    if (inner_ != InnerState::average || worker.ranks() == 1) return;
+    worker.queue().copy("outer.buffer", b,
+                        worker.gradients());  // the gradients are not needed any more, and lie in the fabric's memory
+    worker.average(worker.gradients());
+    worker.queue().copy("outer.buffer", worker.gradients(), b);
   }
 
   std::unique_ptr<BlockPeriod> period_;
@@ -269,9 +274,9 @@ class BlockAveraging final : public Strategy {
   bool diverged_ = false;        ///< true: workers have made steps since their weights were equal
 };
 
-std::uint64_t every_of(const core::ParsedName& n) { return core::count_parameter(n, "every", {1, 1u << 30}); }
-float float_parameter(const core::ParsedName& n, std::string_view key, double least, double below) {
-  return static_cast<float>(core::number_parameter(n, key, {least, below}));
+std::uint64_t every_of(const core::ParsedName& name) { return core::count_parameter(name, "every", {1, 1u << 30}); }
+float float_parameter(const core::ParsedName& name, std::string_view key, double least, double below) {
+  return static_cast<float>(core::number_parameter(name, key, {least, below}));
 }
 
 }  // namespace
@@ -290,9 +295,9 @@ extern constinit const StrategyInfo model_averaging_strategy{
     .bytes_text = "2(P-1)/P M / every",
     .source = "McDonald et al. 2010; Su & Chen 2015; Lin et al., ICLR 2020",
     .communication = CommunicationPattern::collectives,
-    .make = [](const core::ParsedName& n, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
-      const std::uint64_t start = core::count_parameter(n, "start", {0, std::uint64_t{1} << 40});
-      return std::make_unique<BlockAveraging>(o, std::make_unique<BlockPeriod>(every_of(n), start), std::nullopt);
+    .make = [](const core::ParsedName& name, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
+      const std::uint64_t start = core::count_parameter(name, "start", {0, std::uint64_t{1} << 40});
+      return std::make_unique<BlockAveraging>(o, std::make_unique<BlockPeriod>(every_of(name), start), std::nullopt);
     }};
 
 /// model-averaging whose blocks get shorter as the loss F falls. At the first end of a block at least `interval` steps
@@ -316,10 +321,10 @@ extern constinit const StrategyInfo adacomm_strategy{
     .bytes_text = "2(P-1)/P M / period, which falls from `every` to 1",
     .source = "Wang & Joshi, MLSys 2019",
     .communication = CommunicationPattern::collectives,
-    .make = [](const core::ParsedName& n, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
-      const LossPeriod rule{.every = every_of(n),
-                            .interval = core::count_parameter(n, "interval", {1, 1u << 30}),
-                            .gamma = core::number_parameter(n, "gamma", {0.01, 1})};
+    .make = [](const core::ParsedName& name, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
+      const LossPeriod rule{.every = every_of(name),
+                            .interval = core::count_parameter(name, "interval", {1, 1u << 30}),
+                            .gamma = core::number_parameter(name, "gamma", {0.01, 1})};
       return std::make_unique<BlockAveraging>(o, std::make_unique<LossDrivenPeriod>(rule), std::nullopt);
     }};
 
@@ -333,11 +338,11 @@ extern constinit const StrategyInfo bmuf_strategy{
     .bytes_text = "2(P-1)/P M / every",
     .source = "Chen & Huo, ICASSP 2016",
     .communication = CommunicationPattern::collectives,
-    .make = [](const core::ParsedName& n, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
-      const OuterMomentum outer{.step = float_parameter(n, "zeta", 1e-6, 10),
-                                .mu = n.parameters.at("mu") == "auto" ? -1.0f : float_parameter(n, "mu", 0, 1),
-                                .nesterov = core::count_parameter(n, "nesterov", {0, 1}) == 1};
-      return std::make_unique<BlockAveraging>(o, std::make_unique<BlockPeriod>(every_of(n)), outer);
+    .make = [](const core::ParsedName& name, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
+      const OuterMomentum outer{.step = float_parameter(name, "zeta", 1e-6, 10),
+                                .mu = name.parameters.at("mu") == "auto" ? -1.0f : float_parameter(name, "mu", 0, 1),
+                                .nesterov = core::count_parameter(name, "nesterov", {0, 1}) == 1};
+      return std::make_unique<BlockAveraging>(o, std::make_unique<BlockPeriod>(every_of(name)), outer);
     }};
 
 /// Slow momentum: u = beta·u + (w0 - x)/step; w = w0 - alpha·step·u, where x is the mean of the workers' weights and w0
@@ -355,11 +360,12 @@ extern constinit const StrategyInfo slowmo_strategy{
     .bytes_text = "2(P-1)/P M / every, with buffers=average of its buffers too",
     .source = "Wang et al., ICLR 2020",
     .communication = CommunicationPattern::collectives,
-    .make = [](const core::ParsedName& n, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
-      const OuterMomentum outer{.step = float_parameter(n, "alpha", 1e-6, 10),
-                                .mu = float_parameter(n, "beta", 0, 1),
+    .make = [](const core::ParsedName& name, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
+      const OuterMomentum outer{.step = float_parameter(name, "alpha", 1e-6, 10),
+                                .mu = float_parameter(name, "beta", 0, 1),
                                 .follows_step_size = true};
-      return std::make_unique<BlockAveraging>(o, std::make_unique<BlockPeriod>(every_of(n)), outer, inner_state_of(n));
+      return std::make_unique<BlockAveraging>(o, std::make_unique<BlockPeriod>(every_of(name)), outer,
+                                              inner_state_of(name));
     }};
 
 namespace {
@@ -378,7 +384,7 @@ struct Fragment {
   std::vector<allreduce::TensorPart> parts = {};
   allreduce::TensorLayout tensor_layout() const { return {.first = offset, .tensors = parts}; }
   /// The number of blocks that have ended after step n.
-  std::uint64_t ended(std::uint64_t n) const { return n < first ? 0 : 1 + (n - first) / every; }
+  std::uint64_t blocks_ended(std::uint64_t n) const { return n < first ? 0 : 1 + (n - first) / every; }
   bool ends_with(std::uint64_t n) const { return n >= first && (n - first) % every == 0; }
 };
 
@@ -426,87 +432,91 @@ class Diloco final : public Strategy {
     return 2 * m.element_count() * sizeof(float);
   }
 
-  void begin(Worker& w) override {
-    Strategy::begin(w);
-    const std::size_t n = w.parameters().count();
-    runtime::Device& device = w.queue().device();
+  void begin(Worker& worker) override {
+    Strategy::begin(worker);
+    const std::size_t n = worker.parameters().count();
+    runtime::Device& device = worker.queue().device();
     anchor_ = device.allocate(core::Element::f32, n);
-    w.queue().copy("outer.anchor", w.parameters(), anchor_.buffer);
+    worker.queue().copy("outer.anchor", worker.parameters(), anchor_.buffer);
     optimizer_ = make_outer_momentum({.elements = n, .device = device}, rule_.outer);
-    fragments_ = fragments_of(w.model().tensors(), n, rule_);
+    fragments_ = fragments_of(worker.model().tensors(), n, rule_);
     tickets_.resize(fragments_.size());
     // Without overlap the buffer of gradients can hold the changes, since the gradients of the step are used up.
-    changes_ = rule_.overlap > 0 ? w.fabric().memory(n) : w.gradients();
+    changes_ = rule_.overlap > 0 ? worker.fabric().memory(n) : worker.gradients();
   }
 
-  model::PendingOutcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
-    auto outcome = w.pass(batch);
-    update_by_buckets(w, step);
-    for (std::size_t f = 0; f < fragments_.size(); ++f) {
-      if (fragments_[f].ends_with(step.number)) exchange(w, f);
+  model::PendingOutcome step(Worker& worker, const model::Batch& batch, UpdateStep step) override {
+    auto outcome = worker.pass(batch);
+    update_by_buckets(worker, step);
+    for (std::size_t index = 0; index < fragments_.size(); ++index) {
+      if (fragments_[index].ends_with(step.number)) exchange(worker, index);
     }
-    for (std::size_t f = 0; f < fragments_.size(); ++f) {
-      if (step.number > rule_.overlap && fragments_[f].ends_with(step.number - rule_.overlap)) apply(w, f, step);
+    for (std::size_t index = 0; index < fragments_.size(); ++index) {
+      if (step.number > rule_.overlap && fragments_[index].ends_with(step.number - rule_.overlap))
+        apply(worker, index, step);
     }
     diverged_ = rule_.fragments > 1 || rule_.overlap > 0 || !fragments_.front().ends_with(step.number);
     return outcome;
   }
 
   /// Waits for exchanges. Their results are applied when they are due, whether or not `settle` was called.
-  void settle(Worker& w) override {
+  void settle(Worker& worker) override {
     for (const Ticket& t : tickets_) {
-      if (t) w.fabric().wait(t);
+      if (t) worker.fabric().wait(t);
     }
   }
-  void end(Worker& w) override { settle(w); }
+  void end(Worker& worker) override { settle(worker); }
 
-  void evaluation_weights(Worker& w, Buffer to) override {
+  void evaluation_weights(Worker& worker, Buffer to) override {
     // Equal weights are not averaged, since their sum, divided again, would round.
-    diverged_ ? mean_weights(w, to) : Strategy::evaluation_weights(w, to);
+    diverged_ ? mean_weights(worker, to) : Strategy::evaluation_weights(worker, to);
   }
 
-  Forecast predict(const ForecastInput& s) const override {
-    const std::uint64_t before = s.first_step - 1;
+  Forecast predict(const ForecastInput& input) const override {
+    const std::uint64_t before = input.first_step - 1;
     Forecast forecast;
-    for (const Fragment& f : fragments_of(s.tensors, s.elements, rule_)) {
-      forecast += forecast_all_reduce(s, f.count, f.tensor_layout()).times(f.ended(before + s.steps) - f.ended(before));
+    for (const Fragment& f : fragments_of(input.tensors, input.elements, rule_)) {
+      forecast += forecast_all_reduce(input, f.count, f.tensor_layout())
+                      .times(f.blocks_ended(before + input.steps) - f.blocks_ended(before));
     }
     return forecast;
   }
 
  private:
-  void exchange(Worker& w, std::size_t f) {
-    const Fragment& part = fragments_[f];
+  void exchange(Worker& worker, std::size_t index) {
+    const Fragment& part = fragments_[index];
     const auto n = static_cast<double>(part.count);
     const Buffer change = changes_.part(part.offset, part.count);
-    w.queue().submit("outer.change", {.flops = n, .bytes = 12 * n},
-                     [change, weights = w.parameters().part(part.offset, part.count),
-                      anchor = anchor_.buffer.part(part.offset, part.count)] {
-                       const auto d = change.values<float>(), x = weights.values<float>(), a = anchor.values<float>();
-                       for (std::size_t i = 0; i < d.size(); ++i) d[i] = x[i] - a[i];
-                     });
-    if (w.ranks() == 1) return;
-    tickets_[f] =
-        w.fabric().all_reduce(w.axis(), change, allreduce::Op::average, w.fabric().record(), part.tensor_layout());
+    worker.queue().submit("outer.change", {.flops = n, .bytes = 12 * n},
+                          [change, weights = worker.parameters().part(part.offset, part.count),
+                           anchor = anchor_.buffer.part(part.offset, part.count)] {
+                            const auto d = change.values<float>(), x = weights.values<float>(),
+                                       a = anchor.values<float>();
+                            for (std::size_t i = 0; i < d.size(); ++i) d[i] = x[i] - a[i];
+                          });
+    if (worker.ranks() == 1) return;
+    tickets_[index] = worker.fabric().all_reduce(worker.axis(), change, allreduce::Op::average,
+                                                 worker.fabric().record(), part.tensor_layout());
   }
 
-  void apply(Worker& w, std::size_t f, UpdateStep step) {
-    if (tickets_[f]) w.fabric().wait(tickets_[f]);
-    tickets_[f] = nullptr;
-    const Fragment& part = fragments_[f];
+  void apply(Worker& worker, std::size_t index, UpdateStep step) {
+    if (tickets_[index]) worker.fabric().wait(tickets_[index]);
+    tickets_[index] = nullptr;
+    const Fragment& part = fragments_[index];
     runtime::Cost cost = optimizer_->cost(part.count);
     cost.flops += 3 * static_cast<double>(part.count);
     cost.bytes += 12 * static_cast<double>(part.count);
     const float mix = rule_.overlap > 0 ? rule_.mix : 0;
-    w.queue().submit("outer", cost,
-                     [this, step, mix, offset = part.offset, change = changes_.part(part.offset, part.count),
-                      weights = w.parameters().part(part.offset, part.count),
-                      anchor = anchor_.buffer.part(part.offset, part.count)] {
-                       optimizer_->apply(anchor, change, offset, step);
-                       const auto x = weights.values<float>(), a = anchor.values<float>();
-                       // With mix = 0 the weights are the anchor bit by bit, so all workers are equal.
-                       for (std::size_t i = 0; i < x.size(); ++i) x[i] = mix > 0 ? mix * x[i] + (1 - mix) * a[i] : a[i];
-                     });
+    worker.queue().submit("outer", cost,
+                          [this, step, mix, offset = part.offset, change = changes_.part(part.offset, part.count),
+                           weights = worker.parameters().part(part.offset, part.count),
+                           anchor = anchor_.buffer.part(part.offset, part.count)] {
+                            optimizer_->apply(anchor, change, offset, step);
+                            const auto x = weights.values<float>(), a = anchor.values<float>();
+                            // With mix = 0 the weights are the anchor bit by bit, so all workers are equal.
+                            for (std::size_t i = 0; i < x.size(); ++i)
+                              x[i] = mix > 0 ? mix * x[i] + (1 - mix) * a[i] : a[i];
+                          });
   }
 
   compression::CodecChoicePtr codec_;
@@ -548,21 +558,21 @@ extern constinit const StrategyInfo diloco_strategy{
     .communication = CommunicationPattern::changes,
     .optimizer = "adamw",
     .step_size = 0.001f,
-    .make = [](const core::ParsedName& n, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
+    .make = [](const core::ParsedName& name, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
       const auto number = [&](std::string_view key, core::NumberRange range) {
-        return static_cast<float>(core::number_parameter(n, key, range));
+        return static_cast<float>(core::number_parameter(name, key, range));
       };
       const DilocoRule rule{
-          .every = core::count_parameter(n, "every", {1, 1u << 30}),
-          .fragments = core::count_parameter(n, "fragments", {1, 1024}),
-          .overlap = core::count_parameter(n, "overlap", {0, 1u << 30}),
+          .every = core::count_parameter(name, "every", {1, 1u << 30}),
+          .fragments = core::count_parameter(name, "fragments", {1, 1024}),
+          .overlap = core::count_parameter(name, "overlap", {0, 1u << 30}),
           .mix = number("mix", {0, 1}),
           .outer = {.step = number("step", {1e-6, 10}), .mu = number("mu", {0, 1}), .nesterov = true}};
       if (rule.overlap >= rule.every) {
         throw core::UsageError(
             fmt::format("{}: overlap is {}; a change must have come before the next block ends: take "
                         "less than every={}",
-                        n.base, rule.overlap, rule.every));
+                        name.base, rule.overlap, rule.every));
       }
       return std::make_unique<Diloco>(o, rule);
     }};

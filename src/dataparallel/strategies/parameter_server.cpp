@@ -45,12 +45,12 @@ class ParameterServer final : public ServerStrategy {
     return ServerStrategy::fabric_bytes(m, ranks) + accrued;
   }
 
-  void begin(Worker& w) override {
-    ServerStrategy::begin(w);
-    if (periods_.push > 1) accrued_ = w.fabric().memory(w.gradients().count());
+  void begin(Worker& worker) override {
+    ServerStrategy::begin(worker);
+    if (periods_.push > 1) accrued_ = worker.fabric().memory(worker.gradients().count());
   }
 
-  model::PendingOutcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
+  model::PendingOutcome step(Worker& worker, const model::Batch& batch, UpdateStep step) override {
     ServerClient& server_client = this->server_client();
     server_client.await_acknowledgements();  // this pass overwrites the gradients that were pushed
     const bool pushes = step.number % periods_.push == 0;
@@ -60,45 +60,47 @@ class ParameterServer final : public ServerStrategy {
     if (pulls && periods_.prefetch) server_client.request(next_clock, 0);
     // The norm by which gradients are clipped needs all tensors, so nothing can be sent before the last is ready.
     const bool pushes_during_pass = pushes && overlap_ && periods_.push == 1 && clip_ == 0;
-    const auto& tensors = w.model().tensors();
+    const auto& tensors = worker.model().tensors();
     const auto push = [&](std::size_t i) {
       if (!pushes_during_pass) return;
-      if (i == 0) server_client.begin_push(w.gradients(), step.size, pulls_after_push);
-      if (i + 1 < tensors.size()) server_client.ready(tensors[i + 1].offset);
+      if (i == 0) server_client.begin_push(worker.gradients(), step.size, pulls_after_push);
+      if (i + 1 < tensors.size()) server_client.announce_ready(tensors[i + 1].offset);
     };
-    auto outcome = w.pass(batch, push);
-    if (clip_ > 0) w.clip(clip_, workers(w.ranks()));
-    if (pushes && !pushes_during_pass) server_client.begin_push(accrue(w), step.size, pulls_after_push);
-    if (!pushes) accrue(w);
-    if (pushes) server_client.finish_push(periods_.pulls_what_it_pushes() ? w.parameters() : runtime::empty_buffer);
+    auto outcome = worker.pass(batch, push);
+    if (clip_ > 0) worker.clip(clip_, workers(worker.ranks()));
+    if (pushes && !pushes_during_pass) server_client.begin_push(accrue(worker), step.size, pulls_after_push);
+    if (!pushes) accrue(worker);
+    if (pushes)
+      server_client.finish_push(periods_.pulls_what_it_pushes() ? worker.parameters() : runtime::empty_buffer);
     if (pulls && !pushes && !periods_.prefetch) server_client.request(server_client.pushed(), server_client.pushed());
     if (pulls) {
-      server_client.fetch(w.parameters());
+      server_client.fetch(worker.parameters());
     } else {
-      w.update(step);
+      worker.update(step);
     }
     if (pushes && periods_.push > 1) {
       server_client.await_acknowledgements();
-      w.queue().at_once([&] { std::ranges::fill(accrued_.values<float>(), 0.0f); });
+      worker.queue().at_once([&] { std::ranges::fill(accrued_.values<float>(), 0.0f); });
     }
     return outcome;
   }
 
-  Forecast predict(const ForecastInput& s) const override {
-    const std::uint64_t both = s.multiples_of(std::lcm(periods_.push, periods_.fetch));
-    RequestCounts request_counts{.pushes = s.multiples_of(periods_.push), .pulls = s.multiples_of(periods_.fetch)};
+  Forecast predict(const ForecastInput& input) const override {
+    const std::uint64_t both = input.multiples_of(std::lcm(periods_.push, periods_.fetch));
+    RequestCounts request_counts{.pushes = input.multiples_of(periods_.push),
+                                 .pulls = input.multiples_of(periods_.fetch)};
     request_counts.separate_pulls = periods_.prefetch ? request_counts.pulls : request_counts.pulls - both;
     const std::uint64_t pushes_without_pull = request_counts.pushes - both;  // after which the weights may be too old
-    if (options().staleness == Admission::unbounded || pushes_without_pull == 0) return forecast(s, request_counts);
-    const Forecast fewest_pulls = forecast(s, request_counts);
+    if (options().staleness == Admission::unbounded || pushes_without_pull == 0) return forecast(input, request_counts);
+    const Forecast fewest_pulls = forecast(input, request_counts);
     request_counts.pulls += pushes_without_pull;
     if (periods_.prefetch) request_counts.separate_pulls += pushes_without_pull;
-    const Forecast most_pulls = forecast(s, request_counts);
+    const Forecast most_pulls = forecast(input, request_counts);
     if (options().staleness == 0) return most_pulls;  // every push is followed by a pull
     Forecast between = fewest_pulls;                  // its lower bounds and its time are those of the fewest pulls
     between.bytes = most_pulls.bytes;
     between.messages = most_pulls.messages;
-    between.upper_bound = most_pulls.bounds();
+    between.upper_bound = most_pulls.bounds_from_above();
     between.exact = false;
     return between;
   }
@@ -106,10 +108,10 @@ class ParameterServer final : public ServerStrategy {
  private:
   /// Returns the change to push: the gradient, or, with push=n, the sum of the gradients since the last push, to which
   /// it adds this one.
-  ConstBuffer accrue(Worker& w) {
-    if (periods_.push == 1) return w.gradients();
-    const auto n = static_cast<double>(w.gradients().count());
-    w.queue().submit("accrue", {n, 12 * n}, [to = accrued_, gradients = w.gradients()] {
+  ConstBuffer accrue(Worker& worker) {
+    if (periods_.push == 1) return worker.gradients();
+    const auto n = static_cast<double>(worker.gradients().count());
+    worker.queue().submit("accrue", {n, 12 * n}, [to = accrued_, gradients = worker.gradients()] {
       const auto g = gradients.values<float>(), sum = to.values<float>();
       for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += g[i];
     });
@@ -266,36 +268,36 @@ class Easgd final : public ServerStrategy {
     return ServerStrategy::bytes_besides_fabric(m, ranks) + m.element_count() * sizeof(float);
   }
 
-  void begin(Worker& w) override {
-    ServerStrategy::begin(w);
-    difference_.resize(w.parameters().count());
+  void begin(Worker& worker) override {
+    ServerStrategy::begin(worker);
+    difference_.resize(worker.parameters().count());
   }
 
-  model::PendingOutcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
+  model::PendingOutcome step(Worker& worker, const model::Batch& batch, UpdateStep step) override {
     const bool visits = step.number % every_ == 0;
     ServerClient& server_client = this->server_client();
     if (visits)
       server_client.request(server_client.pushed(), server_client.pushed());  // the centre travels during the pass
-    auto outcome = w.pass(batch);
-    if (visits) attract(w);
-    w.update(step);
+    auto outcome = worker.pass(batch);
+    if (visits) attract(worker);
+    worker.update(step);
     if (visits) push(server_client);
     return outcome;
   }
 
-  Forecast predict(const ForecastInput& s) const override {
-    const std::uint64_t visits = s.multiples_of(every_);
-    return forecast(s, {.pushes = visits, .pulls = visits, .separate_pulls = visits});
+  Forecast predict(const ForecastInput& input) const override {
+    const std::uint64_t visits = input.multiples_of(every_);
+    return forecast(input, {.pushes = visits, .pulls = visits, .separate_pulls = visits});
   }
 
  private:
   /// Computes x -= d. The gradient, which was computed at x before this, is applied afterwards.
-  void attract(Worker& w) {
+  void attract(Worker& worker) {
     server_client().await_acknowledgements();  // `difference_` still holds the last d, which was pushed
     server_client().fetch(difference_);
-    const float alpha = beta_ / static_cast<float>(workers(w.ranks()));
+    const float alpha = beta_ / static_cast<float>(workers(worker.ranks()));
     const auto n = static_cast<double>(difference_.size());
-    w.queue().submit("easgd", {3 * n, 16 * n}, [this, alpha, parameters = w.parameters()] {
+    worker.queue().submit("easgd", {3 * n, 16 * n}, [this, alpha, parameters = worker.parameters()] {
       const auto x = parameters.values<float>();
       for (std::size_t i = 0; i < difference_.size(); ++i) {
         difference_[i] = alpha * (x[i] - difference_[i]);

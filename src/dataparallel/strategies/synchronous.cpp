@@ -20,34 +20,34 @@ class Sync final : public Strategy {
   explicit Sync(const StrategyOptions& o)
       : Strategy(o.bucket_bytes, o.bucket_ends), clip_(compression::clip_of(o.codec)) {}
 
-  model::PendingOutcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
-    if (buckets_.empty()) buckets_ = buckets(w.model());
+  model::PendingOutcome step(Worker& worker, const model::Batch& batch, UpdateStep step) override {
+    if (buckets_.empty()) buckets_ = buckets(worker.model());
     std::vector<Ticket> tickets;
-    const bool clips = clip_ > 0 && w.ranks() > 1;
-    auto outcome = w.pass(batch, [&](std::size_t tensor) {
+    const bool clips = clip_ > 0 && worker.ranks() > 1;
+    auto outcome = worker.pass(batch, [&](std::size_t tensor) {
       if (clips) return;  // the norm needs all tensors, so nothing can be sent before the last is ready
       if (tickets.size() == buckets_.size()) return;
       const Bucket& b = buckets_[tickets.size()];
       if (tensor + 1 < b.first_tensor + b.tensors) return;
-      tickets.push_back(exchange(w, b));
+      tickets.push_back(exchange(worker, b));
     });
     if (clips) {
-      w.clip(clip_, w.ranks());
-      for (const Bucket& b : buckets_) tickets.push_back(exchange(w, b));
+      worker.clip(clip_, worker.ranks());
+      for (const Bucket& b : buckets_) tickets.push_back(exchange(worker, b));
     }
     // A bucket is applied as soon as it has arrived, while later buckets are still exchanged.
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
-      if (tickets[i]) w.fabric().wait(tickets[i]);
-      w.update(buckets_[i].offset, buckets_[i].count, step);
+      if (tickets[i]) worker.fabric().wait(tickets[i]);
+      worker.update(buckets_[i].offset, buckets_[i].count, step);
     }
     return outcome;
   }
 
-  Forecast predict(const ForecastInput& s) const override {
-    const auto buckets = this->buckets(s);
+  Forecast predict(const ForecastInput& input) const override {
+    const auto buckets = this->buckets(input);
     Forecast forecast;
-    for (const auto& phase : compression::warm_up_phases(s.codec, s.first_step - 1, s.steps)) {
-      ForecastInput phase_input = s;
+    for (const auto& phase : compression::warm_up_phases(input.codec, input.first_step - 1, input.steps)) {
+      ForecastInput phase_input = input;
       phase_input.codec = phase.codec;
       Forecast step;
       for (const Bucket& b : buckets) step += forecast_all_reduce(phase_input, b.count, b.tensor_layout());
@@ -57,10 +57,10 @@ class Sync final : public Strategy {
   }
 
  private:
-  static Ticket exchange(Worker& w, const Bucket& b) {
-    if (w.ranks() == 1) return nullptr;
-    return w.fabric().all_reduce(w.axis(), w.gradients(b.offset, b.count), allreduce::Op::average, w.fabric().record(),
-                                 b.tensor_layout());
+  static Ticket exchange(Worker& worker, const Bucket& b) {
+    if (worker.ranks() == 1) return nullptr;
+    return worker.fabric().all_reduce(worker.axis(), worker.gradients(b.offset, b.count), allreduce::Op::average,
+                                      worker.fabric().record(), b.tensor_layout());
   }
   double clip_;                  ///< 0: gradients are not clipped
   std::vector<Bucket> buckets_;  ///< the buckets of the model, which stays the same
@@ -90,13 +90,13 @@ namespace {
 /// that tensor parallelism has split, over the ranks that hold their other parts.
 class BlockSums final : public SumsOverRanks {
  public:
-  BlockSums(SumsOverRanks& axis, SumsOverRanks* parts, std::span<const model::Tensor> tensors)
-      : axis_(axis), parts_(parts) {
+  BlockSums(SumsOverRanks& axis_sums, SumsOverRanks* part_sums, std::span<const model::Tensor> tensors)
+      : axis_sums_(axis_sums), part_sums_(part_sums) {
     for (const auto& t : tensors) is_part_.push_back(t.is_part);
   }
   void sum(std::span<double> values) override {
-    axis_.sum(values);
-    if (!parts_) return;
+    axis_sums_.sum(values);
+    if (!part_sums_) return;
     std::vector<double> values_of_parts;
     const auto for_each_of_parts = [&](auto&& take) {
       for (std::size_t i = 0; i < values.size(); ++i) {
@@ -105,13 +105,13 @@ class BlockSums final : public SumsOverRanks {
     };
     for_each_of_parts([&](double v) { values_of_parts.push_back(v); });
     if (values_of_parts.empty()) return;
-    parts_->sum(values_of_parts);
+    part_sums_->sum(values_of_parts);
     for_each_of_parts([next = values_of_parts.begin()](double& v) mutable { v = *next++; });
   }
 
  private:
-  SumsOverRanks& axis_;
-  SumsOverRanks* parts_;
+  SumsOverRanks& axis_sums_;
+  SumsOverRanks* part_sums_;
   std::vector<bool> is_part_;
 };
 
@@ -138,52 +138,53 @@ class Sharded final : public Strategy {
     return optimizer_bytes(optimizer_, std::ranges::max(owned));
   }
 
-  void begin(Worker& w) override {
-    Strategy::begin(w);
-    buckets_ = buckets(w.model());
-    const auto ranks = static_cast<std::uint32_t>(w.ranks()), rank = static_cast<std::uint32_t>(w.rank());
-    if (const std::size_t most = most_values_in_a_sum(w.model()); ranks > 1 && most > 0)
-      axis_sums_.emplace(w.fabric(), w.axis(), most);
+  void begin(Worker& worker) override {
+    Strategy::begin(worker);
+    buckets_ = buckets(worker.model());
+    const auto ranks = static_cast<std::uint32_t>(worker.ranks()), rank = static_cast<std::uint32_t>(worker.rank());
+    if (const std::size_t most = most_values_in_a_sum(worker.model()); ranks > 1 && most > 0)
+      axis_sums_.emplace(worker.fabric(), worker.axis(), most);
     for (const Bucket& b : buckets_) {
       const auto [begin, count] = allreduce::block_range(b.count, ranks, rank);
       shares_.push_back({b.offset + begin, count});
-      optimizers_.push_back(make_bucket_optimizer(w, b, shares_.back()));
+      optimizers_.push_back(make_bucket_optimizer(worker, b, shares_.back()));
     }
   }
 
-  model::PendingOutcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
-    const bool alone = w.ranks() == 1;
+  model::PendingOutcome step(Worker& worker, const model::Batch& batch, UpdateStep step) override {
+    const bool alone = worker.ranks() == 1;
     std::vector<Ticket> reduced, gathered;
-    auto outcome = w.pass(batch, [&](std::size_t tensor) {
+    auto outcome = worker.pass(batch, [&](std::size_t tensor) {
       if (alone || reduced.size() == buckets_.size()) return;
       const Bucket& b = buckets_[reduced.size()];
       if (tensor + 1 < b.first_tensor + b.tensors) return;
-      reduced.push_back(w.fabric().reduce_scatter(w.axis(), w.gradients(b.offset, b.count), allreduce::Op::average,
-                                                  w.fabric().record()));
+      reduced.push_back(worker.fabric().reduce_scatter(worker.axis(), worker.gradients(b.offset, b.count),
+                                                       allreduce::Op::average, worker.fabric().record()));
     });
-    if (agrees_on_skipping_) agree_on_skipping(w, reduced);
-    if (agrees_on_skipping_) step.loss_scale_counts = w.scaler()->counts();
+    if (agrees_on_skipping_) agree_on_skipping(worker, reduced);
+    if (agrees_on_skipping_) step.loss_scale_counts = worker.scaler()->counts();
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
-      if (!alone && reduced[i]) w.fabric().wait(reduced[i]);
-      update(w, i, step);
+      if (!alone && reduced[i]) worker.fabric().wait(reduced[i]);
+      update(worker, i, step);
       if (alone) continue;
       const Bucket& b = buckets_[i];
-      gathered.push_back(w.fabric().all_gather(w.axis(), w.parameters().part(b.offset, b.count), w.fabric().record()));
+      gathered.push_back(worker.fabric().all_gather(worker.axis(), worker.parameters().part(b.offset, b.count),
+                                                    worker.fabric().record()));
     }
-    for (const Ticket& t : gathered) w.fabric().wait(t);
-    if (agrees_on_skipping_) w.scaler()->submit_end_of_step(w.queue());
+    for (const Ticket& t : gathered) worker.fabric().wait(t);
+    if (agrees_on_skipping_) worker.scaler()->submit_end_of_step(worker.queue());
     return outcome;
   }
 
-  Forecast predict(const ForecastInput& s) const override {
+  Forecast predict(const ForecastInput& input) const override {
     Forecast step;
-    for (const Bucket& b : buckets(s)) {
-      step += forecast_collective(s, allreduce::CollectiveKind::reduce_scatter, b.count);
-      step += forecast_collective(s, allreduce::CollectiveKind::all_gather, b.count);
-      if (takes_norms_) step += GroupSums::predict(s, sums_per_tensor * b.tensors);
+    for (const Bucket& b : buckets(input)) {
+      step += forecast_collective(input, allreduce::CollectiveKind::reduce_scatter, b.count);
+      step += forecast_collective(input, allreduce::CollectiveKind::all_gather, b.count);
+      if (takes_norms_) step += GroupSums::predict(input, sums_per_tensor * b.tensors);
     }
-    if (agrees_on_skipping_) step += GroupSums::predict(s, 1);
-    return step.times(s.steps);
+    if (agrees_on_skipping_) step += GroupSums::predict(input, 1);
+    return step.times(input.steps);
   }
 
  private:
@@ -193,19 +194,20 @@ class Sharded final : public Strategy {
   }
 
   /// Makes all ranks skip the step if any of them finds a number that is not finite in its blocks of the gradient.
-  void agree_on_skipping(Worker& w, std::vector<Ticket>& reduced) {
-    for (Ticket& t : reduced) w.fabric().wait(std::exchange(t, nullptr));
-    for (const Range& own : shares_) w.scaler()->submit_check(w.queue(), w.gradients(own.first, own.count));
+  void agree_on_skipping(Worker& worker, std::vector<Ticket>& reduced) {
+    for (Ticket& t : reduced) worker.fabric().wait(std::exchange(t, nullptr));
+    for (const Range& own : shares_)
+      worker.scaler()->submit_check(worker.queue(), worker.gradients(own.first, own.count));
     if (!axis_sums_) return;
-    double found = w.scaler()->skips(w.queue()) ? 1 : 0;
+    double found = worker.scaler()->skips_step(worker.queue()) ? 1 : 0;
     axis_sums_->sum({&found, 1});
-    if (found > 0) w.scaler()->note_not_finite(w.queue());
+    if (found > 0) worker.scaler()->note_not_finite(worker.queue());
   }
 
   /// Makes the optimizer for the parts of a bucket's tensors in this rank's share. All ranks list all tensors of the
   /// bucket, some as empty parts, so that norms can be summed over ranks.
-  std::unique_ptr<Optimizer> make_bucket_optimizer(Worker& w, const Bucket& b, const Range& own) {
-    const auto whole = w.model().tensors().subspan(b.first_tensor, b.tensors);
+  std::unique_ptr<Optimizer> make_bucket_optimizer(Worker& worker, const Bucket& b, const Range& own) {
+    const auto whole = worker.model().tensors().subspan(b.first_tensor, b.tensors);
     std::vector<model::Tensor> mine(whole.begin(), whole.end());
     for (model::Tensor& t : mine) {
       const auto inside = [&](std::size_t at) { return std::clamp(at, own.first, own.end()) - own.first; };
@@ -214,18 +216,21 @@ class Sharded final : public Strategy {
       t.count = to - from;
       t.is_part = t.is_part || (takes_norms_ && axis_sums_);
     }
-    SumsOverRanks* sums = w.parts();
-    if (takes_norms_ && axis_sums_) sums = &block_sums_.emplace_back(*axis_sums_, w.parts(), whole);
-    return make_optimizer(
-        optimizer_,
-        {.elements = own.count, .tensors = mine, .parts = sums, .device = w.queue().device(), .first = own.first});
+    SumsOverRanks* sums = worker.part_sums();
+    if (takes_norms_ && axis_sums_) sums = &block_sums_.emplace_back(*axis_sums_, worker.part_sums(), whole);
+    return make_optimizer(optimizer_, {.elements = own.count,
+                                       .tensors = mine,
+                                       .part_sums = sums,
+                                       .device = worker.queue().device(),
+                                       .first = own.first});
   }
 
-  void update(Worker& w, std::size_t bucket, UpdateStep step) {
+  void update(Worker& worker, std::size_t bucket, UpdateStep step) {
     const Range& own = shares_[bucket];
     Optimizer& optimizer = *optimizers_[bucket];
     if (own.count == 0 && !optimizer.has_tensor_parts()) return;
-    optimizer.update(w.queue(), w.parameters().part(own.first, own.count), w.gradients(own.first, own.count), 0, step);
+    optimizer.update(worker.queue(), worker.parameters().part(own.first, own.count),
+                     worker.gradients(own.first, own.count), 0, step);
   }
 
   std::string optimizer_;
@@ -269,9 +274,9 @@ class Independent final : public Strategy {
  public:
   explicit Independent(const StrategyOptions& o) : Strategy(o.bucket_bytes) {}
   void begin(Worker&) override {}
-  model::PendingOutcome step(Worker& w, const model::Batch& batch, UpdateStep step) override {
-    auto outcome = w.pass(batch);
-    update_by_buckets(w, step);
+  model::PendingOutcome step(Worker& worker, const model::Batch& batch, UpdateStep step) override {
+    auto outcome = worker.pass(batch);
+    update_by_buckets(worker, step);
     return outcome;
   }
   Forecast predict(const ForecastInput&) const override { return {}; }

@@ -17,9 +17,9 @@ double rounding_errors(const ReferenceSum& sum, double partial_sums, Precision p
 }
 }  // namespace
 
-double allowed_distance(const ReferenceSum& sum, Precision p) { return rounding_errors(sum, sum.size, p); }
+double allowed_distance(const ReferenceSum& sum, Precision p) { return rounding_errors(sum, sum.absolute_sum, p); }
 double allowed_distance_of_random_terms(const ReferenceSum& sum, Precision p) {
-  return rounding_errors(sum, std::min(sum.size, 2 * std::sqrt(sum.squares)), p);
+  return rounding_errors(sum, std::min(sum.absolute_sum, 2 * std::sqrt(sum.squares)), p);
 }
 
 void ElementCheck::add(double result, double reference, double allowed, bool counts) {

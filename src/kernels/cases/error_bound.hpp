@@ -24,12 +24,12 @@ struct KernelCaseCheck {
 /// A sum of products in float64, and the magnitudes by which the error of a float sum is bounded.
 struct ReferenceSum {
   double value = 0;
-  double size = 0;        ///< sum of |a·b|
-  double squares = 0;     ///< sum of (a·b)²
-  std::size_t terms = 0;  ///< number of products; 0: the element is zero for any data
+  double absolute_sum = 0;  ///< sum of |a·b|
+  double squares = 0;       ///< sum of (a·b)²
+  std::size_t terms = 0;    ///< number of products; 0: the element is zero for any data
   void add(double a, double b) {
     value += a * b;
-    size += std::fabs(a * b);
+    absolute_sum += std::fabs(a * b);
     squares += a * b * a * b;
     ++terms;
   }
@@ -48,13 +48,13 @@ ReferenceSum product_at(const GemmShape& s, const A& a, const B& b, std::size_t 
   return sum;
 }
 
-/// The possible error of a sum: u·|value| + 4·v·√terms·size, where u is the roundoff of the type that results are
-/// stored in, and v that of an addition (2^-24 for fp32). It covers sums in any order, of any terms, and additions that
-/// cut digits off. 0 for precisions whose sums are exact.
+/// The possible error of a sum: u·|value| + 4·v·√terms·absolute_sum, where u is the roundoff of the type that results
+/// are stored in, and v that of an addition (2^-24 for fp32). It covers sums in any order, of any terms, and additions
+/// that cut digits off. 0 for precisions whose sums are exact.
 double allowed_distance(const ReferenceSum&, Precision);
 /// The possible error of a sum of random terms of either sign, if additions round to nearest, as on a host: u·|value| +
-/// 4·v·√terms·min(size, 2·√squares). Partial sums of such terms grow as √terms, as the result does, so the bound stays
-/// a small share of a result of millions of terms; with `size` it would exceed the result.
+/// 4·v·√terms·min(absolute_sum, 2·√squares). Partial sums of such terms grow as √terms, as the result does, so the
+/// bound stays a small share of a result of millions of terms; with `absolute_sum` it would exceed the result.
 double allowed_distance_of_random_terms(const ReferenceSum&, Precision);
 
 class ElementCheck {

@@ -56,7 +56,7 @@ FoundCase find_case(const Problem& p, const runtime::Device& device, std::string
 std::vector<KernelCaseInfo> kernel_cases(const runtime::Device& device) {
   std::vector<KernelCaseInfo> cases;
   for (const OpBackend& b : op_backends())
-    if (b.device == device.name() && !b.is_definition) cases.push_back(case_of(b));
+    if (b.device == device.name() && !b.is_untimed) cases.push_back(case_of(b));
   for (const KernelCaseInfo& row : cases_without_op())
     if (row.device == device.name()) cases.push_back(row);
   return cases;

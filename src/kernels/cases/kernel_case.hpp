@@ -76,7 +76,7 @@ struct KernelCaseInfo {
   std::unique_ptr<KernelCase> (*make)(const Problem&, const KernelCaseOptions&);
   std::string_view device = "host";  ///< runtime::Device::name
 };
-/// All cases for the device. Every row of op_backends() has a case, except rows with `is_definition`, whose times are
+/// All cases for the device. Every row of op_backends() has a case, except rows with `is_untimed`, whose times are
 /// of no use. Cases of operations that are no Op come after these.
 std::vector<KernelCaseInfo> kernel_cases(const runtime::Device& = runtime::host_device());
 /// Adds a case of an operation that is no Op. Call it before threads begin.

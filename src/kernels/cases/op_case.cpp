@@ -93,11 +93,11 @@ void OpCase::poison(std::size_t set, std::string_view name, std::span<const std:
   const Operand& o = op_->outputs()[index_of(op_->outputs(), name)];
   if (!o.format) return;
   const auto never = poison_of(*o.format);
-  if (elements.empty() || !op_->stored_at(o, elements.front()))
+  if (elements.empty() || !op_->stored_offset(o, elements.front()))
     return store_output(set, name, std::vector<std::byte>(o.stored_bytes, never.front()));
   const std::size_t stride = std::max<std::size_t>(1, elements.size() / enough_poisoned);
   for (std::size_t i = 0; i < elements.size(); i += stride)
-    if (const auto at = op_->stored_at(o, elements[i]))
+    if (const auto at = op_->stored_offset(o, elements[i]))
       queue_->copy("poison", runtime::ConstBuffer(core::Element::i8, std::span(never)),
                    output_buffer(set, name).part(*at, never.size()));
   queue_->synchronise();
@@ -109,7 +109,7 @@ std::size_t OpCase::count_poisoned(std::size_t set, std::string_view name,
   if (!o.format) return 0;
   const auto never = poison_of(*o.format);
   return static_cast<std::size_t>(std::ranges::count_if(elements, [&](std::size_t element) {
-    const auto at = op_->stored_at(o, element);
+    const auto at = op_->stored_offset(o, element);
     return at && download(output_buffer(set, name).part(*at, never.size())) == never;
   }));
 }

@@ -72,10 +72,10 @@ class ProductCase final : public KernelCase {
     const bool is_first = operand == "a" || operand == "input", is_second = operand == "b" || operand == "filters";
     PlainNumbers numbers = op_.draw(operand, seeds_[set] + (is_first ? 0U : is_second ? 1U : 2U));
     const Precision p = problem_.precision;
-    const bool is_wide = p == Precision::fp8_e5m2 || p == Precision::fp8_e5m2_fast;
+    const bool is_e5m2 = p == Precision::fp8_e5m2 || p == Precision::fp8_e5m2_fast;
     const auto floats = [&] { return std::span(reinterpret_cast<float*>(numbers.bytes.data()), numbers.size()); };
-    if (is_wide || p == Precision::fp8_e4m3 || p == Precision::fp8_e4m3_fast)
-      round_to_fp8(floats(), is_wide && is_first ? core::Element::e5m2 : core::Element::e4m3);
+    if (is_e5m2 || p == Precision::fp8_e4m3 || p == Precision::fp8_e4m3_fast)
+      round_to_fp8(floats(), is_e5m2 && is_first ? core::Element::e5m2 : core::Element::e4m3);
     if (p == Precision::tf32)
       for (float& v : floats()) v = std::bit_cast<float>(std::bit_cast<std::uint32_t>(v) & 0xffffe000U);
     return numbers;

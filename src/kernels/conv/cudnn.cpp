@@ -27,8 +27,8 @@ struct ConvDescriptors {
   CudnnConvolution convolution;
 
   ConvDescriptors(const ConvShape& s, Precision p) {
-    tensor(input, p, s.batch, s.channels, s.height, s.width);
-    tensor(output, p, s.batch, s.filters, s.out_height(), s.out_width());
+    describe_tensor(input, p, s.batch, s.channels, s.height, s.width);
+    describe_tensor(output, p, s.batch, s.filters, s.out_height(), s.out_width());
     check_cudnn(cudnnCreateFilterDescriptor(filters.receive()), "cudnnCreateFilterDescriptor");
     check_cudnn(
         cudnnSetFilter4dDescriptor(filters.get(), cudnn_type(p), CUDNN_TENSOR_NCHW, cudnn_int(s.filters),
@@ -46,7 +46,7 @@ struct ConvDescriptors {
   }
 
  private:
-  static void tensor(CudnnTensor& t, Precision p, std::size_t n, std::size_t c, std::size_t h, std::size_t w) {
+  static void describe_tensor(CudnnTensor& t, Precision p, std::size_t n, std::size_t c, std::size_t h, std::size_t w) {
     check_cudnn(cudnnCreateTensorDescriptor(t.receive()), "cudnnCreateTensorDescriptor");
     check_cudnn(cudnnSetTensor4dDescriptor(t.get(), CUDNN_TENSOR_NCHW, cudnn_type(p), cudnn_int(n), cudnn_int(c),
                                            cudnn_int(h), cudnn_int(w)),
@@ -162,7 +162,8 @@ class CudnnConvOp final : public DeviceOp {
  protected:
   void launch(Op::Inputs in, Op::Outputs out, cudaStream_t stream) override {
     const ConvAddresses a = addresses(in, out[0]);
-    library_->in(stream, [&](cudnnHandle_t h) { PassCalls::run(h, descriptors_, a, chosen_, workspace_.buffer); });
+    library_->with_handle(stream,
+                          [&](cudnnHandle_t h) { PassCalls::run(h, descriptors_, a, chosen_, workspace_.buffer); });
   }
 
  private:
@@ -196,7 +197,8 @@ class CudnnConvOp final : public DeviceOp {
   Found estimated() const {
     std::array<Found, most_algorithms> found{};
     int count = 0;
-    library_->in(nullptr, [&](cudnnHandle_t h) { PassCalls::estimate(h, descriptors_, &count, found.data()); });
+    library_->with_handle(nullptr,
+                          [&](cudnnHandle_t h) { PassCalls::estimate(h, descriptors_, &count, found.data()); });
     return best(std::span(found).first(static_cast<std::size_t>(count)));
   }
   /// The best algorithm by the library's own measurements, which run on operands made here, all zero.
@@ -211,7 +213,7 @@ class CudnnConvOp final : public DeviceOp {
     std::array<Found, most_algorithms> found{};
     int count = 0;
     const runtime::Stream stream;
-    library_->in(stream.get(), [&](cudnnHandle_t h) {
+    library_->with_handle(stream.get(), [&](cudnnHandle_t h) {
       PassCalls::search(h, descriptors_, addresses(read, out.buffer), workspace.buffer, &count, found.data());
     });
     stream.synchronize();

@@ -18,10 +18,10 @@ struct Planes {
   Planes(std::size_t h, std::size_t w)
       : height(static_cast<unsigned>(h)), width(static_cast<unsigned>(w)), by_plane(h * w), by_width(w) {}
   __device__ Place place(unsigned i) const {
-    const unsigned outer = by_plane(i), rest = i - outer * by_plane.d, y = by_width(rest);
+    const unsigned outer = by_plane(i), rest = i - outer * by_plane.value, y = by_width(rest);
     return {outer, y, rest - y * width};
   }
-  __device__ std::size_t elements() const { return by_plane.d; }
+  __device__ std::size_t elements() const { return by_plane.value; }
 };
 
 /// The shape of a convolution as kernels use it. `taps`: the planes of the filters.
@@ -49,7 +49,8 @@ struct InputPatches {
   __device__ float at(unsigned tap, unsigned output) const {
     const Place t = g.taps.place(tap), o = g.output.place(output);
     // For places before the first row or column these unsigned numbers wrap around and are huge.
-    const unsigned y = o.y * g.stride_height.d + t.y - g.pad_height, x = o.x * g.stride_width.d + t.x - g.pad_width;
+    const unsigned y = o.y * g.stride_height.value + t.y - g.pad_height,
+                   x = o.x * g.stride_width.value + t.x - g.pad_width;
     if (y >= g.input.height || x >= g.input.width) return 0;
     return load(input + (std::size_t{o.outer} * g.channels + t.outer) * g.input.elements() + y * g.input.width + x);
   }
@@ -82,11 +83,12 @@ struct GradientPatches {
     const Place i = g.input.place(place), t = g.taps.place(tap);
     const unsigned down = i.y + g.pad_height - t.y, across = i.x + g.pad_width - t.x;
     const auto beyond = [](unsigned distance, const Divisor& stride, unsigned steps) {
-      return distance > (steps - 1) * stride.d;  // also true before the first step, where `distance` has wrapped around
+      return distance >
+             (steps - 1) * stride.value;  // also true before the first step, where `distance` has wrapped around
     };
     if (beyond(down, g.stride_height, g.output.height) || beyond(across, g.stride_width, g.output.width)) return 0;
     const unsigned y = g.stride_height(down), x = g.stride_width(across);
-    if (y * g.stride_height.d != down || x * g.stride_width.d != across) return 0;
+    if (y * g.stride_height.value != down || x * g.stride_width.value != across) return 0;
     return load(output + (std::size_t{i.outer} * g.filters + t.outer) * g.output.elements() + y * g.output.width + x);
   }
   __device__ bool is_contiguous_in_k() const { return false; }
@@ -96,11 +98,11 @@ struct GradientPatches {
 template <class T>
 struct ChannelRows {
   T* images;
-  unsigned extent;  ///< channels
-  Divisor plane;    ///< by the pixels of an image
+  unsigned extent;   ///< channels
+  Divisor by_plane;  ///< by the pixels of an image
   __device__ std::size_t index(unsigned channel, unsigned place) const {
-    const unsigned image = plane(place);
-    return (std::size_t{image} * extent + channel) * plane.d + (place - image * plane.d);
+    const unsigned image = by_plane(place);
+    return (std::size_t{image} * extent + channel) * by_plane.value + (place - image * by_plane.value);
   }
   __device__ float at(unsigned, unsigned channel, unsigned place) const { return load(images + index(channel, place)); }
   __device__ bool is_contiguous_in_k() const { return true; }
@@ -114,10 +116,10 @@ template <class T>
 struct FiltersByChannel {
   const T* filters;
   unsigned extent;  ///< channels
-  Divisor taps;
+  Divisor by_taps;
   __device__ float at(unsigned, unsigned channel, unsigned tap) const {
-    const unsigned filter = taps(tap);
-    return load(filters + (std::size_t{filter} * extent + channel) * taps.d + (tap - filter * taps.d));
+    const unsigned filter = by_taps(tap);
+    return load(filters + (std::size_t{filter} * extent + channel) * by_taps.value + (tap - filter * by_taps.value));
   }
   __device__ bool is_contiguous_in_k() const { return true; }
 };

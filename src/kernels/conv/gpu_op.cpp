@@ -12,7 +12,7 @@ class OwnConv final : public DeviceOp {
  public:
   OwnConv(const ConvShape& s, Pass pass, core::Element e, runtime::Cost cost, runtime::Device& device)
       : DeviceOp(conv_operands(s, pass, e), cost),
-        s_(s),
+        shape_(s),
         pass_(pass),
         scratch_(device, product_scratch(extents_of(s, pass))) {}
   std::size_t scratch_bytes() const override { return scratch_.bytes(); }
@@ -21,13 +21,13 @@ class OwnConv final : public DeviceOp {
  protected:
   void launch(Inputs in, Outputs out, cudaStream_t stream) override {
     convolve(
-        s_, pass_,
+        shape_, pass_,
         ConvOperands<T>{device_values<T>(in[0]), device_values<T>(in[1]), device_values<T>(out[0]), scratch_.span()},
         stream);
   }
 
  private:
-  ConvShape s_;
+  ConvShape shape_;
   Pass pass_;
   Scratch scratch_;
 };

@@ -93,7 +93,8 @@ ReferenceSum backward_weights_at(const ConvShape& s, const Elements& input, cons
 }
 
 template <class Elements>
-ReferenceSum element_at(const ConvShape& s, Pass pass, const Elements& left, const Elements& right, std::size_t at) {
+ReferenceSum result_element(const ConvShape& s, Pass pass, const Elements& left, const Elements& right,
+                            std::size_t at) {
   if (pass == Pass::forward) return forward_at(s, left, right, at);
   return pass == Pass::backward_data ? backward_data_at(s, left, right, at) : backward_weights_at(s, left, right, at);
 }
@@ -111,10 +112,10 @@ std::size_t output_elements(const ConvShape& s) { return s.batch * s.filters * s
 
 ReferenceSum conv_at(const ConvShape& s, Pass pass, std::span<const float> left, std::span<const float> right,
                      std::size_t at) {
-  return element_at(s, pass, elements_of(left), elements_of(right), at);
+  return result_element(s, pass, elements_of(left), elements_of(right), at);
 }
 ReferenceSum conv_at(const ConvShape& s, Pass pass, const ElementAt& left, const ElementAt& right, std::size_t at) {
-  return element_at(s, pass, left, right, at);
+  return result_element(s, pass, left, right, at);
 }
 
 }  // namespace gradmeter::kernels

@@ -36,7 +36,7 @@ class CudnnLibrary {
 
   /// Lends `work` a handle whose calls go into the stream. A handle serves one thread at a time.
   template <class Work>
-  void in(cudaStream_t stream, const Work& work) {
+  void with_handle(cudaStream_t stream, const Work& work) {
     const std::lock_guard lock(mutex_);
     check_cudnn(cudnnSetStream(handle_.get(), stream), "cudnnSetStream");
     work(handle_.get());

@@ -142,7 +142,7 @@ void DeviceOp::execute(Inputs in, Outputs out) {
 void DeviceOp::bind(Inputs in, Outputs out) {
   require_lengths(inputs(), in);
   require_lengths(outputs(), out);
-  prepare_for(in, out);
+  bind_buffers(in, out);
 }
 
 std::unique_ptr<Op> make_conversion(const Operand& from, const Operand& to, Conversion convert) {

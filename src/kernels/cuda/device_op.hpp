@@ -93,7 +93,7 @@ class DeviceOp : public Op {
  protected:
   /// Queues the work on the stream, and does not wait.
   virtual void launch(Inputs, Outputs, cudaStream_t) = 0;
-  virtual void prepare_for(Inputs, Outputs) {}
+  virtual void bind_buffers(Inputs, Outputs) {}
 
  private:
   OperandLists operands_;

@@ -18,28 +18,28 @@ struct Quotient {
 /// Source: Granlund and Montgomery, "Division by invariant integers using multiplication", PLDI 1994.
 struct Divisor {
   static constexpr std::size_t end = std::size_t{1} << 31;
-  unsigned d = 1, factor = 1, shift = 0;
+  unsigned value = 1, factor = 1, shift = 0;
   Divisor() = default;
-  explicit Divisor(std::size_t by) : d(by == 0 ? 1 : static_cast<unsigned>(by)) {  // by 0: no elements, never used
-    while (std::uint64_t{1} << shift < d) ++shift;
-    factor = static_cast<unsigned>(((std::uint64_t{1} << 32) * ((std::uint64_t{1} << shift) - d)) / d + 1);
+  explicit Divisor(std::size_t by) : value(by == 0 ? 1 : static_cast<unsigned>(by)) {  // by 0: no elements, never used
+    while (std::uint64_t{1} << shift < value) ++shift;
+    factor = static_cast<unsigned>(((std::uint64_t{1} << 32) * ((std::uint64_t{1} << shift) - value)) / value + 1);
   }
   __device__ unsigned operator()(unsigned n) const { return (__umulhi(n, factor) + n) >> shift; }
   __device__ Quotient divide(std::size_t n) const {
     const auto low = static_cast<unsigned>(n);
     const unsigned whole = (*this)(low);
-    return {whole, low - whole * d};
+    return {whole, low - whole * value};
   }
 };
 
 /// n / d for all n.
 struct LongDivisor {
-  std::size_t d = 1;
+  std::size_t value = 1;
   LongDivisor() = default;
-  explicit LongDivisor(std::size_t by) : d(by) {}
+  explicit LongDivisor(std::size_t by) : value(by) {}
   __device__ Quotient divide(std::size_t n) const {
-    const std::size_t whole = n / d;
-    return {whole, n - whole * d};
+    const std::size_t whole = n / value;
+    return {whole, n - whole * value};
   }
 };
 

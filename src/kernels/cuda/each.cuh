@@ -16,14 +16,14 @@
 
 namespace gradmeter::kernels::cuda {
 
-inline constexpr unsigned threads_for_each = 256, warps_for_each = threads_for_each / 32;
+inline constexpr unsigned threads_of_block = 256, warps_of_block = threads_of_block / 32;
 
 __device__ inline std::size_t element_of_thread() { return std::size_t{blockIdx.x} * blockDim.x + threadIdx.x; }
-__device__ inline std::size_t element_of_warp() { return std::size_t{blockIdx.x} * warps_for_each + threadIdx.x / 32; }
+__device__ inline std::size_t element_of_warp() { return std::size_t{blockIdx.x} * warps_of_block + threadIdx.x / 32; }
 
 /// The grid of a kernel that uses `element_of_warp`.
 inline gpu::Shape warp_for_each(std::size_t n) {
-  return {.grid = dim3(gpu::blocks_of(n, warps_for_each)), .block = dim3(threads_for_each)};
+  return {.grid = dim3(gpu::blocks_of(n, warps_of_block)), .block = dim3(threads_of_block)};
 }
 
 /// 1 / (1 + exp(-x)), from exp(-|x|), which never overflows.
@@ -37,7 +37,7 @@ template <class... Parameters>
 void launch_each(void (*kernel)(Parameters...), const char* name, std::size_t n, cudaStream_t stream,
                  std::type_identity_t<Parameters>... arguments) {
   if (n == 0) return;
-  const gpu::Shape shape{.grid = dim3(gpu::blocks_of(n, threads_for_each)), .block = dim3(threads_for_each)};
+  const gpu::Shape shape{.grid = dim3(gpu::blocks_of(n, threads_of_block)), .block = dim3(threads_of_block)};
   runtime::check_cuda(gpu::launch(kernel, shape, stream, arguments...), name);
 }
 

@@ -263,10 +263,10 @@ class CudaLoops final : public Loops {
     cuda::lns_update(device_lns_tables(u.fraction_bits), floats(w), floats(target), if_any(carry), gate_of(number),
                      stream());
   }
-  void lns_descend(LnsUpdateRule u, Buffer w, ConstBuffer g, float size, Buffer carry,
+  void lns_descend(LnsUpdateRule u, Buffer w, ConstBuffer g, float step, Buffer carry,
                    const UpdateNumber& number) const override {
-    if (!are_on_gpu(w, g, carry)) return Loops::lns_descend(u, w, g, size, carry, number);
-    cuda::lns_descend(device_lns_tables(u.fraction_bits), floats(w), floats(g), size, if_any(carry), gate_of(number),
+    if (!are_on_gpu(w, g, carry)) return Loops::lns_descend(u, w, g, step, carry, number);
+    cuda::lns_descend(device_lns_tables(u.fraction_bits), floats(w), floats(g), step, if_any(carry), gate_of(number),
                       stream());
   }
 
@@ -274,13 +274,13 @@ class CudaLoops final : public Loops {
     if (!are_on_gpu(gradients, scale)) return Loops::unscale(gradients, scale);
     cuda::unscale(floats(gradients), floats(scale), stream());
   }
-  void check_finite(ConstBuffer gradients, Buffer counts) const override {
-    if (!are_on_gpu(gradients, counts)) return Loops::check_finite(gradients, counts);
-    cuda::check_finite(floats(gradients), device_values<LossScaleCounts>(counts), stream());
+  void note_non_finite(ConstBuffer gradients, Buffer counts) const override {
+    if (!are_on_gpu(gradients, counts)) return Loops::note_non_finite(gradients, counts);
+    cuda::note_non_finite(floats(gradients), device_values<LossScaleCounts>(counts), stream());
   }
-  void end_step(Buffer scale, Buffer counts, std::int64_t grow) const override {
-    if (!are_on_gpu(scale, counts)) return Loops::end_step(scale, counts, grow);
-    cuda::end_step(floats(scale), device_values<LossScaleCounts>(counts), grow, stream());
+  void end_step(Buffer scale, Buffer counts, std::int64_t growth_interval) const override {
+    if (!are_on_gpu(scale, counts)) return Loops::end_step(scale, counts, growth_interval);
+    cuda::end_step(floats(scale), device_values<LossScaleCounts>(counts), growth_interval, stream());
   }
 
   void cross_entropy(ConstBuffer logits, ConstBuffer labels, ConstBuffer loss_scale, Buffer gradient,

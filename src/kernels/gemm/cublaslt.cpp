@@ -150,7 +150,7 @@ class LtOp final : public DeviceOp {
 
  protected:
   void launch(Inputs in, Outputs out, cudaStream_t stream) override { product_.run(operands(in, out), stream); }
-  void prepare_for(Inputs in, Outputs out) override { product_.choose_for(operands(in, out)); }
+  void bind_buffers(Inputs in, Outputs out) override { product_.choose_for(operands(in, out)); }
 
  private:
   static Operand as_plain(Operand o) {

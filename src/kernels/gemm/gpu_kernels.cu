@@ -113,7 +113,7 @@ struct ToInt8 {
   Int8Quantum q;
   __device__ std::int8_t operator()(float v, std::size_t row) const {
     const float quantum = q.row_quanta ? q.row_quanta[row] : q.quantum;
-    const float level = rintf(__fdiv_rn(v, quantum)) + q.zero;
+    const float level = rintf(__fdiv_rn(v, quantum)) + q.zero_point;
     return static_cast<std::int8_t>(core::lesser(core::greater(level, -128.0F), 127.0F));
   }
 };
@@ -201,9 +201,9 @@ void pack_fp8(const float* plain, std::uint8_t* stored, Fp8Scale* scale, core::E
   runtime::check_cuda(cudaMemsetAsync(scale, 0, sizeof *scale, stream), "cudaMemsetAsync");
   const std::size_t n = f.plain_elements();
   constexpr std::size_t most_blocks = 1024;
-  const auto blocks = static_cast<unsigned>(core::lesser((n + threads_for_each - 1) / threads_for_each, most_blocks));
+  const auto blocks = static_cast<unsigned>(core::lesser((n + threads_of_block - 1) / threads_of_block, most_blocks));
   runtime::check_cuda(
-      gpu::launch(find_largest, {.grid = dim3(blocks), .block = dim3(threads_for_each)}, stream, plain, n, scale),
+      gpu::launch(find_largest, {.grid = dim3(blocks), .block = dim3(threads_of_block)}, stream, plain, n, scale),
       "find_largest");
   const core::SmallFormat& format = core::small_format(element);
   runtime::check_cuda(gpu::launch(finish_scale, {.grid = dim3(1), .block = dim3(1)}, stream, scale,

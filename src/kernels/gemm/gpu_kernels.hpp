@@ -121,11 +121,11 @@ void pack_halves(const float* plain, std::uint16_t* stored, core::Element, const
 /// that scale. NaN stays NaN, and infinities stay or become NaN, so that they are seen. `scale` is aligned to 16 bytes.
 void pack_fp8(const float* plain, std::uint8_t* stored, Fp8Scale* scale, core::Element, const MatrixForm&,
               cudaStream_t);
-/// x becomes the whole number in -128 … 127 that is nearest to x / quantum + zero. If row_quanta is given, row r uses
-/// row_quanta[r] as its quantum.
+/// x becomes the whole number in -128 … 127 that is nearest to x / quantum + zero_point. If row_quanta is given, row r
+/// uses row_quanta[r] as its quantum.
 struct Int8Quantum {
   float quantum = 1;
-  float zero = 0;
+  float zero_point = 0;
   const float* row_quanta = nullptr;  ///< in the device's memory
 };
 void pack_int8(const float* plain, std::int8_t* stored, const Int8Quantum&, const MatrixForm&, cudaStream_t);

@@ -36,7 +36,7 @@ struct ConvertedOperand {
 };
 ConvertedOperand converted(Operand in_fp32, const Conversion&);
 
-Problem in_fp32(Problem);
+Problem fp32_problem(Problem);
 
 /// Runs an fp32 operation on converted copies of its operands. The copies lie in a workspace of the calling thread,
 /// which all its operations of this class use in turn. The workspace grows in `bind` or a first call, to what the
@@ -52,7 +52,7 @@ class ConvertedOp : public HostOp {
   std::unique_ptr<Op> unpacking(std::size_t output) const override { return inner_->unpacking(output); }
   std::unique_ptr<Op> packing_from_fp32(std::size_t input) const override { return inner_->packing_from_fp32(input); }
   std::unique_ptr<Op> unpacking_to_fp32(std::size_t output) const override { return inner_->unpacking_to_fp32(output); }
-  std::optional<std::size_t> stored_at(const Operand&, std::size_t element) const override;
+  std::optional<std::size_t> stored_offset(const Operand&, std::size_t element) const override;
 
  protected:
   /// The conversion of an input or output; null: it is not converted.
@@ -103,7 +103,7 @@ ConvertedOperand converted(Operand o, const Conversion& c) {
   return {o, &c};
 }
 
-Problem in_fp32(Problem p) {
+Problem fp32_problem(Problem p) {
   p.precision = Precision::fp32;
   return p;
 }
@@ -130,12 +130,12 @@ std::vector<ConvertedOp::Copy> ConvertedOp::copies_of(std::span<const ConvertedO
 }
 
 /// Scales the offset that the fp32 operation gives to the size of an element in memory.
-std::optional<std::size_t> ConvertedOp::stored_at(const Operand& o, std::size_t element) const {
-  if (!o.packed) return HostOp::stored_at(o, element);
+std::optional<std::size_t> ConvertedOp::stored_offset(const Operand& o, std::size_t element) const {
+  if (!o.packed) return HostOp::stored_offset(o, element);
   const bool is_input = &o >= inputs().data() && &o < inputs().data() + inputs().size();
   const auto i = static_cast<std::size_t>(&o - (is_input ? inputs() : outputs()).data());
   const Conversion* const conversion = is_input ? input_copies_[i].conversion : output_copies_[i].conversion;
-  const auto at = inner_->stored_at((is_input ? inner_->inputs() : inner_->outputs())[i], element);
+  const auto at = inner_->stored_offset((is_input ? inner_->inputs() : inner_->outputs())[i], element);
   if (!at || !conversion) return at;
   return *at / sizeof(float) * core::size_of(conversion->element);
 }
@@ -229,7 +229,7 @@ std::string converted_implementation(const Op& in_fp32) { return in_fp32.impleme
 
 /// Turns a packing or unpacking operation of fp32 into one that converts its input by `from` and its output by `to`;
 /// null: no conversion.
-std::unique_ptr<Op> reorder(std::unique_ptr<Op> in_fp32, const Conversion* from, const Conversion* to) {
+std::unique_ptr<Op> with_conversions(std::unique_ptr<Op> in_fp32, const Conversion* from, const Conversion* to) {
   const auto single_operand = [](const Operand& o, const Conversion* c) {
     return std::vector{c ? converted(o, *c) : ConvertedOperand{o}};
   };
@@ -258,24 +258,26 @@ class Bf16Op final : public ConvertedOp {
 
   std::unique_ptr<Op> packing(std::size_t i) const override {
     auto op = inner().packing(i);
-    return is_bf16(inputs()[i]) ? reorder(std::move(op), &bf16_conversion, conversion_of_input(i)) : std::move(op);
+    return is_bf16(inputs()[i]) ? with_conversions(std::move(op), &bf16_conversion, conversion_of_input(i))
+                                : std::move(op);
   }
   std::unique_ptr<Op> unpacking(std::size_t i) const override {
     auto op = inner().unpacking(i);
-    return is_bf16(outputs()[i]) ? reorder(std::move(op), conversion_of_output(i), &bf16_conversion) : std::move(op);
+    return is_bf16(outputs()[i]) ? with_conversions(std::move(op), conversion_of_output(i), &bf16_conversion)
+                                 : std::move(op);
   }
   std::unique_ptr<Op> packing_from_fp32(std::size_t i) const override {
     const Operand& o = inputs()[i];
     if (!is_bf16(o)) return inner().packing_from_fp32(i);
     if (!o.packed) return cast_to_bf16(o);
     const Conversion* const stored = conversion_of_input(i);
-    return reorder(inner().packing_from_fp32(i), stored ? nullptr : &bf16_rounding, stored);
+    return with_conversions(inner().packing_from_fp32(i), stored ? nullptr : &bf16_rounding, stored);
   }
   std::unique_ptr<Op> unpacking_to_fp32(std::size_t i) const override {
     const Operand& o = outputs()[i];
     if (!is_bf16(o)) return inner().unpacking_to_fp32(i);
     if (!o.packed) return cast_to_floats(o);
-    return reorder(inner().unpacking_to_fp32(i), conversion_of_output(i), nullptr);
+    return with_conversions(inner().unpacking_to_fp32(i), conversion_of_output(i), nullptr);
   }
 
  private:
@@ -292,11 +294,11 @@ const NumberFormat& stored_format(const Op& op, const Operand& o) {
 
 std::string converted_op_refusal(const Problem& p) {
   const std::string refusal = onednn_refusal();
-  return refusal.empty() ? op_refusal(in_fp32(p)) : refusal;
+  return refusal.empty() ? op_refusal(fp32_problem(p)) : refusal;
 }
 
 std::unique_ptr<Op> make_converted_op(const Problem& p, const OpOptions& options, runtime::Device& device) {
-  auto inner = prepare(in_fp32(p), {.training = options.training}, device);
+  auto inner = prepare(fp32_problem(p), {.training = options.training}, device);
   const runtime::Cost cost{.flops = inner->cost().flops, .bytes = bytes(p)};
   auto inputs = in_bf16(inner->inputs(), p.operation()), outputs = in_bf16(inner->outputs(), p.operation());
   std::string name = converted_implementation(*inner);
@@ -370,12 +372,12 @@ constexpr std::array emulations{
 
 }  // namespace
 
-std::string emulated_op_refusal(const Problem& p) { return op_refusal(in_fp32(p)); }
+std::string emulated_op_refusal(const Problem& p) { return op_refusal(fp32_problem(p)); }
 
 /// Rounds the first two inputs, which are the factors, but not a bias.
 std::unique_ptr<Op> make_emulated_op(const Problem& p, const OpOptions& options, runtime::Device& device) {
   const Emulation& e = *std::ranges::find(emulations, p.precision, &Emulation::precision);
-  auto op = prepare(in_fp32(p), {.training = options.training}, device);
+  auto op = prepare(fp32_problem(p), {.training = options.training}, device);
   std::vector<ConvertedOperand> inputs, outputs;
   for (const Operand& o : op->inputs())
     inputs.push_back(inputs.size() < 2 ? converted(o, e.conversion) : ConvertedOperand{o});

@@ -188,8 +188,8 @@ class PrimitiveOp final : public HostOp {
                ? HostOp::unpacking(output)
                : reorder_op(a, a.stored, as_floats(a.plain), a.fp32_conversion.value_or(prepared_.packing_attributes));
   }
-  std::optional<std::size_t> stored_at(const Operand& o, std::size_t element) const override {
-    if (!o.packed) return HostOp::stored_at(o, element);
+  std::optional<std::size_t> stored_offset(const Operand& o, std::size_t element) const override {
+    if (!o.packed) return HostOp::stored_offset(o, element);
     const bool is_input = &o >= inputs().data() && &o < inputs().data() + inputs().size();
     const Argument& a = is_input ? prepared_.inputs[static_cast<std::size_t>(&o - inputs().data())]
                                  : prepared_.outputs[static_cast<std::size_t>(&o - outputs().data())];

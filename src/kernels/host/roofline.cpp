@@ -181,17 +181,17 @@ bool has_feature(unsigned subleaf, unsigned reg, unsigned bit) {
   std::array<unsigned, 4> r{};
   return __get_cpuid_count(7, subleaf, r.data(), &r[1], &r[2], &r[3]) != 0 && ((r.at(reg) >> bit) & 1U) != 0;
 }
-double multiple_of_bf16() {
+double bf16_rate_multiple() {
   const bool amx = has_feature(0, 3, 22), avx512 = has_feature(1, 0, 5);
   return amx ? 16 : avx512 ? 2 : 1;
 }
-double multiple_of_int8() {
+double int8_rate_multiple() {
   const bool amx = has_feature(0, 3, 25), vnni = has_feature(0, 2, 11) || has_feature(1, 0, 4);
   return amx ? 32 : vnni ? 4 : 2;  // VPMADDUBSW has twice as many products, and two more instructions follow
 }
 #else
-double multiple_of_bf16() { return 4; }  // BFMMLA has 16 products where FMLA has 4
-double multiple_of_int8() { return 8; }  // SMMLA has 32
+double bf16_rate_multiple() { return 4; }  // BFMMLA has 16 products where FMLA has 4
+double int8_rate_multiple() { return 8; }  // SMMLA has 32
 #endif
 
 }  // namespace
@@ -199,8 +199,8 @@ double multiple_of_int8() { return 8; }  // SMMLA has 32
 double product_rate_bound(Precision p) {
   constexpr double margin = 1.25;
   if (p == Precision::fp32) return margin;
-  if (p == Precision::bf16) return margin * multiple_of_bf16();
-  if (p == Precision::int8) return margin * multiple_of_int8();
+  if (p == Precision::bf16) return margin * bf16_rate_multiple();
+  if (p == Precision::int8) return margin * int8_rate_multiple();
   return std::numeric_limits<double>::infinity();
 }
 

@@ -109,9 +109,9 @@ struct LnsConversion {
   /// fraction, so at most one such range begins inside a cell.
   static constexpr unsigned cell_bits = 9;
 
-  const float* number = nullptr;         ///< the fp32 value of each word, [65536]
-  const std::uint16_t* code = nullptr;   ///< for each cell, the fraction of its first mantissa, [512]
-  const std::uint32_t* begin = nullptr;  ///< first mantissa that rounds to each fraction, then 2^32 − 1, [258]
+  const float* word_values = nullptr;             ///< the fp32 value of each word, [65536]
+  const std::uint16_t* first_fraction = nullptr;  ///< for each cell, the fraction of its first mantissa, [512]
+  const std::uint32_t* first_mantissa = nullptr;  ///< first mantissa that rounds to each fraction, then 2^32 − 1, [258]
   unsigned fraction_bits = 0;
 };
 
@@ -131,24 +131,26 @@ GRADMETER_HOST_DEVICE constexpr Lns16 lns_encode(const LnsConversion& t, float v
     mantissa &= hidden_one - 1;
   }
   if (magnitude == 0x7f800000) exponent = 1 << 16;  // beyond every code
-  const std::uint32_t guess = t.code[mantissa >> (LnsConversion::mantissa_bits - LnsConversion::cell_bits)];
-  const auto fraction = static_cast<std::int32_t>(guess + (mantissa >= t.begin[guess + 1] ? 1 : 0));
+  const std::uint32_t guess = t.first_fraction[mantissa >> (LnsConversion::mantissa_bits - LnsConversion::cell_bits)];
+  const auto fraction = static_cast<std::int32_t>(guess + (mantissa >= t.first_mantissa[guess + 1] ? 1 : 0));
   return lns_word(bits >> 31 != 0, (exponent - 127) * (1 << t.fraction_bits) + fraction + Lns16::one, events);
 }
 
 /// Lns::decode rounded to fp32.
-GRADMETER_HOST_DEVICE constexpr float lns_decode(const LnsConversion& t, Lns16 x) { return t.number[x.bits]; }
+GRADMETER_HOST_DEVICE constexpr float lns_decode(const LnsConversion& t, Lns16 x) { return t.word_values[x.bits]; }
 
 /// Owns the host's tables for one number of fraction bits. lns_conversion() makes them at first use, on any thread.
 /// Errors: UsageError when fraction_bits is not 6, 7 or 8.
 struct LnsConversionTables {
-  std::vector<float> number;
-  std::array<std::uint16_t, std::size_t{1} << LnsConversion::cell_bits> code{};
-  std::array<std::uint32_t, 258> begin{};
+  std::vector<float> word_values;
+  std::array<std::uint16_t, std::size_t{1} << LnsConversion::cell_bits> first_fraction{};
+  std::array<std::uint32_t, 258> first_mantissa{};
   unsigned fraction_bits;
 
   explicit LnsConversionTables(unsigned fraction_bits);
-  LnsConversion view() const { return {number.data(), code.data(), begin.data(), fraction_bits}; }
+  LnsConversion view() const {
+    return {word_values.data(), first_fraction.data(), first_mantissa.data(), fraction_bits};
+  }
 };
 const LnsConversionTables& lns_conversion(unsigned fraction_bits);
 
@@ -180,7 +182,7 @@ void lns_round(unsigned fraction_bits, std::span<float> weights);
 /// w becomes w + (target − w), where the difference is first rounded to a word. carry: as long as w, or empty without
 /// Kahan's sum. Cost: 12 bytes an element, with a carry 20, and one look-up for each sum.
 void lns_update(LnsUpdateRule, std::span<float> w, std::span<const float> target, std::span<float> carry);
-/// w becomes w + (−size)·g, where product and sum are those of the system. carry and cost: as for lns_update.
-void lns_descend(LnsUpdateRule, std::span<float> w, std::span<const float> g, float size, std::span<float> carry);
+/// w becomes w + (−step)·g, where product and sum are those of the system. carry and cost: as for lns_update.
+void lns_descend(LnsUpdateRule, std::span<float> w, std::span<const float> g, float step, std::span<float> carry);
 
 }  // namespace gradmeter::kernels

@@ -65,7 +65,7 @@ class LnsCase final : public KernelCase {
   }
   void fill(std::size_t set, std::string_view operand, std::uint64_t seed) {
     std::vector<std::byte> memory(op_.op().inputs()[index_of(op_.op().inputs(), operand)].stored_bytes);
-    TablePlaces places(core::Random(seed, 0x6c6e).bits(0));
+    RandomTableIndices places(core::Random(seed, 0x6c6e).bits(0));
     for (Lns16& x : numbers(memory)) x = draws_[places.next()];
     op_.store_input(set, operand, memory);
   }

@@ -36,9 +36,9 @@ Lns16 right(const GemmShape& p, std::span<const Lns16> b, std::size_t k, std::si
 }
 
 /// The least and the largest code of an operand's numbers that are not zero.
-struct Codes {
+struct CodeRange {
   std::int32_t least = Lns16::largest, most = 0;
-  explicit Codes(std::span<const Lns16> words) {
+  explicit CodeRange(std::span<const Lns16> words) {
     for (const Lns16 w : words) {
       // A zero changes neither bound.
       most = std::max(most, w.code());
@@ -57,7 +57,7 @@ struct Window {
 
   /// Finds the window for operands with these codes. Checks stay on if a product or a sum might leave the range, or if
   /// codes are spread too widely.
-  static Window plan(const Lns& lns, const Codes& a, const Codes& b) {
+  static Window plan(const Lns& lns, const CodeRange& a, const CodeRange& b) {
     const LnsTables& t = lns.tables();
     // How far a sum's code can be above those of its terms: a sum no longer grows when it is entries() above the next
     // term, and that term can add at most an octave.
@@ -78,7 +78,7 @@ class LogarithmicGemm final : public LnsGemm {
 
   void run(std::span<const Lns16> a, std::span<const Lns16> b, std::span<Lns16> c) override {
     require_operands(shape_, a, b, c);
-    const Window window = Window::plan(lns_, Codes(a), Codes(b));
+    const Window window = Window::plan(lns_, CodeRange(a), CodeRange(b));
     // Asked in each run, since tests change the instruction set.
     lanes_ = detail::lns_tile_lanes();
     pack_a(a, window);

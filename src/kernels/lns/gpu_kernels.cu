@@ -13,11 +13,11 @@
 namespace gradmeter::kernels::cuda {
 
 /// Looks up G± in a table (LnsTables::doubled). Both are zero from d = `entries` on.
-struct LnsSums {
+struct LnsSumTable {
   const std::int16_t* doubled;
   std::uint32_t entries;
 
-  static LnsSums of(runtime::DeviceSpan<const std::int16_t> doubled) {
+  static LnsSumTable of(runtime::DeviceSpan<const std::int16_t> doubled) {
     return {doubled.device_address(), static_cast<std::uint32_t>(doubled.size() / 2 - 1)};
   }
   GRADMETER_HOST_DEVICE std::int32_t operator()(std::uint32_t d, bool opposite) const {
@@ -50,7 +50,7 @@ __global__ void multiply_tiles(ProductOperand a, ProductOperand b, const std::in
   for (std::uint32_t i = threadIdx.y * tile + threadIdx.x; i < 2 * (entries + 1); i += tile * tile) {
     shared_table[i] = doubled[i];
   }
-  const LnsSums sums{shared_table, entries};
+  const LnsSumTable sums{shared_table, entries};
   const auto tiles_across = static_cast<unsigned>((b.columns + tile - 1) / tile);
   const std::size_t row = std::size_t{blockIdx.x / tiles_across} * tile + threadIdx.y,
                     column = std::size_t{blockIdx.x % tiles_across} * tile + threadIdx.x;
@@ -70,7 +70,7 @@ __global__ void multiply_tiles(ProductOperand a, ProductOperand b, const std::in
 
 /// Looks up sums in global memory, since there is only one for each element.
 template <class IndexDivisor>
-__global__ void add_bias_each(LnsSums table, const Lns16* bias, IndexDivisor columns, Lns16* c, std::size_t n) {
+__global__ void add_bias_each(LnsSumTable table, const Lns16* bias, IndexDivisor columns, Lns16* c, std::size_t n) {
   const std::size_t i = element_of_thread();
   if (i < n) c[i] = lns_add(c[i], bias[columns.divide(i).rest], table, nullptr);
 }
@@ -105,7 +105,7 @@ void lns_gemm(const GemmShape& s, DeviceSpan<const std::int16_t> doubled, Device
                   {.grid = grid, .block = dim3(tile, tile), .shared_bytes = static_cast<unsigned>(doubled.bytes())},
                   stream, ProductOperand{a.device_address(), s.m, s.k, s.transpose_a == Transpose::yes},
                   ProductOperand{b.device_address(), s.k, s.n, s.transpose_b == Transpose::yes},
-                  doubled.device_address(), LnsSums::of(doubled).entries, c.device_address()),
+                  doubled.device_address(), LnsSumTable::of(doubled).entries, c.device_address()),
       "multiply_tiles");
 }
 
@@ -113,7 +113,7 @@ void lns_add_bias(DeviceSpan<const std::int16_t> doubled, DeviceSpan<const Lns16
                   cudaStream_t stream) {
   check_lengths("lns_add_bias: c", bias.empty() ? c.size() : c.size() % bias.size(), 0);
   with_divisors_below(c.size(), [&]<class IndexDivisor>(std::type_identity<IndexDivisor>) {
-    launch_each(add_bias_each<IndexDivisor>, "add_bias_each", c.size(), stream, LnsSums::of(doubled),
+    launch_each(add_bias_each<IndexDivisor>, "add_bias_each", c.size(), stream, LnsSumTable::of(doubled),
                 bias.device_address(), IndexDivisor(bias.size()), c.device_address(), c.size());
   });
 }
@@ -137,13 +137,13 @@ void lns_decode(const LnsConversion& tables, DeviceSpan<const Lns16> words, Devi
 namespace {
 
 /// The tables for one number of fraction bits, as an argument of kernels.
-struct System {
+struct LnsKernelTables {
   LnsConversion conversion;
-  LnsSums sums;
+  LnsSumTable sums;
   const std::uint16_t* exponentials;
 
-  explicit System(const DeviceLnsTables& t)
-      : conversion(t.conversion), sums(LnsSums::of(t.doubled)), exponentials(t.exponential.device_address()) {}
+  explicit LnsKernelTables(const DeviceLnsTables& t)
+      : conversion(t.conversion), sums(LnsSumTable::of(t.doubled)), exponentials(t.exponential.device_address()) {}
   __device__ Lns16 encode(float x) const { return kernels::lns_encode(conversion, x, nullptr); }
   __device__ float decode(Lns16 x) const { return kernels::lns_decode(conversion, x); }
   __device__ Lns16 add(Lns16 x, Lns16 y) const { return kernels::lns_add(x, y, sums, nullptr); }
@@ -151,19 +151,20 @@ struct System {
   __device__ Lns16 exponential(Lns16 x) const { return {exponentials[x.code()]}; }
 };
 
-__global__ void lns_round_each(System s, float* w, std::size_t n) {
+__global__ void lns_round_each(LnsKernelTables s, float* w, std::size_t n) {
   const std::size_t i = element_of_thread();
   if (i < n) w[i] = s.decode(s.encode(w[i]));
 }
 
-__global__ void lns_add_each(System s, float* w, const float* target, float* carry, UpdateGate gate, std::size_t n) {
+__global__ void lns_add_each(LnsKernelTables s, float* w, const float* target, float* carry, UpdateGate gate,
+                             std::size_t n) {
   const std::size_t i = element_of_thread();
   if (i >= n || gate.is_skipped()) return;
   lns_change(s.conversion, s.sums, w[i], carry ? carry + i : nullptr, s.encode(target[i] - w[i]));
 }
 
-__global__ void lns_descend_each(System s, float* w, const float* g, Lns16 factor, float* carry, UpdateGate gate,
-                                 std::size_t n) {
+__global__ void lns_descend_each(LnsKernelTables s, float* w, const float* g, Lns16 factor, float* carry,
+                                 UpdateGate gate, std::size_t n) {
   const std::size_t i = element_of_thread();
   if (i >= n || gate.is_skipped()) return;
   const Lns16 change = lns_multiply(s.encode(g[i]), factor, nullptr);
@@ -186,7 +187,7 @@ __device__ std::size_t place_of_largest(const float* logits, std::size_t classes
 }
 
 /// Writes a row's probabilities to p; `top` is the index of its largest logit.
-__device__ void softmax(const System& s, const float* logits, std::size_t top, std::size_t classes, Lns16* p) {
+__device__ void softmax(const LnsKernelTables& s, const float* logits, std::size_t top, std::size_t classes, Lns16* p) {
   const Lns16 largest = s.encode(logits[top]);
   Lns16 sum;
   for (std::size_t j = 0; j < classes; ++j) {
@@ -197,7 +198,7 @@ __device__ void softmax(const System& s, const float* logits, std::size_t top, s
 }
 
 /// Computes the loss and the gradient of a row in each thread, since each sum depends on the one before.
-__global__ void lns_each_row(System s, const float* logits, const std::int32_t* labels, std::size_t rows,
+__global__ void lns_each_row(LnsKernelTables s, const float* logits, const std::int32_t* labels, std::size_t rows,
                              std::size_t classes, const float* loss_scale, float* gradient, LnsRows out) {
   const std::size_t row = element_of_thread();
   if (row >= rows) return;
@@ -232,22 +233,22 @@ void check_change(const char* what, DeviceSpan<float> w, DeviceSpan<const float>
 }  // namespace
 
 void lns_round(const DeviceLnsTables& t, DeviceSpan<float> w, cudaStream_t stream) {
-  launch_each(lns_round_each, "lns_round_each", w.size(), stream, System(t), w.device_address(), w.size());
+  launch_each(lns_round_each, "lns_round_each", w.size(), stream, LnsKernelTables(t), w.device_address(), w.size());
 }
 
 void lns_update(const DeviceLnsTables& t, DeviceSpan<float> w, DeviceSpan<const float> target, DeviceSpan<float> carry,
                 UpdateGate gate, cudaStream_t stream) {
   check_change("lns_update: target or carry", w, target, carry);
-  launch_each(lns_add_each, "lns_add_each", w.size(), stream, System(t), w.device_address(), target.device_address(),
-              carry.device_address(), gate, w.size());
+  launch_each(lns_add_each, "lns_add_each", w.size(), stream, LnsKernelTables(t), w.device_address(),
+              target.device_address(), carry.device_address(), gate, w.size());
 }
 
-void lns_descend(const DeviceLnsTables& t, DeviceSpan<float> w, DeviceSpan<const float> g, float size,
+void lns_descend(const DeviceLnsTables& t, DeviceSpan<float> w, DeviceSpan<const float> g, float step,
                  DeviceSpan<float> carry, UpdateGate gate, cudaStream_t stream) {
   check_change("lns_descend: g or carry", w, g, carry);
-  const Lns16 factor = Lns(t.conversion.fraction_bits).encode(-double{size});
-  launch_each(lns_descend_each, "lns_descend_each", w.size(), stream, System(t), w.device_address(), g.device_address(),
-              factor, carry.device_address(), gate, w.size());
+  const Lns16 factor = Lns(t.conversion.fraction_bits).encode(-double{step});
+  launch_each(lns_descend_each, "lns_descend_each", w.size(), stream, LnsKernelTables(t), w.device_address(),
+              g.device_address(), factor, carry.device_address(), gate, w.size());
 }
 
 std::size_t lns_cross_entropy_workspace(std::size_t rows, std::size_t classes) {
@@ -267,8 +268,8 @@ void lns_softmax_cross_entropy(const DeviceLnsTables& t, DeviceSpan<const float>
   auto* loss = reinterpret_cast<double*>(workspace.device_address());
   auto* correct = reinterpret_cast<std::uint64_t*>(loss + rows);
   const LnsRows out{loss, correct, reinterpret_cast<Lns16*>(correct + rows)};
-  launch_each(lns_each_row, "lns_each_row", rows, stream, System(t), logits.device_address(), labels.device_address(),
-              rows, classes, loss_scale.device_address(), gradient.device_address(), out);
+  launch_each(lns_each_row, "lns_each_row", rows, stream, LnsKernelTables(t), logits.device_address(),
+              labels.device_address(), rows, classes, loss_scale.device_address(), gradient.device_address(), out);
   runtime::check_cuda(
       gpu::launch(lns_add_rows_up, {.grid = dim3(1), .block = dim3(1)}, stream, out, rows, total.device_address()),
       "lns_add_rows_up");

@@ -66,7 +66,7 @@ using runtime::DeviceSpan;
 void lns_round(const DeviceLnsTables&, DeviceSpan<float> w, cudaStream_t);
 void lns_update(const DeviceLnsTables&, DeviceSpan<float> w, DeviceSpan<const float> target, DeviceSpan<float> carry,
                 UpdateGate, cudaStream_t);
-void lns_descend(const DeviceLnsTables&, DeviceSpan<float> w, DeviceSpan<const float> g, float size,
+void lns_descend(const DeviceLnsTables&, DeviceSpan<float> w, DeviceSpan<const float> g, float step,
                  DeviceSpan<float> carry, UpdateGate, cudaStream_t);
 
 /// Bytes of workspace: 16 for each row, and 2 for each logit.

@@ -23,9 +23,9 @@ class Tables {
     const LnsConversionTables& host_tables = lns_conversion(fraction_bits);
     const runtime::Stream stream;
     upload(doubled_, lns_tables(fraction_bits).doubled(), stream);
-    upload(number_, host_tables.number, stream);
-    upload(code_, host_tables.code, stream);
-    upload(begin_, host_tables.begin, stream);
+    upload(number_, host_tables.word_values, stream);
+    upload(code_, host_tables.first_fraction, stream);
+    upload(begin_, host_tables.first_mantissa, stream);
     const std::vector<std::uint16_t> exponential = lns_exponentials(fraction_bits);
     upload(exponential_, exponential, stream);
     stream.synchronize();  // after this, any stream may read the tables

@@ -13,18 +13,18 @@
 
 namespace gradmeter::kernels {
 
-LnsConversionTables::LnsConversionTables(unsigned bits) : number(65536), fraction_bits(bits) {
+LnsConversionTables::LnsConversionTables(unsigned bits) : word_values(65536), fraction_bits(bits) {
   const Lns lns(bits);
   constexpr double most = std::numeric_limits<float>::max();
-  for (std::size_t w = 0; w < number.size(); ++w)
-    number[w] = static_cast<float>(std::clamp(lns.decode({static_cast<std::uint16_t>(w)}), -most, most));
+  for (std::size_t w = 0; w < word_values.size(); ++w)
+    word_values[w] = static_cast<float>(std::clamp(lns.decode({static_cast<std::uint16_t>(w)}), -most, most));
   const std::uint32_t codes = 1U << bits;
   for (std::uint32_t i = 1; i <= codes; ++i)
-    begin[i] = static_cast<std::uint32_t>(std::ceil((std::exp2((i - 0.5) / codes) - 1) * 0x1p23));
-  begin[codes + 1] = std::numeric_limits<std::uint32_t>::max();
-  for (std::uint32_t cell = 0, i = 0; cell < code.size(); ++cell) {
-    while (begin[i + 1] <= cell << (LnsConversion::mantissa_bits - LnsConversion::cell_bits)) ++i;
-    code[cell] = static_cast<std::uint16_t>(i);
+    first_mantissa[i] = static_cast<std::uint32_t>(std::ceil((std::exp2((i - 0.5) / codes) - 1) * 0x1p23));
+  first_mantissa[codes + 1] = std::numeric_limits<std::uint32_t>::max();
+  for (std::uint32_t cell = 0, i = 0; cell < first_fraction.size(); ++cell) {
+    while (first_mantissa[i + 1] <= cell << (LnsConversion::mantissa_bits - LnsConversion::cell_bits)) ++i;
+    first_fraction[cell] = static_cast<std::uint16_t>(i);
   }
 }
 
@@ -100,9 +100,9 @@ void lns_update(LnsUpdateRule u, std::span<float> w, std::span<const float> targ
   change_each(u, w, carry, [=](const auto& t, std::size_t i) { return lns_encode(t, target[i] - w[i], nullptr); });
 }
 
-void lns_descend(LnsUpdateRule u, std::span<float> w, std::span<const float> g, float size, std::span<float> carry) {
+void lns_descend(LnsUpdateRule u, std::span<float> w, std::span<const float> g, float step, std::span<float> carry) {
   require_elements("lns_descend: g", g.size(), w.size());
-  const Lns16 factor = Lns(u.fraction_bits).encode(-double{size});
+  const Lns16 factor = Lns(u.fraction_bits).encode(-double{step});
   change_each(u, w, carry, [=](const auto& t, std::size_t i) {
     return lns_multiply(lns_encode(t, g[i], nullptr), factor, nullptr);
   });

@@ -14,26 +14,26 @@
 namespace gradmeter::kernels {
 namespace {
 
-/// The numbers of an arc in LnsKnots.
+/// The numbers of an arc in LnsArcs.
 struct Coefficients {
   std::int32_t value, slope, curve;
 };
 
 /// The arc of G for d in [first, first + width).
 struct Arc {
-  LnsArc kind;
+  LnsArcKind kind;
   unsigned fraction_bits;
   bool opposite;
   std::uint32_t first, width;
 
   /// Units of the arc's numbers in one code.
-  double units_per_code() const { return 0x1p16 / LnsKnots::unit(kind); }
+  double units_per_code() const { return 0x1p16 / LnsArcs::unit(kind); }
   /// G at d = first + r, not rounded.
   double exact(double r) const { return lns_g(fraction_bits, first + r, opposite); }
-  /// The position t in the arc (LnsKnots) of d = first + r.
+  /// The position t in the arc (LnsArcs) of d = first + r.
   std::int32_t place(std::uint32_t r) const {
     const auto t = static_cast<std::uint16_t>((first + r) << (17 - fraction_bits));
-    return kind == LnsArc::line ? t & 0x7fff : static_cast<std::int16_t>(t);
+    return kind == LnsArcKind::line ? t & 0x7fff : static_cast<std::int16_t>(t);
   }
   /// (slope + curve·t)·t at d = first + r, as vector units compute it.
   std::int32_t rise(const Coefficients& c, std::uint32_t r) const {
@@ -41,12 +41,12 @@ struct Arc {
   }
 };
 
-/// The index in LnsKnots of the arc to which d belongs.
-std::size_t arc_of(LnsArc kind, unsigned fraction_bits, std::uint32_t d, bool opposite) {
+/// The index in LnsArcs of the arc to which d belongs.
+std::size_t arc_of(LnsArcKind kind, unsigned fraction_bits, std::uint32_t d, bool opposite) {
   const unsigned shift = fraction_bits - 2;
-  if (kind == LnsArc::line) return (d >> shift) + (opposite ? LnsKnots::first_minus_line : 0);
-  if (opposite) return std::min<std::size_t>(d >> (shift - 2), LnsKnots::extra_parabolas + (d >> shift));
-  return LnsKnots::first_plus_parabola + ((d + (1U << shift)) >> (shift + 1));
+  if (kind == LnsArcKind::line) return (d >> shift) + (opposite ? LnsArcs::first_minus_line : 0);
+  if (opposite) return std::min<std::size_t>(d >> (shift - 2), LnsArcs::extra_parabolas + (d >> shift));
+  return LnsArcs::first_plus_parabola + ((d + (1U << shift)) >> (shift + 1));
 }
 
 /// The line through both ends, shifted to the middle between its largest distances from G.
@@ -106,7 +106,7 @@ double lns_g(unsigned fraction_bits, double d, bool opposite) {
   return codes_per_octave / std::numbers::ln2 * (opposite ? std::log(-std::expm1(-x)) : std::log1p(std::exp(-x)));
 }
 
-std::int32_t LnsKnots::g(unsigned fraction_bits, std::uint32_t d, bool opposite) const {
+std::int32_t LnsArcs::g(unsigned fraction_bits, std::uint32_t d, bool opposite) const {
   if (d >= entries) return 0;
   if (opposite && d < near_count(arc)) return near[d];
   const std::uint32_t clamped = std::min(d, (8U << fraction_bits) - 1);
@@ -115,26 +115,26 @@ std::int32_t LnsKnots::g(unsigned fraction_bits, std::uint32_t d, bool opposite)
   return ((value[i] + rise) * unit(arc)) >> 16;
 }
 
-LnsKnots make_lns_knots(unsigned fraction_bits, LnsArc kind, std::uint32_t entries) {
-  LnsKnots knots;
-  knots.entries = entries;
-  knots.arc = kind;
+LnsArcs make_lns_arcs(unsigned fraction_bits, LnsArcKind kind, std::uint32_t entries) {
+  LnsArcs arcs;
+  arcs.entries = entries;
+  arcs.arc = kind;
   for (const bool opposite : {false, true})
     for (std::uint32_t first = 0, end = 0; first < 8U << fraction_bits; first = end) {
       const std::size_t i = arc_of(kind, fraction_bits, first, opposite);
       while (end < 8U << fraction_bits && arc_of(kind, fraction_bits, end, opposite) == i) ++end;
       // d for which `near` has entries need no arc; there G- may be infinite.
-      if (opposite && end <= LnsKnots::near_count(kind)) continue;
+      if (opposite && end <= LnsArcs::near_count(kind)) continue;
       const Arc arc{kind, fraction_bits, opposite, first, end - first};
-      const Coefficients c = kind == LnsArc::line ? line(arc) : parabola(arc);
-      knots.value[i] = static_cast<std::int16_t>(c.value);
-      knots.slope[i] = static_cast<std::int16_t>(c.slope);
-      knots.curve[i] = static_cast<std::int16_t>(c.curve);
+      const Coefficients c = kind == LnsArcKind::line ? line(arc) : parabola(arc);
+      arcs.value[i] = static_cast<std::int16_t>(c.value);
+      arcs.slope[i] = static_cast<std::int16_t>(c.slope);
+      arcs.curve[i] = static_cast<std::int16_t>(c.curve);
     }
-  knots.near[0] = std::numeric_limits<std::int16_t>::min();
-  for (std::uint32_t d = 1; d < knots.near.size(); ++d)
-    knots.near[d] = static_cast<std::int16_t>(std::lround(lns_g(fraction_bits, d, true)));
-  return knots;
+  arcs.near[0] = std::numeric_limits<std::int16_t>::min();
+  for (std::uint32_t d = 1; d < arcs.near.size(); ++d)
+    arcs.near[d] = static_cast<std::int16_t>(std::lround(lns_g(fraction_bits, d, true)));
+  return arcs;
 }
 
 namespace {
@@ -149,22 +149,22 @@ std::uint32_t count_entries(unsigned fraction_bits) {
   return d;
 }
 
-LnsKnots knots_for(unsigned fraction_bits, LnsAddition kind) {
+LnsArcs arcs_for(unsigned fraction_bits, LnsAddition kind) {
   if (fraction_bits < 6 || fraction_bits > 8)
     throw core::UsageError(
         fmt::format("a logarithmic number with {} fraction bits has no table; take 6, 7 or 8", fraction_bits));
-  const LnsArc arc = kind == LnsAddition::exact ? LnsArc::parabola : LnsArc::line;
-  return make_lns_knots(fraction_bits, arc, count_entries(fraction_bits));
+  const LnsArcKind arc = kind == LnsAddition::exact ? LnsArcKind::parabola : LnsArcKind::line;
+  return make_lns_arcs(fraction_bits, arc, count_entries(fraction_bits));
 }
 
 }  // namespace
 
 LnsTables::LnsTables(unsigned fraction_bits, LnsAddition kind)
-    : fraction_bits_(fraction_bits), kind_(kind), knots_(knots_for(fraction_bits, kind)) {
+    : fraction_bits_(fraction_bits), kind_(kind), arcs_(arcs_for(fraction_bits, kind)) {
   for (std::uint32_t d = 0; d <= entries(); ++d)
     for (const bool opposite : {false, true}) {
       const bool cancels = opposite && d == 0;
-      doubled_.push_back(static_cast<std::int16_t>(cancels ? 0 : 2 * knots_.g(fraction_bits, d, opposite)));
+      doubled_.push_back(static_cast<std::int16_t>(cancels ? 0 : 2 * arcs_.g(fraction_bits, d, opposite)));
     }
 }
 
@@ -180,7 +180,7 @@ const LnsTables& lns_tables(unsigned fraction_bits, LnsAddition kind) {
     static const LnsTables exact(7, LnsAddition::exact), interpolated(7, LnsAddition::interpolated);
     return chosen(exact, interpolated);
   }
-  if (fraction_bits != 8) knots_for(fraction_bits, kind);  // refuses other numbers of bits
+  if (fraction_bits != 8) arcs_for(fraction_bits, kind);  // refuses other numbers of bits
   static const LnsTables exact(8, LnsAddition::exact), interpolated(8, LnsAddition::interpolated);
   return chosen(exact, interpolated);
 }

@@ -16,7 +16,7 @@ namespace gradmeter::kernels {
 double lns_g(unsigned fraction_bits, double d, bool opposite);
 
 /// The kind of an arc, by which G is approximated over a range of d.
-enum class LnsArc { line, parabola };
+enum class LnsArcKind { line, parabola };
 
 /// The form of G+ and G− for vector registers: arcs that cover d < 2^(F+3), which is eight octaves, and single entries
 /// of G− where it is too steep for an arc. From the end of the arcs to d = `entries`, G+ is 1 and G− is −1; from
@@ -25,22 +25,22 @@ enum class LnsArc { line, parabola };
 /// - Lines are w wide, and t runs from 0 to 2^15.
 /// - Parabolas of G+ are 2w wide, around the multiples of 2w; those of G− are w wide, and w/4 in the first octave. t
 ///   is the low 16 bits of d·2^(17−F), signed, so it runs from −2^15 to 2^15 from one odd multiple of w to the next.
-struct LnsKnots {
+struct LnsArcs {
   static constexpr std::size_t first_minus_line = 32;     ///< the index of the first line of G−, behind those of G+
   static constexpr std::size_t first_plus_parabola = 44;  ///< the index of the first parabola of G+, behind those of G−
   /// The additional parabolas of G− in its first octave, which has 16 instead of 4.
   static constexpr std::size_t extra_parabolas = 12;
   /// The number of single entries of G−.
-  static constexpr std::uint32_t near_count(LnsArc arc) { return arc == LnsArc::line ? 256 : 64; }
+  static constexpr std::uint32_t near_count(LnsArcKind arc) { return arc == LnsArcKind::line ? 256 : 64; }
   /// The unit of an arc's numbers [2^-16]. That of parabolas is chosen such that the steepest G− fits into 16 bits, and
-  /// that make_lns_knots finds all parabolas.
-  static constexpr std::int16_t unit(LnsArc arc) { return arc == LnsArc::line ? 1024 : 1400; }
+  /// that make_lns_arcs finds all parabolas.
+  static constexpr std::int16_t unit(LnsArcKind arc) { return arc == LnsArcKind::line ? 1024 : 1400; }
   std::array<std::int16_t, 64> value{}, slope{}, curve{};  ///< of each arc
   /// Entry d is G−(d) rounded, for d < near_count. Entry 0, for minus infinity, is so low that a code plus this entry
   /// is never positive, which stands for zero.
   std::array<std::int16_t, 256> near{};
   std::uint32_t entries = 0;  ///< G+ and G− are 0 from this d on
-  LnsArc arc = LnsArc::line;
+  LnsArcKind arc = LnsArcKind::line;
 
   /// Computes G± as vector code does, bit for bit.
   std::int32_t g(unsigned fraction_bits, std::uint32_t d, bool opposite) const;
@@ -49,9 +49,9 @@ struct LnsKnots {
 /// Finds the arcs. A line goes through the ends of its part of G, and is then shifted to the middle between its largest
 /// distances from G. Parabolas near the one through both ends and the middle are tried, until one gives each entry as G
 /// rounded to nearest. It is not enough that a parabola is within 0.06 of G, as many are: where G is almost halfway
-/// between two integers, the parabola must be on the same side of the halfway point. entries: see `LnsKnots::entries`.
+/// between two integers, the parabola must be on the same side of the halfway point. entries: see `LnsArcs::entries`.
 /// Errors: std::logic_error when no candidate will do; a test shows that one is found for each F.
-LnsKnots make_lns_knots(unsigned fraction_bits, LnsArc arc, std::uint32_t entries);
+LnsArcs make_lns_arcs(unsigned fraction_bits, LnsArcKind arc, std::uint32_t entries);
 
 /// How the entries of a table are computed. exact: every entry is G± rounded to nearest. interpolated: by 64 straight
 /// lines (32 each for G+ and G−), and exact entries where G− is too steep for lines; the error is at most 0.66 codes
@@ -65,7 +65,7 @@ class LnsTables {
   unsigned fraction_bits() const { return fraction_bits_; }
   LnsAddition kind() const { return kind_; }
   /// From this d on, G+ and G− are zero: 2440 with 8 fraction bits, 1092 with 7, 483 with 6.
-  std::uint32_t entries() const { return knots_.entries; }
+  std::uint32_t entries() const { return arcs_.entries; }
   /// G−(d) if `opposite`, else G+(d). The table has 0 for G−(0), which is minus infinity, so a caller that adds two
   /// opposite numbers must write zero itself.
   std::int32_t g(std::uint32_t d, bool opposite) const {
@@ -74,12 +74,12 @@ class LnsTables {
   /// 2·G+(d) at index 2d and 2·G−(d) at index 2d + 1, [2·(entries() + 1)], as vector code looks them up.
   std::span<const std::int16_t> doubled() const { return doubled_; }
   /// The same tables in the form for vector registers.
-  const LnsKnots& knots() const { return knots_; }
+  const LnsArcs& arcs() const { return arcs_; }
 
  private:
   unsigned fraction_bits_;
   LnsAddition kind_;
-  LnsKnots knots_;
+  LnsArcs arcs_;
   std::vector<std::int16_t> doubled_;
 };
 

@@ -32,14 +32,14 @@ struct TablePair {
   __m512i operator()(__m512i index) const { return _mm512_permutex2var_epi16(low, index, high); }
 };
 
-// Computes G for a vector of distances from the knots. F, the number of fraction bits, is a template parameter, so that
+// Computes G for a vector of distances from the arcs. F, the number of fraction bits, is a template parameter, so that
 // shifts are constants.
-template <unsigned F, LnsArc arc>
-struct GByKnots {
+template <unsigned F, LnsArcKind arc>
+struct GByArcs {
   static constexpr unsigned shift = F - 2;
   TablePair value, slope, curve, near0, near1, near2, near3;
   __m512i last_entry;
-  explicit GByKnots(const LnsKnots& k)
+  explicit GByArcs(const LnsArcs& k)
       : value(k.value.data()),
         slope(k.slope.data()),
         curve(k.curve.data()),
@@ -53,24 +53,24 @@ struct GByKnots {
   HWY_INLINE __m512i FromArc(__m512i d, __mmask32 opposite) const {
     const __m512i clamped = _mm512_min_epu16(d, _mm512_set1_epi16((8 << F) - 1));
     __m512i place = _mm512_slli_epi16(clamped, 15 - shift), i = _mm512_srli_epi16(clamped, shift);
-    if (arc == LnsArc::line) {
+    if (arc == LnsArcKind::line) {
       place = _mm512_and_si512(place, _mm512_set1_epi16(0x7fff));
-      i = _mm512_mask_add_epi16(i, opposite, i, _mm512_set1_epi16(LnsKnots::first_minus_line));
+      i = _mm512_mask_add_epi16(i, opposite, i, _mm512_set1_epi16(LnsArcs::first_minus_line));
     } else {
-      constexpr std::int16_t to_middle = (2 * LnsKnots::first_plus_parabola + 1) << shift;
+      constexpr std::int16_t to_middle = (2 * LnsArcs::first_plus_parabola + 1) << shift;
       const __m512i equal = _mm512_srli_epi16(_mm512_add_epi16(clamped, _mm512_set1_epi16(to_middle)), shift + 1);
-      i = _mm512_add_epi16(i, _mm512_set1_epi16(LnsKnots::extra_parabolas));
+      i = _mm512_add_epi16(i, _mm512_set1_epi16(LnsArcs::extra_parabolas));
       i = _mm512_mask_min_epu16(equal, opposite, _mm512_srli_epi16(clamped, shift - 2), i);
     }
     __m512i climb = slope(i);
-    if (arc == LnsArc::parabola) climb = _mm512_add_epi16(climb, _mm512_mulhi_epi16(curve(i), place));
+    if (arc == LnsArcKind::parabola) climb = _mm512_add_epi16(climb, _mm512_mulhi_epi16(curve(i), place));
     const __m512i g = _mm512_add_epi16(value(i), _mm512_mulhi_epi16(climb, place));
-    return _mm512_mulhi_epi16(g, _mm512_set1_epi16(LnsKnots::unit(arc)));
+    return _mm512_mulhi_epi16(g, _mm512_set1_epi16(LnsArcs::unit(arc)));
   }
 
-  // Looks up G− in the single entries, for d below LnsKnots::near_count.
+  // Looks up G− in the single entries, for d below LnsArcs::near_count.
   HWY_INLINE __m512i Near(__m512i d) const {
-    if (arc == LnsArc::parabola) return near0(d);
+    if (arc == LnsArcKind::parabola) return near0(d);
     const __mmask32 odd = _mm512_test_epi16_mask(d, _mm512_set1_epi16(64));
     const __mmask32 upper = _mm512_test_epi16_mask(d, _mm512_set1_epi16(128));
     const __m512i low = _mm512_mask_mov_epi16(near0(d), odd, near1(d));
@@ -80,7 +80,7 @@ struct GByKnots {
 
   // Adds G to the larger of two codes, in the lanes that have a bit in `lanes`.
   HWY_INLINE __m512i operator()(__m512i larger, __m512i d, __mmask32 opposite, __mmask32 lanes) const {
-    const __mmask32 is_near = _mm512_mask_cmplt_epu16_mask(opposite, d, _mm512_set1_epi16(LnsKnots::near_count(arc)));
+    const __mmask32 is_near = _mm512_mask_cmplt_epu16_mask(opposite, d, _mm512_set1_epi16(LnsArcs::near_count(arc)));
     const __m512i g = _mm512_mask_mov_epi16(FromArc(d, opposite), is_near, Near(d));
     return _mm512_mask_adds_epi16(larger, _mm512_mask_cmple_epu16_mask(lanes, d, last_entry), larger, g);
   }
@@ -88,11 +88,11 @@ struct GByKnots {
 
 // Computes a tile with AVX-512. Words are taken apart into signed codes and a mask of signs. Numbers that cancel leave
 // a code that is not positive, which stands for zero in later sums.
-template <LnsChecks checks, unsigned F, LnsArc arc>
+template <LnsChecks checks, unsigned F, LnsArcKind arc>
 void ByPermutes(const LnsTile& t) {
   constexpr std::size_t lanes = 32, stride = detail::lns_tile_copies(checks) * lanes;
   constexpr bool checked = checks == LnsChecks::all;
-  const GByKnots<F, arc> add_g(t.tables->knots());
+  const GByArcs<F, arc> add_g(t.tables->arcs());
   const __m512i one = _mm512_set1_epi16(1), zero = _mm512_setzero_si512();
   for (std::size_t first = 0; first < rows; first += group) {
     std::uint16_t* const sums = t.sums + first * lanes;
@@ -127,7 +127,7 @@ void ByPermutes(const LnsTile& t) {
   }
 }
 
-template <LnsChecks checks, LnsArc arc>
+template <LnsChecks checks, LnsArcKind arc>
 void ByPermutes(const LnsTile& t) {
   const unsigned f = t.tables->fraction_bits();
   f == 6 ? ByPermutes<checks, 6, arc>(t) : f == 7 ? ByPermutes<checks, 7, arc>(t) : ByPermutes<checks, 8, arc>(t);
@@ -136,7 +136,7 @@ void ByPermutes(const LnsTile& t) {
 template <LnsChecks checks>
 void Run(const LnsTile& t) {
   const bool exact = t.tables->kind() == LnsAddition::exact;
-  exact ? ByPermutes<checks, LnsArc::parabola>(t) : ByPermutes<checks, LnsArc::line>(t);
+  exact ? ByPermutes<checks, LnsArcKind::parabola>(t) : ByPermutes<checks, LnsArcKind::line>(t);
 }
 #else
 // The rotated words of a row of B, times an element of A. a.sign selects the form of the row that has the products'

@@ -21,7 +21,7 @@ namespace gradmeter::kernels::cuda {
 struct UpdateGate {
   std::uint64_t number = 1;                 ///< the update's number if no step had been skipped
   const LossScaleCounts* counts = nullptr;  ///< null: every update is made
-  GRADMETER_HOST_DEVICE bool is_skipped() const { return counts && counts->skips != 0; }
+  GRADMETER_HOST_DEVICE bool is_skipped() const { return counts && counts->skips_step != 0; }
   /// The update's number when skipped steps are not counted.
   GRADMETER_HOST_DEVICE std::uint64_t counted() const {
     return counts ? number - static_cast<std::uint64_t>(counts->skipped) : number;
@@ -119,10 +119,10 @@ using runtime::DeviceSpan;
 
 /// gradients ×= 1/scale. Cost: 8 bytes an element.
 void unscale(DeviceSpan<float> gradients, DeviceSpan<const float> scale, cudaStream_t);
-/// Sets counts->skips if a gradient is infinite or NaN. Cost: 4 bytes an element.
-void check_finite(DeviceSpan<const float> gradients, DeviceSpan<LossScaleCounts> counts, cudaStream_t);
+/// Sets counts->skips_step if a gradient is infinite or NaN. Cost: 4 bytes an element.
+void note_non_finite(DeviceSpan<const float> gradients, DeviceSpan<LossScaleCounts> counts, cudaStream_t);
 /// Calls kernels::end_step in one thread of the GPU.
-void end_step(DeviceSpan<float> scale, DeviceSpan<LossScaleCounts> counts, std::int64_t grow, cudaStream_t);
+void end_step(DeviceSpan<float> scale, DeviceSpan<LossScaleCounts> counts, std::int64_t growth_interval, cudaStream_t);
 
 // Softmax cross-entropy on a GPU.
 

@@ -49,7 +49,7 @@ __global__ void sum_planes(const float* images, std::size_t pixels, float* sums,
   if (plane >= planes) return;
   float sum = 0;
   for (std::size_t i = threadIdx.x % 32; i < pixels; i += partial_sums_of_plane) sum += images[plane * pixels + i];
-  for (int half = 16; half > 0; half /= 2) sum += __shfl_xor_sync(~0u, sum, half);
+  for (int lane_mask = 16; lane_mask > 0; lane_mask /= 2) sum += __shfl_xor_sync(~0u, sum, lane_mask);
   if (threadIdx.x % 32 == 0) sums[plane] = sum;
 }
 
@@ -65,7 +65,7 @@ __global__ void embed_each(const float* words, const float* table, std::size_t r
   if (i >= n) return;
   const Quotient at = width.divide(i);
   const float word = words[at.whole];
-  to[i] = is_word(word, rows) ? table[static_cast<std::size_t>(word) * width.d + at.rest] : nanf("");
+  to[i] = is_word(word, rows) ? table[static_cast<std::size_t>(word) * width.value + at.rest] : nanf("");
 }
 
 __global__ void add_word_rows(const float* words, std::size_t count, const float* delta, std::size_t width, bool clears,
@@ -86,7 +86,7 @@ __global__ void swap_each(const float* from, std::size_t rows, IndexDivisor colu
   const std::size_t i = element_of_thread();
   if (i >= n) return;
   const Quotient at = width.divide(i), line = columns.divide(at.whole);
-  to[(line.rest * rows + line.whole) * width.d + at.rest] = from[i];
+  to[(line.rest * rows + line.whole) * width.value + at.rest] = from[i];
 }
 
 template <class IndexDivisor>
@@ -185,7 +185,7 @@ void embed_backward(DeviceSpan<const float> words, DeviceSpan<const float> delta
   const std::size_t rows = table.size() / width;
   if (rows == 0) return;
   runtime::check_cuda(
-      gpu::launch(add_word_rows, {.grid = dim3(gpu::blocks_of(rows, 1)), .block = dim3(threads_for_each)}, stream,
+      gpu::launch(add_word_rows, {.grid = dim3(gpu::blocks_of(rows, 1)), .block = dim3(threads_of_block)}, stream,
                   words.device_address(), words.size(), delta.device_address(), width, clears, table.device_address()),
       "embed_backward");
 }
@@ -265,17 +265,17 @@ __global__ void each_row(const float* logits, const std::int32_t* labels, std::s
 
 /// Adds up the rows' results in one thread block, so that the order is fixed.
 __global__ void add_rows_up(RowResults rows, std::size_t count, CrossEntropy* total) {
-  GPU_SHARED(double, loss_sums, [threads_for_each]);
-  GPU_SHARED(std::uint64_t, correct_sums, [threads_for_each]);
+  GPU_SHARED(double, loss_sums, [threads_of_block]);
+  GPU_SHARED(std::uint64_t, correct_sums, [threads_of_block]);
   double loss = 0;
   std::uint64_t correct = 0;
-  for (std::size_t r = threadIdx.x; r < count; r += threads_for_each) {
+  for (std::size_t r = threadIdx.x; r < count; r += threads_of_block) {
     loss += rows.loss[r];
     correct += rows.correct[r];
   }
   loss_sums[threadIdx.x] = loss;
   correct_sums[threadIdx.x] = correct;
-  for (unsigned half = threads_for_each / 2; half > 0; half /= 2) {
+  for (unsigned half = threads_of_block / 2; half > 0; half /= 2) {
     __syncthreads();
     if (threadIdx.x >= half) continue;
     loss_sums[threadIdx.x] += loss_sums[threadIdx.x + half];
@@ -305,7 +305,7 @@ void softmax_cross_entropy(DeviceSpan<const float> logits, DeviceSpan<const std:
                     classes, loss_scale.device_address(), gradient.device_address(), out),
         "each_row");
   }
-  runtime::check_cuda(gpu::launch(add_rows_up, {.grid = dim3(1), .block = dim3(threads_for_each)}, stream, out, rows,
+  runtime::check_cuda(gpu::launch(add_rows_up, {.grid = dim3(1), .block = dim3(threads_of_block)}, stream, out, rows,
                                   total.device_address()),
                       "add_rows_up");
 }

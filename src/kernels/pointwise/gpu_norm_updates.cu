@@ -42,20 +42,20 @@ using Unbiased = LambParameters::Unbiased;
 struct LarsSquares {
   const float *w, *g;
   __device__ Unbiased unbiased() const { return {}; }
-  __device__ NormSquares at(std::size_t i, Unbiased) const {
+  __device__ NormSquares compute_terms(std::size_t i, Unbiased) const {
     const double x = static_cast<double>(w[i]), y = static_cast<double>(g[i]);
     return {x * x, y * y};
   }
 };
 
-/// What element i adds to the two sums of LAMB; `at` first updates its averages m and v.
+/// What element i adds to the two sums of LAMB; `compute_terms` first updates its averages m and v.
 struct LambSquares {
   const float *w, *g;
   float *m, *v;
   LambParameters p;
   UpdateGate gate;
   __device__ Unbiased unbiased() const { return p.unbiased(gate.counted()); }
-  __device__ NormSquares at(std::size_t i, Unbiased u) const {
+  __device__ NormSquares compute_terms(std::size_t i, Unbiased u) const {
     p.average(m[i], v[i], g[i]);
     const double x = static_cast<double>(w[i]), y = static_cast<double>(p.direction(w[i], m[i], v[i], u));
     return {x * x, y * y};
@@ -80,14 +80,14 @@ __global__ void sum_blocks(PieceTable table, Squares squares, UpdateGate gate, N
   const std::size_t in_lanes = block.elements / lanes * lanes;
   NormSquares s;
   for (std::size_t i = lane; i < in_lanes; i += lanes) {
-    const NormSquares term = squares.at(block.begin + i, u);
+    const NormSquares term = squares.compute_terms(block.begin + i, u);
     s.first += term.first;
     s.second += term.second;
   }
   s = {add_lanes(s.first), add_lanes(s.second)};
   if (lane != 0 || number >= table.first_block[table.count]) return;
   for (std::size_t i = in_lanes; i < block.elements; ++i) {
-    const NormSquares term = squares.at(block.begin + i, u);
+    const NormSquares term = squares.compute_terms(block.begin + i, u);
     s.first += term.first;
     s.second += term.second;
   }
@@ -120,15 +120,17 @@ struct LarsMove {
   float *w, *v;
   const float* g;
   LarsParameters p;
-  __device__ TensorFactors of(NormSquares s, UpdateGate) const { return {p.rate(s), {}}; }
-  __device__ void at(std::size_t i, const TensorFactors& t) const { p.move(w[i], v[i], g[i], t.rate); }
+  __device__ TensorFactors tensor_factors(NormSquares s, UpdateGate) const { return {p.rate(s), {}}; }
+  __device__ void update(std::size_t i, const TensorFactors& t) const { p.move(w[i], v[i], g[i], t.rate); }
 };
 struct LambMove {
   float* w;
   const float *m, *v;
   LambParameters p;
-  __device__ TensorFactors of(NormSquares s, UpdateGate gate) const { return {p.rate(s), p.unbiased(gate.counted())}; }
-  __device__ void at(std::size_t i, const TensorFactors& t) const {
+  __device__ TensorFactors tensor_factors(NormSquares s, UpdateGate gate) const {
+    return {p.rate(s), p.unbiased(gate.counted())};
+  }
+  __device__ void update(std::size_t i, const TensorFactors& t) const {
     w[i] -= t.rate * p.direction(w[i], m[i], v[i], t.unbiased);
   }
 };
@@ -139,9 +141,9 @@ __global__ void move_blocks(PieceTable table, Move move, UpdateGate gate, const 
   if (gate.is_skipped()) return;
   GPU_SHARED(TensorFactors, factors, [1]);
   const auto block = table.block(blockIdx.x);
-  if (threadIdx.x == 0) factors[0] = move.of(sums[block.piece], gate);
+  if (threadIdx.x == 0) factors[0] = move.tensor_factors(sums[block.piece], gate);
   __syncthreads();
-  for (std::size_t i = threadIdx.x; i < block.elements; i += threads_for_each) move.at(block.begin + i, factors[0]);
+  for (std::size_t i = threadIdx.x; i < block.elements; i += threads_of_block) move.update(block.begin + i, factors[0]);
 }
 
 /// Divides the pieces into tables, and calls each(table, first) for each table, whose first piece is number `first`.
@@ -184,7 +186,7 @@ void launch_moves(const char* what, Pieces pieces, std::size_t elements, const M
   each_table(what, pieces, elements, [&](const PieceTable& table, std::size_t first) {
     const std::uint32_t blocks = table.first_block[table.count];
     if (blocks == 0) return;
-    runtime::check_cuda(gpu::launch(move_blocks<Move>, {.grid = dim3(blocks), .block = dim3(threads_for_each)}, stream,
+    runtime::check_cuda(gpu::launch(move_blocks<Move>, {.grid = dim3(blocks), .block = dim3(threads_of_block)}, stream,
                                     table, move, gate, sums.device_address() + first),
                         "move_blocks");
   });

@@ -16,21 +16,21 @@ namespace gradmeter::kernels {
 /// The counts of a loss scale that adapts. They are in the memory of the device that computes, so that the host need
 /// not wait for them.
 struct LossScaleCounts {
-  std::int64_t skips = 0;    ///< 1: this step is skipped, since its gradients cannot be used
-  std::int64_t skipped = 0;  ///< number of skipped steps so far
-  std::int64_t good = 0;     ///< number of steps with usable gradients since the scale last changed
+  std::int64_t skips_step = 0;  ///< 1: this step is skipped, since its gradients cannot be used
+  std::int64_t skipped = 0;     ///< number of skipped steps so far
+  std::int64_t good = 0;        ///< number of steps with usable gradients since the scale last changed
 };
 inline constexpr std::size_t loss_scale_words = sizeof(LossScaleCounts) / sizeof(std::int64_t);
 
-/// Adapts the scale at the end of a step, after its updates. If the step was skipped, the scale is halved. After `grow`
-/// steps in a row that were not skipped, the scale is doubled, unless it would become infinite. Source: PyTorch's
-/// GradScaler.
-GRADMETER_HOST_DEVICE constexpr void end_step(float& scale, LossScaleCounts& counts, std::int64_t grow) {
+/// Adapts the scale at the end of a step, after its updates. If the step was skipped, the scale is halved. After
+/// `growth_interval` steps in a row that were not skipped, the scale is doubled, unless it would become infinite.
+/// Source: PyTorch's GradScaler.
+GRADMETER_HOST_DEVICE constexpr void end_step(float& scale, LossScaleCounts& counts, std::int64_t growth_interval) {
   constexpr float least = 0x1p-126F, most = 0x1.fffffep127F;  // the range of normal numbers
-  if (counts.skips != 0) {
+  if (counts.skips_step != 0) {
     scale = core::greater(scale / 2, least);
-    counts = {.skips = 0, .skipped = counts.skipped + 1, .good = 0};
-  } else if (++counts.good == grow) {
+    counts = {.skips_step = 0, .skipped = counts.skipped + 1, .good = 0};
+  } else if (++counts.good == growth_interval) {
     if (scale * 2 <= most) scale *= 2;
     counts.good = 0;
   }

@@ -113,7 +113,7 @@ class RnnDescriptors {
 RnnDescriptors describe(CudnnLibrary& library, const Problem& p, const OpOptions& o) {
   const bool is_inference = p.pass == Pass::forward && !o.training;
   std::optional<RnnDescriptors> made;
-  library.in(nullptr, [&](cudnnHandle_t handle) {
+  library.with_handle(nullptr, [&](cudnnHandle_t handle) {
     made.emplace(std::get<RnnShape>(p.shape), p.precision,
                  is_inference ? CUDNN_FWD_MODE_INFERENCE : CUDNN_FWD_MODE_TRAINING, handle);
   });
@@ -139,7 +139,7 @@ class CudnnRnnOp : public DeviceOp {
         is_lstm_(std::get<RnnShape>(p.shape).cell == Cell::lstm),
         weights_(device.allocate(core::Element::i8, descriptors_.weight_bytes)),
         work_(device.allocate(core::Element::i8, descriptors_.work_bytes)) {
-    library_->in(nullptr, [&](cudnnHandle_t handle) { descriptors_.find_places(handle, address(weights_)); });
+    library_->with_handle(nullptr, [&](cudnnHandle_t handle) { descriptors_.find_places(handle, address(weights_)); });
   }
   std::size_t scratch_bytes() const override { return descriptors_.weight_bytes + descriptors_.work_bytes; }
   std::string implementation() const override { return "cudnn rnn standard"; }
@@ -170,7 +170,7 @@ class RnnForwardOp final : public CudnnRnnOp {
   void launch(Inputs in, Outputs out, cudaStream_t stream) override {
     copy_weights(in, stream);
     const bool training = out.size() > 1;
-    library_->in(stream, [&](cudnnHandle_t handle) {
+    library_->with_handle(stream, [&](cudnnHandle_t handle) {
       check_cudnn(cudnnRNNForward(
                       handle, descriptors_.rnn.get(), training ? CUDNN_FWD_MODE_TRAINING : CUDNN_FWD_MODE_INFERENCE,
                       nullptr, descriptors_.x.get(), address_of(in[0]), descriptors_.y.get(), address_of(out[0]),
@@ -203,7 +203,7 @@ class RnnBackwardOp final : public CudnnRnnOp {
                                         cudaMemcpyDeviceToDevice, stream),
                         "cudaMemcpyAsync");
     runtime::check_cuda(cudaMemsetAsync(address(gradients_), 0, descriptors_.weight_bytes, stream), "cudaMemsetAsync");
-    library_->in(stream, [&](cudnnHandle_t handle) {
+    library_->with_handle(stream, [&](cudnnHandle_t handle) {
       gradients_of_data(handle, in, output_index, out);
       gradients_of_weights(handle, in, address_of(in[output_index]));
     });

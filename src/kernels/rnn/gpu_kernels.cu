@@ -24,7 +24,7 @@ struct Unit {
 };
 __device__ Unit unit_of(std::size_t i, const Divisor& units, unsigned gates) {
   const Quotient row = units.divide(i);
-  return {i, row.whole * gates * units.d + row.rest};
+  return {i, row.whole * gates * units.value + row.rest};
 }
 
 // Forward steps. `gates` has the gates' sums on entry, and their values after the nonlinearity on return.
@@ -37,7 +37,7 @@ __global__ void vanilla_step(float* gates, float* h, std::size_t n) {
 __global__ void lstm_step(float* gates, const float* c_before, float* c, float* h, Divisor units, std::size_t n) {
   const std::size_t i = element_of_thread();
   if (i >= n) return;
-  const std::size_t hidden = units.d;
+  const std::size_t hidden = units.value;
   float* const at = gates + unit_of(i, units, 4).first_gate;
   const float input = sigmoid(at[0]), forget = sigmoid(at[hidden]), candidate = tanhf(at[2 * hidden]),
               output = sigmoid(at[3 * hidden]);
@@ -50,7 +50,7 @@ __global__ void lstm_step(float* gates, const float* c_before, float* c, float* 
 __global__ void gru_gates(float* gates, const float* before, float* reset_state, Divisor units, std::size_t n) {
   const std::size_t i = element_of_thread();
   if (i >= n) return;
-  const std::size_t hidden = units.d;
+  const std::size_t hidden = units.value;
   float* const at = gates + unit_of(i, units, 3).first_gate;
   at[0] = sigmoid(at[0]), at[hidden] = sigmoid(at[hidden]);
   reset_state[i] = at[hidden] * before[i];
@@ -58,7 +58,7 @@ __global__ void gru_gates(float* gates, const float* before, float* reset_state,
 __global__ void gru_step(float* gates, const float* before, float* h, Divisor units, std::size_t n) {
   const std::size_t i = element_of_thread();
   if (i >= n) return;
-  const std::size_t hidden = units.d;
+  const std::size_t hidden = units.value;
   float* const at = gates + unit_of(i, units, 3).first_gate;
   const float candidate = tanhf(at[2 * hidden]);
   at[2 * hidden] = candidate;
@@ -84,7 +84,7 @@ __global__ void lstm_gradient(const float* gates, const float* c_before, const f
                               const float* outside, float* sums, float* memory, Divisor units, std::size_t n) {
   const std::size_t i = element_of_thread();
   if (i >= n) return;
-  const std::size_t hidden = units.d;
+  const std::size_t hidden = units.value;
   const std::size_t first = unit_of(i, units, 4).first_gate;
   const float* const at = gates + first;
   float* const to = sums + first;
@@ -103,7 +103,7 @@ __global__ void gru_gradient(const float* gates, const float* before, const floa
                              float* sums, float* state, Divisor units, std::size_t n) {
   const std::size_t i = element_of_thread();
   if (i >= n) return;
-  const std::size_t hidden = units.d;
+  const std::size_t hidden = units.value;
   const std::size_t first = unit_of(i, units, 3).first_gate;
   const float u = gates[first], candidate = gates[first + 2 * hidden], gradient = gradient_of(later, outside, i);
   sums[first] = gradient * (before[i] - candidate) * u * (1 - u);
@@ -116,7 +116,7 @@ __global__ void gru_reset_gradient(const float* gates, const float* before, cons
                                    float* state, Divisor units, std::size_t n) {
   const std::size_t i = element_of_thread();
   if (i >= n) return;
-  const std::size_t hidden = units.d;
+  const std::size_t hidden = units.value;
   const std::size_t first = unit_of(i, units, 3).first_gate;
   const float u = gates[first], r = gates[first + hidden];
   sums[first + hidden] = through[i] * before[i] * r * (1 - r);

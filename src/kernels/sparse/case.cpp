@@ -47,7 +47,7 @@ void check_two_of_four(std::size_t columns, double sparsity) {
 /// Draws the places of the entries of a 2:4 matrix.
 void draw_two_of_four(SparseMatrix& a, std::uint64_t seed) {
   constexpr std::array<std::array<std::uint8_t, 2>, 6> pairs{{{0, 1}, {0, 2}, {0, 3}, {1, 2}, {1, 3}, {2, 3}}};
-  TablePlaces places(core::Random(seed, 0x3234).bits(0));
+  RandomTableIndices places(core::Random(seed, 0x3234).bits(0));
   const std::size_t row_entries = a.columns / 2;
   a.columns_of.reserve(a.rows * row_entries);
   for (std::size_t row = 0; row < a.rows; ++row) {

@@ -266,7 +266,7 @@ struct NcclCommunicator::State {
   const char* call = "";
   double begin_s = 0;  ///< when the call began, on the host's clock
   bool is_call_pending = false;
-  std::function<void()> before_abort = {};
+  std::function<void()> on_abort = {};
   std::vector<void*> registrations = {};
 
   // `mutex` protects the members below, which the rank's thread and the watchdog share. They also share `comm` while
@@ -349,7 +349,7 @@ ncclResult_t NcclCommunicator::State::run_blocking(double until_s, const std::fu
     is_in_call = true;
   }
   /// Its destructor ends the call, also after an exception. If the watchdog has aborted the communicator, it destroys
-  /// graphs (`before_abort`), for which NCCL's abort waits, and waits for the end of the abort.
+  /// graphs (`on_abort`), for which NCCL's abort waits, and waits for the end of the abort.
   struct CallEnd {
     State& s;
     ~CallEnd() {
@@ -357,7 +357,7 @@ ncclResult_t NcclCommunicator::State::run_blocking(double until_s, const std::fu
       s.is_in_call = false;
       if (!s.verdict) return;
       lock.unlock();
-      if (s.before_abort) s.before_abort();
+      if (s.on_abort) s.on_abort();
       lock.lock();
       s.changed.wait(lock, [this] { return !s.is_aborting; });
     }
@@ -378,7 +378,7 @@ void NcclCommunicator::State::throw_verdict(const NcclVerdict& v) const {
 }
 
 void NcclCommunicator::State::abort() noexcept {
-  if (comm && before_abort) before_abort();
+  if (comm && on_abort) on_abort();
   if (comm) (void)ncclCommAbort(comm);  // an error of the abort cannot be handled any more
   comm = nullptr;
 }
@@ -548,7 +548,7 @@ void NcclCommunicator::check() {
   state_->check_asynchronous();
   state_->check_peers();
 }
-void NcclCommunicator::completed() {
+void NcclCommunicator::note_completion() {
   state_->check_asynchronous();
   state_->is_call_pending = false;
 }
@@ -565,7 +565,7 @@ void NcclCommunicator::register_memory(std::byte* at, std::size_t bytes) {
   throw core::UsageError(nccl_registration_refusal());
 #endif
 }
-void NcclCommunicator::before_abort(std::function<void()> what) { state_->before_abort = std::move(what); }
+void NcclCommunicator::on_abort(std::function<void()> what) { state_->on_abort = std::move(what); }
 int NcclCommunicator::rank() const { return state_->rank; }
 int NcclCommunicator::size() const { return state_->size; }
 
@@ -599,10 +599,10 @@ void NcclCommunicator::issue(const char*, CUstream_st*, const std::function<void
 void NcclCommunicator::begin(const char*) { refuse(); }
 void NcclCommunicator::add_group(CUstream_st*, const std::function<void(const NcclCalls&)>&) { refuse(); }
 void NcclCommunicator::check() { refuse(); }
-void NcclCommunicator::completed() {}
+void NcclCommunicator::note_completion() {}
 void NcclCommunicator::abort() noexcept {}
 void NcclCommunicator::register_memory(std::byte*, std::size_t) { refuse(); }
-void NcclCommunicator::before_abort(std::function<void()>) {}
+void NcclCommunicator::on_abort(std::function<void()>) {}
 int NcclCommunicator::rank() const { return 0; }
 int NcclCommunicator::size() const { return 0; }
 int NcclCommunicator::late_peer() const { return -1; }

@@ -90,7 +90,7 @@ class NcclCommunicator {
   /// asynchronous error or, when the timeout is over, the ranks of this node that have not made the call; PeerFailed.
   void check();
   /// Must be called once the stream has completed the calls. Errors: NCCL's asynchronous error.
-  void completed();
+  void note_completion();
   /// Ends the calls under way on this rank, so that the rank's stream can continue. No more calls can be issued.
   void abort() noexcept;
   /// Registers memory of allocate_registrable_beside for all later calls that use it. Either all ranks register memory
@@ -98,7 +98,7 @@ class NcclCommunicator {
   void register_memory(std::byte* at, std::size_t bytes);
   /// Sets a function that destroys all graphs that hold calls of this communicator, since NCCL's abort waits until no
   /// such graph is left. The function is called on the rank's thread.
-  void before_abort(std::function<void()>);
+  void on_abort(std::function<void()>);
   /// The lowest rank of this node that has made fewer calls than this one; -1: none is known.
   int late_peer() const;
 

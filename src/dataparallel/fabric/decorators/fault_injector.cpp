@@ -72,13 +72,13 @@ class FaultyPort final : public ForwardingPort {
   std::unordered_map<int, std::span<std::byte>> drafts_;  ///< the last draft for each rank
 };
 
-void compute_slowly(ExecutionContext& inner, double slow, std::string_view label, runtime::Cost cost,
+void compute_slowly(ExecutionContext& inner, double slowdown, std::string_view label, runtime::Cost cost,
                     const runtime::Work& work) {
-  if (slow == 1) return inner.submit(label, cost, work);
-  inner.submit(label, cost, [&inner, slow, work = work.stored()] {
+  if (slowdown == 1) return inner.submit(label, cost, work);
+  inner.submit(label, cost, [&inner, slowdown, work = work.stored()] {
     const double begin = inner.now();
     work();
-    const double end = begin + slow * (inner.now() - begin);
+    const double end = begin + slowdown * (inner.now() - begin);
     while (inner.now() < end) {
     }
   });
@@ -87,13 +87,13 @@ void compute_slowly(ExecutionContext& inner, double slow, std::string_view label
 /// The context in which a background task on a slow rank computes.
 class SlowContext final : public ForwardingContext<ExecutionContext> {
  public:
-  SlowContext(ExecutionContext& inner, double slow) : ForwardingContext(inner), slow_(slow) {}
+  SlowContext(ExecutionContext& inner, double slowdown) : ForwardingContext(inner), slowdown_(slowdown) {}
   void submit(std::string_view label, runtime::Cost cost, const runtime::Work& work) override {
-    compute_slowly(inner_, slow_, label, cost, work);
+    compute_slowly(inner_, slowdown_, label, cost, work);
   }
 
  private:
-  double slow_;
+  double slowdown_;
 };
 
 template <class Fault>
@@ -105,7 +105,7 @@ std::optional<std::uint64_t> first_faulty(const std::optional<Fault>& f, int ran
 
 FaultInjector::FaultInjector(Fabric& inner, const core::Injection& i, int rank)
     : ForwardingFabric(inner),
-      slow_(i.slow ? i.slow->of(rank) : 1.0),
+      slowdown_(i.slow ? i.slow->of(rank) : 1.0),
       calls_(std::make_shared<FaultyCalls>(first_faulty(i.flip, rank))),
       omitted_(first_faulty(i.omit, rank)) {}
 
@@ -147,14 +147,14 @@ Ports FaultInjector::open(Group g, const PortOptions& o) {
 }
 
 std::unique_ptr<BackgroundTask> FaultInjector::launch(BackgroundProgram program) {
-  return inner_.launch([slow = slow_, program = std::move(program)](ExecutionContext& context) {
-    SlowContext background(context, slow);
+  return inner_.launch([slowdown = slowdown_, program = std::move(program)](ExecutionContext& context) {
+    SlowContext background(context, slowdown);
     program(background);
   });
 }
 
 void FaultInjector::submit(std::string_view label, runtime::Cost cost, const runtime::Work& work) {
-  compute_slowly(inner_, slow_, label, cost, work);
+  compute_slowly(inner_, slowdown_, label, cost, work);
 }
 
 }  // namespace gradmeter::dataparallel

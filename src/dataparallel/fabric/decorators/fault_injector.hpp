@@ -28,8 +28,8 @@ class FaultyCalls {
 };
 
 /// A fabric that forwards all calls and injects faults:
-/// - Slow rank: computations, also those of background tasks, last `slow` times as long, because the thread spins after
-///   the work.
+/// - Slow rank: computations, also those of background tasks, last `slowdown` times as long, because the thread spins
+///   after the work.
 /// - Wrong results: a faulty call has one wrong element in its result on this rank; which one depends on the call's
 ///   number. 1 is added to the element; if that changes nothing, or if the type is not fp32, its lowest bit is flipped.
 ///   (In an encoded payload the lowest bit of the last byte is flipped.) Three kinds of calls can be faulty:
@@ -57,7 +57,7 @@ class FaultInjector final : public ForwardingFabric {
     Buffer result;
     std::uint64_t number;
   };
-  double slow_;
+  double slowdown_;
   std::shared_ptr<FaultyCalls> calls_;  ///< the calls with a wrong result; shared with this rank's ports
   /// The all-reduces and reduce-scatters to which this rank does not contribute. Used by the rank's own thread alone.
   FaultyCalls omitted_;

@@ -39,7 +39,7 @@ Decomposition decompose(const StepRecord& r, std::span<const double> last_start,
   Decomposition d;
   d.step = r.step.length();
   std::vector<Interval> computing, communicating, exchanging, waiting, skewed;
-  for (const auto& c : r.computations) (c.exchanges ? exchanging : computing).push_back(c.when);
+  for (const auto& c : r.computations) (c.is_exchange ? exchanging : computing).push_back(c.when);
   for (std::size_t i = 0; i < r.calls.size(); ++i) {
     const Completion& c = r.calls[i].completion;
     communicating.push_back(clip({c.started, c.finished}, r.step));
@@ -99,14 +99,14 @@ class LoggedContext final : public ForwardingContext<ExecutionContext> {
 
 }  // namespace
 
-void BackgroundLog::keep(bool yes) {
+void BackgroundLog::set_recording(bool yes) {
   const std::lock_guard lock(mutex_);
-  keep_ = yes;
+  is_recording_ = yes;
 }
 
 void BackgroundLog::add(const ComputeLog& log) {
   const std::lock_guard lock(mutex_);
-  if (keep_) record_.computations.insert(record_.computations.end(), log.begin(), log.end());
+  if (is_recording_) record_.computations.insert(record_.computations.end(), log.begin(), log.end());
 }
 
 void BackgroundLog::add(const Ticket& t) {
@@ -117,7 +117,7 @@ void BackgroundLog::add(const Ticket& t) {
 void BackgroundLog::collect_done() {
   const auto done = std::partition(under_way_.begin(), under_way_.end(), [](const Ticket& t) { return !t->done(); });
   for (auto it = done; it != under_way_.end(); ++it) {
-    if (keep_) record_.calls.push_back({std::string((*it)->label()), (*it)->completion()});
+    if (is_recording_) record_.calls.push_back({std::string((*it)->label()), (*it)->completion()});
     totals_.add((*it)->completion());
   }
   under_way_.erase(done, under_way_.end());
@@ -161,7 +161,7 @@ void Probe::begin_step() {
   if (steps_.empty()) kept_.clear();
   StepRecord& step = steps_.emplace_back();
   step.computations.reserve(most_submitted_);
-  step.ready.assign(ready_tensors_, 0.0);
+  step.ready.assign(ready_time_count_, 0.0);
   inner_.log_to(&step.computations);
   inner_.stamp(step.step.begin);
   in_step_ = true;

@@ -87,7 +87,7 @@ struct Totals {
 class BackgroundLog {
  public:
   /// Sets whether computations and calls are recorded, to be returned by `take`. Totals are always counted.
-  void keep(bool);
+  void set_recording(bool);
   void add(const ComputeLog&);
   void add(const Ticket&);
   /// Returns the record of all that was completed since `take` was called last.
@@ -101,7 +101,7 @@ class BackgroundLog {
   void collect_done();  ///< moves completed calls to the record; the mutex must be held
 
   std::mutex mutex_;
-  bool keep_ = false;
+  bool is_recording_ = false;
   StepRecord record_;
   std::vector<Ticket> under_way_;
   Totals totals_;
@@ -128,9 +128,9 @@ class Probe final : public ForwardingFabric {
   /// Returns the record of background tasks since the last call of this function. It is empty unless
   /// `keep_background` was called.
   StepRecord take_background() { return background_log_.take(); }
-  void keep_background(bool yes) { background_log_.keep(yes); }
+  void keep_background(bool yes) { background_log_.set_recording(yes); }
   /// Later steps record when each of `tensors` gradients was ready (0: they do not). Cost: a time stamp for each.
-  void keep_ready(std::size_t tensors) { ready_tensors_ = tensors; }
+  void keep_ready(std::size_t tensors) { ready_time_count_ = tensors; }
   /// The totals of all steps so far, over calls that are done.
   Totals totals();
   /// True if no call of any step is under way, neither the worker's nor a background task's.
@@ -144,7 +144,7 @@ class Probe final : public ForwardingFabric {
     if (in_step_) steps_.back().layers.push_back({layer, steps_.back().submitted});
   }
   std::vector<double>* ready_times() override {
-    return in_step_ && ready_tensors_ > 0 ? &steps_.back().ready : inner_.ready_times();
+    return in_step_ && ready_time_count_ > 0 ? &steps_.back().ready : inner_.ready_times();
   }
   Ticket start(const FabricCall& call) override { return keep(inner_.start(call)); }
   void wait(const Ticket&) override;
@@ -168,7 +168,7 @@ class Probe final : public ForwardingFabric {
   bool in_step_ = false;
   /// The most computations of any step so far, for which the next step's record reserves room.
   std::size_t most_submitted_ = 0;
-  std::size_t ready_tensors_ = 0;
+  std::size_t ready_time_count_ = 0;
   BackgroundLog background_log_;
 };
 

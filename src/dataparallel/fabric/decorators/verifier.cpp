@@ -166,7 +166,7 @@ struct CodedCall {
 enum class Relation : std::uint8_t { sum, copy, coded };
 
 /// A collective, or a message that is received.
-struct Verifier::Call {
+struct Verifier::VerifiedCall {
   const char* name = nullptr;
   Group group = {};
   Relation relation = Relation::copy;
@@ -197,7 +197,8 @@ struct Verifier::VerifiedGroup {
   explicit VerifiedGroup(runtime::Communicator c) : communicator(std::move(c)) {}
   runtime::Communicator communicator;
   std::uint64_t calls = 0;
-  std::map<std::uint64_t, Call> done;  ///< completed collectives, by number; all ranks post them in the same order
+  std::map<std::uint64_t, VerifiedCall>
+      done;  ///< completed collectives, by number; all ranks post them in the same order
   Messages messages;
 };
 
@@ -248,11 +249,11 @@ Group Verifier::split(int color, int key) {
   return g;
 }
 
-Ticket Verifier::note(Ticket t, Call c) {
-  c.step = step_;
-  c.ticket = t;
+Ticket Verifier::note(Ticket t, VerifiedCall verified_call) {
+  verified_call.step = step_;
+  verified_call.ticket = t;
   const PendingCall* key = t.get();
-  under_way_.insert_or_assign(key, std::move(c));
+  under_way_.insert_or_assign(key, std::move(verified_call));
   return t;
 }
 
@@ -264,70 +265,71 @@ Ticket Verifier::start(const FabricCall& call) {
     inner_.at_once([&] { note_send(call); });
     return inner_.start(call);
   }
-  Call c;
-  inner_.at_once([&] { c = note_input(call); });  // before the call begins, since it works in place
+  VerifiedCall verified_call;
+  inner_.at_once([&] { verified_call = note_input(call); });  // before the call begins, since it works in place
   FabricCall with_difference = call;
-  if (c.coding) with_difference.tensor_layout = c.coding->tensor_layout;
-  return note(inner_.start(with_difference), std::move(c));
+  if (verified_call.coding) with_difference.tensor_layout = verified_call.coding->tensor_layout;
+  return note(inner_.start(with_difference), std::move(verified_call));
 }
 
 /// Computes the checksums of this rank's input to a collective, or notes a receive. Sends are noted by `note_send`.
-Verifier::Call Verifier::note_input(const FabricCall& call) {
+Verifier::VerifiedCall Verifier::note_input(const FabricCall& call) {
   const Group g = call.group;
-  Call c{.name = label(call.kind), .group = g, .relation = Relation::copy, .result = call.out};
-  c.count = call.out.count();
+  VerifiedCall verified_call{.name = label(call.kind), .group = g, .relation = Relation::copy, .result = call.out};
+  verified_call.count = call.out.count();
   if (call.kind == CallKind::receive) {
-    c.from = call.peer;
-    c.number = messages(g).receives_from[call.peer]++;
-    return c;
+    verified_call.from = call.peer;
+    verified_call.number = messages(g).receives_from[call.peer]++;
+    return verified_call;
   }
-  c.number = next_number(g);
+  verified_call.number = next_number(g);
   if (call.kind == CallKind::all_gather) {
-    const Range own = block_of(c.count, size(g), rank(g));
-    c.checksums.assign(hash_doubles, 0.0);
-    add_hash(c.checksums, hash_of(call.in.part(own.first, own.count), c.number, own.first));
+    const Range own = block_of(verified_call.count, size(g), rank(g));
+    verified_call.checksums.assign(hash_doubles, 0.0);
+    add_hash(verified_call.checksums, hash_of(call.in.part(own.first, own.count), verified_call.number, own.first));
   } else if (call.kind == CallKind::broadcast) {
-    c.checksums.assign(hash_doubles, 0.0);
-    if (rank(g) == call.peer) add_hash(c.checksums, hash_of(call.in, c.number));
+    verified_call.checksums.assign(hash_doubles, 0.0);
+    if (rank(g) == call.peer) add_hash(verified_call.checksums, hash_of(call.in, verified_call.number));
   } else {
     check_summable(call);
-    if (call.op == allreduce::Op::average) c.share = 1.0 / size(g);
+    if (call.op == allreduce::Op::average) verified_call.share = 1.0 / size(g);
     if (coded_ && !call.tensor_layout.tensors.empty()) {
-      project_coded(c, call);
+      project_coded(verified_call, call);
     } else {
-      project_sum(c, call);
+      project_sum(verified_call, call);
     }
   }
-  return c;
+  return verified_call;
 }
 
 /// Projects each block of the input. An all-reduce counts as one block, whose sum all ranks get.
-void Verifier::project_sum(Call& c, const FabricCall& call) {
-  c.relation = Relation::sum;
+void Verifier::project_sum(VerifiedCall& verified_call, const FabricCall& call) {
+  verified_call.relation = Relation::sum;
   const bool scatters = call.kind == CallKind::reduce_scatter;
-  const int blocks = scatters ? size(c.group) : 1, own = scatters ? rank(c.group) : 0;
+  const int blocks = scatters ? size(verified_call.group) : 1, own = scatters ? rank(verified_call.group) : 0;
   double square = 0;
   for (int q = 0; q < blocks; ++q) {
-    const Range block = block_of(c.count, blocks, q);
-    const Projection p = project(call.in.values<float>().subspan(block.first, block.count), c.number, block.first);
-    c.checksums.push_back(p.product);
+    const Range block = block_of(verified_call.count, blocks, q);
+    const Projection p =
+        project(call.in.values<float>().subspan(block.first, block.count), verified_call.number, block.first);
+    verified_call.checksums.push_back(p.product);
     square += p.square;
   }
-  c.checksums.push_back(std::sqrt(square));
-  const Range block = block_of(c.count, blocks, own);
-  c.result = call.out.part(block.first, block.count);
-  c.first = block.first;
-  c.own_block = static_cast<std::size_t>(own);
+  verified_call.checksums.push_back(std::sqrt(square));
+  const Range block = block_of(verified_call.count, blocks, own);
+  verified_call.result = call.out.part(block.first, block.count);
+  verified_call.first = block.first;
+  verified_call.own_block = static_cast<std::size_t>(own);
 }
 
-void Verifier::project_coded(Call& c, const FabricCall& call) {
-  c.relation = Relation::coded;
-  const Projection mine = project_tensors(call.in.values<float>(), call.tensor_layout.tensors, c.number);
-  c.checksums = {mine.product * c.share, std::sqrt(mine.square) * c.share};
-  c.checksums.resize(c.checksums.size() + hash_doubles);
-  c.coding = std::make_unique<CodedCall>();
-  CodedCall& coding = *c.coding;
-  coding.values.resize(c.count);
+void Verifier::project_coded(VerifiedCall& verified_call, const FabricCall& call) {
+  verified_call.relation = Relation::coded;
+  const Projection mine = project_tensors(call.in.values<float>(), call.tensor_layout.tensors, verified_call.number);
+  verified_call.checksums = {mine.product * verified_call.share, std::sqrt(mine.square) * verified_call.share};
+  verified_call.checksums.resize(verified_call.checksums.size() + hash_doubles);
+  verified_call.coding = std::make_unique<CodedCall>();
+  CodedCall& coding = *verified_call.coding;
+  coding.values.resize(verified_call.count);
   coding.difference.values = coding.values;
   coding.tensor_layout = call.tensor_layout;
   coding.tensor_layout.difference = &coding.difference;
@@ -360,32 +362,36 @@ void Verifier::wait(const Ticket& t) {
   inner_.wait(t);
   const auto it = under_way_.find(t.get());
   if (it == under_way_.end()) return;
-  Call c = std::move(it->second);
+  VerifiedCall verified_call = std::move(it->second);
   under_way_.erase(it);
-  inner_.at_once([&] { note_result(c); });
-  if (c.from) return;
-  c.ticket.reset();
-  const std::uint64_t number = c.number;
-  verified_group(c.group).done.insert_or_assign(number, std::move(c));
+  inner_.at_once([&] { note_result(verified_call); });
+  if (verified_call.from) return;
+  verified_call.ticket.reset();
+  const std::uint64_t number = verified_call.number;
+  verified_group(verified_call.group).done.insert_or_assign(number, std::move(verified_call));
 }
 
-void Verifier::note_result(Call& c) {
-  if (c.from) {
-    verified_group(c.group).messages.received += hash_of(c.result, message_seed(*c.from, rank(c.group), c.number));
+void Verifier::note_result(VerifiedCall& verified_call) {
+  if (verified_call.from) {
+    verified_group(verified_call.group).messages.received += hash_of(
+        verified_call.result, message_seed(*verified_call.from, rank(verified_call.group), verified_call.number));
     return;
   }
-  if (c.relation == Relation::sum) {
-    c.product = project(c.result.values<float>(), c.number, c.first).product;
+  if (verified_call.relation == Relation::sum) {
+    verified_call.product =
+        project(verified_call.result.values<float>(), verified_call.number, verified_call.first).product;
   } else {
-    c.hash = hash_of(c.result, c.number);
+    verified_call.hash = hash_of(verified_call.result, verified_call.number);
   }
-  if (c.coding) {
-    const auto tensors = c.coding->tensor_layout.tensors;
-    c.product = project_tensors(c.result.values<float>(), tensors, c.number).product;
-    c.checksums[0] += project_tensors(c.coding->values, tensors, c.number).product;
-    c.checksums[1] += std::sqrt(c.coding->difference.squares);
-    if (rank(c.group) == 0) add_hash(std::span(c.checksums).last(hash_doubles), c.hash);
-    c.coding.reset();
+  if (verified_call.coding) {
+    const auto tensors = verified_call.coding->tensor_layout.tensors;
+    verified_call.product =
+        project_tensors(verified_call.result.values<float>(), tensors, verified_call.number).product;
+    verified_call.checksums[0] += project_tensors(verified_call.coding->values, tensors, verified_call.number).product;
+    verified_call.checksums[1] += std::sqrt(verified_call.coding->difference.squares);
+    if (rank(verified_call.group) == 0)
+      add_hash(std::span(verified_call.checksums).last(hash_doubles), verified_call.hash);
+    verified_call.coding.reset();
   }
 }
 
@@ -437,36 +443,38 @@ void Verifier::check_group(VerifiedGroup& group) {
   group.messages = {};
 }
 
-std::string Verifier::text_of(const Call& c) {
-  return fmt::format("the {} of {} elements in step {}", c.name, c.count, c.step);
+std::string Verifier::text_of(const VerifiedCall& verified_call) {
+  return fmt::format("the {} of {} elements in step {}", verified_call.name, verified_call.count, verified_call.step);
 }
 
-void Verifier::check_call(const Call& c, std::span<const double> checksums) {
-  if (c.relation == Relation::sum)
-    return check_sum(c, checksums[c.own_block] * c.share, checksums.back() * c.share, deviations);
-  if (hash_in(checksums.last(hash_doubles)) != c.hash) {
-    const bool copy = c.relation == Relation::copy;
-    report_fault(fmt::format("{} {}", text_of(c),
+void Verifier::check_call(const VerifiedCall& verified_call, std::span<const double> checksums) {
+  if (verified_call.relation == Relation::sum)
+    return check_sum(verified_call, checksums[verified_call.own_block] * verified_call.share,
+                     checksums.back() * verified_call.share, deviations);
+  if (hash_in(checksums.last(hash_doubles)) != verified_call.hash) {
+    const bool copy = verified_call.relation == Relation::copy;
+    report_fault(fmt::format("{} {}", text_of(verified_call),
                              copy ? "did not bring what was given" : "has other bits than on the first rank"));
-  } else if (c.relation == Relation::coded) {
-    check_sum(c, checksums[0], checksums[1], coded_deviations);
+  } else if (verified_call.relation == Relation::coded) {
+    check_sum(verified_call, checksums[0], checksums[1], coded_deviations);
   }
 }
 
 /// expected: the projection that the result must have. norm: the sum over ranks of the norms of their inputs.
-void Verifier::check_sum(const Call& c, double expected, double norm, double allowed_deviations) {
+void Verifier::check_sum(const VerifiedCall& verified_call, double expected, double norm, double allowed_deviations) {
   if (!std::isfinite(norm) && may_overflow_) {
     // Every rank must see from its result that a number was not finite, or it would not skip the step as the others do.
-    if (!std::isfinite(expected) && std::isfinite(c.product)) report_fault(text_of(c) + " lost what is not finite");
+    if (!std::isfinite(expected) && std::isfinite(verified_call.product))
+      report_fault(text_of(verified_call) + " lost what is not finite");
     return;
   }
   if (!std::isfinite(norm))
-    return report_fault(text_of(c) + " cannot be checked: it was given numbers that are not finite");
-  const double error = std::fabs(c.product - expected), ranks = size(c.group);
+    return report_fault(text_of(verified_call) + " cannot be checked: it was given numbers that are not finite");
+  const double error = std::fabs(verified_call.product - expected), ranks = size(verified_call.group);
   const double allowed = allowed_deviations * std::sqrt(ranks) * unit_roundoff * norm + underflow;
   if (error <= allowed) return;
-  report_fault(
-      fmt::format("{} is off by {:.3g} in its projection, where rounding explains {:.1g}", text_of(c), error, allowed));
+  report_fault(fmt::format("{} is off by {:.3g} in its projection, where rounding explains {:.1g}",
+                           text_of(verified_call), error, allowed));
 }
 
 std::string Verifier::take_fault() {

@@ -97,24 +97,24 @@ class Verifier final : public ForwardingFabric {
   Ports open(Group, const PortOptions&) override;
 
  private:
-  struct Call;
+  struct VerifiedCall;
   struct Messages;
   struct VerifiedGroup;
   bool verifies(const FabricCall&);  ///< whether the call belongs to a step that is verified
   VerifiedGroup& verified_group(Group g) { return *verified_groups_[static_cast<std::size_t>(g.id)]; }
   std::uint64_t next_number(Group);
-  Ticket note(Ticket, Call);
+  Ticket note(Ticket, VerifiedCall);
   Messages& messages(Group);
   void note_send(const FabricCall&);
-  Call note_input(const FabricCall&);
-  void note_result(Call&);
-  void project_sum(Call&, const FabricCall&);
-  void project_coded(Call&, const FabricCall&);
+  VerifiedCall note_input(const FabricCall&);
+  void note_result(VerifiedCall&);
+  void project_sum(VerifiedCall&, const FabricCall&);
+  void project_coded(VerifiedCall&, const FabricCall&);
   static void check_summable(const FabricCall&);
-  static std::string text_of(const Call&);
+  static std::string text_of(const VerifiedCall&);
   void check_group(VerifiedGroup&);
-  void check_call(const Call&, std::span<const double> checksums);
-  void check_sum(const Call&, double expected, double norm, double allowed_deviations);
+  void check_call(const VerifiedCall&, std::span<const double> checksums);
+  void check_sum(const VerifiedCall&, double expected, double norm, double allowed_deviations);
   void report_fault(std::string);
 
   const runtime::Communicator& world_;
@@ -127,7 +127,7 @@ class Verifier final : public ForwardingFabric {
   std::vector<char> armed_, called_;
   std::vector<char> verified_step_;  ///< by group: whether the last step that ended was verified
   std::vector<std::unique_ptr<VerifiedGroup>> verified_groups_;
-  std::unordered_map<const PendingCall*, Call> under_way_;
+  std::unordered_map<const PendingCall*, VerifiedCall> under_way_;
   std::string fault_;  ///< the first fault on this rank
   Group port_group_{};
   MessageVerifier message_verifier_;

@@ -64,7 +64,7 @@ void Engine::take_submitted() {
 
 bool Engine::poll_one(PendingEngineCall& op) {
   if (!op.started_) {
-    if (op.ready_ && !op.ready_->reached()) return false;
+    if (op.ready_event_ && !op.ready_event_->reached()) return false;
     op.completion_.started = runtime::host_clock();
     op.start();
     op.started_ = true;
@@ -191,7 +191,7 @@ bool Engine::await_work() {
 
 /// Waits between two polls that moved nothing. A thread that waits for a message polls too. So if cores are shared and
 /// only messages are under way, this thread sleeps and leaves its core to a thread that computes.
-void Engine::wait() {
+void Engine::wait_between_polls() {
   if (!active_.empty() || messengers_.size() != 1 || !backoff_.may_sleep()) return backoff_.wait();
   messengers_.front()->sleep_until_rung([this] {
     const std::lock_guard lock(mutex_);
@@ -213,7 +213,7 @@ void Engine::run() {
         backoff_.reset();
       } else {
         if (!active_.empty()) note_waiting(*active_.front());
-        wait();
+        wait_between_polls();
       }
     } catch (...) {
       fail(std::current_exception());
@@ -267,7 +267,7 @@ MessageOperation::MessageOperation(CallKind kind, runtime::EventPtr ready, runti
 
 void MessageOperation::start() {
   if (!in_.empty()) send();
-  if (!out_.empty()) ticket_ = transport_.receive(peer_, channel, out_);
+  if (!out_.empty()) handle_ = transport_.receive(peer_, channel, out_);
 }
 
 void MessageOperation::send() {
@@ -278,7 +278,7 @@ void MessageOperation::send() {
                                          transport_.name()));
   }
   const runtime::Traffic before = transport_.traffic();
-  ticket_ = transport_.send(peer_, channel, in_);
+  handle_ = transport_.send(peer_, channel, in_);
   const runtime::Traffic sent = transport_.traffic() - before;
   completion_.bytes_sent = sent.bytes;
   completion_.bytes_between_nodes = sent.bytes_between_nodes;
@@ -287,11 +287,11 @@ void MessageOperation::send() {
 bool MessageOperation::advance() {
   if (kind_ == CallKind::receive && out_.empty()) return true;
   transport_.progress();
-  if (kind_ == CallKind::send) return transport_.send_done(ticket_);
-  const std::byte* from = transport_.try_receive(ticket_);
+  if (kind_ == CallKind::send) return transport_.send_done(handle_);
+  const std::byte* from = transport_.try_receive(handle_);
   if (!from) return false;
   if (from != out_.data()) std::memcpy(out_.data(), from, out_.size());
-  transport_.release(ticket_);
+  transport_.release(handle_);
   return true;
 }
 

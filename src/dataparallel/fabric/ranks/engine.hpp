@@ -35,7 +35,7 @@ inline constexpr int ordered_collectives = std::numeric_limits<int>::max();
 class PendingEngineCall : public PendingCall {
  public:
   PendingEngineCall(const char* label, int sequence, runtime::EventPtr ready)
-      : label_(label), sequence_(sequence), ready_(std::move(ready)) {}
+      : label_(label), sequence_(sequence), ready_event_(std::move(ready)) {}
   std::string_view label() const final { return label_; }
   bool done() const final { return done_.load(std::memory_order_acquire); }
   const Completion& completion() const final;
@@ -55,7 +55,7 @@ class PendingEngineCall : public PendingCall {
   /// collectives of one group, or `ordered_collectives`): a call starts when the previous call is done. Negative (the
   /// sends to one peer, or the receives from one peer): calls may overlap.
   int sequence_;
-  runtime::EventPtr ready_;
+  runtime::EventPtr ready_event_;
   bool started_ = false;
   std::atomic<bool> done_{false};
 };
@@ -95,7 +95,7 @@ class Engine {
   void fail(std::exception_ptr);
   void abandon();
   bool await_work();
-  void wait();
+  void wait_between_polls();
   void wake();  ///< call it under the lock
   void run();   ///< the loop of the progress thread
 
@@ -170,7 +170,7 @@ class MessageOperation final : public PendingEngineCall {
   std::span<const std::byte> in_;
   std::span<std::byte> out_;
   const std::vector<int>& world_ranks_;
-  runtime::MessageHandle ticket_;
+  runtime::MessageHandle handle_;
 };
 
 }  // namespace gradmeter::dataparallel

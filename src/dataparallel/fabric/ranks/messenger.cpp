@@ -11,9 +11,10 @@
 
 namespace gradmeter::dataparallel {
 
-SendQueue::SendQueue(runtime::Transport& transport, runtime::Arena& arena, const PortOptions& o)
-    : transport_(transport), max_payload_bytes_(o.payload_bytes) {
-  const auto ranks = static_cast<std::size_t>(transport.size()), in_flight = static_cast<std::size_t>(o.in_flight);
+SendQueue::SendQueue(runtime::Transport& transport, runtime::Arena& arena, const PortOptions& options)
+    : transport_(transport), max_payload_bytes_(options.payload_bytes) {
+  const auto ranks = static_cast<std::size_t>(transport.size()),
+             in_flight = static_cast<std::size_t>(options.in_flight);
   const std::size_t header_bytes = slot_bytes({.payload_bytes = 0});
   for (const Role role : {Role::worker, Role::server}) {
     destinations_[role].resize(ranks);
@@ -22,7 +23,7 @@ SendQueue::SendQueue(runtime::Transport& transport, runtime::Arena& arena, const
       destinations_[role][i / in_flight].headers.push_back(headers.subspan(i * header_bytes, sizeof(MessageHeader)));
     }
     for (std::size_t i = 0; i < std::min(held_payloads, ranks * in_flight); ++i) {
-      drafts_[role].push_back(arena.take(slot_bytes(o)));
+      drafts_[role].push_back(arena.take(slot_bytes(options)));
     }
   }
 }
@@ -77,14 +78,14 @@ void SendQueue::take_posted() {
 }
 
 void SendQueue::start(OutgoingMessage& message) {
-  message.ticket->stamps.started = runtime::host_clock();
+  message.ticket->call_facts.started = runtime::host_clock();
   const runtime::Traffic before = transport_.traffic();
   const Role to = opposite(message.from);
   message.header_sent = transport_.send(message.to, header_channel(to), message.header);
   if (!message.payload.empty())
     message.payload_sent = transport_.send(message.to, payload_channel(to), message.payload);
   if ((transport_.traffic() - before).bytes_between_nodes > 0)
-    message.ticket->stamps.bytes_between_nodes = message.payload.size();
+    message.ticket->call_facts.bytes_between_nodes = message.payload.size();
   message.started = true;
   if (transport_.zero_copy_from(message.to)) --needing_polls_;  // the receiver reads it without help of this rank
 }
@@ -101,8 +102,8 @@ bool SendQueue::move(const std::function<void(const OutgoingMessage&)>& left) {
   return moved;
 }
 
-ReceiveQueue::ReceiveQueue(runtime::Transport& transport, const PortOptions& o)
-    : transport_(transport), max_payload_bytes_(o.payload_bytes) {
+ReceiveQueue::ReceiveQueue(runtime::Transport& transport, const PortOptions& options)
+    : transport_(transport), max_payload_bytes_(options.payload_bytes) {
   for (const Role to : {Role::worker, Role::server}) {
     for (int from = 0; from < transport.size(); ++from) {
       if (from != transport.rank()) sources_.push_back({.from = from, .to = to});
@@ -210,7 +211,7 @@ class Messenger::MessengerPort final : public Port {
       const std::lock_guard lock(messenger_.mutex_);
       messenger_.give_back(std::exchange(inbox_.reading, {}));
     }
-    const std::lock_guard moving(messenger_.moving_);
+    const std::lock_guard moving(messenger_.poll_mutex_);
     messenger_.take_posted_and_release_read();
   }
   std::shared_ptr<const void> keep() override {
@@ -291,14 +292,14 @@ class Messenger::MessengerPort final : public Port {
   int exchanges_ = 0;  ///< the number of phases of exchange that have begun and not ended
 };
 
-Messenger::Messenger(std::unique_ptr<runtime::Transport> transport, runtime::Arena& arena, const PortOptions& o,
+Messenger::Messenger(std::unique_ptr<runtime::Transport> transport, runtime::Arena& arena, const PortOptions& options,
                      runtime::Activity& activity, const std::vector<int>& world_ranks, runtime::SpinPolicy spin_policy)
-    : max_in_flight_(o.in_flight),
+    : max_in_flight_(options.in_flight),
       spin_policy_(spin_policy),
       activity_(activity),
       world_ranks_(world_ranks),
-      receive_queue_(*transport, o),
-      send_queue_(*transport, arena, o),
+      receive_queue_(*transport, options),
+      send_queue_(*transport, arena, options),
       transport_(std::move(transport)),
       doorbell_(transport_->use_doorbell()) {}
 
@@ -360,7 +361,7 @@ void Messenger::wake() {
 }
 
 void Messenger::pause(bool yes) {
-  const std::lock_guard moving(moving_);
+  const std::lock_guard moving(poll_mutex_);
   paused_ = yes;
 }
 
@@ -391,7 +392,7 @@ bool Messenger::take_posted_and_release_read() {
 }
 
 bool Messenger::poll() {
-  const std::unique_lock moving(moving_, std::try_to_lock);
+  const std::unique_lock moving(poll_mutex_, std::try_to_lock);
   if (!moving || paused_) return false;
   const bool released = take_posted_and_release_read();
   transport_->progress();

@@ -38,22 +38,22 @@ struct ByRole {
 constexpr int header_channel(Role to) { return static_cast<int>(to); }
 constexpr int payload_channel(Role to) { return 2 + static_cast<int>(to); }
 
-/// The ticket of a message. The polling thread writes `stamps` until the message is done.
+/// The ticket of a message. The polling thread writes `call_facts` until the message is done.
 class SendTicket final : public PendingCall {
  public:
   SendTicket(const char* label, double now, std::uint64_t bytes)
-      : stamps{.posted = now, .started = now, .bytes_sent = bytes, .bytes_required = bytes}, label_(label) {}
+      : call_facts{.posted = now, .started = now, .bytes_sent = bytes, .bytes_required = bytes}, label_(label) {}
   bool done() const override { return done_.load(std::memory_order_acquire); }
   const Completion& completion() const override {
     if (!done()) throw std::logic_error("a message's completion was asked for before it had left");
-    return stamps;
+    return call_facts;
   }
   std::string_view label() const override { return label_; }
   void finish() {
-    stamps.finished = runtime::host_clock();
+    call_facts.finished = runtime::host_clock();
     done_.store(true, std::memory_order_release);
   }
-  Completion stamps;
+  Completion call_facts;
 
  private:
   const char* label_;
@@ -220,7 +220,7 @@ class Messenger {
   runtime::Activity& activity_;
   const std::vector<int>& world_ranks_;
 
-  std::mutex moving_;           ///< held by the thread that polls
+  std::mutex poll_mutex_;       ///< held by the thread that polls
   ReceiveQueue receive_queue_;  ///< used by the poll alone
   bool paused_ = false;         ///< used by the poll alone
 

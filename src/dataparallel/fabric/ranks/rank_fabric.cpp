@@ -116,43 +116,43 @@ allreduce::AlgorithmPtr algorithm_for(const allreduce::AlgorithmPtr& chosen, all
 
 /// The bytes of the arena that the collectives of all groups need, if each group were as large as all ranks. Broadcasts
 /// need none.
-std::size_t scratch_bytes(const RankFabricOptions& o, allreduce::RankShape shape, int rank) {
+std::size_t scratch_bytes(const RankFabricOptions& options, allreduce::RankShape shape, int rank) {
   const auto r = static_cast<std::uint32_t>(rank);
-  const allreduce::AlgorithmPtr& algorithm = o.exchange.algorithm;
-  const bool codec = o.exchange.codec != nullptr;
-  const allreduce::ExchangeSpec plain = without_codec(o.exchange);
+  const allreduce::AlgorithmPtr& algorithm = options.exchange.algorithm;
+  const bool codec = options.exchange.codec != nullptr;
+  const allreduce::ExchangeSpec plain = without_codec(options.exchange);
   std::size_t arena_bytes = 0;
-  if (algorithm && codec) arena_bytes = allreduce::coded_arena_bytes(on_ranks(o.exchange, shape), r);
+  if (algorithm && codec) arena_bytes = allreduce::coded_arena_bytes(on_ranks(options.exchange, shape), r);
   if (algorithm && !codec) arena_bytes = algorithm->arena_bytes(shape, r, plain);
   using enum allreduce::CollectiveKind;
   for (const auto collective_kind : {all_reduce, reduce_scatter, all_gather}) {
-    const bool wanted = collective_kind == all_reduce ? !algorithm || codec : o.scatters;
+    const bool wanted = collective_kind == all_reduce ? !algorithm || codec : options.scatters;
     if (wanted)
       arena_bytes += algorithm_for(algorithm, shape, collective_kind)->arena_bytes(shape, r, plain, collective_kind);
   }
-  return static_cast<std::size_t>(o.groups) * arena_bytes;
+  return static_cast<std::size_t>(options.groups) * arena_bytes;
 }
 
-std::size_t scratch_bytes(const RankFabricOptions& o, const runtime::Communicator& c) {
-  return scratch_bytes(o, allreduce::shape_of(runtime::Network::nodes_of(c, {})), c.rank());
+std::size_t scratch_bytes(const RankFabricOptions& options, const runtime::Communicator& c) {
+  return scratch_bytes(options, allreduce::shape_of(runtime::Network::nodes_of(c, {})), c.rank());
 }
 
 }  // namespace
 
-RankFabric::RankFabric(const runtime::Communicator& c, const RankFabricOptions& o, runtime::Activity& activity)
-    : options_(o),
-      network_(c, {.transport = o.transport,
-                   .memory_bytes = o.memory_bytes + scratch_bytes(o, c),
-                   .faults = o.message_faults,
-                   .world_rank = o.world_rank}),
+RankFabric::RankFabric(const runtime::Communicator& c, const RankFabricOptions& options, runtime::Activity& activity)
+    : options_(options),
+      network_(c, {.transport = options.transport,
+                   .memory_bytes = options.memory_bytes + scratch_bytes(options, c),
+                   .faults = options.message_faults,
+                   .world_rank = options.world_rank}),
       activity_(activity),
-      queue_(o.queue ? o.queue : &host_queue_) {
+      queue_(options.queue ? options.queue : &host_queue_) {
   if (device().is_staged()) {
     pinned_ = network_.pin(device());
     copies_ = device().make_queue();
   }
   comm_groups_.push_back(make_comm_group(c.duplicate()));
-  engine_ = std::make_unique<Engine>(o.progress, o.spin_policy, activity);
+  engine_ = std::make_unique<Engine>(options.progress, options.spin_policy, activity);
 }
 
 // After an error, an abandoned call may still have work under way on the memory of its collective.
@@ -166,12 +166,12 @@ RankFabric::~RankFabric() {
   }
 }
 
-std::size_t RankFabric::resident_bytes(const RankFabricOptions& o, int ranks) {
+std::size_t RankFabric::resident_bytes(const RankFabricOptions& options, int ranks) {
   const auto p = static_cast<std::uint32_t>(ranks);
   // Higher ranks need no more memory than the first 16, since their roles in schedules are the same.
   std::size_t most = 0;
-  for (int r = 0; r < std::min(ranks, 16); ++r) most = std::max(most, scratch_bytes(o, {p, p}, r));
-  return o.memory_bytes + most;
+  for (int r = 0; r < std::min(ranks, 16); ++r) most = std::max(most, scratch_bytes(options, {p, p}, r));
+  return options.memory_bytes + most;
 }
 
 std::unique_ptr<RankFabric::CommGroup> RankFabric::make_comm_group(runtime::Communicator c) {
@@ -235,35 +235,38 @@ bool RankFabric::is_staged(const FabricCall& call) {
 }
 
 EngineTicket RankFabric::operation(const FabricCall& call) {
-  CommGroup& c = comm_group(call.group);
+  CommGroup& group = comm_group(call.group);
   const std::span<const std::byte> in{device().transport_address(call.in), call.in.bytes()};
   const std::span<std::byte> out{device().transport_address(call.out), call.out.bytes()};
   if (call.kind == CallKind::send || call.kind == CallKind::receive)
-    return std::make_shared<MessageOperation>(call.kind, call.ready, *c.messages, call.peer, in, out, c.world_ranks);
-  allreduce::Collective& bound = collective(c, call);
+    return std::make_shared<MessageOperation>(call.kind, call.ready, *group.messages, call.peer, in, out,
+                                              group.world_ranks);
+  allreduce::Collective& bound = collective(group, call);
   allreduce::Call bound_call{.in = call.in, .out = call.out, .op = call.op, .tensor_layout = call.tensor_layout};
   if (!bound.takes_device_memory()) bound_call.in = {call.in.element(), in}, bound_call.out = {call.out.element(), out};
   const int sequence = bound.holds_up_other_calls() ? ordered_collectives : call.group.id;
-  return std::make_shared<CollectiveOperation>(&bound == c.all_reduce.get() ? c.label.c_str() : label(call.kind),
-                                               sequence, call.ready, bound, bound_call, c.world_ranks);
+  return std::make_shared<CollectiveOperation>(
+      &bound == group.all_reduce.get() ? group.label.c_str() : label(call.kind), sequence, call.ready, bound,
+      bound_call, group.world_ranks);
 }
 
-allreduce::Collective& RankFabric::collective(CommGroup& c, const FabricCall& call) {
+allreduce::Collective& RankFabric::collective(CommGroup& group, const FabricCall& call) {
   // A codec is for gradients, which have a tensor layout; all other values, such as activations, are sent without it.
   const bool goes_plain = options_.exchange.codec && call.tensor_layout.tensors.empty();
-  if (call.kind == CallKind::all_reduce && c.all_reduce && !goes_plain) return *c.all_reduce;
-  auto& bound = c.other_collectives[{call.kind, call.peer}];
+  if (call.kind == CallKind::all_reduce && group.all_reduce && !goes_plain) return *group.all_reduce;
+  auto& bound = group.other_collectives[{call.kind, call.peer}];
   if (bound) return *bound;
   if (call.kind == CallKind::broadcast) {
     allreduce::ExchangeSpec spec = without_codec(options_.exchange);
     spec.transport_takes_device = network_.takes_device_memory();
-    const auto ranks = static_cast<std::uint32_t>(c.communicator.size()), root = static_cast<std::uint32_t>(call.peer);
+    const auto ranks = static_cast<std::uint32_t>(group.communicator.size()),
+               root = static_cast<std::uint32_t>(call.peer);
     bound = std::make_unique<allreduce::Executor>(
-        allreduce::Algorithm{"binomial", {allreduce::binomial_broadcast(ranks, root)}}, *c.collectives,
+        allreduce::Algorithm{"binomial", {allreduce::binomial_broadcast(ranks, root)}}, *group.collectives,
         network_.arena(), std::move(spec));
   } else {  // binding a schedule calls no MPI
-    const allreduce::GroupConnection connection{c.communicator, network_, *c.collectives};
-    const auto shape = allreduce::shape_of(network_.nodes_of(c.communicator));
+    const allreduce::GroupConnection connection{group.communicator, network_, *group.collectives};
+    const auto shape = allreduce::shape_of(network_.nodes_of(group.communicator));
     const auto kind = collective_kind(call.kind);
     bound = algorithm_for(options_.exchange.algorithm, shape, kind)
                 ->bind(connection, without_codec(options_.exchange), kind);
@@ -272,10 +275,10 @@ allreduce::Collective& RankFabric::collective(CommGroup& c, const FabricCall& ca
 }
 
 Ports RankFabric::open(Group g, const PortOptions& o) {
-  CommGroup& c = comm_group(g);
-  auto& messenger = *c.messengers.emplace_back(
-      std::make_unique<Messenger>(network_.connect(c.communicator, Messenger::channels), network_.arena(), o, activity_,
-                                  c.world_ranks, options_.worker_spin_policy));
+  CommGroup& group = comm_group(g);
+  auto& messenger = *group.messengers.emplace_back(
+      std::make_unique<Messenger>(network_.connect(group.communicator, Messenger::channels), network_.arena(), o,
+                                  activity_, group.world_ranks, options_.worker_spin_policy));
   engine_->attach(messenger);
   return {.worker = messenger.port(Role::worker), .server = messenger.port(Role::server)};
 }
@@ -312,9 +315,9 @@ void RankFabric::submit(std::string_view label, runtime::Cost cost, const runtim
 
 void RankFabric::exchange(std::string_view label, const runtime::Work& work) { run(label, work, true, log_); }
 
-void RankFabric::run(std::string_view label, const runtime::Work& work, bool exchanges, ComputeLog* log) {
+void RankFabric::run(std::string_view label, const runtime::Work& work, bool is_exchange, ComputeLog* log) {
   std::optional<runtime::Computing> note;
-  if (!exchanges) note.emplace(activity_, label.data());
+  if (!is_exchange) note.emplace(activity_, label.data());
   if (runtime::device_access && log) {
     if (runtime::EventPtr begin = runtime::device_access->mark()) {
       return run_marked(label, work, std::move(begin), *log);
@@ -324,7 +327,7 @@ void RankFabric::run(std::string_view label, const runtime::Work& work, bool exc
   work();
   const Interval when{begin, runtime::host_clock()};
   const auto lock = log_lock();
-  if (log) log->push_back({label, when, exchanges});
+  if (log) log->push_back({label, when, is_exchange});
 }
 
 void RankFabric::run_marked(std::string_view label, const runtime::Work& work, runtime::EventPtr begin,

@@ -85,11 +85,11 @@ class RankFabric final : public Fabric {
   std::unique_ptr<CommGroup> make_comm_group(runtime::Communicator);
   EngineTicket operation(const FabricCall&);
   struct LoggedWork;
-  void run(std::string_view label, const runtime::Work& work, bool exchanges, ComputeLog* log);
+  void run(std::string_view label, const runtime::Work& work, bool is_exchange, ComputeLog* log);
   void run_marked(std::string_view label, const runtime::Work& work, runtime::EventPtr begin, ComputeLog& log);
-  /// Writes the times of marked work to logs and stamps. All submitted work must be done. `here` is an event that was
+  /// Writes the times of marked work to logs and stamps. All submitted work must be done. `mark` is an event that was
   /// recorded after that work and reached at the time `now`.
-  void read_marks(const runtime::Event& here, double now);
+  void read_marks(const runtime::Event& mark, double now);
   /// Locks the log if two threads write to it: the device's queue and the thread that makes exchanges. With the host's
   /// queue there is only one thread, and no lock is taken.
   std::unique_lock<std::mutex> log_lock();

@@ -65,7 +65,7 @@ const allreduce::Algorithm& SimCollectives::algorithm(std::uint32_t ranks, CallK
     return it->second = {label(call), {allreduce::binomial_broadcast(ranks, static_cast<std::uint32_t>(root))}};
   }
   const allreduce::RankShape shape{ranks, 1};
-  auto chosen = context_.simulated.algorithm;
+  auto chosen = context_.sim_machine.algorithm;
   const CollectiveKind kind = collective_kind(call);
   if (kind != CollectiveKind::all_reduce && !chosen->refusal(shape, kind).empty()) {
     chosen = allreduce::find_algorithm("ring");
@@ -73,24 +73,24 @@ const allreduce::Algorithm& SimCollectives::algorithm(std::uint32_t ranks, CallK
   return it->second = {fmt::format("{} {}", label(call), chosen->name), chosen->make(shape, kind)};
 }
 
-Ticket SimCollectives::join(int world_rank, const FabricCall& c) {
-  const Group group = c.group;
+Ticket SimCollectives::join(int world_rank, const FabricCall& call) {
+  const Group group = call.group;
   const auto& members = context_.groups.members(group);
   const auto index = static_cast<std::size_t>(context_.groups.position(group, world_rank));
   const std::uint64_t number = calls_[{group.id, world_rank}]++;
   PendingCollective& pending = pending_[{group.id, number}];
   if (pending.arrived == 0) {
-    pending = {.kind = c.kind, .root = c.peer, .op = c.op, .members = members};
+    pending = {.kind = call.kind, .root = call.peer, .op = call.op, .members = members};
     pending.tickets.resize(members.size());
     pending.buffers.resize(members.size());
-  } else if (!pending.is_same_call(c)) {
+  } else if (!pending.is_same_call(call)) {
     throw std::logic_error(fmt::format("rank {} makes another collective call than its peers", world_rank));
   }
-  const auto& name = algorithm(static_cast<std::uint32_t>(members.size()), c.kind, c.peer).name;
+  const auto& name = algorithm(static_cast<std::uint32_t>(members.size()), call.kind, call.peer).name;
   const auto ticket = pending.tickets[index] = std::make_shared<SimPendingCall>(context_.scheduler, name);
-  pending.buffers[index] = floats(c.out);
-  pending.is_coded = context_.simulated.codec && !c.tensor_layout.tensors.empty();
-  if (pending.is_coded && !context_.simulated.time_only)
+  pending.buffers[index] = floats(call.out);
+  pending.is_coded = context_.sim_machine.codec && !call.tensor_layout.tensors.empty();
+  if (pending.is_coded && !context_.sim_machine.time_only)
     throw std::logic_error("the virtual fabric encodes no numbers: a codec is simulated with time_only alone");
   if (++pending.arrived == members.size()) {
     complete(pending);
@@ -100,7 +100,7 @@ Ticket SimCollectives::join(int world_rank, const FabricCall& c) {
 }
 
 SimCollectives::CodecCost SimCollectives::codec_cost(std::size_t elements) const {
-  const auto& codec = *context_.simulated.codec;
+  const auto& codec = *context_.sim_machine.codec;
   if (!codec.codec) throw std::logic_error(fmt::format("codec {} has exchanges of its own", codec.info->name));
   const auto rates = context_.machine().codecs.find(codec.info->name);
   if (rates == context_.machine().codecs.end())
@@ -141,17 +141,18 @@ void SimCollectives::complete(PendingCollective& pending) {
     }
     begin.push_back(std::max(pending.tickets[i]->posted(), last_end_[static_cast<std::size_t>(pending.members[i])]));
   }
-  const auto slices = cut(collective_kind(pending.kind), n, schedules, context_.simulated.message_bytes);
+  const auto slices = cut(collective_kind(pending.kind), n, schedules, context_.sim_machine.message_bytes);
   const auto end = finish_times(pending, schedules, slices, begin);
   if (is_cut_short(pending, end)) return;
   std::vector<std::uint64_t> bytes;
-  if (context_.simulated.time_only) {
+  if (context_.sim_machine.time_only) {
     const double share = pending.is_coded ? codec_cost(n).share : 1;
     bytes = sent_bytes(schedules, slices, pending.members.size(), share);
   } else {
     bytes = allreduce::interpret(schedules, slices, pending.buffers, pending.op);
   }
-  if (pending.kind == CallKind::reduce_scatter && !context_.simulated.time_only) corrupt_other_blocks(pending.buffers);
+  if (pending.kind == CallKind::reduce_scatter && !context_.sim_machine.time_only)
+    corrupt_other_blocks(pending.buffers);
   for (std::size_t i = 0; i < pending.members.size(); ++i) {
     last_end_[static_cast<std::size_t>(pending.members[i])] = end[i];
     pending.tickets[i]->finish(begin[i], end[i], bytes[i], bytes[i]);

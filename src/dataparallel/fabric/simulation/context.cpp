@@ -49,17 +49,17 @@ void SimNetwork::put(MessageQueue& queue, Packet p) {
   if (queue.reader >= 0) scheduler_.wake(queue.reader, now);
 }
 
-double SimNetwork::end_of(const Packet& p, double port_free) {
+double SimNetwork::arrival_time(const Packet& p, double port_free) {
   return std::max(p.tail, std::max(p.head, port_free) + p.port_time_s);
 }
 
 void SimNetwork::settle(MessageQueue& queue) {
   const double now = scheduler_.now(scheduler_.running_thread());
-  Port& in = port(queue);
+  ReceiverPort& in = port(queue);
   while (!in.coming.empty() && in.coming.begin()->second.head <= now) {
     auto node = in.coming.extract(in.coming.begin());
     Packet& packet = node.mapped();
-    in.free = end_of(packet, in.free);
+    in.free = arrival_time(packet, in.free);
     const auto key = std::tuple(in.free, packet.from, packet.number);
     packet.queue->arrivals.emplace(key, std::move(packet));
   }
@@ -67,10 +67,10 @@ void SimNetwork::settle(MessageQueue& queue) {
 
 double SimNetwork::expected(const MessageQueue& queue) const {
   if (!queue.arrivals.empty()) return std::get<0>(queue.arrivals.begin()->first);
-  const Port& in = incoming_[static_cast<std::size_t>(queue.owner)];
+  const ReceiverPort& in = incoming_[static_cast<std::size_t>(queue.owner)];
   double free = in.free;
   for (const auto& [key, packet] : in.coming) {
-    free = end_of(packet, free);
+    free = arrival_time(packet, free);
     if (packet.queue == &queue) return free;
   }
   return EventScheduler::forever;
@@ -114,18 +114,18 @@ void Groups::form(Splitting& s) {
 }
 
 SimContext::SimContext(int workers, SimMachine m)
-    : simulated(std::move(m)),
+    : sim_machine(std::move(m)),
       scheduler(workers),
-      network(workers, simulated.machine, scheduler),
+      network(workers, sim_machine.machine, scheduler),
       groups(workers, scheduler),
       failure_times(static_cast<std::size_t>(workers), EventScheduler::forever),
-      cores_free(simulated.shared_cores) {
-  if (!simulated.algorithm) simulated.algorithm = allreduce::find_algorithm("ring");
-  if (!simulated.algorithm->has_schedule()) {
+      cores_free(sim_machine.shared_cores) {
+  if (!sim_machine.algorithm) sim_machine.algorithm = allreduce::find_algorithm("ring");
+  if (!sim_machine.algorithm->has_schedule()) {
     throw core::UsageError(
-        fmt::format("algorithm {} has no schedule to run in virtual time; use ring", simulated.algorithm->name));
+        fmt::format("algorithm {} has no schedule to run in virtual time; use ring", sim_machine.algorithm->name));
   }
-  for (const RankFailure& failure : simulated.failures) {
+  for (const RankFailure& failure : sim_machine.failures) {
     if (failure.rank < 0 || failure.rank >= workers) {
       throw core::UsageError(fmt::format("rank {} cannot die: there are {} ranks", failure.rank, workers));
     }

@@ -73,19 +73,19 @@ class SimNetwork {
   double expected(const MessageQueue&) const;
 
  private:
-  struct Port {
+  struct ReceiverPort {
     /// Packets on their way, by the time of their first byte.
     std::map<std::tuple<double, int, std::uint64_t>, Packet> coming;
     double free = 0;  ///< when the port becomes free [s]
   };
   void enqueue(MessageQueue&, Packet);
-  static double end_of(const Packet&, double port_free);
-  Port& port(const MessageQueue& queue) { return incoming_[static_cast<std::size_t>(queue.owner)]; }
+  static double arrival_time(const Packet&, double port_free);
+  ReceiverPort& port(const MessageQueue& queue) { return incoming_[static_cast<std::size_t>(queue.owner)]; }
 
   EventScheduler& scheduler_;
   std::uint64_t posted_ = 0;  ///< number of packets so far
   core::LinksInUse links_;
-  std::vector<Port> incoming_;  ///< by rank in the world
+  std::vector<ReceiverPort> incoming_;  ///< by rank in the world
 };
 
 // A call that is under way in virtual time.
@@ -100,14 +100,14 @@ class SimPendingCall : public PendingCall {
   /// True if the call has finished by the clock of the thread that asks. (The thread that posted the call may be a
   /// background task that has ended.)
   bool done() const override {
-    return complete_ && completion_.finished <= scheduler_.now(scheduler_.running_thread());
+    return has_finish_time_ && completion_.finished <= scheduler_.now(scheduler_.running_thread());
   }
   const Completion& completion() const override {
-    if (!complete_) throw std::logic_error("a call's completion was asked for before it was done");
+    if (!has_finish_time_) throw std::logic_error("a call's completion was asked for before it was done");
     return completion_;
   }
   std::string_view label() const override { return label_; }
-  bool complete() const { return complete_; }
+  bool has_finish_time() const { return has_finish_time_; }
   double posted() const { return completion_.posted; }
   int thread() const { return thread_; }
 
@@ -117,11 +117,11 @@ class SimPendingCall : public PendingCall {
     completion_.finished = finished;
     completion_.bytes_sent = sent;
     completion_.bytes_required = required;
-    complete_ = true;
+    has_finish_time_ = true;
     if (waited_for_) scheduler_.wake(thread_, finished);
   }
   virtual void wait() {
-    while (!complete_) sleep(EventScheduler::forever);
+    while (!has_finish_time_) sleep(EventScheduler::forever);
     // Blocks until exactly the time `finished`. Advancing the clock by a rounded difference of times could end too
     // early, but the call must be done when `wait` returns.
     while (completion_.finished > scheduler_.now(thread_)) scheduler_.block(thread_, label_, completion_.finished);
@@ -139,7 +139,7 @@ class SimPendingCall : public PendingCall {
   int thread_;
   std::string label_;
   Completion completion_;
-  bool complete_ = false, waited_for_ = false;
+  bool has_finish_time_ = false, waited_for_ = false;
 };
 using SimTicket = std::shared_ptr<SimPendingCall>;
 
@@ -173,10 +173,10 @@ struct SimContext {
   SimContext(int workers, SimMachine);
   /// The time at which this rank in the world fails; `EventScheduler::forever`: never.
   double fails_at(int rank) const { return failure_times[static_cast<std::size_t>(rank)]; }
-  const core::Machine& machine() const { return simulated.machine; }
+  const core::Machine& machine() const { return sim_machine.machine; }
   double now() const { return scheduler.now(scheduler.running_thread()); }
 
-  SimMachine simulated;
+  SimMachine sim_machine;
   EventScheduler scheduler;
   SimNetwork network;
   Groups groups;

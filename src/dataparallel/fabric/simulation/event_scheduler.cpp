@@ -115,10 +115,10 @@ void EventScheduler::pass() {
   }
   const bool all_ended =
       std::all_of(threads_.begin(), threads_.end(), [](const Thread& t) { return t.state == State::ended; });
-  if (!all_ended) fail(suspect_ ? suspect_ : std::make_exception_ptr(std::logic_error(deadlock())));
+  if (!all_ended) fail(suspect_ ? suspect_ : std::make_exception_ptr(std::logic_error(deadlock_text())));
 }
 
-std::string EventScheduler::deadlock() const {
+std::string EventScheduler::deadlock_text() const {
   std::vector<std::string> parts;
   for (std::size_t r = 0; r < ranks_; ++r) {
     if (threads_[r].stopped) parts.push_back(fmt::format("{} died at {} s", threads_[r].name, threads_[r].stop));

@@ -78,7 +78,7 @@ class EventScheduler {
   void finish(int thread);
   void wait_for_turn(std::unique_lock<std::mutex>&, int thread);
   void sleep(std::unique_lock<std::mutex>&, int thread, double until);
-  std::string deadlock() const;
+  std::string deadlock_text() const;
   void fail(std::exception_ptr);
 
   std::mutex mutex_;

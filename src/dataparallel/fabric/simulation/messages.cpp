@@ -19,11 +19,11 @@ class PointToPoint::Receiving final : public SimPendingCall {
   Receiving(PointToPoint& owner, Channel& channel, std::string label)
       : SimPendingCall(owner.context_.scheduler, std::move(label)), owner_(owner), channel_(channel) {}
   bool done() const override {
-    if (!complete()) owner_.match(channel_);
+    if (!has_finish_time()) owner_.match(channel_);
     return SimPendingCall::done();
   }
   void wait() override {
-    for (owner_.match(channel_); !complete(); owner_.match(channel_)) {
+    for (owner_.match(channel_); !has_finish_time(); owner_.match(channel_)) {
       channel_.queue.reader = thread();
       sleep(owner_.context_.network.expected(channel_.queue));
       channel_.queue.reader = -1;
@@ -45,7 +45,7 @@ Ticket PointToPoint::send(Group g, int world_rank, int peer, ConstBuffer b) {
   auto ticket = std::make_shared<SimPendingCall>(context_.scheduler, fmt::format("send to {}", peer));
   const auto sending = context_.network.send(world_rank, to, b.bytes());
   Packet p{.from = world_rank};
-  const std::size_t moved = context_.simulated.time_only ? 0 : b.bytes();
+  const std::size_t moved = context_.sim_machine.time_only ? 0 : b.bytes();
   p.payload = std::make_shared<std::vector<std::byte>>(b.host(), b.host() + moved);
   ticket->finish(sending.begin, SimNetwork::send_end(sending), b.bytes(), b.bytes());
   if (SimNetwork::send_end(sending) <= context_.fails_at(world_rank))
@@ -68,7 +68,7 @@ void PointToPoint::match(Channel& channel) {
     const auto& data = *packet.mapped().payload;
     auto [ticket, buffer] = std::move(channel.receiving.front());
     channel.receiving.pop_front();
-    if (data.size() != buffer.bytes() && !context_.simulated.time_only)
+    if (data.size() != buffer.bytes() && !context_.sim_machine.time_only)
       throw std::logic_error("a message and its receive differ in length");
     if (!data.empty()) std::memcpy(buffer.host(), data.data(), data.size());
     ticket->finish(ticket->posted(), std::max(std::get<0>(packet.key()), ticket->posted()), 0, 0);
@@ -227,31 +227,31 @@ class SimMessenger::SimPort final : public Port {
         peers_(port_set_->members.size()) {}
 
   std::optional<std::span<std::byte>> draft(int to, std::size_t bytes) override {
-    Peer& p = peer(to);
+    Peer& receiver = peer(to);
     if (bytes > port_set_->options.payload_bytes) {
       throw std::logic_error(fmt::format("a message of {} bytes through a port that was opened for {} at most", bytes,
                                          port_set_->options.payload_bytes));
     }
-    while (!p.leaving.empty() && p.leaving.front() <= context_.now()) p.leaving.pop_front();
-    if (static_cast<int>(p.leaving.size()) >= port_set_->options.in_flight) {
-      p.is_refused = true;
+    while (!receiver.leaving.empty() && receiver.leaving.front() <= context_.now()) receiver.leaving.pop_front();
+    if (static_cast<int>(receiver.leaving.size()) >= port_set_->options.in_flight) {
+      receiver.is_refused = true;
       return std::nullopt;
     }
-    p.is_refused = false;
-    p.draft = std::make_shared<std::vector<std::byte>>(bytes);
-    return std::span<std::byte>(*p.draft);
+    receiver.is_refused = false;
+    receiver.draft = std::make_shared<std::vector<std::byte>>(bytes);
+    return std::span<std::byte>(*receiver.draft);
   }
 
   Ticket post(int to, const MessageHeader& header, const char* label) override {
-    Peer& p = peer(to);
-    if (!p.draft || header.bytes > p.draft->size()) {
+    Peer& receiver = peer(to);
+    if (!receiver.draft || header.bytes > receiver.draft->size()) {
       throw std::logic_error(
           fmt::format("a message of {} bytes to rank {} without a draft of that length", header.bytes, to));
     }
-    p.draft->resize(header.bytes);
+    receiver.draft->resize(header.bytes);
     Packet packet{.from = world_rank_};
     packet.header = header;
-    packet.payload = std::exchange(p.draft, nullptr);
+    packet.payload = std::exchange(receiver.draft, nullptr);
     auto ticket = std::make_shared<SimPendingCall>(context_.scheduler, label);
     MessageQueue& queue = port_set_->queues(opposite(role_))[static_cast<std::size_t>(to)];
     if (queue.owner == world_rank_) {
@@ -262,10 +262,10 @@ class SimMessenger::SimPort final : public Port {
     const auto sending = context_.network.send(world_rank_, queue.owner, sizeof(MessageHeader) + header.bytes);
     const double left = SimNetwork::send_end(sending);
     ticket->finish(sending.begin, left, header.bytes, header.bytes);
-    p.leaving.push_back(left);
+    receiver.leaving.push_back(left);
     double& last_end = messenger_.last_send_end_[context_.scheduler.running_thread()];
     last_end = std::max(last_end, left);
-    travel(queue, p.posted++, packet, sending);
+    deliver_with_faults(queue, receiver.posted++, packet, sending);
     return ticket;
   }
 
@@ -301,11 +301,12 @@ class SimMessenger::SimPort final : public Port {
     return peers_[static_cast<std::size_t>(to)];
   }
 
-  void travel(MessageQueue& queue, std::uint64_t number, const Packet& packet, const SimNetwork::Passage& sending) {
+  void deliver_with_faults(MessageQueue& queue, std::uint64_t number, const Packet& packet,
+                           const SimNetwork::Passage& sending) {
     if (SimNetwork::send_end(sending) > context_.fails_at(world_rank_)) return;
     const MessageRoute route{.from = world_rank_, .to = queue.owner, .to_role = opposite(role_), .number = number};
     const DeliveryFault fault =
-        context_.simulated.delivery_fault ? context_.simulated.delivery_fault(route) : DeliveryFault{};
+        context_.sim_machine.delivery_fault ? context_.sim_machine.delivery_fault(route) : DeliveryFault{};
     for (int i = 0; i < fault.copies; ++i)
       context_.network.deliver(queue, packet, sending, fault.delay_s.at(static_cast<std::size_t>(i)));
   }
@@ -368,7 +369,7 @@ std::shared_ptr<PortSet> SimMessenger::make(Group group, const PortOptions& opti
 Ports SimMessenger::open(Group group, int world_rank, PortOptions options) {
   const int rank = context_.groups.position(group, world_rank);
   if (options.in_flight < 1) throw std::logic_error("ports that may have no message on its way cannot send; use 1");
-  if (context_.simulated.delivery_fault) options.payload_bytes += sizeof(ReliablePort::Stamp);
+  if (context_.sim_machine.delivery_fault) options.payload_bytes += sizeof(ReliablePort::Stamp);
   auto& port_set = port_sets_[{group.id, calls_[{group.id, world_rank}]++}];
   if (!port_set) port_set = make(group, options);
   if (port_set->options.payload_bytes != options.payload_bytes || port_set->options.in_flight != options.in_flight) {
@@ -376,7 +377,7 @@ Ports SimMessenger::open(Group group, int world_rank, PortOptions options) {
   }
   const auto port = [&](Role role) -> std::unique_ptr<Port> {
     auto bare = std::make_unique<SimPort>(*this, port_set, role, rank);
-    if (!context_.simulated.delivery_fault) return bare;
+    if (!context_.sim_machine.delivery_fault) return bare;
     return std::make_unique<ReliablePort>(std::move(bare), context_, port_set, role, rank);
   };
   return {port(Role::worker), port(Role::server)};

@@ -31,7 +31,7 @@ class SimCompute : public Interface {
   int rank(Group g) const override { return context_.groups.position(g, worker_); }
   int size(Group g) const override { return context_.groups.size(g); }
   void submit(std::string_view label, runtime::Cost cost, const runtime::Work& work) override {
-    if (!context_.simulated.time_only) work();
+    if (!context_.sim_machine.time_only) work();
     const double begin = now();
     const double factor = (slowdown_ ? slowdown_(worker_, count_) : 1.0) * jitter();
     ++count_;
@@ -102,7 +102,7 @@ class SimBackgroundTask final : public BackgroundTask {
  private:
   void run(SimMessenger& messenger, std::uint64_t& count, int worker, const BackgroundProgram& program) {
     try {
-      SimCompute<ExecutionContext> context(context_, worker, thread_, context_.simulated.background_slowdown, count);
+      SimCompute<ExecutionContext> context(context_, worker, thread_, context_.sim_machine.background_slowdown, count);
       program(context);
       // The task's memory is in use until its last message has left. By then all of the task's calls are done.
       const double left = messenger.take_last_send_end(thread_);
@@ -132,13 +132,13 @@ class SimState {
   SimState(int workers, SimMachine m)
       : context(workers, std::move(m)),
         collectives(context),
-        messages(context),
+        point_to_point(context),
         messenger(context),
         computations(static_cast<std::size_t>(workers), 0),
         background_computations(computations) {}
   SimContext context;
   SimCollectives collectives;
-  PointToPoint messages;
+  PointToPoint point_to_point;
   SimMessenger messenger;
   std::vector<std::uint64_t> computations, background_computations;  ///< number of computations so far, by worker
 };
@@ -149,7 +149,7 @@ class SimFabric final : public SimCompute<Fabric> {
  public:
   /// queue: null: the host's queue.
   SimFabric(SimState& s, int worker, runtime::Queue* queue)
-      : SimCompute<Fabric>(s.context, worker, worker, s.context.simulated.slowdown,
+      : SimCompute<Fabric>(s.context, worker, worker, s.context.sim_machine.slowdown,
                            s.computations[static_cast<std::size_t>(worker)]),
         state_(s),
         queue_(queue ? *queue : host_queue_) {}
@@ -168,8 +168,8 @@ class SimFabric final : public SimCompute<Fabric> {
     FabricCall c = given;
     c.in = ConstBuffer(c.in.element(), std::span(device().transport_address(c.in), c.in.bytes()));
     c.out = Buffer(c.out.element(), std::span(device().transport_address(c.out), c.out.bytes()));
-    if (c.kind == CallKind::send) return state_.messages.send(c.group, worker_, c.peer, c.in);
-    if (c.kind == CallKind::receive) return state_.messages.receive(c.group, worker_, c.peer, c.out);
+    if (c.kind == CallKind::send) return state_.point_to_point.send(c.group, worker_, c.peer, c.in);
+    if (c.kind == CallKind::receive) return state_.point_to_point.receive(c.group, worker_, c.peer, c.out);
     return state_.collectives.join(worker_, c);
   }
   void wait(const Ticket& t) override { static_cast<SimPendingCall&>(*t).wait(); }
