@@ -114,8 +114,8 @@ class Collective {
   /// selection's own `sent` and `bytes_required` become null once any of its collectives that counts no bytes has
   /// served a call. Those of the collective returned here do not depend on the other collectives.
   virtual const Collective& serving(std::uint64_t bytes) const { return (void)bytes, *this; }
-  /// Says with which addresses `start` is called. True: the buffers are those of the queue's device. False: they are
-  /// host addresses, either of host memory or of the host copies by which transports reach a device's buffers.
+  /// True if the buffers of a call must lie in the memory of the queue's device. False: they lie in host memory, and
+  /// data of a device is given by the host copies that transports use; `works_on_device_memory` says who copies it.
   virtual bool takes_device_memory() const { return false; }
   /// Says who moves data between the device and the host. True: the collective itself reads and writes the device's
   /// memory, perhaps by way of host memory as StagedCollective does. False: it works on the host copies of the device's

@@ -36,8 +36,9 @@ struct Request {
   CollectiveKind collective_kind = CollectiveKind::all_reduce;
   core::ParsedName name = {};  ///< with every parameter written out
   std::uint32_t root = 0;      ///< the root of a broadcast
-  /// A selection uses the table that is predicted for `machine` if a machine is given; else `table` if given; else the
-  /// table in `tuned` that is for the call's use (TableUse); else the shipped table.
+  /// These three give the table by which a selection (a row with Backend::selection) chooses another algorithm for each
+  /// size. If `machine` is given, the table is predicted for it. Otherwise `table` is used if it is given, else the
+  /// table in `tuned` for the call's use (TableUse), else the shipped table.
   std::shared_ptr<const SizeTable> table = {};
   std::shared_ptr<const core::Machine> machine = {};
   std::shared_ptr<const TunedTables> tuned = {};
@@ -60,8 +61,8 @@ enum class Backend : std::uint8_t {
 struct AlgorithmInfo {
   std::string_view name, parameters = {}, cost_text, source;
   Backend backend = Backend::schedule;
-  /// True: bound with a device's queue, the algorithm itself moves and sums the device's memory. Rows with
-  /// Backend::schedule do so too, and leave this false.
+  /// True: if it is bound with a device's queue, the algorithm moves and adds up data in the device's memory itself.
+  /// Rows with Backend::schedule always do this, so the flag stays false for them.
   bool on_device = false;
   bool registers_buffers = false;  ///< the row's library takes registered buffers (Collective::register_buffers)
   /// True where each element is added up over all ranks in one reduction, so that a wide sum rounds once.

@@ -122,8 +122,9 @@ class ResultWriter {
 };
 
 /// The conditions, by name, on which the numbers of a run depend besides the factors: machine (fingerprint), version,
-/// commit, MPI, MPI's single copy, libraries, binding, and the recorded environment variables except the numbers of
-/// batch jobs. A variable or library that the run does not have is not among them.
+/// commit, MPI, the way by which MPI copies between processes at once (CMA, for example), libraries, binding, and the
+/// recorded environment variables except the numbers of batch jobs. A variable or library that the run does not have is
+/// not among them.
 using Conditions = std::map<std::string, std::string>;
 Conditions conditions_of(const RunInfo&);
 

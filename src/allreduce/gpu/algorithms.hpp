@@ -21,8 +21,8 @@ namespace gradmeter::allreduce {
 /// Cost: memory of three buffers a rank; 1 or 2 barriers.
 /// Source: the one- and two-shot kernels of TensorRT-LLM and vLLM, custom_all_reduce
 /// Errors: Unavailable where ranks share a GPU; BackendError without a queue of a GPU, and where GPUs cannot reach each
-/// other's memory. A call ends with PeerFailed when another rank, a thread of this process, has failed, and with
-/// BackendError when a rank has not come to a barrier within `PeerOptions::timeout`.
+/// other's memory. If ranks are threads of one process, a call ends with PeerFailed when another rank has failed. It
+/// ends with BackendError when a rank has not come to a barrier within `PeerOptions::timeout`.
 extern const AlgorithmInfo gpu_direct_row;
 
 /// The row `gpu-multimem`: an all-reduce whose sums NVLink's switches compute, for GPUs with multicast memory (kernels
@@ -58,10 +58,10 @@ std::unique_ptr<Collective> make_gpu_ring(const GroupConnection&, runtime::Queue
 /// for the host. The host submits a group once NCCL has accepted the one before, which need not have run. Bits: those
 /// of an Executor whose messages have the same length.
 /// Cost:   the schedule's. A group and the round's sums run one after the other, so transfers do not overlap sums.
-///         Memory, taken by this function: scratch (Place::alternate) for each slice under way, if a plan uses it, and
-///         room for the data that a round receives for its sums.
-/// Errors: BackendError, for NCCL's errors and for those of Executor; UsageError without CUDA. `options.message_bytes`
-/// and `options.queue` must be given.
+///         This function allocates the memory: room for the data that a round receives for its sums, and, if a plan
+///         has blocks in Place::alternate, a second buffer for each slice under way.
+/// Errors: BackendError, for NCCL's errors and for those of Executor; UsageError without CUDA. `spec.message_bytes` and
+/// `spec.queue` must be given.
 std::unique_ptr<Collective> make_nccl_messages(Algorithm, const GroupConnection&, runtime::NcclOptions,
                                                ExchangeSpec spec);
 

@@ -25,13 +25,12 @@ struct GoalSource {
 /// Writes one rank after another; `write` gets pieces of some 64 KiB.
 /// Operations: `send` and `recv` of each message that is not empty, and a `calc` [ns] for each sum. The tag is slice ·
 /// rounds + round, modulo 2^30; messages between two ranks with one tag match in their order.
-/// Labels: s (send), r (recv) or c (the sum of what a recv brought), a number that is unique in the rank, and the
-/// message's first byte in the rank's buffer: "s4_at_65536". A recv that no sum follows replaces the buffer's bytes.
-/// "j7" is a `calc 0` at which all receives and sums of a round come together.
-/// Dependencies: those of the executor. A round of a slice requires the receives and sums of the slice's previous
-/// round, but not its sends; a slice requires the previous slice on its lane (`lanes_for`).
-/// The file leaves out copies inside a rank and the division of an average. It also leaves out that a receive waits
-/// until the memory that it overwrites has been sent.
+/// Labels: s (send), r (recv) or c (the sum that adds received data to the buffer), a number that is unique in the
+/// rank, and the offset of the message in the rank's buffer [bytes]: "s4_at_65536". A recv that no sum follows replaces
+/// the buffer's bytes. "j7" is a `calc 0` at which all receives and sums of a round come together. Dependencies: those
+/// of the executor. A round of a slice requires the receives and sums of the slice's previous round, but not its sends;
+/// a slice requires the previous slice on its lane (`lanes_for`). The file leaves out copies inside a rank and the
+/// division of an average. It also leaves out that a receive waits until the memory that it overwrites has been sent.
 /// Cost: O(steps) time; memory for one rank's steps of one round.
 /// Source: Hoefler, Siebert, Lumsdaine, ICPP 2009 (GOAL); Hoefler, Schneider, Lumsdaine, LSAP 2010 (LogGOPSim), whose
 /// converter txt2bin states the grammar.

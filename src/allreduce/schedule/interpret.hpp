@@ -182,9 +182,9 @@ class Player {
   CountedCost cost_;
 };
 
-// Runs a schedule on numbers, for all ranks in one thread. The result is the ground truth for the executor; the
-// virtual-time fabric moves its data in this way. Sums are added in the same order as in the executor, so bits are
-// equal.
+// Runs a schedule on numbers, for all ranks in one thread. Tests compare the executor's result with this one, and
+// simulated ranks (dataparallel/fabric/simulation) move their data in this way. Sums are added in the same order as in
+// the executor, so bits are equal.
 
 /// buffers[r] is the buffer of rank r, worked on in place; all buffers are equally long. Returns the bytes that each
 /// rank has sent. Slices are cut and run as in the executor: slice s runs schedule s mod (number of schedules).

@@ -63,7 +63,8 @@ struct Extent {
 struct Slice {
   SliceCut cut = SliceCut::run;
   std::uint32_t blocks = 1;
-  std::size_t total = 0, begin = 0, length = 0;  ///< begin, length: only for run, the slice's elements
+  /// begin, length: the first element of the slice and the number of its elements; used only for SliceCut::run.
+  std::size_t total = 0, begin = 0, length = 0;
   /// Index of this slice among `count` slices. For share_of_each_block every block is cut into `count` shares, and the
   /// slice has the share with this index of each block.
   std::size_t number = 0, count = 1;
@@ -101,7 +102,8 @@ class Slices {
 /// rounds, so there is a lane for each round of each schedule, up to most_lanes(). With only four lanes a double tree
 /// takes 1.5 to 1.9 times as long on 8 to 14 ranks.
 std::size_t lanes_for(std::span<const SchedulePtr>);
-/// An upper bound of `lanes_for` for any algorithm on so many ranks: 4 to 16, by the depth of a binary tree.
+/// An upper bound of `lanes_for` for any algorithm on `ranks` ranks: four times the depth of a binary tree of them, but
+/// at least 4 and at most 16.
 int most_lanes(int ranks);
 
 /// The length of the messages into which a block is cut [bytes]. With one schedule it is `message_bytes`. With several
@@ -110,11 +112,10 @@ int most_lanes(int ranks);
 /// worth sending.
 std::size_t message_bytes_for(std::span<const SchedulePtr>, std::size_t bytes, std::size_t message_bytes);
 
-/// The number of elements that `rank` sends when the schedule runs over one slice, summed over its messages; and the
-/// number of bytes that it sends when each block is encoded by itself. wire_bytes: gives the bytes of an encoded block
-/// of so many elements.
-/// Cost: O(steps), O(blocks sent).
+/// The number of elements that `rank` sends when the schedule runs over one slice. Cost: O(steps).
 std::uint64_t elements_sent(const Schedule&, std::uint32_t rank, const Slice&);
+/// The number of bytes that `rank` sends if each block is encoded by itself. wire_bytes(n): the length of an encoded
+/// block of n elements. Cost: O(blocks sent).
 std::uint64_t coded_bytes_sent(const Schedule&, std::uint32_t rank, const Slice&,
                                const std::function<std::size_t(std::size_t)>& wire_bytes);
 

@@ -58,8 +58,8 @@ ScheduleVerdict verify(const Schedule&);
 enum class MessageDelivery {
   peer_memory,  ///< the receiver reads the sender's memory, as late as it can
   /// The transport moves the bytes, at any time after the receive is posted and at the latest when the receiver needs
-  /// them. So the destination of a direct receive (ReceiveStep::direct) is undefined from the posting until the message
-  /// is read.
+  /// them. So the destination of a direct receive (ReceiveStep::direct) is undefined from the posting until the
+  /// receiver takes the message.
   landing
 };
 

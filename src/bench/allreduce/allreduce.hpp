@@ -15,8 +15,9 @@
 
 namespace gradmeter::bench {
 
-/// One point's times by rank. calls: times of its calls, including waits for other ranks. alone: times of only the
-/// least memory traffic that the call needs (limits.hpp), in which no rank waits; empty if it was not timed.
+/// One point's times by rank. calls: times of its calls, including waits for other ranks. alone: times of LeastWork
+/// (limits.hpp), which has the least memory traffic that the call needs and waits for no other rank; empty if it was
+/// not timed.
 struct PointRankTimes {
   std::span<const OwnTime> calls, alone;
 };

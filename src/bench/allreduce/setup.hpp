@@ -32,9 +32,9 @@ struct InjectedFaults {
 
 /// A collective with injected faults. flip: from call number `call` on (the first is 0), one element of this rank's
 /// result is wrong. omit: from that call on, the rank contributes zeros to all-reduces and reduce-scatters, and its
-/// input is overwritten. slow: before each call the rank computes for factor - 1 times the duration of the call before
-/// it, so that to its peers the call takes `factor` times as long; a call of another length than the one before it is
-/// not slowed.
+/// input is overwritten. slow: before each call the rank is busy for factor - 1 times the duration of the call before
+/// it, so that to its peers the call takes `factor` times as long; a call with another number of bytes than the one
+/// before it is not slowed.
 /// All other calls are passed on to the inner collective; buffers must be registered with it before it is wrapped.
 class InjectedCollective final : public allreduce::Collective {
  public:
@@ -69,7 +69,7 @@ class InjectedCollective final : public allreduce::Collective {
   allreduce::Call call_{};
   bool running_ = false;
   double begin_ = 0, last_s_ = 0;
-  std::size_t last_bytes_ = 0;  ///< length of the last call
+  std::size_t last_bytes_ = 0;  ///< bytes of the last call's buffer
 };
 
 // The resources that the points of a collective sweep share: buffers, networks and bound algorithms.
@@ -130,9 +130,9 @@ class CollectiveSetup {
   CollectiveSetup(const CollectiveSetup&) = delete;
   CollectiveSetup& operator=(const CollectiveSetup&) = delete;
 
-  /// The number of pages at which the buffers of a block may begin; a block's page is the same on all ranks. The time
-  /// of a call depends on the pages that hold the data, and these differ from launch to launch. If blocks change pages,
-  /// a point's 95 % interval covers this difference.
+  /// The number of pages at which buffers may begin. Each block of timed calls (rounds.hpp) has its buffers begin at
+  /// one of them, the same on all ranks. The time of a call depends on the pages that hold the data, and these differ
+  /// from launch to launch. If blocks change pages, a point's 95 % interval covers this difference.
   static constexpr std::size_t first_page_count = 16;
   CollectiveBuffers buffers(const CollectivePoint&, std::size_t first_page = 0);
   /// Copies the buffers' data to the device, after the host has written them. `download` copies the result back, before
@@ -153,7 +153,8 @@ class CollectiveSetup {
   std::vector<BindOutcome> bind(std::span<CollectivePoint* const>);
   /// The binding of a point that `bind` has bound.
   BoundCollective& bound(const CollectivePoint&);
-  /// Wraps the work by which a limit is measured: if a fault slows this rank, that work is slowed too.
+  /// Wraps work that is timed as the lower bound of a call's time (LeastWork in limits.hpp): if a fault slows this
+  /// rank, that work is slowed too.
   std::unique_ptr<allreduce::Collective> slowed(std::unique_ptr<allreduce::Collective>);
   const allreduce::RankShape& shape() const { return shape_; }
   const runtime::Communicator& world() const { return session_.world(); }

@@ -73,7 +73,8 @@ struct CodecTask {
   std::size_t parts = 4;  ///< number of encoded gradients that are added up and encoded again
   std::uint64_t seed = 1;
 
-  /// True for a codec that consists of collectives.
+  /// True for a codec without an encode and a decode of its own, which is defined by the collectives that it runs (dgc,
+  /// powersgd, randomk).
   bool has_steps() const { return choice.codec == nullptr; }
   /// The random draw for encoding one of the parts; each part has its own.
   compression::RandomDraw draw(std::size_t part = 0) const {

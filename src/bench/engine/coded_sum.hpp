@@ -14,17 +14,18 @@
 namespace gradmeter::bench {
 
 /// A worker's test gradient: Gaussian numbers that only this worker has, plus half of Gaussian numbers that all workers
-/// share. (The figures in brackets in results/compression.md, "How the error of a sum grows with the ranks", are for
-/// such workers. If the shared numbers were not halved, the gradients would be more alike: the norm of their sum would
-/// be larger, and on 8 ranks its relative squared error would be 0.53 times as large.)
+/// share. The figures in parentheses in results/compression.md, "How the error of a sum grows with the ranks", are for
+/// such workers. The half matters: with all of the shared numbers, gradients would be more alike and the norm of their
+/// sum larger, so that on 8 ranks the relative squared error of the sum would be 0.53 times as large.
 void draw_worker_gradient(std::uint64_t seed, int rank, std::span<float> out);
 /// Draws the Gaussian numbers that only this worker has.
 void draw_own_gradient(std::uint64_t seed, int rank, std::span<float> out);
 
 /// The kind of data that workers contribute. gradient: `draw_worker_gradient`. signs: random signs that all ranks
-/// share, times a magnitude. If contributions are encoded several times on the way, the magnitude on rank r of P ranks
-/// is P + r. If they are encoded once or not at all, it is P on every rank: a codec may then use one scale for all
-/// ranks, as terngrad with exchange=sum does, and one scale represents only equal magnitudes without loss. Codecs that
+/// share, times a magnitude. If contributions are encoded at most once on the way, the magnitude is P, the number of
+/// ranks, on every rank: some codecs then use one scale for all ranks (terngrad with exchange=sum), and one scale
+/// represents only equal magnitudes without loss. If contributions are encoded several times, the magnitude on rank r
+/// is P + r, so that ranks differ. Codecs that
 /// represent a bucket by its largest or mean magnitude encode such data without loss, however often sums are encoded
 /// again.
 enum class CodedData : std::uint8_t { gradient, signs };
@@ -68,8 +69,9 @@ struct CodedSum {
 /// (`encodings` 0) the result must be the exact sum, within fp32 rounding. Otherwise the check depends on what the
 /// codec's decoder gets of a contribution (compression::ReceivedValue); n is the number of elements:
 ///   all         The error may be at most the expected error of all encodings on the way, plus a quarter of it and six
-///               standard deviations. The sum is also projected on each rank's own numbers (`draw_own_gradient`), which
-///               shows the share with which they are in the sum. The share should be 1, and may be off by 1/4 plus six
+///               standard deviations. The sum is also projected on each rank's own numbers (`draw_own_gradient`). This
+///               gives the factor, called share, by which the sum contains them. It should be 1, and may be off by 1/4
+///               plus six
 ///               of its standard deviations; one standard deviation is about sqrt(CodedSum::lost)/n. The share of a
 ///               dropped contribution is about 0, so the check notices it if six standard deviations are less than 3/4
 ///               (qsgd4 over direct on 8 ranks: from some 200 elements on).
@@ -79,22 +81,23 @@ struct CodedSum {
 ///               scales its values so), within fp32 rounding. Up to a tenth of the k elements may be missing.
 ///   projected   The result's product with the exact sum must be the result's own square, within 1e-3, since it is a
 ///               projection of the sum (`ProjectedSum`).
-/// For signs and a codec that keeps them, the result must be the known sum, whatever `ReceivedValue` is. Beyond fp32
-/// rounding, its signed differences may add up to the magnitude of three elements, and of n/2^20 more elements for each
-/// encoding, because rounding takes a wrong level of the codec now and then. So a dropped contribution is noticed if it
-/// is more than 3/n of the sum. With 1024 elements, by default the fewest that a codec encodes, each rank's
-/// contribution is more than 3/n on up to some 200 ranks. Cost: drawing the gradient, and 8 bytes an element over MPI,
-/// in pieces (for `encoded` 16 bytes, for signs none).
+/// For signs and a codec that keeps them, the result must be the known sum, whatever `ReceivedValue` is. The
+/// differences between the two, with their signs and added up over all elements, may be as large as three elements of
+/// the known sum and n/2^20 more for each encoding, beyond fp32 rounding, because random rounding now and then takes a
+/// neighbouring level of the codec. So a dropped contribution is noticed if it is more than 3/n of the sum. In the
+/// shortest tensors that codecs encode by default (n = 1024) this holds for each rank's contribution on up to some 200
+/// ranks. Cost: drawing the gradient, and 8 bytes an element over MPI, in pieces (for `encoded` 16 bytes, for signs
+/// none).
 CodedSum check_coded_sum(const runtime::Communicator&, const CodedTensor&, std::span<const float> result);
 
 // Checks that PowerSGD's result is the projection of the exact sum.
 
 /// The codec turns the sum, as a matrix M, into X = P·Pᵀ·M, where the columns of P are orthonormal. So <X, M> = <X, X>,
-/// and <y, M_d> = <y, X_d> for any combination y of the columns of X and any column d. If the last row of the matrix is
-/// short, M is 0 where elements are missing, but X need not be, and the result lacks these elements of X. Since <X, X>
-/// needs them, they are computed from the known ones: let x_c be the known elements of the last row of X, and X_c their
-/// columns. The last element of y = Σ x_c·X_c is Σ x_c². So the missing element of column d is <y, M_d - X_d> over the
-/// other rows, divided by Σ x_c².
+/// and <y, M_d> = <y, X_d> for any combination y of the columns of X and any column d. A tensor may fill the last row
+/// of M only in part. M is 0 in the rest of that row, but X need not be, and the result lacks these elements of X.
+/// Since <X, X> needs them, they are computed from the known ones. Let c be a column that reaches the last row, X_c
+/// this column of X, and x_c its last element. The sum y = Σ x_c·X_c over these columns has Σ x_c² as its last element.
+/// So the missing element of column d is <y, M_d - X_d> over the other rows, divided by Σ x_c².
 class ProjectedSum {
  public:
   /// result [n]: a view; times `scale` it is the sum. columns: number of columns of the matrix, which is stored by

@@ -183,9 +183,9 @@ auto naming_flag(const std::string& flag, Parse parse) {
   }
 }
 
-/// Parsers of factors whose values have names. Errors: UsageError that lists the names. "all" gives for transports mpi
-/// and shm; for algorithms all of the registry except selections (such as `auto`), which only choose among the others;
-/// with `collective_kind`, only algorithms that serve this kind.
+/// Parsers of factors whose values have names. Errors: UsageError that lists the names. "all" means the
+/// transports mpi and shm, and all algorithms of the registry except selections (such as `auto`), which only choose
+/// among the others. If `collective_kind` is given, "all" has only the algorithms that serve this kind.
 std::vector<allreduce::AlgorithmPtr> parse_algorithms(
     const std::string& text, std::optional<allreduce::CollectiveKind> collective_kind = std::nullopt);
 std::vector<dataparallel::TransportKind> parse_transports(const std::string& text);

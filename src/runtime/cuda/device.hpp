@@ -41,8 +41,8 @@ class CudaDevice final : public Device {
   OwnedBuffer allocate_beside(core::Element, std::span<std::byte> memory, const Allocator&);
   bool is_emulated() const override;
   /// True if ranks whose kernels wait for each other may share a GPU. On hardware they may not, since kernels on one
-  /// GPU need not run at the same time. In tests they may if the emulated device stands for one GPU for each rank
-  /// (cuda_emulator::SharedDevice).
+  /// GPU need not run at the same time. In tests they may if the one emulated device acts as a separate GPU for
+  /// each rank (cuda_emulator::SharedDevice).
   static bool ranks_may_share();
   /// "ranks 0 and 1 share the GPU 0000:3b:00.0", the same text on all ranks; empty: no ranks share a GPU, or they may
   /// (`ranks_may_share`). Collective. `number`: this rank's GPU. Errors: BackendError.
