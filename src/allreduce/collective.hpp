@@ -28,9 +28,9 @@ struct TensorPart {
 /// differences. For an average, contributions must be divided by the number of ranks first; differences already are.
 struct CodingDifference {
   std::span<float> values = {};
-  /// Each of `values` is a sum of terms, added up in fp32. `squares` is the sum of the squares of all these terms; the
-  /// rounding errors of `values` are in proportion to its root.
-  double squares = 0;
+  /// Each of `values` is a sum of terms, added up in fp32. `term_squares` is the sum of the squares of all these
+  /// terms; the rounding errors of `values` are in proportion to its root.
+  double term_squares = 0;
 };
 
 /// The tensors in a call's buffer, since codecs encode tensor by tensor. The memory that a layout refers to must live
@@ -97,7 +97,7 @@ using CodecState = std::shared_ptr<void>;
 
 /// Waits until the queue no longer uses memory that is about to be freed. Errors of the queue's work are ignored, since
 /// nobody uses its results.
-inline void wait_before_end(runtime::Queue& queue) noexcept {
+inline void drain_before_free(runtime::Queue& queue) noexcept {
   try {
     queue.synchronise();
   } catch (...) {  // NOLINT(bugprone-empty-catch): an abandoned call's errors do not matter

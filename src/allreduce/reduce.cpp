@@ -31,7 +31,7 @@ HWY_INLINE auto combined(D d, Sources sources, std::size_t at) {
   const auto load = [&](std::size_t k) HWY_ATTR { return hn::LoadU(d, reinterpret_cast<const T*>(sources[k]) + at); };
   auto v = combine<op>(d, load(0), load(1));
   for (std::size_t k = 2; k < (known_sources ? known_sources : sources.size()); ++k) v = combine<op>(d, v, load(k));
-  return with_one_nan<op>(d, v);
+  return with_canonical_nan<op>(d, v);
 }
 
 /// Combines whole vectors from element i on; returns the first element that is left, fewer than a vector before the
@@ -90,7 +90,7 @@ void combine_typed(std::byte* to, Sources sources, std::size_t n) {
 }
 
 template <Op op>
-void combine_element(core::Element e, std::byte* to, Sources sources, std::size_t n) {
+void combine_by_type(core::Element e, std::byte* to, Sources sources, std::size_t n) {
   if (e == core::Element::f64) return combine_typed<op, double>(to, sources, n);
   if (e == core::Element::f32) return combine_typed<op, float>(to, sources, n);
   if (e == core::Element::i64) return combine_typed<op, std::int64_t>(to, sources, n);
@@ -98,11 +98,11 @@ void combine_element(core::Element e, std::byte* to, Sources sources, std::size_
   combine_typed<op, std::int8_t>(to, sources, n);
 }
 
-void CombineAll(core::Element e, Op op, std::byte* to, Sources sources, std::size_t n) {
-  if (op == Op::min) return combine_element<Op::min>(e, to, sources, n);
-  if (op == Op::max) return combine_element<Op::max>(e, to, sources, n);
-  if (op == Op::product) return combine_element<Op::product>(e, to, sources, n);
-  combine_element<Op::sum>(e, to, sources, n);
+void CombineSources(core::Element e, Op op, std::byte* to, Sources sources, std::size_t n) {
+  if (op == Op::min) return combine_by_type<Op::min>(e, to, sources, n);
+  if (op == Op::max) return combine_by_type<Op::max>(e, to, sources, n);
+  if (op == Op::product) return combine_by_type<Op::product>(e, to, sources, n);
+  combine_by_type<Op::sum>(e, to, sources, n);
 }
 
 template <class T>
@@ -127,7 +127,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace gradmeter::allreduce {
 
-HWY_EXPORT(CombineAll);
+HWY_EXPORT(CombineSources);
 HWY_EXPORT(ScaleFloats);
 
 std::string_view name(Op op) {
@@ -138,7 +138,7 @@ std::string_view name(Op op) {
 void reduce(core::Element e, core::Element accumulate, Op op, std::byte* destination,
             std::span<const std::byte* const> sources, std::size_t n) {
   if (core::is_small_float(e)) return detail::reduce_small_floats(e, accumulate != e, op, destination, sources, n);
-  HWY_DYNAMIC_DISPATCH(CombineAll)(e, op, destination, sources, n);
+  HWY_DYNAMIC_DISPATCH(CombineSources)(e, op, destination, sources, n);
 }
 
 void finish(core::Element e, Op op, std::byte* destination, const std::byte* source, std::size_t n, int ranks) {

@@ -96,7 +96,7 @@ class Pair {
         if (noted[i] != noted_on_gpu[i]) return fmt::format("the difference of element {} is another", i);
       }
     }
-    if (difference.squares != on_gpu.squares) return "other squares of differences";
+    if (difference.term_squares != on_gpu.term_squares) return "other squares of differences";
     if (on_gpu_->sent()->bytes != *on_gpu_->bytes_required()) return "other bytes than due";
     return on_gpu_->sent()->bytes == on_host_->sent()->bytes ? "" : "other bytes than the host's";
   }

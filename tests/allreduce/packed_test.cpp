@@ -141,7 +141,7 @@ class PackedRunner {
     runtime::Backoff backoff({.spins = 20, .yields = 0});
     while (!c.advance()) backoff.wait();
     o.difference.insert(o.difference.end(), values.begin(), values.end());
-    o.squares += difference.squares;
+    o.squares += difference.term_squares;
   }
 
   RankPlace& place_;

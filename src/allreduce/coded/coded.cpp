@@ -305,7 +305,7 @@ class CodedAllReduce final : public CollectiveSequence {
     for (std::size_t i = 0; i < n; ++i) {
       const float worker = workers[i], owner = owners[i];
       difference_->values[i] += sign * (worker + owner);
-      difference_->squares += double{worker} * double{worker} + double{owner} * double{owner};
+      difference_->term_squares += double{worker} * double{worker} + double{owner} * double{owner};
     }
   }
 

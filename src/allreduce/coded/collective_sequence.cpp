@@ -20,7 +20,7 @@ void CollectiveSequence::start(const Call& call) {
   ++own_coding_time_.calls;
   begin(call);
   steps_taken_ = 0;
-  inner_call_ = next_call();
+  current_step_ = next_step();
   is_running_ = true;
   proceed();
 }
@@ -29,9 +29,9 @@ bool CollectiveSequence::advance() {
   while (is_running_) {
     proceed();
     if (!is_running_) break;
-    if (!is_part_running_ || !inner_call_.part->advance()) return false;
+    if (!is_part_running_ || !current_step_.part->advance()) return false;
     is_part_running_ = false;
-    inner_call_ = next_call();
+    current_step_ = next_step();
   }
   return true;
 }
@@ -40,11 +40,11 @@ bool CollectiveSequence::advance() {
 void CollectiveSequence::proceed() {
   while (is_running_ && !is_part_running_) {
     if (submitter_ && !submitter_->done()) return;
-    if (inner_call_.part) {
-      inner_call_.part->start(inner_call_.call);
+    if (current_step_.part) {
+      current_step_.part->start(current_step_.call);
       is_part_running_ = true;
-    } else if (inner_call_.waits_for_local_work) {
-      inner_call_ = next_call();
+    } else if (current_step_.waits_for_local_work) {
+      current_step_ = next_step();
     } else {
       is_running_ = false;
     }
@@ -93,13 +93,13 @@ void TensorCalls::assign(const Call& call) {
   calls_.assign(tensors.size(), call);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const TensorPart& t = tensors[i];
-    const std::size_t place = layout.first + t.offset;
+    const std::size_t global_offset = layout.first + t.offset;
     tensors_[i].offset = 0;
     Call& c = calls_[i];
     c.in = call.in.part(t.offset, t.count);
     c.out = call.out.part(t.offset, t.count);
-    c.tensor_layout = {.first = place, .tensors = {&tensors_[i], 1}};
-    c.encoding.draw.tensor = static_cast<std::uint32_t>(place);
+    c.tensor_layout = {.first = global_offset, .tensors = {&tensors_[i], 1}};
+    c.encoding.draw.tensor = static_cast<std::uint32_t>(global_offset);
     if (c.encoding.worker_residual) c.encoding.worker_residual += t.offset;
     if (c.encoding.owner_residual) c.encoding.owner_residual += t.offset;
     if (!whole_) continue;
@@ -109,7 +109,7 @@ void TensorCalls::assign(const Call& call) {
 }
 
 void TensorCalls::add_squares() {
-  for (const CodingDifference& d : differences_) whole_->squares += d.squares;
+  for (const CodingDifference& d : differences_) whole_->term_squares += d.term_squares;
 }
 
 }  // namespace gradmeter::allreduce

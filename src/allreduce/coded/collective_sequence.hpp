@@ -27,8 +27,8 @@ class TensorCalls {
   void assign(const Call&);
   std::span<const Call> calls() const { return calls_; }
   bool differences_asked() const { return whole_ != nullptr; }
-  /// Adds the `squares` of all tensors' differences to the `squares` of the whole call's difference. Call it once the
-  /// tensors' differences have been filled in.
+  /// Adds the `term_squares` of all tensors' differences to the `term_squares` of the whole call's difference. Call it
+  /// once the tensors' differences have been filled in.
   void add_squares();
 
  private:
@@ -49,7 +49,7 @@ class CollectiveSequence : public Collective {
   bool holds_up_other_calls() const final;
   void start(const Call&) final;
   bool advance() final;
-  Waiting waiting() const final { return is_part_running_ ? inner_call_.part->waiting() : Waiting{}; }
+  Waiting waiting() const final { return is_part_running_ ? current_step_.part->waiting() : Waiting{}; }
   /// The sum over the parts; null if the bytes of any part are not counted.
   std::optional<runtime::Traffic> sent() const final;
   std::optional<std::uint64_t> bytes_required() const final;
@@ -110,12 +110,12 @@ class CollectiveSequence : public Collective {
     });
   }
   void proceed();
-  SequenceStep next_call() { return next(steps_taken_++); }
+  SequenceStep next_step() { return next(steps_taken_++); }
 
   std::string name_;
   std::optional<Submitter> submitter_;  ///< empty without a queue
   std::vector<std::unique_ptr<Collective>> parts_;
-  SequenceStep inner_call_;
+  SequenceStep current_step_;
   std::size_t steps_taken_ = 0;                        ///< how often `next` has returned in this call
   bool is_running_ = false, is_part_running_ = false;  ///< the sequence's call is under way; so is its inner call
   CodingTime own_coding_time_;
@@ -135,7 +135,7 @@ inline void record_difference(const Call& c, float ranks, std::span<const float>
   for (std::size_t i = 0; i < sent.size(); ++i) {
     d->values[i] = share * (sent[i] - in[i]);
     const auto of_input = static_cast<double>(share * in[i]), of_sent = static_cast<double>(share * sent[i]);
-    d->squares += of_input * of_input + of_sent * of_sent;
+    d->term_squares += of_input * of_input + of_sent * of_sent;
   }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operators on two vectors. The vectors' order does not change the bits of the result, except the sign and payload of a
-// NaN, which `with_one_nan` replaces. The file is included once for each instruction set, hence its unusual include
-// guard.
+// NaN, which `with_canonical_nan` replaces. The file is included once for each instruction set, hence its unusual
+// include guard.
 #if defined(GRADMETER_COMBINE_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRADMETER_COMBINE_INL
 #undef GRADMETER_COMBINE_INL
@@ -51,7 +51,7 @@ HWY_INLINE V combine(D d, V a, V b) {
 /// Replaces any NaN by the quiet NaN of positive sign. To be called after the last combination: until then, a NaN's
 /// sign and payload depend on the order of the operands. (`extreme` has replaced them already.)
 template <Op op, class D, class V>
-HWY_INLINE V with_one_nan(D d, V v) {
+HWY_INLINE V with_canonical_nan(D d, V v) {
   if constexpr (has_float_lanes<D> && (op == Op::sum || op == Op::product)) return nan_unless(d, hn::Eq(v, v), v);
   return v;
 }

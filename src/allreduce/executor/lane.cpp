@@ -148,7 +148,7 @@ bool Lane<Submit>::may_post_receive(const ReceiveStep& x) {
   if (slice_.extent(x.blocks).elements == 0) return true;
   // In a coded plan no queued work reads the place in `wire`: the encoding there belongs to another block, or it has
   // been sent, which `sends_before_write` has waited for.
-  return x.direct && !coded_ ? work_.done() : work_.landing_read();
+  return x.direct && !coded_ ? work_.done() : work_.received_memory_is_free();
 }
 
 template <class Submit>

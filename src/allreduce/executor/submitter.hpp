@@ -57,7 +57,7 @@ class AtOnce {
     add(sources);
   }
   static bool done() { return true; }
-  static bool landing_read() { return true; }
+  static bool received_memory_is_free() { return true; }
   static void release(runtime::Transport& t, runtime::MessageHandle& message) { t.release(message); }
   static void release_read_messages(runtime::Transport&) {}
 };
@@ -86,7 +86,7 @@ class Submitter {
   /// True once all submitted work is done.
   bool done() { return done(submitted_); }
   /// True once the memory of received messages may be overwritten, since the work that reads them is done.
-  bool landing_read() { return done(landing_read_); }
+  bool received_memory_is_free() { return done(landing_read_); }
   /// Releases the message once all work that was submitted so far is done, since that work may read the message. The
   /// release happens in `release_read_messages`, which must be given the same transport.
   void release(runtime::Transport&, const runtime::MessageHandle& message) {

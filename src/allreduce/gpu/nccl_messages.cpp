@@ -82,7 +82,7 @@ class NcclMessages final : public StreamCollective {
   ~NcclMessages() override {
     if (!running_) return;
     nccl_.abort();
-    wait_before_end(queue_);
+    drain_before_free(queue_);
   }
 
   const std::string& name() const override { return algorithm_.name; }

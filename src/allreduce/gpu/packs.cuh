@@ -69,7 +69,7 @@ __device__ T combine(T a, T b) {
 /// Replaces any NaN by the quiet NaN. Must come after the last operation, since each operation makes a NaN whose bits
 /// depend on the operands.
 template <class T>
-__device__ T with_one_nan(T v) {
+__device__ T with_canonical_nan(T v) {
   if constexpr (std::is_floating_point_v<T>) return v == v ? v : core::quiet_nan<T>();
   return v;
 }
@@ -173,7 +173,7 @@ struct Combined {
   /// The result, rounded to the format.
   __device__ Pack<T> settle() const {
     Pack<T> p;
-    for (std::size_t c = 0; c < count; ++c) p.v[c] = Format::store(with_one_nan(v[c]));
+    for (std::size_t c = 0; c < count; ++c) p.v[c] = Format::store(with_canonical_nan(v[c]));
     return p;
   }
 };
@@ -241,7 +241,7 @@ template <class Format, Op op, class T = typename Format::Memory>
 __device__ Pack<T> combined(const Pack<T>& a, const Pack<T>& b) {
   Pack<T> p;
   for (std::size_t c = 0; c < Pack<T>::count; ++c)
-    p.v[c] = Format::store(with_one_nan(combine<op>(Format::load(a.v[c]), Format::load(b.v[c]))));
+    p.v[c] = Format::store(with_canonical_nan(combine<op>(Format::load(a.v[c]), Format::load(b.v[c]))));
   return p;
 }
 

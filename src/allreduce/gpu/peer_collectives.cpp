@@ -233,7 +233,7 @@ void PeerCollective::close_windows() noexcept {
 /// closed it.
 PeerCollective::~PeerCollective() {
   if (is_running_ || !runtime::may_call_collectives()) abort();
-  wait_before_end(queue_);
+  drain_before_free(queue_);
   close_windows();
   // While an exception propagates, the memory is kept: peers' kernels may still use it, and the rank is about to end.
   if (!runtime::may_call_collectives()) {

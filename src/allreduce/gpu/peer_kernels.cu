@@ -43,15 +43,15 @@ template <class Format, Op op, unsigned ranks>
 __device__ void sum_inputs(const PeerCall& c, unsigned slot, const Packs<typename Format::Memory>& packs, bool wide,
                            double factor, std::byte* to, bool to_is_aligned) {
   using T = typename Format::Memory;
-  constexpr unsigned at_once = packs_of_sum<Format, op, ranks>;
+  constexpr unsigned packs_per_turn = packs_of_sum<Format, op, ranks>;
   const RankInputs inputs = inputs_of_ranks(c, slot);
-  packs.template each<at_once>(
+  packs.template each<packs_per_turn>(
       to_is_aligned,
       [&](std::size_t i) {
-        Pack<T> p[at_once];
+        Pack<T> p[packs_per_turn];
         combine_whole<Format, op, ranks>(inputs, wide, i, packs.step(), p);
         GPU_UNROLL
-        for (unsigned u = 0; u < at_once; ++u) {
+        for (unsigned u = 0; u < packs_per_turn; ++u) {
           scale_pack<Format>(p[u], factor);
           write_whole_pack<T>(core::bits_as<uint4>(p[u]), to, i + u * packs.step());
         }
@@ -67,7 +67,7 @@ __device__ void sum_inputs(const PeerCall& c, unsigned slot, const Packs<typenam
 /// from different peers.
 template <class T, unsigned ranks>
 __device__ void collect(const PeerCall& c, const CallBuffers& x) {
-  constexpr unsigned at_once = ranks == 2 ? 4 : 2;
+  constexpr unsigned packs_per_turn = ranks == 2 ? 4 : 2;
   const auto rank_after = [&](unsigned k) { return c.rank + k < c.ranks ? c.rank + k : c.rank + k - c.ranks; };
   const auto copy = [&](unsigned r, const Packs<T>& packs) {
     copy_packs<T>(packs, c.windows[r] + c.window.result_offset(), true, x.to, x.to_is_aligned);
@@ -79,20 +79,20 @@ __device__ void collect(const PeerCall& c, const CallBuffers& x) {
     const std::size_t length = x.block;
     const Packs<T> shortest = block_of<T>(ranks - 1, x);
     std::size_t i = shortest.first() - shortest.begin;
-    const std::size_t step = Packs<T>::step(), last = (at_once - 1) * step;
-    for (; x.to_is_aligned && is_whole<T>(shortest.begin + i + last, shortest.end); i += at_once * step) {
-      uint4 p[ranks][at_once];
+    const std::size_t step = Packs<T>::step(), last = (packs_per_turn - 1) * step;
+    for (; x.to_is_aligned && is_whole<T>(shortest.begin + i + last, shortest.end); i += packs_per_turn * step) {
+      uint4 p[ranks][packs_per_turn];
       GPU_UNROLL
       for (unsigned k = 0; k < ranks; ++k) {
         GPU_UNROLL
-        for (unsigned u = 0; u < at_once; ++u)
+        for (unsigned u = 0; u < packs_per_turn; ++u)
           p[k][u] =
               whole_pack<T>(c.windows[rank_after(k)] + c.window.result_offset(), rank_after(k) * length + i + u * step);
       }
       GPU_UNROLL
       for (unsigned k = 0; k < ranks; ++k) {
         GPU_UNROLL
-        for (unsigned u = 0; u < at_once; ++u)
+        for (unsigned u = 0; u < packs_per_turn; ++u)
           write_whole_pack<T>(p[k][u], x.to, rank_after(k) * length + i + u * step);
       }
     }
@@ -203,15 +203,16 @@ template <class T>
 struct Stretch {
   Packs<T> packs;
   bool aligned;
-  const std::byte *in, *left;
-  std::byte *own, *out;
+  const std::byte *in, *left_slot;
+  std::byte *own_slot, *out;
 
   __device__ Stretch(const RingCall& c, unsigned slot, std::size_t begin, std::size_t end)
       : packs{begin, end},
         aligned(c.buffers_aligned && begin * sizeof(T) % 16 == 0),
         in(c.in),
-        left(c.peers.windows[(c.peers.rank + c.peers.ranks - 1) % c.peers.ranks] + c.peers.window.place_offset(slot)),
-        own(c.peers.windows[c.peers.rank] + c.peers.window.place_offset(slot)),
+        left_slot(c.peers.windows[(c.peers.rank + c.peers.ranks - 1) % c.peers.ranks] +
+                  c.peers.window.place_offset(slot)),
+        own_slot(c.peers.windows[c.peers.rank] + c.peers.window.place_offset(slot)),
         out(c.out) {}
 
   __device__ Pack<T> read(const std::byte* from, std::size_t i) const {
@@ -230,15 +231,15 @@ struct Stretch {
   __device__ void add_left_and_in(double factor, std::byte* to, std::byte* also) const {
     // The neighbour's packs are far away: the loads of all of them are under way before the first half of the own packs
     // is read.
-    constexpr unsigned half = packs_of_sum<Format, op>, at_once = 2 * half;
-    packs.template each<at_once>(
+    constexpr unsigned half = packs_of_sum<Format, op>, packs_per_turn = 2 * half;
+    packs.template each<packs_per_turn>(
         aligned,
         [&](std::size_t i) {
-          uint4 a[at_once];
+          uint4 a[packs_per_turn];
           GPU_UNROLL
-          for (unsigned u = 0; u < at_once; ++u) a[u] = whole_pack<T>(left, i + u * packs.step());
+          for (unsigned u = 0; u < packs_per_turn; ++u) a[u] = whole_pack<T>(left_slot, i + u * packs.step());
           GPU_UNROLL
-          for (unsigned first = 0; first < at_once; first += half) {
+          for (unsigned first = 0; first < packs_per_turn; first += half) {
             uint4 b[half];
             GPU_UNROLL
             for (unsigned u = 0; u < half; ++u) b[u] = whole_pack<T>(in, i + (first + u) * packs.step());
@@ -253,7 +254,7 @@ struct Stretch {
           }
         },
         [&](std::size_t i) {
-          Pack<T> sum = combined<Format, op>(read(left, i), read(in, i));
+          Pack<T> sum = combined<Format, op>(read(left_slot, i), read(in, i));
           scale_pack<Format>(sum, factor);
           if (to) write(sum, to, i);
           if (also) write(sum, also, i);
@@ -274,12 +275,12 @@ __device__ bool reduce_scatter_pass(const RingCall& c, bool gather_follows, Call
   using T = typename Format::Memory;
   const unsigned p = c.peers.ranks;
   const Stretch<T> first = block_of<T>(c, now.slot, c.peers.rank + p - 1);
-  first.copy(first.in, first.own, nullptr);
+  first.copy(first.in, first.own_slot, nullptr);
   for (unsigned hop = 1; hop < p; ++hop) {
     if (!ring_barrier(c.peers, now, now.barrier++)) return false;
     const bool last = hop + 1 == p;
     const Stretch<T> s = block_of<T>(c, now.slot, c.peers.rank + 2 * p - 1 - hop);
-    s.template add_left_and_in<Format, op>(last ? c.factor : 1, last && !gather_follows ? nullptr : s.own,
+    s.template add_left_and_in<Format, op>(last ? c.factor : 1, last && !gather_follows ? nullptr : s.own_slot,
                                            last ? s.out : nullptr);
   }
   return true;
@@ -292,7 +293,7 @@ __device__ bool all_gather_pass(const RingCall& c, CallNumbers now) {
   for (unsigned hop = 1; hop < p; ++hop) {
     if (!ring_barrier(c.peers, now, now.barrier++)) return false;
     const Stretch<T> s = block_of<T>(c, now.slot, c.peers.rank + p - hop);
-    s.copy(s.left, s.out, hop + 1 < p ? s.own : nullptr);
+    s.copy(s.left_slot, s.out, hop + 1 < p ? s.own_slot : nullptr);
   }
   return true;
 }
@@ -309,7 +310,7 @@ template <class T>
 __global__ void __launch_bounds__(peer_threads) gather_in_ring(RingCall c) {
   const CallNumbers call = begin_call(c.peers);
   const Stretch<T> own = block_of<T>(c, call.slot, c.peers.rank);
-  own.copy(own.in, own.own, own.in == own.out ? nullptr : own.out);
+  own.copy(own.in, own.own_slot, own.in == own.out ? nullptr : own.out);
   if (!all_gather_pass<T>(c, call)) return;
   count_call(c.peers);
 }
@@ -330,9 +331,9 @@ __global__ void __launch_bounds__(peer_threads)
     if (piece < pieces) {
       const Stretch<T> s(c, call.slot, begin_of(piece), begin_of(piece + 1));
       if (hops == 0) {
-        s.copy(s.in, s.own, s.in == s.out ? nullptr : s.out);
+        s.copy(s.in, s.own_slot, s.in == s.out ? nullptr : s.out);
       } else {
-        s.copy(s.left, s.out, hops + 1 < p ? s.own : nullptr);
+        s.copy(s.left_slot, s.out, hops + 1 < p ? s.own_slot : nullptr);
       }
     }
     if (!ring_barrier(c.peers, call, call.barrier + step)) return;
@@ -346,9 +347,9 @@ template <class T>
 __global__ void __launch_bounds__(peer_threads) pass_in_ring(RingCall c) {
   const CallNumbers call = begin_call(c.peers);
   const Stretch<T> whole_call(c, call.slot, 0, c.n);
-  whole_call.copy(whole_call.in, whole_call.own, nullptr);
+  whole_call.copy(whole_call.in, whole_call.own_slot, nullptr);
   if (!peer_barrier(c.peers, call, call.barrier)) return;
-  whole_call.copy(whole_call.left, whole_call.out, nullptr);
+  whole_call.copy(whole_call.left_slot, whole_call.out, nullptr);
   count_call(c.peers);
 }
 
@@ -359,10 +360,11 @@ void launch(const char* name, void (*kernel)(P...), const gpu::Shape& shape, cud
 }
 
 template <class T>
-void launch_copies(CollectiveKind kind, const RingCall& c, unsigned root, std::size_t longest, cudaStream_t stream) {
+void launch_copies(CollectiveKind kind, const RingCall& c, unsigned root, std::size_t longest_block,
+                   cudaStream_t stream) {
   const gpu::Shape whole = shape_of<T>(c.n, c.peers.blocks);
   if (kind == CollectiveKind::all_gather) {
-    launch("gather_in_ring", gather_in_ring<T>, shape_of<T>(longest, c.peers.blocks), stream, c);
+    launch("gather_in_ring", gather_in_ring<T>, shape_of<T>(longest_block, c.peers.blocks), stream, c);
   } else if (kind == CollectiveKind::broadcast) {
     const unsigned pieces = 4 * c.peers.ranks;
     const std::size_t length = block_length<T>(c.n, pieces);
@@ -385,16 +387,16 @@ void ring_over_peers(CollectiveKind kind, core::Element e, Op op, const PeerCall
              .n = n,
              .factor = op == Op::average ? 1.0 / peers.ranks : 1,
              .begin = {}};
-  std::size_t longest = 0;
+  std::size_t longest_block = 0;
   for (unsigned b = 0; b <= peers.ranks; ++b) {
     c.begin[b] = block_begin(n, peers.ranks, b);
-    if (b > 0) longest = std::max(longest, c.begin[b] - c.begin[b - 1]);
+    if (b > 0) longest_block = std::max(longest_block, c.begin[b] - c.begin[b - 1]);
   }
   with_format(e, [&]<class Format>(Format) {
     using T = typename Format::Memory;
-    if (!reduces(kind)) return launch_copies<T>(kind, c, root, longest, stream);
+    if (!reduces(kind)) return launch_copies<T>(kind, c, root, longest_block, stream);
     launch_op(op, [&]<Op o>() {
-      launch("reduce_in_ring", reduce_in_ring<Format, o>, shape_of<T>(longest, peers.blocks), stream, c,
+      launch("reduce_in_ring", reduce_in_ring<Format, o>, shape_of<T>(longest_block, peers.blocks), stream, c,
              kind == CollectiveKind::all_reduce);
     });
   });

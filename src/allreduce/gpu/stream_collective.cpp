@@ -30,11 +30,11 @@ std::string graph_refusal(std::span<const int> gpus_of_process) {
 namespace {
 
 /// The bytes that a collective has sent and those that it had to send, where they are counted.
-struct Payload {
+struct PayloadBytes {
   std::optional<runtime::Traffic> sent;
   std::optional<std::uint64_t> required;
 
-  static Payload of(const Collective& c) { return {c.sent(), c.bytes_required()}; }
+  static PayloadBytes of(const Collective& c) { return {c.sent(), c.bytes_required()}; }
 };
 
 /// Captures a collective's calls as graphs, and launches them.
@@ -70,12 +70,12 @@ class CapturedCalls {
     return !running_;
   }
   Waiting waiting() const { return {.peer = running_ ? inner_->late_peer() : -1}; }
-  const Payload& payload() const { return payload_; }
+  const PayloadBytes& payload() const { return payload_; }
 
  private:
   struct Captured {
     runtime::CudaGraph graph;
-    Payload before, after;  ///< the collective's payload before and after the capture, which counted the calls
+    PayloadBytes before, after;  ///< the collective's payload before and after the capture, which counted the calls
   };
   using Key = std::tuple<const std::byte*, std::byte*, std::size_t, core::Element, core::Element, Op, std::size_t>;
 
@@ -89,9 +89,9 @@ class CapturedCalls {
     const auto enqueue_calls = [&] {
       for (std::size_t i = 0; i < calls; ++i) inner_->enqueue(call);
     };
-    const Payload before = Payload::of(*inner_);
+    const PayloadBytes before = PayloadBytes::of(*inner_);
     runtime::CudaGraph graph(queue_, enqueue_calls);  // a capture may end in an abort, which clears the other graphs
-    return graphs_.emplace(key, Captured{std::move(graph), before, Payload::of(*inner_)}).first->second;
+    return graphs_.emplace(key, Captured{std::move(graph), before, PayloadBytes::of(*inner_)}).first->second;
   }
   void count(const Captured& c) {
     if (!payload_.sent || !payload_.required) return;
@@ -100,13 +100,13 @@ class CapturedCalls {
   }
   void give_up() {
     inner_->abort();
-    wait_before_end(queue_);
+    drain_before_free(queue_);
   }
 
   std::unique_ptr<StreamCollective> inner_;
   runtime::Queue& queue_;
   std::map<Key, Captured> graphs_;  ///< destroyed before the collective that they call
-  Payload payload_ = Payload::of(*inner_);
+  PayloadBytes payload_ = PayloadBytes::of(*inner_);
   std::size_t bytes_ = 0;
   runtime::EventPtr done_;
   bool running_ = false;
@@ -160,7 +160,7 @@ GraphedCollectives capture_calls(std::unique_ptr<Collective>, runtime::Queue&, G
 
 // A call that is given up may have copies under way.
 StagedCollective::~StagedCollective() {
-  if (phase_ != Phase::idle) wait_before_end(queue_);
+  if (phase_ != Phase::idle) drain_before_free(queue_);
 }
 
 void StagedCollective::start(const Call& call) {

@@ -98,7 +98,7 @@ runtime::OwnedBuffer NcclCollective::landing_on_all_ranks(const runtime::Communi
 NcclCollective::~NcclCollective() {
   if (!running_) return;
   nccl_.abort();
-  wait_before_end(queue_);
+  drain_before_free(queue_);
 }
 
 /// Must not be called while calls are under way: an allocation may wait for the GPU's kernels, which may wait for a

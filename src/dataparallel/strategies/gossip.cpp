@@ -37,19 +37,19 @@ Graph graph_of(const core::ParsedName& name, std::span<const Graph> known) {
       fmt::format("{}: graph is '{}'; it must be one of {}", name.base, text, fmt::join(names, ", ")));
 }
 
-int PushTargets::hop(int ranks, std::uint64_t number) const {
+int PushTargets::distance_to_target(int ranks, std::uint64_t number) const {
   return graph_ == Graph::ring ? 1 : power_of_step(ranks, number);
 }
 
 int PushTargets::target_of(int rank, int ranks, std::uint64_t number) const {
-  if (regular()) return (rank + hop(ranks, number)) % ranks;
+  if (regular()) return (rank + distance_to_target(ranks, number)) % ranks;
   const compression::RandomDraw draw{.seed = seed_, .step = number, .rank = static_cast<std::uint32_t>(rank)};
   const auto others = static_cast<std::uint64_t>(ranks) - 1;
   return (rank + 1 + static_cast<int>(draw.key() % others)) % ranks;
 }
 
 std::vector<int> PushTargets::senders_to(int rank, int ranks, std::uint64_t number) const {
-  if (regular()) return {(rank + ranks - hop(ranks, number)) % ranks};
+  if (regular()) return {(rank + ranks - distance_to_target(ranks, number)) % ranks};
   std::vector<int> out;
   for (int r = 0; r < ranks; ++r) {
     if (r != rank && target_of(r, ranks, number) == rank) out.push_back(r);

@@ -30,7 +30,7 @@ class PushTargets {
   bool regular() const { return graph_ != Graph::random; }
 
  private:
-  int hop(int ranks, std::uint64_t number) const;
+  int distance_to_target(int ranks, std::uint64_t number) const;
   Graph graph_;
   std::uint64_t seed_;
 };

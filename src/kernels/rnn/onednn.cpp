@@ -35,10 +35,10 @@ Description weights_description(const RnnShape& s, std::size_t input_width, Type
   return {{1, 1, dim(input_width), dim(gates_of(s.cell)), dim(s.hidden)}, type, tag};
 }
 
-/// Describes the operands: input [steps x batch x input], output [steps x batch x hidden], state and memory [1 x 1 x
-/// batch x hidden], weights and recurrent in layouts that the library chooses.
+/// Describes the operands: input [steps x batch x input], output [steps x batch x hidden], state and cell_state [1 x 1
+/// x batch x hidden], weights and recurrent in layouts that the library chooses.
 struct Descriptions {
-  Description input, output, state, memory, weights, recurrent, bias;
+  Description input, output, state, cell_state, weights, recurrent, bias;
   /// For the states after the last step, which are not requested, since the last step of the output has h.
   Description none = {};
 };
@@ -108,8 +108,8 @@ class RnnMaker {
   PreparedPrimitive make() const {
     if (is_backward()) return backward();
     const auto kind = training_ ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference;
-    if (shape_.cell == Cell::vanilla) return made<dnnl::vanilla_rnn_forward>(vanilla(kind));
-    return shape_.cell == Cell::lstm ? made<dnnl::lstm_forward>(lstm(kind)) : made<dnnl::gru_forward>(gru(kind));
+    if (shape_.cell == Cell::vanilla) return prepare<dnnl::vanilla_rnn_forward>(vanilla(kind));
+    return shape_.cell == Cell::lstm ? prepare<dnnl::lstm_forward>(lstm(kind)) : prepare<dnnl::gru_forward>(gru(kind));
   }
 
  private:
@@ -122,7 +122,7 @@ class RnnMaker {
             engine_};
   }
   dnnl::lstm_forward::primitive_desc lstm(dnnl::prop_kind kind) const {
-    return {{kind, direction, operands_.input, operands_.state, operands_.memory, operands_.weights,
+    return {{kind, direction, operands_.input, operands_.state, operands_.cell_state, operands_.weights,
              operands_.recurrent, operands_.bias, operands_.output, operands_.none, operands_.none},
             attributes_,
             engine_};
@@ -138,7 +138,7 @@ class RnnMaker {
   PreparedPrimitive backward() const {
     constexpr auto training = dnnl::prop_kind::forward_training;
     if (shape_.cell == Cell::vanilla)
-      return made<dnnl::vanilla_rnn_backward>(
+      return prepare<dnnl::vanilla_rnn_backward>(
           {{backward_pass, activation, direction, operands_.input, operands_.state, operands_.weights,
             operands_.recurrent, operands_.bias, operands_.output, operands_.none, gradients_.input, gradients_.state,
             gradients_.weights, gradients_.recurrent, gradients_.bias, gradients_.output, gradients_.none},
@@ -146,15 +146,15 @@ class RnnMaker {
            engine_,
            vanilla(training)});
     if (shape_.cell == Cell::lstm)
-      return made<dnnl::lstm_backward>(
-          {{backward_pass,        direction,           operands_.input,   operands_.state,   operands_.memory,
-            operands_.weights,    operands_.recurrent, operands_.bias,    operands_.output,  operands_.none,
-            operands_.none,       gradients_.input,    gradients_.state,  gradients_.memory, gradients_.weights,
-            gradients_.recurrent, gradients_.bias,     gradients_.output, gradients_.none,   gradients_.none},
+      return prepare<dnnl::lstm_backward>(
+          {{backward_pass,        direction,           operands_.input,   operands_.state,       operands_.cell_state,
+            operands_.weights,    operands_.recurrent, operands_.bias,    operands_.output,      operands_.none,
+            operands_.none,       gradients_.input,    gradients_.state,  gradients_.cell_state, gradients_.weights,
+            gradients_.recurrent, gradients_.bias,     gradients_.output, gradients_.none,       gradients_.none},
            attributes_,
            engine_,
            lstm(training)});
-    return made<dnnl::gru_backward>(
+    return prepare<dnnl::gru_backward>(
         {{backward_pass, direction, operands_.input, operands_.state, operands_.weights, operands_.recurrent,
           operands_.bias, operands_.output, operands_.none, gradients_.input, gradients_.state, gradients_.weights,
           gradients_.recurrent, gradients_.bias, gradients_.output, gradients_.none},
@@ -164,7 +164,7 @@ class RnnMaker {
   }
 
   template <class Primitive>
-  PreparedPrimitive made(const typename Primitive::primitive_desc& d) const {
+  PreparedPrimitive prepare(const typename Primitive::primitive_desc& d) const {
     PreparedPrimitive prepared{.primitive = Primitive(d),
                                .scratchpad = d.scratchpad_desc(),
                                .implementation = d.impl_info_str(),

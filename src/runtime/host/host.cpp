@@ -184,9 +184,9 @@ LeftSegments left_segments(const std::filesystem::path& shm, const std::filesyst
         file.starts_with("vader_segment.") || file.starts_with("sm_segment.") || file.starts_with("osc_");
     // Leaves segments of other users out: the maps of their processes cannot be read.
     struct stat status {};
-    const bool is_known =
+    const bool is_checkable =
         ::stat(entry.path().c_str(), &status) == 0 && (::geteuid() == 0 || status.st_uid == ::geteuid());
-    if (is_segment && is_known) sizes[entry.path().string()] = entry.file_size(error);
+    if (is_segment && is_checkable) sizes[entry.path().string()] = entry.file_size(error);
   }
   for (const auto& process : sizes.empty() ? fs::directory_iterator() : fs::directory_iterator(proc, error)) {
     const std::string maps = read_small_file(process.path() / "maps").value_or("");

@@ -388,7 +388,7 @@ void Verifier::note_result(VerifiedCall& verified_call) {
     verified_call.product =
         project_tensors(verified_call.result.values<float>(), tensors, verified_call.number).product;
     verified_call.checksums[0] += project_tensors(verified_call.coding->values, tensors, verified_call.number).product;
-    verified_call.checksums[1] += std::sqrt(verified_call.coding->difference.squares);
+    verified_call.checksums[1] += std::sqrt(verified_call.coding->difference.term_squares);
     if (rank(verified_call.group) == 0)
       add_hash(std::span(verified_call.checksums).last(hash_doubles), verified_call.hash);
     verified_call.coding.reset();
