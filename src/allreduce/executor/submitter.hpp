@@ -81,12 +81,12 @@ class Submitter {
   template <class Add>
   void sum(std::size_t bytes, const Sources& sources, const Add& add) {
     run("reduce", bytes, [add, sources] { add(sources); });
-    landing_read_ = submitted_;
+    last_sum_ = submitted_;
   }
   /// True once all submitted work is done.
   bool done() { return done(submitted_); }
   /// True once the memory of received messages may be overwritten, since the work that reads them is done.
-  bool received_memory_is_free() { return done(landing_read_); }
+  bool received_memory_is_free() { return done(last_sum_); }
   /// Releases the message once all work that was submitted so far is done, since that work may read the message. The
   /// release happens in `release_read_messages`, which must be given the same transport.
   void release(runtime::Transport&, const runtime::MessageHandle& message) {
@@ -113,7 +113,7 @@ class Submitter {
   /// Messages that work reads, each with the number of the last work that may read it, in ascending order.
   std::deque<std::pair<std::uint64_t, runtime::MessageHandle>> messages_in_use_;
   // Numbers of work, counted from 1 in the order of submission; 0: none.
-  std::uint64_t landing_read_ = 0;  ///< the last sum
+  std::uint64_t last_sum_ = 0;  ///< number of the last sum of received data
   std::uint64_t submitted_ = 0, recorded_ = 0,
                 done_ = 0;   ///< the last submitted, the last covered by `event_`, the last known to be done
   runtime::EventPtr event_;  ///< recorded after work number `recorded_`

@@ -38,7 +38,7 @@ struct PieceTable {
 
 using Unbiased = LambParameters::Unbiased;
 
-/// What element i adds to the two sums of LARS.
+/// `compute_terms` returns what element i adds to the two sums of LARS.
 struct LarsSquares {
   const float *w, *g;
   __device__ Unbiased unbiased() const { return {}; }
@@ -48,7 +48,7 @@ struct LarsSquares {
   }
 };
 
-/// What element i adds to the two sums of LAMB; `compute_terms` first updates its averages m and v.
+/// `compute_terms` updates element i's averages m and v, and returns what the element adds to the two sums of LAMB.
 struct LambSquares {
   const float *w, *g;
   float *m, *v;
