@@ -43,11 +43,6 @@ def schema_lines(rows):
     return ",\n".join(lines)
 
 
-# Factors that lines of the present schema may lack, since programs that wrote it did not have them yet
-# (docs/result-file.md, "History of the schema").
-ADDED_LATER = {"cudagraph", "optimizer", "ranks_as", "repeat", "tuned_table"}
-
-
 def write_schema(keys):
     text = SCHEMA.read_text(encoding="utf-8")
     for part in ("factors", "metrics"):
@@ -55,9 +50,13 @@ def write_schema(keys):
         begin = text.index('"properties": {', start) + len('"properties": {')
         end = text.index("\n      }", begin)
         text = text[:begin] + "\n" + schema_lines(keys[part]) + text[end:]
-    names = json.dumps([row["name"] for row in keys["factors"] if row["name"] not in ADDED_LATER])
-    required = text.index('"required": [', text.index('"factors": {\n      "description"'))
-    text = text[:required] + f'"required": {names}' + text[text.index("]", required) + 1:]
+    # A factor that is new here stays optional: lines of this schema's number that were written before it lack it
+    # (docs/result-file.md, "History of the schema").
+    start = text.index("[", text.index('"required": [', text.index('"factors": {\n      "description"')))
+    end = text.index("]", start) + 1
+    known = {row["name"] for row in keys["factors"]}
+    required = [name for name in json.loads(text[start:end]) if name in known]
+    text = text[:start] + json.dumps(required) + text[end:]
     json.loads(text)
     SCHEMA.write_text(text, encoding="utf-8")
 
