@@ -15,15 +15,17 @@ struct CheckOfAllRanks {
   std::uint64_t wrong = 0;  ///< elements outside the tolerance, summed over ranks
   double error = 0;         ///< the largest relative error; with a codec the relative squared error of the sum
   bool same_bits = true;    ///< false: ranks hold different bits where they must hold the same
-  std::string fault = {};   ///< the reason why a coded sum cannot come from its codec; empty: it can
+  /// What a check has found besides wrong elements: a coded sum cannot come from its codec, or a result changed after
+  /// its call had returned. Empty: nothing.
+  std::string fault = {};
   bool is_right() const { return wrong == 0 && same_bits; }
-  /// Takes, for each member, the worse of the two findings' values.
+  /// Merges another finding into this one: each member gets the worse of its two values.
   void add(const CheckOfAllRanks&);
 };
 
 /// The point's call on known data of this pattern.
 allreduce::KnownCollective known_call(const CollectivePoint&, allreduce::Pattern, std::uint64_t seed, int ranks);
-/// Writes known data as input, and overwrites the output unless it is in place; before the call.
+/// Prepares the buffers of a call: writes known data as input, and overwrites the output unless the call is in place.
 void give_known(const allreduce::KnownCollective&, int rank, CollectiveBuffers);
 /// Compares the result with known data, after the call. Collective over `c`.
 CheckOfAllRanks check_known(const allreduce::KnownCollective&, const runtime::Communicator& c,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes the schedule of a point as a file for network simulators, for --goal.
+// Writes the schedule of a point as a file for network simulators in the format GOAL (allreduce/schedule/goal.hpp), for
+// --goal.
 #pragma once
 #include <functional>
 #include <span>

@@ -22,10 +22,10 @@
 namespace gradmeter::bench {
 
 /// The kind of memory traffic. copy: reads `count` elements and writes them to other memory. update: reads `count`
-/// elements and writes them back to the same memory. An update may be faster than a copy, for which a processor may
-/// also load the lines that it overwrites. write: writes `count` elements. The collective also reads, but only few
-/// elements, or the same ones on all ranks; these may come from a shared cache and do not count. reduce: reads `count`
-/// elements and writes `count` / ranks.
+/// elements and writes them back to the same memory. An update may be faster than a copy, since for a copy a processor
+/// may also load the cache lines that it overwrites. write: writes `count` elements. The collective also reads, but
+/// only few elements, or the same ones on all ranks; these may come from a shared cache and do not count. reduce: reads
+/// `count` elements and writes `count` / ranks.
 enum class Traffic : std::uint8_t { none, copy, update, write, reduce };
 /// The name that the metric `limit` has for it: "memcpy", "update", "write", "reduce".
 std::string_view name(Traffic);
@@ -77,10 +77,8 @@ class LeastWork final : public allreduce::Collective {
   std::vector<const std::byte*> sources_;  ///< the blocks that a reduction reads, one for each rank
 };
 
-// Measures the lower bound of a point's time on one node: all ranks at once do the least work on memory. The
-// measurement takes turns with the points.
-
-/// Measures the limit of one point: its rounds take turns with those of the points. The point must outlive this object.
+/// Measures the limit of one point on one node: the time of its least traffic (LeastWork), made by all ranks at once.
+/// The rounds of this measurement take turns with those of the points. The point must outlive this object.
 class LimitBenchmark {
  public:
   LimitBenchmark(Session&, CollectiveSetup&, runtime::SharedClock&, const CollectivePoint&, const RoundOptions&);
@@ -116,7 +114,8 @@ class LimitBenchmark {
 /// all-gather, and one rank finishes each sum. The formula holds only for such algorithms.
 bool costs_as_scatter_and_gather(const allreduce::AlgorithmChoice&, allreduce::RankShape);
 
-/// Makes these predictions. Collective over the session's world; each link and each codec is measured once.
+/// Estimates for single points where their codec pays. Collective over the session's world; each link and each codec is
+/// measured once.
 class CodecEstimator {
  public:
   CodecEstimator(Session& s, allreduce::RankShape shape) : session_(s), shape_(shape) {}

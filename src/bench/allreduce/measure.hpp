@@ -39,11 +39,12 @@ class CodingTimes {
   BlockTurns turns_;                  ///< the turns of these blocks
 };
 
-/// The times of the exchange alone and of the matrix product alone. Like the time of both at once, they leave out
-/// disturbed turns, so that all three come from the same blocks and can be subtracted.
+/// The times of the exchange alone and of the matrix product alone, when their overlap is measured. Their medians leave
+/// out the blocks of disturbed turns, as the median time of both at once does. So all three come from the same turns
+/// and can be subtracted.
 class PartBlocks {
  public:
-  /// Adds the times of a turn; there may be none.
+  /// Adds the times of a turn, which may have none.
   void add(const PartTimes&);
   /// The medians over the undisturbed turns; empty where no times were added.
   std::optional<OverlapTimes> medians(const MachineState&) const;

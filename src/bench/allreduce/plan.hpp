@@ -112,13 +112,14 @@ struct CollectivePoint : SweepPoint {
   std::size_t calls_of_iteration() const { return calls * std::max<std::size_t>(1, cudagraph); }
   /// The operation that a call is made with; a collective that reduces nothing is given the sum.
   allreduce::Op call_op() const { return op.value_or(allreduce::Op::sum); }
-  /// True where the data must be written anew after some calls: with a codec, a sum in place makes its result the next
-  /// call's data, so the data would grow out of the range of fp32. Without a codec, growth does no harm
+  /// True for sums in place with a codec, whose data must be written anew after some calls: each call sums the result
+  /// of the call before, so the data would grow out of the range of fp32. Without a codec, growth does no harm
   /// (`fill_for_timing`).
   bool grows() const { return codec && in_place && op == allreduce::Op::sum; }
 };
 
-/// Sums that are repeated in place may grow to 10^most_growth times the drawn data, which fp32 can still hold.
+/// Data for which `grows` is true may grow to 10^most_growth times the drawn data, which fp32 can still hold, before
+/// they are written anew.
 inline constexpr double most_growth = 30;
 
 /// The points with their groups; their rows are still empty. Sizes are rounded down to whole elements, for all-to-all
@@ -139,7 +140,7 @@ allreduce::ExchangeSpec exchange_of(const CollectivePoint&, allreduce::RankShape
 /// trees and for buffers with fewer elements than ranks.
 bool ranks_have_equal_work(const CollectivePoint&, const allreduce::AlgorithmChoice& serving, const NodeMap&);
 
-/// The tables by which points of plain `auto` choose, for --tune-auto.
+/// The tables that --tune-auto makes for the points whose algorithm is plain `auto` (AlgorithmChoice::is_plain_auto).
 std::vector<WantedTable> tables_of(std::span<const CollectivePoint>, const NodeMap&);
 
 /// The factors in a point's row: its own, and those that all points of the sweep share.

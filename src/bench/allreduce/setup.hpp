@@ -17,7 +17,7 @@
 
 namespace gradmeter::bench {
 
-/// The faults that are injected on this rank, and the number of calls that all of its collectives have made so far.
+/// The faults of a run, this rank's number, and the number of calls that all collectives of this rank have made so far.
 struct InjectedFaults {
   core::Injection injection;
   int rank = 0, ranks = 1;
@@ -35,10 +35,11 @@ struct InjectedFaults {
 /// input is overwritten. slow: before each call the rank is busy for factor - 1 times the duration of the call before
 /// it, so that to its peers the call takes `factor` times as long; a call with another number of bytes than the one
 /// before it is not slowed.
-/// All other calls are passed on to the inner collective; buffers must be registered with it before it is wrapped.
+/// All other functions are those of the inner collective. Buffers must be registered with the inner collective before
+/// it is wrapped.
 class InjectedCollective final : public allreduce::Collective {
  public:
-  /// `faults` and the queue must outlive it. Without a queue (null) buffers are host memory.
+  /// `faults` and the queue must outlive this object. Without a queue (null) buffers are host memory.
   InjectedCollective(std::unique_ptr<allreduce::Collective>, allreduce::CollectiveKind, InjectedFaults& faults,
                      runtime::Queue* = nullptr);
   const std::string& name() const override { return inner_->name(); }
@@ -124,7 +125,7 @@ using BindingKey = std::tuple<std::string, std::string, std::string, bool, allre
 /// short.
 class CollectiveSetup {
  public:
-  /// `faults` must outlive it.
+  /// `faults` must outlive this object.
   CollectiveSetup(Session&, const NodeMap&, const SetupNeeds&, InjectedFaults& faults);
   ~CollectiveSetup();
   CollectiveSetup(const CollectiveSetup&) = delete;
