@@ -50,7 +50,8 @@ struct CodecPoint {
 /// cannot encode so many elements. Errors: UsageError for a size that is not a positive multiple of 4.
 std::vector<CodecPoint> plan_codecs(const CodecFactors&);
 
-/// Two sizes [bytes]: 256 KiB, which caches hold with all buffers, and at least twice the last cache, in 64 to 512 MiB.
+/// Two sizes [bytes]: 256 KiB, at which the caches hold all buffers; and the least power of two that is at least twice
+/// the last cache, but from 64 to 512 MiB.
 std::vector<std::size_t> usual_codec_sizes(std::size_t last_cache_bytes);
 
 /// Memory that a point needs at once [bytes]: three gradients in fp32 (five if the codec consists of collectives), and

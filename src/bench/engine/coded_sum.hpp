@@ -15,8 +15,8 @@ namespace gradmeter::bench {
 
 /// A worker's test gradient: Gaussian numbers that only this worker has, plus half of Gaussian numbers that all workers
 /// share. The figures in parentheses in results/compression.md, "How the error of a sum grows with the ranks", are for
-/// such workers. The half matters: with all of the shared numbers, gradients would be more alike and the norm of their
-/// sum larger, so that on 8 ranks the relative squared error of the sum would be 0.53 times as large.
+/// such workers. The factor 1/2 matters: without it, gradients would be more alike and the norm of their sum larger, so
+/// that on 8 ranks the relative squared error of the sum would be 0.53 times as large.
 void draw_worker_gradient(std::uint64_t seed, int rank, std::span<float> out);
 /// Draws the Gaussian numbers that only this worker has.
 void draw_own_gradient(std::uint64_t seed, int rank, std::span<float> out);
@@ -25,9 +25,8 @@ void draw_own_gradient(std::uint64_t seed, int rank, std::span<float> out);
 /// share, times a magnitude. If contributions are encoded at most once on the way, the magnitude is P, the number of
 /// ranks, on every rank: some codecs then use one scale for all ranks (terngrad with exchange=sum), and one scale
 /// represents only equal magnitudes without loss. If contributions are encoded several times, the magnitude on rank r
-/// is P + r, so that ranks differ. Codecs that
-/// represent a bucket by its largest or mean magnitude encode such data without loss, however often sums are encoded
-/// again.
+/// is P + r, so that ranks differ. Codecs that represent a bucket by its largest or mean magnitude encode such data
+/// without loss, however often sums are encoded again.
 enum class CodedData : std::uint8_t { gradient, signs };
 
 /// A tensor that an exchange has summed, with the known data that the ranks contributed.
@@ -70,11 +69,10 @@ struct CodedSum {
 /// codec's decoder gets of a contribution (compression::ReceivedValue); n is the number of elements:
 ///   all         The error may be at most the expected error of all encodings on the way, plus a quarter of it and six
 ///               standard deviations. The sum is also projected on each rank's own numbers (`draw_own_gradient`). This
-///               gives the factor, called share, by which the sum contains them. It should be 1, and may be off by 1/4
-///               plus six
-///               of its standard deviations; one standard deviation is about sqrt(CodedSum::lost)/n. The share of a
-///               dropped contribution is about 0, so the check notices it if six standard deviations are less than 3/4
-///               (qsgd4 over direct on 8 ranks: from some 200 elements on).
+///               gives the factor, called share, by which the sum contains them. The share should be 1, and may be off
+///               by 1/4 plus six of its standard deviations; one standard deviation is about sqrt(CodedSum::lost)/n.
+///               The share of a dropped contribution is about 0, so the check notices a dropped contribution if six
+///               standard deviations are less than 3/4 (qsgd4 over direct on 8 ranks: from some 200 elements on).
 ///   encoded     The sum must be that of the ranks' own encodings, within fp32 rounding. Where sums are encoded again
 ///               on the way, only the error is checked, against the worst case.
 ///   chosen      At the k elements that the codec sends, the result must be the exact sum (times n/k where the codec

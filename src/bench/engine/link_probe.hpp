@@ -15,8 +15,8 @@
 
 namespace gradmeter::bench {
 
-/// Lower bounds of the bytes that a training step must send [bytes]: `rank` for its busiest rank, `node` from a node to
-/// the other nodes.
+/// Lower bounds of the bytes that must be sent in a training step [bytes]. rank: by the busiest rank. node: by a node
+/// to the other nodes.
 struct MinimumSent {
   double rank = 0, node = 0;
 };
@@ -38,8 +38,8 @@ std::vector<int> partners_on_next_node(std::span<const int> node_of);
 /// upper bound, and single exchanges are faster than the mean.
 class PortProbe {
  public:
-  /// Collective over `c`, as is `round`; `c` must outlive it. node_of: the node of each rank; there are at least two
-  /// nodes.
+  /// Collective over `c`, as is `round`; `c` must outlive this object. node_of: the node of each rank; there are at
+  /// least two nodes.
   PortProbe(Session&, const runtime::Communicator& c, std::span<const int> node_of);
   /// Measures one round, which takes up to some tens of milliseconds. No other data may be moved meanwhile.
   void round();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The canary: a fixed workload whose time shows the state of the machine. Neighbours on the host take caches, memory
-// bandwidth and clock, not only processor time, and no counter shows that.
+// The canary: a fixed workload whose time shows the state of the machine. Other work on the host (neighbours) takes
+// caches, memory bandwidth and clock, not only processor time, and no counter shows how much of these it takes.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -69,9 +69,9 @@ class Canary {
   CanaryTimes times_;
 };
 
-// The code below finds how steady the machine was while points took turns; here a turn is one
-// rotation of `take_turns` (sweep.hpp): each point that still needs samples takes one block. The canary runs between
-// turns. After each turn, the latest canary round decides whether the turn counts as disturbed, with all blocks in it.
+// The code below finds how steady the machine was while points took turns. Here a turn is one rotation of `take_turns`
+// (sweep.hpp), in which each point that still needs samples takes one block. The canary runs between turns. After each
+// turn, the latest canary round decides whether the turn counts as disturbed, with all blocks in it.
 
 struct MachineState {
   std::vector<std::size_t> disturbed = {};  ///< indices of disturbed turns, ascending

@@ -107,7 +107,7 @@ class RowOutput {
   std::vector<core::Point> points_;
   PointCounts counts_;
   std::size_t planned_ = 0;  ///< [points]; 0: unknown
-  /// When RowListener::progress was called last, and when `say` printed a line last, by the host clock [s].
+  /// The times at which RowListener::progress was called last and `say` printed a line last, by the host clock [s].
   double progress_at_ = -std::numeric_limits<double>::infinity(), said_at_ = 0;
   double begin_ = runtime::host_clock();
   std::size_t measured_ = 0, rest_ = 0;  ///< [points] measured so far (shown or not); still to measure
@@ -154,7 +154,7 @@ struct MeasuringCommand {
 /// rows, else that of `end`. wrong: the number of wrong points. It is called on rank 0 only.
 int exit_code(const MeasuringCommand&, std::span<const core::Point>, std::size_t wrong);
 
-/// Runs a command that measures. Collective over the measurer's ranks. Returns the exit code, the same on all ranks.
+/// Runs a command that measures. Collective over the ranks that measure. Returns the exit code, the same on all ranks.
 /// Errors: those of the functions in `MeasuringCommand`; core::Interrupted, after the rows so far were shown.
 int measure(const MeasuringRanks&, const Flags&, const Invocation&, const MeasuringCommand&);
 

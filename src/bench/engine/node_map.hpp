@@ -27,7 +27,7 @@ struct NodeMap {
   int ranks_per_node() const;   ///< number of ranks on the fullest node
   std::string mapping() const;  ///< "fake:0,0,1,1"; empty for real nodes
   /// The ranks of each node, in the order of the nodes' lowest ranks: "0-1,2-3"; "0-6:2,1-7:2" where every second rank
-  /// is on the same node; "0+3-4,1-2".
+  /// is on the same node; "0+3-4,1-2" where ranks 0, 3 and 4 are on the first node.
   std::string ranks_by_node() const;
   /// The ranks that a point with `ranks` ranks takes, node after node for either placement, since hierarchical
   /// algorithms want a node's ranks consecutive. Nodes are ordered by their lowest rank, so rank 0 comes first.

@@ -21,7 +21,8 @@ void add_result_file_flags(FlagList&);
 struct OutputFlags {
   std::string path;  ///< empty: no file
   bool force = false, resume = false, append = false;
-  /// Also keep points that were measured by another build, or with other libraries, environment or binding.
+  /// true: with `resume`, points are also kept that were measured by another build, or with other libraries,
+  /// environment or binding (--resume=any).
   bool resume_any = false;
 };
 /// Errors: UsageError when two of --force, --resume, --append are given, when one is given without --out (unless
@@ -30,11 +31,11 @@ OutputFlags read_output_flags(const Flags&);
 
 /// The rows that the result file has already.
 struct EarlierResults {
-  std::map<std::string, core::Point> finished;  ///< by Factors::key()
+  std::map<std::string, core::Point> finished;  ///< the rows that are kept, by Factors::key()
   std::string note;                             ///< text to tell the user
 };
-/// Checks that the file may be written, and reads the rows that --resume keeps. It writes nothing. now: the head line
-/// of this run. Rank 0 only. Errors: UsageError of one line.
+/// Checks that the file may be written, and reads the rows that --resume keeps. It writes nothing. this_run: the head
+/// line of this run. Rank 0 only. Errors: UsageError of one line.
 EarlierResults check_output(const OutputFlags&, const core::RunInfo& this_run, const std::string& experiment);
 
 /// Gives every rank the finished points that rank 0 has read. Collective.

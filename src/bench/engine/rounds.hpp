@@ -28,8 +28,8 @@ struct RoundOptions {
   /// in between. If an iteration takes over 50 ms, a single iteration refills the caches, so only one is discarded; if
   /// it takes over 1 s, none is discarded.
   std::size_t discarded = 2;
-  /// The discarded iterations of a block together take at least this long. So the blocks of short calls are spread over
-  /// time, and the caches settle.
+  /// The discarded iterations of a block together take at least this long, so that the blocks of short calls are spread
+  /// over time, and the caches come into their usual state.
   core::Seconds settling{0};
   /// The least time that a block takes, unless `most_block_iterations` ends it earlier. A block has an odd number of
   /// iterations if that limit allows. Where half of the budget is too short for `rule.min_blocks` such blocks, blocks

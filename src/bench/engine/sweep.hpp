@@ -38,8 +38,8 @@ struct TimeBudget {
 struct RowListener {
   /// Called before the first point, with the number of new rows to come and the number of rows that are kept.
   std::function<void(std::size_t points, std::size_t kept)> planned = {};
-  /// Called when a group has been measured, before its rows come: the number of its points that were measured, and of
-  /// those in later groups that will be. Kept and refused points are in neither.
+  /// Called when a group has been measured, before its rows come. points: the number of the group's points that were
+  /// measured. rest: the number of points of later groups that will be measured. Neither counts kept or refused points.
   std::function<void(std::size_t points, std::size_t rest)> group_measured = {};
   std::function<void(const core::Point&)> measured;  ///< called with each new row, which is to be stored
   std::function<void(const core::Point&)> kept;      ///< called with each row of an earlier run, which is only shown
@@ -99,7 +99,7 @@ class SweepRows {
   /// The rest of the budget by this rank's clock; there must be a budget.
   core::Seconds left() const;
   /// Warns if the launch cannot keep the budget, and warns again once the launch is predicted to take more than 1.5
-  /// times as long as the last warning said. needs: the least time that the rest of the sweep will take from now on, as
+  /// times as long as the last warning said. needed_time: the least time that the rest of the sweep will still take, as
   /// the first peer knows it. why: what takes so long, as text. Errors: UsageError on all peers in place of the
   /// warning, if the budget must be kept.
   void foresee(core::Seconds needed_time, const std::string& why);

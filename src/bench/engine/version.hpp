@@ -5,8 +5,10 @@
 
 namespace gradmeter::bench {
 
-std::string version();      ///< "0.1.0"
-std::string commit();       ///< short hash, "-dirty" if the tree was changed; "unknown" without git and `git archive`
+std::string version();  ///< "0.1.0"
+/// The commit's short hash, with "-dirty" behind it if the tree was changed; "unknown" if the source comes neither from
+/// a git clone nor from `git archive`.
+std::string commit();
 std::string commit_date();  ///< date of that commit: "2026-11-26"; empty if the commit is unknown
 
 }  // namespace gradmeter::bench
