@@ -17,9 +17,10 @@ namespace gradmeter::bench {
 struct PairedMean {
   double value = 0, low = 0, high = 0;
 };
-/// The mean of n differences within ±1, from their sum and their sum of squares. The interval is Wald's, after half a
-/// pair is added to each of the four outcomes (right or wrong in either precision), so that it has a width even where
-/// no pair differs. Source: Agresti & Min, Statistics in Medicine 2005, on matched proportions.
+/// The mean of n differences within ±1, from their sum and their sum of squares. A pair has four outcomes, since it is
+/// right or wrong in each of the two precisions. The interval is Wald's after half a pair is added to each outcome, so
+/// that the interval has a width even where no pair differs. Source: Agresti & Min, Statistics in Medicine 2005, on
+/// matched proportions.
 PairedMean paired_mean(double n, double sum, double sum_of_squares);
 
 /// The accuracy of a trained network in a precision, on the validation set.

@@ -60,8 +60,9 @@ class KernelLimits {
   /// On a host it is limited to kernels::product_rate_bound (1.25 or more) times the rate of bare fp32 multiply-adds.
   /// In fp32, and in bf16 where the host computes it in fp32, it is at least that bare rate.
   core::FlopsPerSecond peak(kernels::Precision);
-  /// True if the peak in this precision is at least the rate of our own multiply-adds, which no call exceeds. Otherwise
-  /// it is only that of the library's best square product, and a call of another shape may be faster.
+  /// True if the peak in this precision is at least the rate of gradmeter's own bare multiply-adds, which no call
+  /// exceeds. Otherwise the peak is only the rate of the library's best square product, and a call of another shape may
+  /// be faster.
   bool is_own_peak(kernels::Precision) const;
   /// The fault of a product that this peak was measured with, if its result was wrong on some rank; empty if all
   /// results were right, or if the peak was not asked for. With a fault the peak is 0, and the rows of this precision
@@ -73,8 +74,9 @@ class KernelLimits {
   const std::vector<MemoryLevel>& levels() const { return levels_; }
   /// The smallest level that holds `resident_bytes`; for cold operands always memory.
   const MemoryLevel& level(bool cold, std::size_t resident_bytes) const;
-  /// On a host all caches together that serve this rank's processing units: those of the last level, and the L2 of each
-  /// thread, on the rank where they are smallest; on a device its last cache; 0: unknown.
+  /// The bytes of all caches that may hold a rank's operands; 0: unknown. On a host these are the last-level caches
+  /// that serve the rank's processing units and the L2 of each thread, on the rank where they are smallest; on a device
+  /// its last cache.
   std::size_t cache_bytes() const { return caches_; }
 
  private:
@@ -142,9 +144,10 @@ struct MemoryPassFacts {
   std::size_t free_memory = 0;
   int ranks_per_node = 1, threads = 1;
 };
-/// The bytes of memory that a pass of this rank touches: four times the last-level caches that its units reach, of
-/// which it counts at most one for each thread and its share of the machine's. Fewer if the arrays of all ranks would
-/// take more than half of the free memory; at least 16 MiB and its share of `usual`.
+/// The bytes of memory that a pass of this rank touches: four times the bytes of the last-level caches that count for
+/// the rank. These are `reached_caches`, but at most one cache for each thread, and at most the rank's share of
+/// `all_caches`. The pass is shorter if otherwise the arrays of all ranks would take more than half of the free memory.
+/// It is never below 16 MiB, nor below the rank's share of `usual`.
 std::size_t memory_pass_bytes(const MemoryPassFacts&);
 
 /// The bytes read and written a second while a device copies `bytes` bytes from one buffer to another: the median of

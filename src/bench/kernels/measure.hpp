@@ -15,6 +15,7 @@
 namespace gradmeter::bench {
 
 /// The findings of one rank's checks: those of the first check that found a wrong result, else those of the last check.
+/// The numbers are those of kernels::KernelCaseCheck.
 struct RankCheck {
   double error = 0, worst = 0, zero_share = 0;
   bool right = true;

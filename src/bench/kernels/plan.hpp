@@ -62,7 +62,7 @@ struct KernelPoint {
 /// Errors: UsageError when the filter leaves nothing, and for `batches` of packed products or problems without a batch.
 std::vector<KernelPoint> plan_kernels(const KernelFactors&);
 
-/// The number of ranks that run a point at once, their nodes, and the threads of each.
+/// The number of ranks that run a point at once, the number of their nodes, and the number of threads of each rank.
 struct KernelPlacement {
   int ranks = 1, nodes = 1, ranks_per_node = 1, threads = 1;
   runtime::RanksAs ranks_as = runtime::RanksAs::processes;
@@ -70,13 +70,14 @@ struct KernelPlacement {
 };
 core::Factors to_factors(const KernelPoint&, const KernelPlacement&);
 
-/// All caches that the cores of a rank use together: those of the last level, which `last_caches` counts, and the L2 of
-/// each thread. By convention 0, unknown, where last_caches is 0.
+/// The bytes of all caches that the cores of a rank use: `last_caches` bytes of the last level, and `l2` bytes for each
+/// thread. By convention 0 (unknown) if `last_caches` is 0.
 std::size_t all_cache_bytes(std::size_t last_caches, std::size_t l2, int threads);
 /// The bytes of an operand set that a call reads or writes. They are fewer than the set has if a call skips a part.
 std::size_t touched_bytes(const kernels::Problem&, const runtime::Device& = runtime::host_device());
-/// The number of operand sets that a point rotates through. hot: one. cold: enough that calls touch more than twice
-/// `cache_bytes` in all sets together, from 2 to 16,384. cache_bytes: all caches of the rank's cores; 0: 64 MiB.
+/// The number of operand sets that a point rotates through. hot: one. cold: as many as calls need to touch more than
+/// twice `cache_bytes` in all sets together, but from 2 to 16,384. cache_bytes: all caches of the rank's cores; by
+/// convention 0 stands for 64 MiB.
 std::size_t operand_sets(CacheState, std::size_t touched_bytes, std::size_t cache_bytes);
 /// The memory that a rank needs [bytes].
 struct KernelMemory {

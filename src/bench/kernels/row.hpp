@@ -41,8 +41,8 @@ struct KernelResults {
   bool on_host = true;
   std::string implementation = {};
   KernelBound bound = {};
-  /// The bytes that calls on cold operands touch before they come back to the same set, where the caches hold them all;
-  /// 0: the caches do not.
+  /// If the caches hold all sets of cold operands: the bytes that calls touch before they come back to the same set. 0:
+  /// the caches do not.
   std::size_t cached_bytes = 0;
 };
 

@@ -22,8 +22,9 @@ struct Window {
   std::size_t size_bytes = 0, outstanding = 1;
 };
 
-/// Sent data differ by sender, window, message in the window, and position in the message. Received data are checked
-/// after each window: a stamp in the first 8 bytes of each message, or with `check_all` every byte.
+/// The first 8 bytes of a message are a stamp, which differs by sender, receiver, window and message in the window. The
+/// other bytes differ by sender, message in the window and position in the message. Received data are checked after
+/// each window: the stamp of each message, or with `check_all` every byte.
 class LinkMessages {
  public:
   /// Collective over `c`, which must outlive this object; the destructor is collective too. window_bytes: bytes of the

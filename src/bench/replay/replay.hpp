@@ -20,12 +20,12 @@ struct ReplayOptions {
   std::uint64_t seed = 1;  ///< seed of the data that is checked
   core::StoppingRule rule;
   std::function<bool()> is_over = {};  ///< returns true if a signal is pending, to end a long computation
-  /// Threads of one rank that want a core at the same time.
+  /// The number of threads of one rank that want a core at the same time.
   int busy_threads() const { return progress_thread && computation == dataparallel::ReplayedComputation::spin ? 2 : 1; }
 };
 
-/// Returns the row of the trace's mean step: the time of the slowest rank, the parts of the step on that rank, and as
-/// the baseline the trace's own step. Collectives are checked on known data before and after the measurement.
+/// Returns the row of the trace's mean step: the time of the slowest rank, the parts of the step on that rank, and the
+/// trace's own step as the baseline. Collectives are checked on known data before and after the measurement.
 /// Collective over the session's world.
 /// Cost: the steps of the trace, repeated until the stopping rule is met. Errors: UsageError for a trace that cannot be
 /// replayed; Interrupted.
