@@ -14,8 +14,8 @@
 
 namespace gradmeter::bench {
 
-/// A figure's median over blocks, with its 95 % interval. From a figure whose interval is unknown nothing may be
-/// concluded, not even that it is zero or equals another.
+/// A figure's median over blocks, with its 95 % interval. A figure whose interval is unknown proves nothing, not even
+/// that it is zero or equals another figure.
 struct Estimate {
   struct Interval {
     double low, high;
@@ -47,7 +47,7 @@ enum class Cause : std::uint8_t { contention, straggle, interference, wait, wire
 inline constexpr std::size_t cause_count = 6;
 
 /// The times of one block [s], from which the parts of its lost time are computed. Base times are divided by
-/// ComparedBlocks::ideal.
+/// ComparedBlocks::ideal_speedup.
 struct ComparedTimes {
   double base_compute = 0, base_rest = 0;  ///< compute time of the base, and the rest of its step
   double median_compute = 0;               ///< compute time of the control's median rank (the faster of the middle two)
@@ -64,7 +64,7 @@ ComparedTimes times_of(const ComparedBlocks&, std::size_t block);
 
 /// lost = contention + straggle + interference + wait + wire + other [s], on r*, the rank that computed longest in the
 /// block (without lock step: means over workers). Waits of other ranks for r* do not count, since r* computes meanwhile
-/// and its compute time counts. Base times are divided by ComparedBlocks::ideal.
+/// and its compute time counts. Base times are divided by ComparedBlocks::ideal_speedup.
 struct Causes {
   double lost = 0;  ///< step − base
   /// Compute of the control's median rank (the faster of the middle two) − compute of the base.
@@ -85,7 +85,7 @@ struct Causes {
   std::array<Estimate*, cause_count> parts() { return {&contention, &straggle, &interference, &wait, &wire, &other}; }
 };
 /// step_s, base_s, control_s: the times in the rows. The parts add up to the lost time in each block, but their medians
-/// need not add up to `lost`. What is missing is divided among the parts in proportion to the squares of the widths of
+/// need not add up to `lost`. The difference is divided among the parts in proportion to the squares of the widths of
 /// their intervals.
 Causes find_causes(const ComparedBlocks&, double step_s, double base_s, double control_s);
 
@@ -116,12 +116,12 @@ struct Verdict {
 std::string to_text(const std::vector<Verdict::Candidate>&);
 
 /// Resamples the blocks a thousand times, with replacement. In each resample, the largest part of the lost time is the
-/// cause. To allow for the machine's state, a random share of each time, at most the `Disturbance` of its point, is
-/// taken off as not the program's own. The cause is `compute` where less was lost than a twentieth of the step, or than
-/// the noise of the blocks if that is more (at most 15 % of the step). Where the median rank computes faster than the
-/// baseline at equal work by more than that noise, the baseline ran on a slow rank, and the difference is added to the
-/// lost time. The same blocks give the same verdict. There is no verdict if Causes::speed has no interval. Cost:
-/// O(1000 × blocks).
+/// cause. To allow for the machine's state, a random share of each time is subtracted, as time that the machine may
+/// have added; the share is at most the `Disturbance` of the time's point. The cause is `compute` where less was lost
+/// than a twentieth of the step, or than the noise of the blocks if that is more (at most 15 % of the step). Where the
+/// median rank computes faster than the baseline at equal work by more than that noise, the baseline ran on a slow
+/// rank, and the difference is added to the lost time. The same blocks give the same verdict. There is no verdict if
+/// Causes::speed has no interval. Cost: O(1000 × blocks).
 std::optional<Verdict> judge(const ComparedBlocks&, Causes, double step_s, bool oversubscribed, const Disturbance&);
 
 }  // namespace gradmeter::bench

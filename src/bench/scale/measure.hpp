@@ -77,7 +77,7 @@ struct Measurement {
   std::size_t warmup_samples = 0;
   std::size_t dropped = 0;   ///< number of samples that some rank began too late for their time window
   std::size_t verified = 0;  ///< number of steps whose exchange was checked; they are no samples
-  bool wait_known = true;    ///< false: the wait is read from several clocks, whose uncertainty exceeds it
+  bool wait_known = true;    ///< false: the wait is read from several clocks and not longer than their uncertainty
   bool bytes_right = true;   ///< every rank sent as many bytes as its schedule requires
   std::string fault;         ///< what a check found wrong; empty: nothing
 
@@ -98,9 +98,8 @@ class StepMeter {
     std::function<std::vector<dataparallel::StepRecord>()> take_records;
     /// Called before and after each block. During a block the meter itself communicates only if ranks are in lock step.
     std::function<void()> begin_block = [] {}, end_block = [] {};
-    /// verify_next: asks that the next step with an exchange be checked. verdict: returns what the checks have found
-    /// since it was last called; empty: nothing wrong. Both are collective, and `take_fault` is called after
-    /// `end_block`.
+    /// verify_next: asks that the next step with an exchange be checked. take_fault: returns what the checks have found
+    /// since its last call; empty: nothing wrong. Both are collective, and `take_fault` is called after `end_block`.
     std::function<void()> verify_next = [] {};
     std::function<std::string()> take_fault = [] { return std::string(); };
     /// Number of steps after which exchanges repeat. With an exchange every 16th step, a sample is a mean of 16 steps.
@@ -145,8 +144,8 @@ class StepMeter {
   Measurement result_;
   Rounds rounds_;
   std::uint64_t blocks_begun_ = 0;
-  bool verified_end_ = false;           ///< a step was verified after the last block
-  bool verifies_end_ = false;           ///< the running block has no samples and only verifies this step
+  bool verified_end_ = false;           ///< true: one more step was verified after the last block of samples
+  bool verifies_end_ = false;           ///< true while that step is verified, in a block without samples
   double blocks_s_ = 0, checks_s_ = 0;  ///< time of all kept blocks, and of all verified steps with their verdicts
 };
 

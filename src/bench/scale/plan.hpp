@@ -12,11 +12,13 @@
 
 namespace gradmeter::bench {
 
-/// weak: the batch per rank stays the same; strong: that of all ranks together does.
+/// The batch that stays the same when the number of ranks changes. weak: the batch of each rank. strong: the batch of
+/// all ranks together.
 enum class Scaling { weak, strong };
 std::string_view name(Scaling);
 
-/// The factors that the user asked for: each list has the values of one, `settings` those of several.
+/// The factors that the user asked for. Each list has the values of one factor; `settings` has further factors with
+/// their values.
 struct ScaleFactors {
   std::vector<std::string> models;  ///< canonical
   std::vector<std::size_t> batches;
