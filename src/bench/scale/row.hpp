@@ -24,7 +24,8 @@ struct PointResults {
   std::optional<double> error = {};  ///< relative squared error of a sum exchanged with a codec; empty: none
 };
 
-/// Fills in times, parts, bytes, limit and noise. If the bytes sent are not the schedule's, the status is wrong.
+/// Fills in the times of the step and of its parts, the bytes, the limit, and the machine's noise. The status becomes
+/// `wrong` if the bytes sent differ from the forecast or from the schedule's messages.
 void fill_row(const PointResults&, core::Point&);
 
 /// A point that others are compared with: its row and its blocks.
@@ -40,9 +41,10 @@ struct References {
   const Reference* node = nullptr;     ///< `independent` on the ranks of one full node
   const Reference* alone = nullptr;    ///< the same strategy on one rank
 };
-/// Fills in the efficiency, the parts of lost time, and the cause that made the point slow. In weak scaling a row is
-/// mistrusted where the whole interval of its efficiency is above 100 %, since no rank can be faster than one alone at
-/// the same work; without an interval, where its efficiency is above 105 %. Without an interval there is no verdict.
+/// Fills in the efficiency, the parts of lost time, and the verdict, which names the cause that made the point slow.
+/// With too few blocks for an interval there is no verdict. In weak scaling no rank can be faster than one alone at the
+/// same work, so a row is mistrusted if the whole interval of its efficiency is above 100 %, or, if it has no interval,
+/// if its efficiency is above 105 %.
 void compare_row(const ScalePoint&, const References&, const Measurement&, core::Point&);
 
 }  // namespace gradmeter::bench

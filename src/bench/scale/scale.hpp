@@ -23,8 +23,8 @@ struct ScaleOptions {
   core::StoppingRule rule;
   std::optional<TimeBudget> time_budget;  ///< for all points together, shared out evenly
   std::string data_directory;             ///< empty: the built-in digits
-  /// Accuracy is measured after training on this number of samples, and after the time in which the control trains on
-  /// as many; 0: it is not measured.
+  /// A training's accuracy is measured twice: after this number of samples, and after the time that the control takes
+  /// to train on as many samples; 0: accuracy is not measured.
   std::size_t learn_samples = 0;
   LearningRule learning_rule = {};  ///< step sizes of that training
 };
@@ -46,17 +46,17 @@ struct ScaleListener {
   std::function<void(const core::Point&, std::span<const BucketTimes>)> buckets = {};
 };
 
-/// Collective over the session's world. `finished`: points of earlier runs by Factors::key(), the same on every rank.
-/// Finished points are measured again only where new points are compared with them.
-/// Returns the number of points with a wrong result, which have status wrong. Errors: Interrupted.
+/// Measures the points that are not in `finished`: the points of earlier runs by Factors::key(), the same on every
+/// rank. Finished points are measured again only where new points are compared with them. Collective over the session's
+/// world. Returns the number of points with a wrong result, whose status is `wrong`. Errors: Interrupted.
 std::size_t run_scale(Session&, const ScaleOptions&, const FinishedRows& finished, const ScaleListener&);
 
 /// Estimates the memory and the time of each point, for --dry-run, without any ranks.
 std::vector<Estimated<ScalePoint>> estimate_scale(const ScaleOptions&);
 
 /// The tables of one sweep, one for each curve, in the order of their first points. The points of a curve agree in
-/// model, number formats, batch, threads and cadence. A heading names the curve's baseline; columns line up and carry
-/// units. Points that were not measured show why.
+/// model, number formats, batch, threads and cadence (runtime::Cadence). A heading names the curve's baseline; columns
+/// line up and carry units. Points that were not measured show why.
 std::string scale_tables(std::span<const core::Point>, std::size_t width = core::any_width);
 
 /// Explains the columns, below the last table.

@@ -25,8 +25,9 @@ struct StepTimeline {
   core::Spans exposed;   ///< the parts of calls that overlap neither computations nor earlier calls
 };
 
-/// layers: the names of the layers by number (Model::layer_names). buckets: one span without times for each bucket; if
-/// there are as many calls as buckets, calls get the buckets' names, else they keep their own labels.
+/// layers: the names of the layers by number (Model::layer_names). buckets: spans that name the
+/// buckets, without times (bucket_spans); if there are as many calls as buckets, calls get these names, else they keep
+/// their own labels.
 StepTimeline make_timeline(const dataparallel::StepRecord&, std::span<const std::string> layers,
                            std::span<const core::Span> buckets);
 
@@ -62,8 +63,8 @@ std::vector<BucketTimes> bucket_times(std::span<const model::Tensor>, std::span<
 
 /// The part of an exchange that no cut into buckets can hide [s]: the time for which the link is still busy after
 /// backward and the updates, if each gradient is sent as soon as it is ready on all ranks and the link is free, and if
-/// calls cost nothing (least_exchange_end). exchange_s: the time that the link needs for all gradients. The median over
-/// blocks; empty if no block has ready times, or if exchange_s is 0 or unknown.
+/// a call takes no time besides that of its bytes (least_exchange_end). exchange_s: the time that the link needs for
+/// all gradients. Returns the median over blocks; empty if no block has ready times, or if exchange_s is 0 or unknown.
 std::optional<double> least_exposed(std::span<const model::Tensor>, double exchange_s, const Measurement&);
 
 }  // namespace gradmeter::bench
