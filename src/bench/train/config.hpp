@@ -20,7 +20,7 @@
 namespace gradmeter::bench {
 
 /// Overlap of communication with computation. bucketed: a progress thread moves messages during computation. automatic:
-/// bucketed where each rank has a core for that thread besides those of its compute threads.
+/// `resolve` chooses one of the others, mostly by whether each rank has a spare core for that thread.
 enum class Overlap { none, bucketed, automatic };
 std::string_view name(Overlap);
 
@@ -31,12 +31,13 @@ struct Occupancy {
   bool has_spare_cores() const { return ranks_per_node * (threads + 1) <= cores_per_node; }
 };
 /// Replaces automatic by bucketed if there are spare cores, else by none; other values stay. For strategies with
-/// messages, which have a progress thread in any case, automatic becomes bucketed even without spare cores, since the
-/// link moves the bytes. The exception is a strategy with servers on a single node, where the servers move the bytes on
-/// the same cores.
+/// messages, automatic becomes bucketed even without spare cores: they have a progress thread in any case, and that
+/// thread needs little of a core, since the link moves the bytes. The exception is a strategy with servers on a single
+/// node, where the servers move the bytes on the same cores.
 Overlap resolve(Overlap, dataparallel::CommunicationPattern, const Occupancy&);
 
-/// Stands for the fastest of several cuts into buckets, which are measured when a training is made.
+/// The value of TrainingConfig::bucket_bytes that stands for the fastest of several cuts into buckets; they are
+/// measured when a training is made.
 inline constexpr std::size_t automatic_bucket = SIZE_MAX;
 
 struct TrainingConfig {

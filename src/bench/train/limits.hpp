@@ -22,13 +22,13 @@ namespace gradmeter::bench {
 /// The time of all operations of a step, each multiplied by how often the step runs it [s].
 struct OperationTimes {
   double library = 0;   ///< the fastest run of each operation
-  double roofline = 0;  ///< the FLOP at the peak rate, or a load of each operand, whichever takes longer
+  double roofline = 0;  ///< for each operation its FLOP at the peak rate, or a load of its operands, if that is longer
 };
 
-/// Measures on the calling rank, with `threads` threads. Times are the fastest of all rounds. Operands are in the
-/// library's layouts, and in the caches as far as they fit. In training operands are colder, but a lower bound must not
-/// be above the time of any step. Operations on one problem share one entry; all entries share the memory of their
-/// operands.
+/// Measures the times of operations on the calling rank, with `threads` threads. A time is the fastest of all rounds.
+/// Operands are in the library's layouts, and in the caches as far as they fit. In training the caches hold less of
+/// them, but a lower bound must not be above the time of any step. Operations on one problem share one entry; all
+/// entries share the memory of their operands.
 class OperationTimer {
  public:
   explicit OperationTimer(int threads) : threads_(threads) {}

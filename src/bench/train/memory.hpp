@@ -7,7 +7,8 @@
 
 namespace gradmeter::bench {
 
-/// The bytes that one rank will have resident, without the data set. Requires that `refusal` is empty.
+/// The bytes that one rank will have resident, without the data set. Requires a configuration for which `refusal`
+/// returns an empty text.
 std::size_t resident_bytes(const TrainingConfig&, const DataFacts&, int ranks);
 /// The part of the resident bytes that is in /dev/shm, summed over the ranks of a node; for ranks that are processes.
 std::size_t shm_bytes(const TrainingConfig&, const DataFacts&, const NodeMap&);
@@ -15,8 +16,9 @@ std::size_t shm_bytes(const TrainingConfig&, const DataFacts&, const NodeMap&);
 /// strategy and codec, and buffers of exchanges. The rest belongs to the process and its libraries.
 std::size_t training_bytes(const TrainingConfig&, const DataFacts&, int ranks);
 
-/// For each use, the most bytes that a rank needs for its part of the model. strategy: what the strategy takes from the
-/// fabric's memory; own: what it allocates itself. norm_*: memory and longest message of the sums for tensors' norms.
+/// The bytes that a rank needs for its part of the model, by use; each is the maximum over the ranks of a replica.
+/// parameters: one fp32 array of the weights. strategy: what the strategy takes from the fabric's memory. own: what the
+/// strategy allocates itself. norm_*: memory and longest message of the sums for tensors' norms.
 struct LargestPart {
   std::size_t parameters = 0, strategy = 0, own = 0, norm_memory = 0, norm_message = 0;
   model::PeerNeeds peers = {};

@@ -38,11 +38,11 @@ StalenessSummary summarise_staleness(std::span<const std::uint64_t> counts);
 void fill_observations(const dataparallel::Observations&, double seconds, core::Metrics&);
 /// Fills in the state of the loss scale; nothing where the loss is not scaled.
 void fill_loss_scale(const std::optional<dataparallel::LossScaler::State>&, core::Metrics&);
-/// Fills in the bytes of a step, averaged over all steps, and their forecast. If the totals differ, the status is
-/// wrong.
+/// Fills in the bytes of a step, averaged over all steps, and their forecast. The status becomes `wrong` unless
+/// TrainingTotals::is_right().
 void fill_totals(const TrainingTotals&, core::Point&);
 
-/// Marks the row as mistrusted, and says why in front of what it says already.
+/// Marks the row as mistrusted, and puts `why` in front of any reason that the row has already.
 void mistrust(core::Point&, const std::string& why);
 
 // The noise of gradients, which shows how large a batch can usefully be. It is estimated from two batch sizes: that of
@@ -51,7 +51,7 @@ void mistrust(core::Point&, const std::string& why);
 
 /// Squared norms of one step's gradients, all at the same weights.
 struct GradientNorms {
-  double part_square = 0;  ///< squared norm of a rank's gradient, as the mean over the ranks
+  double part_square = 0;  ///< mean over the ranks of the squared norm of a rank's gradient
   double mean_square = 0;  ///< squared norm of the mean gradient
 };
 
@@ -59,8 +59,8 @@ struct GradientNorms {
 /// Cost: an all-reduce of 8 bytes an element, in chunks, and memory for one chunk.
 GradientNorms gradient_norms(const runtime::Communicator&, std::span<const float> mine);
 
-/// Estimates the noise scale. It averages over steps before it divides, since a quotient of two noisy numbers would be
-/// biased.
+/// Estimates the noise scale of gradients, tr Σ/‖G‖² (see samples()). It averages over steps before it divides, since a
+/// quotient of two noisy numbers would be biased.
 class NoiseScale {
  public:
   /// part_batch, whole_batch: the numbers of samples behind part_square and mean_square.

@@ -33,9 +33,9 @@ class StepSizeRule {
   const std::string& name() const { return name_; }  ///< canonical
   /// The step size `base`, scaled for the batch.
   double scaled(double base, std::size_t batch) const;
-  /// The size of a step. During the first `warmup_epochs` it grows linearly to the scaled size: from `base` where a
-  /// rule scales it (the gradual warm-up of Goyal et al. 2017, section 2.2), else from 0. A rule over the run then
-  /// lowers it to 0 after the last step.
+  /// The step size at this moment. During the first `warmup_epochs` it grows linearly to the scaled size: from `base`
+  /// if a rule scales with the batch (the gradual warm-up of Goyal et al. 2017, section 2.2), else from 0. After that,
+  /// a rule over the run lowers it such that it would be 0 at the step after the last one.
   float at(const TrainingMoment&, double base, double warmup_epochs) const;
 
  private:

@@ -19,7 +19,7 @@ namespace gradmeter::bench {
 
 /// The events of one rank. In the trace a rank is a process, and its lanes are threads. Lane 0 has the steps with their
 /// computations and waits. The lanes from `first_call_lane` on have the calls; there are as many of these lanes as
-/// there are calls at the same time. The lanes from `server_lane` on have the computations and calls of the rank's
+/// calls are ever under way at once. The lanes from `server_lane` on have the computations and calls of the rank's
 /// server task.
 class RankEvents {
  public:

@@ -31,6 +31,7 @@ struct ExchangeCheck {
 /// Totals over all ranks since the first step.
 struct TrainingTotals {
   std::uint64_t bytes_sent = 0, bytes_sent_max = 0;  ///< max: the bytes of the rank that sent the most
+  /// bytes_required: the bytes that the messages of all calls should have.
   std::uint64_t bytes_between_nodes = 0, bytes_required = 0, steps = 0;
   dataparallel::Forecast forecast = {};  ///< the forecast of strategy and model
   dataparallel::Observations observed = {};
@@ -39,9 +40,8 @@ struct TrainingTotals {
   /// The longest time that a rank has spent in steps [s], including warm-up and discarded steps, since these made
   /// updates too.
   double seconds = 0;
-  /// True if as many bytes were sent as expected: the forecast's number if that is exact, else the sum over the calls'
-  /// messages. The bytes sent must also not exceed the forecast's upper bound, if it has one. Also true if the bytes
-  /// sent are not known.
+  /// True if as many bytes were sent as expected (the forecast's number if that is exact, else `bytes_required`), and
+  /// not more than the forecast's upper bound, if it has one. Also true if the bytes sent are not known.
   bool is_right() const { return !bytes_known || (bytes_sent == expected_bytes() && !is_over_bound()); }
   bool is_over_bound() const { return forecast.upper_bound && bytes_sent > forecast.bytes; }
   std::uint64_t expected_bytes() const { return forecast.exact ? forecast.bytes : bytes_required; }
@@ -123,7 +123,7 @@ class Training {
   /// exchanges anything. All ranks call it before the same step. The step gives the same bits, but takes longer. Cost:
   /// see dataparallel::Verifier and kernels::CallCheck.
   void verify_next() {
-    queue_->synchronise();  // so that the time of a check is not that of the steps before it
+    queue_->synchronise();  // so that the steps before a check do not add to its time
     verifier_.arm();
     checks_operations_ = true;
   }
@@ -186,7 +186,7 @@ class Training {
   std::unique_ptr<dataparallel::FaultInjector> fault_injector_;  ///< null: no fault is injected
   dataparallel::Verifier verifier_;
   dataparallel::Assembly assembly_;
-  dataparallel::Buffer evaluation_weights_, barrier_float_;  ///< the latter is summed as a barrier
+  dataparallel::Buffer evaluation_weights_, barrier_float_;  ///< the all-reduce of barrier_float_ is a barrier
   model::Sampler sampler_;
   std::vector<std::uint64_t> indices_;
   Uploaded<float> inputs_;
@@ -198,7 +198,7 @@ class Training {
   bool finished_ = false;
   bool checks_operations_ = false;  ///< true: the operations of the next step are checked
   std::uint64_t check_seed_;        ///< seed that selects what a check looks at; it changes from check to check
-  std::string operation_fault_;     ///< faults of this rank's checked operations since the last verdict
+  std::string operation_fault_;     ///< first fault of this rank's checked operations since the last `take_fault`
   std::size_t served_steps_ = 0;    ///< steps of a rank that only serves, since the last `take_records`
 };
 
@@ -213,7 +213,7 @@ model::DataSplit load_data(const runtime::Communicator& world, const model::Data
 // Implements `--bucket auto`: the cut into buckets that is fastest here, measured by steps of the same training.
 
 /// The bucket sizes to try [bytes], from 256 KiB to 25 MiB, and by convention 0 for one bucket that holds all tensors.
-/// Sizes that cut the tensors into the same buckets are returned once, by the first of them.
+/// Where several sizes cut the tensors into the same buckets, only the first of them is returned.
 std::vector<std::size_t> bucket_candidates(std::span<const model::Tensor>, std::size_t element_count);
 
 /// The index of the candidate with the shortest median. times: by candidate, the times of its steps on the slowest rank
@@ -222,10 +222,11 @@ std::size_t fastest_candidate(const std::vector<std::vector<double>>& times);
 
 /// The configuration with definite buckets. A given size stays. An automatic size becomes the usual one if it does not
 /// matter or if `refusal` rejects the configuration; otherwise the candidate size whose trial trainings are fastest. If
-/// exchanges run beside backward, the trials also show when each gradient is ready on all ranks and what a call costs;
-/// the best cut by both (best_cut) is measured alternately with the fastest size, and chosen unless its steps are
-/// over 2 % longer. Collective over the communicator; all ranks choose alike. Errors: those of a Training; Interrupted.
+/// exchanges run beside backward, the trials also show when each gradient is ready on all ranks and what a call costs.
+/// From these, best_cut computes another cut; it is measured alternately with the fastest size, and chosen unless its
+/// steps are over 2 % longer. Collective over the communicator; all ranks choose alike.
 /// Cost: two trials of four steps for each candidate, then two for the fastest size and two for the best cut.
+/// Errors: those of a Training; Interrupted.
 TrainingConfig with_chosen_bucket(Session&, const runtime::Communicator&, const model::DataSplit&, TrainingConfig);
 
 }  // namespace gradmeter::bench
