@@ -27,9 +27,9 @@ class WhatIf {
   };
   struct Effect {
     Change change;
-    std::vector<std::optional<double>>
-        ratios;          ///< samples/s with the change ÷ samples/s without, by row; empty: not predicted
-    std::string reason;  ///< why the first empty ratio is empty
+    /// By row: samples/s with the change ÷ samples/s without; empty: not predicted.
+    std::vector<std::optional<double>> ratios;
+    std::string reason;                 ///< why the first empty ratio is empty
     std::optional<double> price_ratio;  ///< list price of the device with the change ÷ the price without
   };
   static std::vector<Change> read_changes(const Flags&);

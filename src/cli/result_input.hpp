@@ -31,8 +31,8 @@ void refuse_too_many(const std::vector<std::string>& words);
 /// reported on standard error. Errors: UsageError if the files have no run.
 std::vector<core::Run> runs_of(const std::string& word, core::Reading);
 
-/// Must be called before anything is written. Errors: UsageError if a flag in `outputs` names a result file, or a file
-/// that the command reads: its measurements would be overwritten.
+/// Must be called before anything is written. Errors: UsageError if a flag in `outputs` names a result file or a file
+/// that the command reads, since the output would overwrite the measurements in it.
 void refuse_result_files(const bench::Flags&, std::initializer_list<const char*> outputs);
 
 /// Writes to a file, or with "-" to standard output. Errors: UsageError if the file cannot be opened, BackendError if
