@@ -19,8 +19,8 @@ std::vector<std::string> member_names(std::string_view kind);
 std::span<const Command* const> commands();
 
 /// Parses a command's arguments with Boost.Program_options, but with messages that point to the --help of `command`.
-/// Errors: UsageError for an unknown flag (with the nearest known one), a missing value, a flag given twice, a word that
-/// belongs to no flag.
+/// Errors: UsageError for an unknown flag (with the nearest known one), a missing value, a flag given twice, a word
+/// that belongs to no flag.
 Flags parse_flags(std::string_view command, const Usage&, const std::vector<std::string>& arguments);
 /// The text that `COMMAND --help` prints: what the command is about, and its flags.
 std::string help_text(const Usage&);
