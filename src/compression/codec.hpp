@@ -47,9 +47,8 @@ struct WireLayout {
 
   std::size_t buckets(std::size_t n) const { return n / bucket + (n % bucket != 0); }
   std::size_t scale_bytes(std::size_t n) const { return padded(scale_width * buckets(n)); }  ///< bytes of all scales
-  std::size_t total_bytes(std::size_t n) const {
-    return scale_bytes(n) + code_bytes(n, bits);
-  }  ///< bytes of scales and codes
+  /// The bytes of all scales and codes.
+  std::size_t total_bytes(std::size_t n) const { return scale_bytes(n) + code_bytes(n, bits); }
 };
 
 /// The grain of a codec whose spans must not be cut, because its encoding depends on all elements of a tensor together.

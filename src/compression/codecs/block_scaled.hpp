@@ -48,7 +48,7 @@ std::unique_ptr<Codec> make_natural8(const core::ParsedName&);
 
 namespace gradmeter::compression::detail {
 
-/// The code is the 8-bit float of x·most/N, where N is the bucket's largest |x|.
+/// The code is the 8-bit float of x·top/N, where N is the bucket's largest |x|.
 template <bool e4m3>
 struct Fp8Rule {
   static constexpr core::SmallFormat format = e4m3 ? core::e4m3_format : core::e5m2_format;
@@ -80,7 +80,8 @@ struct Fp8Rule {
 struct Lns4Rule {
   static constexpr std::size_t bits = 4;
   static constexpr bool random = true;
-  /// |x|/N of the highest level, and of the lowest one above 0; the number 1 in units of 2^-29 (lowest·2^29 = 2^23).
+  /// top, lowest: |x|/N of the highest level, and of the lowest one above 0. one_in_units: |x|/N = 1 in units of 2^-29,
+  /// in which `lowest` is 2^23.
   static constexpr float top = 1.0f, lowest = 0x1p-6f, one_in_units = 0x1p29f;
   static constexpr std::uint32_t base = std::uint32_t{120} << 23;  ///< the float 2^-7, one level below the lowest
   using Scale = float;
@@ -141,8 +142,8 @@ struct NaturalRule {
     return exponent == 0 ? 0 : exponent | (std::signbit(x) ? 0x80u : 0u);
   }
 
-  /// The limit of a power times the first factor. It matters only for E = 128: 2^128 is not a float, so the code for it
-  /// decodes to `most` times the second factor, 2^64, which is the largest float, 2^128·(1 - 2^-24).
+  /// The product of a code's power and the first factor is limited to this. It matters only for E = 128: 2^128 is not a
+  /// float, so its code decodes to `most` times the second factor, 2^64, which is the largest float, 2^128·(1 - 2^-24).
   static constexpr float most = 0x1.fffffep63f;
   GRADMETER_HOST_DEVICE static Coefficients decoder(Scale e) {
     if (e == not_finite) return {0, core::quiet_nan<float>()};

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// PowerSGD's arithmetic: a gradient as a matrix, and two thin factors of it that ranks can add up. One step is
+// PowerSGD's arithmetic: a gradient as a matrix M, which is approximated by P·Qᵀ with two thin factors P and Q that can
+// be summed over the ranks. One step is
 //   multiply; all-reduce P; orthonormalise; multiply_transposed; all-reduce Q; reconstruct
 // with Q kept for the next step, and error feedback around it. The collectives are in allreduce/coded.
+// Source: Vogels, Karimireddy, Jaggi, NeurIPS 2019.
 #pragma once
 #include <cmath>
 #include <cstddef>
@@ -14,9 +16,9 @@
 
 namespace gradmeter::compression {
 
-/// A matrix stored by rows, with as many rows as `count` elements need. The last row may be short; its missing elements
-/// count as 0 and are not stored. P is [rows x rank], by rows. Q is [columns x rank] stored transposed: each of its
-/// `rank` columns is contiguous and `columns` numbers long.
+/// The shape of M, which is stored by rows, with as many rows as `count` elements need. The last row may be short; its
+/// missing elements count as 0 and are not stored. P is [rows x rank], by rows. Q is [columns x rank] stored
+/// transposed: each of its `rank` columns is contiguous and `columns` numbers long.
 struct MatrixShape {
   std::size_t rows = 0, columns = 0, count = 0;
   std::size_t p_size(std::size_t rank) const { return rows * rank; }
@@ -37,8 +39,8 @@ std::string low_rank_refusal(const MatrixShape&, std::size_t rank);
 /// is not orthonormal.
 void draw_first_q(const MatrixShape&, std::size_t rank, std::uint64_t seed, std::uint32_t tensor, std::span<float> q);
 
-/// P = M·Q with m [count]. Cost: one read of m, 2·rank flops an element. Bits are equal on every instruction set: each
-/// dot product runs in 16 partial sums, which are then added pairwise.
+/// P = M·Q, where x [count] holds M. Cost: one read of x, 2·rank flops an element. Bits are equal on every instruction
+/// set: each dot product runs in 16 partial sums, which are then added pairwise.
 void multiply(const MatrixShape&, std::size_t rank, std::span<const float> x, std::span<const float> q,
               std::span<float> p);
 /// Q = Mᵀ·P, at the same cost. Sums run over the rows in order on every instruction set.
@@ -71,8 +73,7 @@ struct Column {
   GRADMETER_HOST_DEVICE float& operator[](std::size_t i) const { return first[i * stride]; }
 };
 
-/// The parameter `rank`, from 1 to 1024. Errors: UsageError. Source of all functions here: Vogels, Karimireddy, Jaggi,
-/// NeurIPS 2019.
+/// The parameter `rank`, from 1 to 1024. Errors: UsageError.
 std::size_t rank_of(const core::ParsedName&);
 void check_powersgd(const core::ParsedName&);
 

@@ -26,7 +26,7 @@ namespace gradmeter::compression {
 /// Error:  of a bucket x of n elements that decodes to C: |C-x|^2 = (1-delta)|x|^2, delta = |x|_1^2/(n|x|^2). With two
 ///         means: |C-x|^2 = |x|^2 - S+^2/n+ - S-^2/n-, where S+ is the sum of the n+ elements with bit 1, and S- that
 ///         of the n- others.
-/// Bits:   equal on every instruction set: sums run in 16 doubles, element i in sum i mod 16, then pairwise.
+/// Bits:   equal on every instruction set, since sums are doubles, added in the order of detail/tree_sum.hpp.
 /// Cost:   reads and writes 4 + 1/8 bytes an element to encode or decode, 8 + 1/8 to decode and add.
 /// Source: Seide et al., Interspeech 2014 (two means); Karimireddy et al., ICML 2019 (sign times mean, feedback).
 std::unique_ptr<Codec> make_onebit(const core::ParsedName&);

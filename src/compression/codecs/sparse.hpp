@@ -35,7 +35,7 @@ class Density {
 
  private:
   double value_;
-  std::uint64_t digits_ = 0;  ///< density = digits / 10^places
+  std::uint64_t digits_ = 0;  ///< density = digits_ / 10^decimals_
   unsigned decimals_ = 0;
 };
 

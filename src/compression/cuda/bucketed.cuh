@@ -77,7 +77,7 @@ __device__ inline T load_at(const std::byte* from) {
   return *reinterpret_cast<const T*>(from);
 }
 
-/// True if floats can be moved four at a time.
+/// True if floats at this address can be moved four at a time.
 inline bool whole_quads(const void* address) { return reinterpret_cast<std::uintptr_t>(address) % sizeof(float4) == 0; }
 
 // The sources of an encoding kernel's numbers: a tensor (FromFloats), or the sum of encoded tensors (FromWires). Their
@@ -91,8 +91,8 @@ struct Piece {
 };
 
 struct FromFloats {
-  /// The threads of a block in the kernel's launch bounds, which ask for two such blocks on a multiprocessor. Launches
-  /// have smaller blocks: the bounds limit a thread to 48 registers, so that five blocks of 256 threads fit.
+  /// The threads of a block in the kernel's launch bounds, with two such blocks on a multiprocessor. Launched blocks
+  /// are smaller: the number serves to limit a thread to 48 registers, so that five blocks of 256 threads fit.
   static constexpr unsigned most_threads = 640;
   const float* x;
   bool aligned;
@@ -267,7 +267,7 @@ __device__ inline std::uint32_t team_max(std::uint32_t mine, unsigned warps_per_
 }
 
 /// The L2 norm of the bucket, added up in the host's order: sums of pieces, then their tree. Dynamic shared memory: a
-/// double for each piece of the bucket, if warps share it.
+/// double for each piece of the bucket, if several warps share the bucket.
 template <class Source>
 __device__ float team_l2(const Source& source, const WarpRange& place, unsigned warps_per_bucket) {
   if (warps_per_bucket == 1) {

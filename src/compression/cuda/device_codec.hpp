@@ -50,18 +50,17 @@ class DeviceCodec {
 
 using DeviceCodecPtr = std::unique_ptr<const DeviceCodec>;
 
-/// The form of a codec of the registry on a GPU. `make` is null where the codec has no kernels, and where it consists
-/// of collectives, whose arithmetic has kernels of its own. `description` says what the kernels do, or why there are
-/// none.
+/// What GPUs offer for one of the registry's codecs. `make` is null where the codec has no kernels, and where it
+/// consists of collectives, whose arithmetic has kernels of its own (below). `description` says what the kernels do, or
+/// why there are none.
 struct DeviceForm {
   std::string_view name;
   std::string_view description;
   DeviceCodecPtr (*make)(const CodecChoice&) = nullptr;
 };
-/// The form of the codec of this name.
 DeviceForm device_form(std::string_view codec);
 
-/// Makes the codec's form on a GPU. Errors: UsageError with the reason where the form has no `make`.
+/// Makes a codec on a GPU. Errors: UsageError with the reason where its DeviceForm has no `make`.
 DeviceCodecPtr make_device_codec(const CodecChoice&);
 
 // Error feedback, and the work that `dgc` does before and after `topk`: both keep what is not sent (feedback.cu).
@@ -108,10 +107,8 @@ enum class Scatter : unsigned char { assign, add, clear };
 void topk_decode(const std::byte* wire, const TopKLayout&, Scatter, const float* addend, float* out,
                  std::byte* workspace, cudaStream_t);
 
-// The kernels of `randomk`: RandomK's functions on a GPU.
-
-/// All functions queue their work on the stream, with the host's bits. Errors: UsageError beyond 2^32 elements;
-/// std::invalid_argument when lengths differ; BackendError when a launch fails.
+// The kernels of `randomk`: RandomK's functions on a GPU, with the host's bits. They queue their work on the stream.
+// Errors: UsageError beyond 2^32 elements; std::invalid_argument when lengths differ; BackendError when a launch fails.
 
 /// Draws k ascending places of [0, n) and writes them to `places` [k].
 void draw_places(const RandomDraw&, std::size_t n, DeviceSpan<std::uint32_t> places, cudaStream_t);
@@ -124,10 +121,9 @@ void scatter(DeviceSpan<const float> values, DeviceSpan<const std::uint32_t> pla
 /// x[places[j]] = 0.
 void clear_sent(DeviceSpan<const std::uint32_t> places, DeviceSpan<float> x, cudaStream_t);
 
-// The kernels of `powersgd`: the functions of codecs/low_rank.hpp on a GPU (low_rank.cu).
-
-/// Shapes and bits are those of the host's functions. Queued on the stream. Errors: std::invalid_argument when a length
-/// differs; BackendError when a launch fails.
+// The kernels of `powersgd`: the functions of codecs/low_rank.hpp on a GPU (low_rank.cu). They queue their work on the
+// stream, and have the shapes and bits of the host's functions. Errors: std::invalid_argument when a length differs;
+// BackendError when a launch fails.
 
 /// P = M·Q. One warp computes a row. Cost: one read of M.
 void multiply(const MatrixShape&, std::size_t rank, DeviceSpan<const float> x, DeviceSpan<const float> q,

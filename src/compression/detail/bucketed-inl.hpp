@@ -10,10 +10,10 @@
 //     finishes codes where that is cheaper on bytes than on lanes; `signs` has 0x80 where x is negative, else 0. May be
 //     left out.
 //   Floats vector_value(Rule, const VectorCoefficients&, Words code)
-//     returns the number that each code stands for. The code is in the top bits of its lane; the bits below it may be
-//     anything. Or instead of vector_value:
+//     returns the number that each code stands for. A code is in the top bits of its lane; other bits may be anything.
 //   Floats value_at(Rule, const VectorCoefficients&, const std::byte* codes, std::size_t v)
-//     returns the numbers of the v-th vector of codes. The coefficients are a VectorDecoder.
+//     may be defined instead of vector_value. It returns the numbers of the v-th vector of codes. The coefficients are
+//     a VectorDecoder.
 //   bool is_direct(Rule, std::span<const BucketPart>, std::size_t count)
 //     is true for a bucket that value_at may decode in a shorter way, for which it gets Scaling::direct. May be left
 //     out.
@@ -270,7 +270,8 @@ HWY_INLINE Scaling scaling_for(detail::Coefficients c, float largest) {
   return Scaling::general;
 }
 
-/// Whole parts of numbers that an int32 can hold. Highway's conversion needs four more instructions for larger ones.
+/// Whole parts of numbers that an int32 can hold. Highway's conversion needs four more instructions, since it also
+/// converts larger numbers.
 HWY_INLINE hn::Vec<I32> whole_part(Floats v) {
 #if HWY_TARGET == HWY_AVX2
   return hn::Vec<I32>{_mm256_cvttps_epi32(v.raw)};
@@ -399,7 +400,7 @@ class VectorDraws {
 /// Looks up the first round of draws in a table, in one instruction in place of four. The round xors a number with its
 /// upper half and multiplies the result. The table holds the products of the low ten bits; it serves all 65,536 numbers
 /// with one upper half. The product of the other bits is the same for all numbers of a block of 1024, and is added.
-/// Draws do not depend on what the table holds, so all codecs of a thread share it.
+/// A draw is the same with and without the table, so all codecs of a thread share one table.
 class FirstRounds {
  public:
   static FirstRounds& of_thread() {

@@ -84,8 +84,8 @@ class BucketedCodec final : public Codec {
   WireLayout layout_;
   Norm norm_;
   Loops loops_;
-  std::unique_ptr<const BucketedCodec>
-      reference_;  ///< the same codec with plain loops; null if this codec has them itself
+  /// The same codec with plain loops; null if this codec has them itself.
+  std::unique_ptr<const BucketedCodec> reference_;
 };
 
 /// Reads the parameter `bucket`. Errors: UsageError unless it is a multiple of 64 from 64 to 2^20.
