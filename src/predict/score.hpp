@@ -16,20 +16,23 @@
 
 namespace gradmeter::predict {
 
-/// The basis of a prediction.
+/// The source of a predicted time. data_sheet: terms of the machine as priors give them. fit: terms fitted to measured
+/// steps. measured_step: a measured step of the same network, scaled to the number of GPUs. layer_costs: the network's
+/// layer table.
 enum class Basis : std::uint8_t { data_sheet, fit, measured_step, layer_costs };
 std::string_view name(Basis);
 
 /// A step time with its 90 % interval [s].
 struct Prediction {
   double seconds = 0, low = 0, high = 0;
-  StepParts parts = {};     ///< their sum is `seconds`
-  double flops = 0;         ///< FLOP of products and attention, of all GPUs, without recomputation; 0: unknown
+  StepParts parts = {};  ///< their sum is `seconds`
+  double flops = 0;      ///< FLOP of products and attention in a step, of all GPUs, without recomputation; 0: unknown
   MemoryParts memory = {};  ///< the memory of one rank; all 0: unknown
   std::string largest_part = {};
   Basis basis = Basis::data_sheet;
-  /// The factor in `seconds` that corrects the terms by measured rows of the same network; 1: no such row. Comparisons
-  /// of unlike steps divide it out, since it is known for one of them better than for the other.
+  /// The factor, already in `seconds`, that corrects the model's time by measured rows of the same network; 1: there is
+  /// no such row. Comparisons of unlike steps divide `seconds` by it, since it is known better for one step than for
+  /// the other.
   double correction = 1;
   /// True if `seconds` is the measured step of the same network on as many GPUs, whatever connects them.
   bool is_measured = false;
@@ -49,7 +52,7 @@ double spread_of(std::vector<double> absolute_log_errors);
 /// interval.
 inline constexpr double noise_without_interval = 0.1;
 /// The noise that is assumed between launches of the same work; the interval of one launch says nothing of it.
-/// results/predict.md has two launches that differ by 12 to 21 %.
+/// In results/predict.md, steps of one rank differ by 12 to 21 % between two launches.
 inline constexpr double noise_between_launches = 0.1;
 /// The correction of a model by measurements of the same computation or collective. All of these measurements are
 /// averaged; those with a similar number of ranks (and for collectives a similar number of bytes) have the largest
@@ -60,9 +63,9 @@ struct Correction {
 };
 /// The spread of a prediction that was multiplied by `Correction::factor`: the sum, in quadrature, of four terms. (1)
 /// `spread`, that of the prediction without the factor. (2) On more ranks than were measured (rank_ratio above 1),
-/// |log(factor)|, since the error that the factor corrects may be anything from zero to twice as large there. (3, 4)
-/// The noise of the correction and that between launches, scaled to 90 %: once for the measurements behind the
-/// prediction, and once for the measurement that the prediction is compared with.
+/// |log(factor)|, since the error that the factor corrects may be anything from zero to twice as large there. (3) The
+/// noise of the measurements behind the prediction, scaled to 90 %: `Correction::noise` and `noise_between_launches`,
+/// in quadrature. (4) The same noise again, for the measurement that the prediction is compared with.
 double spread_with(double spread, const Correction&, double rank_ratio);
 
 struct PredictionOrReason {
@@ -97,23 +100,24 @@ class Calibration {
   std::optional<double> linear(const TrainingStep&) const;
 
  private:
-  /// Estimates log(predicted by the terms ÷ measured) of a row from calibration rows of the same network. These are
-  /// predicted on their system's own machine and fit, so that the estimate does not hide a change of the machine. The
-  /// error of the terms is a Gaussian process: a deviation of 15 % that all rows of the network share, and one of 20 %
-  /// that two rows share the more, the more alike their mesh and micro-batch are; measurements have a deviation of 4 %.
-  /// Cost: n³/3 FLOP for n such rows. Source: Rasmussen, Williams, Gaussian Processes for Machine Learning, 2006,
-  /// section 2.2.
+  /// Estimates log(predicted by the terms ÷ measured) of a row from calibration rows of the same network. Those rows
+  /// are predicted on the machine of their own system, with its fit: if the row is predicted on a changed machine, the
+  /// estimate must not cancel the effect of the change. The error of the terms is modelled as a Gaussian process, the
+  /// sum of two deviations: one of 15 % that all rows of the network share, and one of 20 % of which two rows share
+  /// more if their meshes and micro-batches are more alike. Measurements have a deviation of 4 %. Cost: n³/3 FLOP for n
+  /// such rows. Source: Rasmussen, Williams, Gaussian Processes for Machine Learning, 2006, section 2.2.
   double log_error(const TrainingStep&) const;
-  /// True if terms for the step are fitted to the calibration row: a transformer's usual step, of the same system and
-  /// GPU.
+  /// True if the terms for `step` are fitted to the calibration row `row`. This holds if `row` is the usual step of a
+  /// transformer on the same system and GPU.
   static bool is_fitted(const TrainingStep& row, const TrainingStep& step);
 
   std::vector<TrainingStep> rows_;
   mutable std::map<std::string, core::Machine> systems_;  ///< by system and device; fitted when first asked for
 };
 
-/// The scores of one table, in percent, but Outlier::error as a fraction; empty where there are none. `median` and
-/// `p90` are those of the errors whose mean is `mape`.
+/// The scores of the predictions of one table. Errors and shares are in percent, except Outlier::error, which is a
+/// fraction; a score is empty if no row counts for it. `median` and `p90` are the quantiles of the errors whose mean is
+/// `mape`.
 struct Score {
   std::string file = {};
   std::size_t rows = 0, unpredicted = 0;

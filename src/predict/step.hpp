@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The time of a transformer's training step, as a sum of products, memory traffic, launches, exchanges and pipeline
-// waits. It depends on a few terms of the machine. Sources: Narayanan et al., SC 2021 (pipelines, tensor parallelism);
-// Zhao et al., VLDB 2023 (FSDP); Rajbhandari et al., SC 2020 (ZeRO); docs/predict.md has each formula.
+// Predicts the time of a transformer's training step from a few terms of the machine, as the sum of the times of matrix
+// products, memory traffic, launches, exchanges and pipeline waits. Sources: Narayanan et al., SC 2021 (pipelines,
+// tensor parallelism); Zhao et al., VLDB 2023 (FSDP); Rajbhandari et al., SC 2020 (ZeRO); docs/predict.md has each
+// formula.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -18,17 +19,17 @@ namespace gradmeter::predict {
 
 /// The terms of a machine that are fitted, in the order of Terms::values.
 enum class Term : std::uint8_t {
-  product_share,    ///< share of the peak that long products reach
+  product_share,    ///< share of the peak FLOP/s that large matrix products reach
   traffic,          ///< bytes moved by loops over activations, relative to the fewest possible
   launch,           ///< time that the host takes to launch the kernels of a layer's forward pass [s]
   tensor_launch,    ///< factor of `launch` where tensor ranks share layers
   attention_share,  ///< share of the rate of products that attention reaches
   within_rate,      ///< busbw of an all-reduce in a node [bytes/s]
   between_rate,     ///< rate of a node's ports to other nodes [bytes/s]
-  latency,          ///< latency of one step of a collective [s]
+  latency,          ///< latency of one round of a collective [s]
   interference,     ///< by how much a hidden exchange lengthens computation, as a share of the hidden time
   fp8_gain,         ///< rate of products in fp8, relative to bf16
-  optimizer,        ///< factor of an update's memory traffic
+  optimizer,        ///< memory traffic of an update, relative to 30 bytes for each parameter of the rank
   fixed,            ///< time of a step that nothing else explains [s]
 };
 inline constexpr std::size_t term_count = 12;
@@ -117,8 +118,8 @@ class TransformerStep {
     double forward, backward, exchange;  ///< [s]; exchange: that of tensor parallelism in one pass
   };
   struct DataAxis {
-    /// members: ranks that exchange gradients together (data × context); within: those of them on one node; groups:
-    /// such groups of ranks that share a node's ports.
+    /// members: number of ranks that exchange gradients with each other (data × context); within: how many of them are
+    /// on one node; groups: how many such groups share a node's ports.
     double members, within, groups;
   };
   DataAxis data_axis() const;
