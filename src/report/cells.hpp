@@ -52,10 +52,11 @@ enum class Legend {
 };
 /// The last line of a brief legend.
 inline constexpr std::string_view whole_legend_line = "--legend explains all columns and marks\n";
-/// The text above a table of these points. Its first line has the lowest steadiness of the machine over these points,
-/// and the number of disturbed blocks. Three things lower a point's steadiness: a canary (bench/engine/machine_state)
-/// that ran unevenly beside the point, time that the hypervisor took, and waits of the point's ranks for a core. A
-/// second line says how many points are disturbed, and by what. Empty if no point has a steadiness.
+/// The text above a table of these points. Its first line says how steady the machine was during the least steady point
+/// [%], how many blocks were disturbed, and how many were left out. A point's steadiness is the least of three numbers:
+/// the canary's best time ÷ its median time (bench/engine/machine_state), 1 − the share of the time that the hypervisor
+/// took, and 1 − the share for which the point's ranks waited for a core. A second line says how many points are
+/// disturbed, and by what. Empty if the canary ran beside none of the points.
 std::string machine_line(std::span<const core::Point* const>);
 /// The lines of a legend that explain the mark "~", and with `has_machine_line` also the text of `machine_line`. Keys
 /// are padded to `key_width` columns.
@@ -80,9 +81,10 @@ std::string exchange(const core::Point&, const Labels&);
 
 /// The factors that distinguish points whose rows have the same text. rows: the text of each point's row.
 std::vector<core::Factor> distinguishing_factors(std::span<const core::Factors>, std::span<const std::string> rows);
-/// Returns a function that gives the heading of a point's table: `heading`, then the values of the factors that
-/// distinguish points with the same `row` under the same `heading`, so that such points get tables of their own. `row`:
-/// all text in the point's row or cell. The arguments need not outlive the result.
+/// Returns a function that gives the heading of the table in which a point is shown. If points have both the same
+/// `heading` and the same `row`, every heading is followed by its point's values of the factors that distinguish those
+/// points, so that they get tables of their own. `row`: all text in the point's row or cell. The arguments need not
+/// outlive the result.
 std::function<std::string(const core::Point&)> distinguishing_headings(
     std::span<const core::Point>, std::function<std::string(const core::Point&)> heading,
     const std::function<std::string(const core::Point&)>& row);

@@ -13,10 +13,11 @@ namespace gradmeter::report {
 
 /// The counts in one line: "42 points: 3 slower, 1 faster, 38 same".
 std::string comparison_summary(const analysis::Comparison&);
-/// The verdict. Its sentence says how many points are slower, names the one with the lowest ratio, and gives that
-/// point's geometric mean on each side; then it says the same of the faster points, with the highest ratio. If no point
-/// is slower or faster, it says that no difference is shown. Its figures are the counts of points by verdict, and the
-/// ratios "most_slower" and "most_faster". `experiment` is empty if the points are of several experiments.
+/// The verdict on all points. A ratio is the second side's rate ÷ the first side's. The sentence says how many points
+/// are slower, names the one with the lowest ratio, and gives that point's geometric mean on each side; then it says
+/// the same of the faster points and the highest ratio. If no point is slower or faster, it says that no difference is
+/// shown. The figures are the counts of points by verdict, and the ratios "most_slower" and "most_faster". The
+/// finding's `experiment` is empty if the points are of several experiments.
 analysis::Finding comparison_verdict(const analysis::Comparison&);
 /// A table: first the factors that have one value in all points, then a row for each of the first `most` points of the
 /// comparison, which is sorted by importance.

@@ -28,7 +28,7 @@ struct Observation {
 struct Progress {
   RunState state = RunState::none;
   std::size_t done = 0;               ///< number of points of this run that are in the file
-  std::optional<core::RunPlan> plan;  ///< empty: the file has none, as files of earlier versions of gradmeter
+  std::optional<core::RunPlan> plan;  ///< empty: the file has none, since an earlier version of gradmeter wrote it
   double elapsed_s = 0;
   std::optional<double> left_s;  ///< expected time to the end [s]; empty: no point or plan yet, or the run is over
   double quiet_s = 0;            ///< time since the file last grew [s]

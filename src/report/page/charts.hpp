@@ -42,8 +42,9 @@ struct Bounds {
 /// must have spec, title, about (one sentence that says how to read the chart), experiments, needs (columns that a row
 /// must have), along, and order (the chart's place on the page). It may have least, values, series, doubtful, curves,
 /// spans and labels. A chart shows the `series` and the `panel` of a row (PageRow), and the factors of `along`.
-/// `labels` asks for the name of each series after the series' last point, moved up where two names would overlap. It
-/// has the columns x, y and top (the upper end of an error bar; default: y), and log (true: the y axis is logarithmic).
+/// With `labels`, the chart shows the name of each series after the series' last point, moved up where two names would
+/// overlap. `labels` is an object with the names of the columns x, y and top (the upper end of an error bar; default:
+/// y), and log (true: the y axis is logarithmic).
 struct Chart {
   std::string name, title, about;
   std::vector<std::string> experiments, needs;
@@ -54,7 +55,7 @@ struct Chart {
   Bounds values;  ///< accepted number of values on the axis (first factor of `along`) in a series of a panel
   Bounds series;  ///< accepted number of series in a panel
   int order = 0;
-  bool curves = false;    ///< the chart is over ranks, and also uses the table's curve_starts
+  bool curves = false;    ///< true: the axis is the number of ranks; the chart also draws the table's curve_starts
   bool doubtful = false;  ///< mistrusted rows are drawn too, with a mark
   core::Json spec;
   std::vector<std::size_t> rows, starts;  ///< the chart's rows, as indices of the table's rows and of curve_starts

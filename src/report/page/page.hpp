@@ -43,9 +43,9 @@ struct Headline {
 ///  - kernels: the most FLOP/s;
 ///  - infer: the most samples/s of the first model;
 ///  - links: the slowest link for the largest one-way message.
-/// In scale, allreduce and links, the candidates are further limited to one panel (PageRow): that of the first one not
-/// in doubt, else of the first. A point in doubt is chosen only if all are in doubt; its figures then end with " ?",
-/// and the name of the first figure says why. Empty if no point has figures.
+/// In scale, allreduce and links, only candidates of one panel (PageRow) count: the panel of the first candidate that
+/// is not in doubt or, if all are in doubt, of the first. A point in doubt is chosen only if all are in doubt; its
+/// figures then end with " ?", and the name of the first figure says why. Empty if no point has figures.
 Headline headline(const PageTable&);
 
 /// Writes a page with findings, charts, a table to sort and filter, skipped points with their reasons, and the

@@ -25,9 +25,9 @@ namespace gradmeter::report {
 ///    ("mlp:784-64-10, 1gbe"). Together they name in words all factors in which the experiment's rows differ, and side,
 ///    machine and build if rows differ in these. Ranks, batches, sizes and factors that follow from the ranks are left
 ///    out, since charts have them on an axis or in a panel's name;
-///  - `batch`: the batch that stays the same along a curve over ranks: "batch 16" is that of a rank, and "batch 64 in
-///    all" (strong scaling) that of all ranks;
-///  - `side`, `machine`, `build`: the words for these in `series` and `panel`, if rows differ in them;
+///  - `batch`: the batch that stays the same along a curve over ranks: "batch 16" means 16 samples on each rank, and
+///    "batch 64 in all" (strong scaling) 64 samples on all ranks together;
+///  - `side`, `machine`, `build`: present if rows differ in them, in the same words as in `series` and `panel`;
 ///  - `doubt`: why the figure is not to be relied on; absent where nothing is known against it;
 ///  - `fp32_speedup` and its interval: samples/s, divided by those of one rank in fp32 with all else equal;
 ///  - `codec_gain`, for a row with a codec whose point was also measured without a codec: the time without the codec
