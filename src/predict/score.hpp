@@ -115,9 +115,8 @@ class Calibration {
   mutable std::map<std::string, core::Machine> systems_;  ///< by system and device; fitted when first asked for
 };
 
-/// The scores of the predictions of one table. Errors and shares are in percent, except Outlier::error, which is a
-/// fraction; a score is empty if no row counts for it. `median` and `p90` are the quantiles of the errors whose mean is
-/// `mape`.
+/// The scores of a table's predictions. Errors and shares are in percent, except Outlier::error, which is a fraction; a
+/// score is empty if no row counts for it. `median` and `p90` are quantiles of the errors whose mean is `mape`.
 struct Score {
   std::string file = {};
   std::size_t rows = 0, unpredicted = 0;

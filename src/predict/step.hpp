@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Predicts the time of a transformer's training step from a few terms of the machine, as the sum of the times of matrix
-// products, memory traffic, launches, exchanges and pipeline waits. Sources: Narayanan et al., SC 2021 (pipelines,
-// tensor parallelism); Zhao et al., VLDB 2023 (FSDP); Rajbhandari et al., SC 2020 (ZeRO); docs/predict.md has each
-// formula.
+// products, memory traffic, launches, exchanges and pipeline waits. Formulas: docs/predict.md.
+// Sources: Narayanan et al., SC 2021 (pipelines, tensor parallelism); Zhao et al., VLDB 2023 (FSDP); Rajbhandari et
+// al., SC 2020 (ZeRO).
 #pragma once
 #include <array>
 #include <cstdint>
@@ -29,7 +29,7 @@ enum class Term : std::uint8_t {
   latency,          ///< latency of one round of a collective [s]
   interference,     ///< by how much a hidden exchange lengthens computation, as a share of the hidden time
   fp8_gain,         ///< rate of products in fp8, relative to bf16
-  optimizer,        ///< memory traffic of an update, relative to 30 bytes for each parameter of the rank
+  optimizer,        ///< memory traffic of an update, relative to 30 bytes for each parameter that a rank updates
   fixed,            ///< time of a step that nothing else explains [s]
 };
 inline constexpr std::size_t term_count = 12;
