@@ -43,8 +43,8 @@ class DeviceAccess {
   /// The address at which the host reaches device memory. `written`: the caller may write there. Errors:
   /// std::logic_error for an address that is not the device's.
   virtual std::byte* host_address(const std::byte* device_address, std::size_t bytes, bool written) const = 0;
-  /// The name of the set of kernels that work launches: "host" or "cuda". On a device with its own kernels, host code
-  /// touches memory only in operations that have no kernel.
+  /// The set of kernels that the work must launch: "host" or "cuda". On a device with kernels of its own, host code
+  /// reads and writes memory only in operations that have no kernel.
   virtual std::string_view kernels() const { return "host"; }
   /// Copies device or host memory as the next work of the queue. False: the device cannot, so the caller must copy.
   virtual bool copy(std::byte* to, const std::byte* from, std::size_t bytes) const {

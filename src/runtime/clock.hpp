@@ -41,8 +41,9 @@ class DriftModel {
   void fit();
 
   std::deque<Synchronisation> latest_;
-  double at_ = 0, offset_ = 0, uncertainty_ = 0;  ///< values at `at_`, in the middle of the synchronisations
-  double rate_ = 0, rate_uncertainty_ = 0;        ///< slope of the offset, in seconds a second
+  /// The line's offset and uncertainty at time `at_`, the weighted mean time of the synchronisations.
+  double at_ = 0, offset_ = 0, uncertainty_ = 0;
+  double rate_ = 0, rate_uncertainty_ = 0;  ///< slope of the offset, in seconds a second
 };
 
 /// This host's monotonic clock [s].

@@ -107,8 +107,8 @@ class Communicator {
   /// arrived, and sleeps in between, so the wait takes hardly any core time.
   void sleeping_barrier() const { member_->sleeping_barrier(); }
 
-  /// Collective. As `sleeping_barrier`, but returns false if not all ranks have arrived when the limit is over. After
-  /// that nothing may be done with this communicator.
+  /// Collective. As `sleeping_barrier`, but returns false if not all ranks have arrived when the limit is over. After a
+  /// result of false, this communicator must not be used again.
   bool arrive_within(core::Seconds limit) const { return member_->arrive_within(limit); }
 
   template <class T>

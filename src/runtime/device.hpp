@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices, which own the memory of models, optimizers and codecs, and their queues. All work on that memory goes
-// through the queue of its task, so that it can be timed, simulated, or run later by a device.
+// Devices, which own the memory of models, optimizers and codecs, and their queues. Each task submits its work on that
+// memory to a queue of its own, so that the work can be timed, simulated, or run later by a device.
 #pragma once
 #include <cstddef>
 #include <cstring>
@@ -118,8 +118,8 @@ class Queue {
   virtual ~Queue() = default;
   /// The device whose memory its work may use.
   virtual Device& device() { return host_device(); }
-  /// Submits work under a label, which is a literal ("forward.gemm"). The work is only the call of a kernel, so that
-  /// the times of work add up to the time inside kernels. Device buffers give access to their memory only within work.
+  /// Submits work under a label, which is a literal ("forward.gemm"). The work should only call a kernel, so that the
+  /// times of all work add up to the time inside kernels. Device buffers give access to their memory only within work.
   virtual void submit(std::string_view label, Cost, const Work&) = 0;
   /// Work that is submitted from now on belongs to this layer of the model, counted from 0; with `no_layer`, to none.
   virtual void enter_layer(int) {}
@@ -197,8 +197,8 @@ class Pending {
   std::shared_ptr<T> value_;
 };
 
-/// A piece of work that was submitted once and is kept to be submitted again, for a sequence that recurs on the same
-/// memory. (`Queue::capture` serves the same purpose by the device's own means.)
+/// A piece of work that was submitted once and is kept, so that a sequence of work that recurs on the same memory can
+/// be submitted again. (`Queue::capture` serves the same purpose by the device's own means.)
 struct RecordedWork {
   std::string_view label;
   Cost cost;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Instructions on multicast memory, whose address stands for the same bytes on all GPUs (runtime/cuda/multicast.hpp).
-// One instruction reads the sum of 16 bytes: of fp32 numbers, or of fp16 or bf16 numbers, which are added in fp32. The
-// hardware chooses the order of the addends. Other types and operations are not used here.
+// One instruction reads 16 bytes at the same offset in the memory of every GPU, and gives their sum number by number:
+// as fp32, or as fp16 or bf16, which are added in fp32. The hardware chooses the order of the addends. Other types and
+// operations are not used here.
 // Source: PTX ISA 8.1, "multimem.ld_reduce, multimem.st, multimem.red"
 #pragma once
 #include <cstddef>
