@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GPUs of this machine and the libraries for them; the program needs none of them. Tells which GPUs can be used, or
-// why none can, and which GPU each rank uses.
+// The GPUs of this machine and the libraries for them; the program runs without them too. The functions tell which GPUs
+// can be used, or why none can, and which GPU each rank uses.
 #pragma once
 #include <cstddef>
 #include <map>

@@ -15,7 +15,7 @@ namespace gradmeter::runtime {
 struct ProgressState {
   std::string_view what;  ///< plural name of what is counted: "points"
   std::size_t done = 0, total = 0;
-  std::optional<core::Seconds> left = {};  ///< nothing: not known yet
+  std::optional<core::Seconds> left = {};  ///< time left [s]; empty: not known yet
   std::string_view now_doing;              ///< may come from a user's file, so control characters are made visible
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Orderly ends of the program. SIGINT, SIGTERM and SIGHUP set a flag, after which the program must end before a
 // deadline. Warnings of schedulers (SIGUSR1, SIGUSR2, SIGXCPU) set another flag, which the program checks between
-// points. Also a way to end a process at once, after a function that the program has set.
+// points. `end_at_once` ends the process without a deadline, after it has called a function that the program has set.
 #pragma once
 #include <signal.h>
 
@@ -31,10 +31,10 @@ void before_sudden_end(std::function<void(int code, const std::string& why)> han
 /// processes inherit the mask. A signal that was ignored at the start (nohup, background jobs) stays ignored.
 ///
 /// After the first signal, `pending()` returns its number. If the program has not ended `grace` later, one line on
-/// standard error says what this rank was doing, and the process ends with 128 + signal. A second SIGINT ends it at
-/// once. The grace is short because mpirun sends SIGKILL about a second after SIGTERM. A warning (SIGUSR1, SIGUSR2,
-/// SIGXCPU) has no deadline: the scheduler sends another signal when the time is over. SIGXFSZ is blocked too, so that
-/// a write beyond the limit of file sizes fails with EFBIG and does not end the process.
+/// standard error says what this rank was doing, and the process ends with 128 + signal. A SIGINT that comes over 0.1 s
+/// after the first signal ends it at once. The grace is short because mpirun sends SIGKILL about a second after
+/// SIGTERM. A warning (SIGUSR1, SIGUSR2, SIGXCPU) has no deadline: the scheduler sends another signal when the time is
+/// over. SIGXFSZ is blocked too, so that a write beyond the limit of file sizes fails with EFBIG instead.
 /// Errors: BackendError from the constructor when the kernel gives no descriptors.
 /// Source: signalfd(2), sigwait(3): no code runs in a signal handler.
 class SignalWatch {
