@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory for buffers that a transport can move best: aligned, on huge pages if the kernel gives them, and for the
-// shared-memory transport mapped by every rank of the node.
+// Memory for buffers that a transport can move best. It is aligned and, if the kernel grants them, on huge pages. For
+// the shared-memory transport, every rank of the node maps it.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transports around other transports: shared memory inside a node with MPI between nodes, a device's memory by way of
-// the host's, and messages that are lost or late.
+// Transports around other transports: one uses shared memory inside a node and MPI between nodes, one moves a device's
+// memory by way of the host's, and one injects lost and late messages.
 #pragma once
 #include <deque>
 #include <map>
@@ -116,12 +116,12 @@ class StagedTransport final : public Transport {
 };
 
 /// A transport whose messages are lost and sent again, delayed, or held back by a cut link: --inject drop, delay, cut.
-/// The faults are made on the receiver's side, the same for all transports: the receiver holds a message back until the
-/// time that the faults determine, and until all earlier messages of the peer in this channel are delivered. A delay
-/// counts from the time at which the message was sent; if the transport does not tell that time, from when the receiver
-/// finds the message. A send is done once the receiver has found the message, even while the receiver holds it back: a
-/// real network, too, accepts a message before it delivers it. So a message that lies in the sender's memory is copied,
-/// if the receive states its length. Waiting ranks must poll, because a message that is held back cannot wake them
+/// The receiver makes the faults, in the same way around every inner transport: it holds a message back until the time
+/// that the faults determine, and until all earlier messages of the peer in this channel are delivered. A delay counts
+/// from the time at which the message was sent; if the transport does not tell that time, from when the receiver finds
+/// the message. A send is done once the receiver has found the message, even while the receiver holds it back: a real
+/// network, too, accepts a message before it delivers it. So a message that lies in the sender's memory is copied, if
+/// the receive states its length. Waiting ranks must poll, because a message that is held back cannot wake them
 /// (`use_doorbell` is null). Cost: an entry of a map for each message on its way, and that copy.
 class UnreliableTransport final : public Transport {
  public:
@@ -174,7 +174,7 @@ class UnreliableTransport final : public Transport {
   double connected_s_;
   std::map<std::pair<int, int>, Line> lines_;  ///< by peer and channel
   std::unordered_map<std::uint64_t, Awaited> awaited_;
-  std::uint64_t next_id_ = 1;  ///< 0 is the id of an empty message
+  std::uint64_t next_id_ = 1;  ///< never 0, the id of a default handle, which names no message
 };
 
 }  // namespace gradmeter::runtime

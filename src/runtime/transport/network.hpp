@@ -47,7 +47,7 @@ class Network {
  public:
   Network(const Communicator& world, const NetworkOptions&);
 
-  /// The node of each rank; a node's number is its lowest rank. Needs no network. Collective.
+  /// The node of each rank; a node's number is its lowest rank. Collective; needs no Network object.
   static std::vector<int> nodes_of(const Communicator& world, const std::vector<int>& fake_nodes);
 
   /// The transport in use, which is never `automatic`.

@@ -74,7 +74,7 @@ class SharedMemoryTransport final : public Transport {
 
  private:
   static constexpr std::uint64_t in_flight = 4;
-  /// The id of a receive handle has the peer above this bit and the sequence number below.
+  /// The id of a receive handle has the peer in the bits from this one on, and the sequence number in those below.
   static constexpr int peer_shift = 48;
   /// A sent message, as `post` writes it to its cell.
   struct Offer {
