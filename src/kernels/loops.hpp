@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The small loops of a training step, which layers and optimizers call; each device may have its own. A device with
-// kernels derives from Loops and calls `add_loops` once.
+// The small loops of a training step, which layers and optimizers call. A device with kernels of its own derives a
+// class from Loops and calls `add_loops` once; other devices use the host's loops.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -72,8 +72,8 @@ class Loops {
                                      Buffer to) const;
   virtual void reorder_heads(ConstBuffer from, const HeadLayout&, Buffer to) const;
 
-  /// The functions of kernels/pointwise/pointwise.hpp. decay_factor: that by which the weights are multiplied before
-  /// the update: 1 for Adam, 1 - step·decay for AdamW.
+  /// The functions of kernels/pointwise/pointwise.hpp. decay_factor: the factor by which the weights are multiplied
+  /// before the update; 1 for Adam, 1 - step·decay for AdamW.
   virtual void sgd(Buffer w, ConstBuffer g, float step, const UpdateNumber&) const;
   virtual void momentum(Buffer w, Buffer v, ConstBuffer g, MomentumParameters, const UpdateNumber&) const;
   virtual void adam(Buffer w, Buffer m, Buffer v, ConstBuffer g, AdamParameters, float decay_factor) const;
@@ -91,14 +91,14 @@ class Loops {
   virtual void lamb(Buffer w, ConstBuffer m, ConstBuffer v, Pieces, ConstBuffer sums, LambParameters,
                     const UpdateNumber&) const;
 
-  /// Weights in bf16, by kernels/pointwise/bf16_weights.hpp: writes `target`, rounded, to `to`; both may be the same
-  /// buffer.
+  /// The functions of kernels/pointwise/bf16_weights.hpp, which write weights rounded to bf16. `target` and `to` may be
+  /// the same buffer.
   virtual void bf16_nearest(ConstBuffer target, Buffer to, const UpdateNumber&) const;
   virtual void bf16_kahan(Buffer w, ConstBuffer target, Buffer carry, const UpdateNumber&) const;
   /// place: index of the buffer's first weight among all weights; with the update's number it is the key of the draws.
   virtual void bf16_stochastic(Buffer w, ConstBuffer target, std::uint64_t place, const UpdateNumber&) const;
-  /// Weights as logarithms, by kernels/lns/arithmetic.hpp; carry: the rounding errors of Kahan's sum; empty: plain
-  /// sums.
+  /// The functions of kernels/lns/arithmetic.hpp, whose weights are logarithmic numbers stored as fp32. carry: the
+  /// rounding errors of Kahan's sum; empty: sums are plain.
   virtual void lns_round(unsigned fraction_bits, Buffer w) const;
   virtual void lns_update(LnsUpdateRule, Buffer w, ConstBuffer target, Buffer carry, const UpdateNumber&) const;
   virtual void lns_descend(LnsUpdateRule, Buffer w, ConstBuffer g, float step, Buffer carry, const UpdateNumber&) const;

@@ -45,9 +45,9 @@ void fill_repeating(std::span<std::byte> memory, const NumberFormat&, std::uint6
 /// The root mean square of the random numbers of a format.
 double root_mean_square(const NumberFormat&);
 
-/// Rounds each number to a number of e4m3 or e5m2 times a scale. All numbers share this scale, which is chosen so that
-/// the largest finite magnitude becomes the format's largest (current scaling). Infinities and NaN stay, so that they
-/// are seen.
+/// Rounds each number such that its product with a scale is a number of e4m3 or e5m2. All numbers share this scale;
+/// with it, the largest finite magnitude becomes the format's largest (current scaling). Infinities and NaN stay, so
+/// that they are seen.
 void round_to_fp8(std::span<float>, core::Element);
 
 // Quantization of numbers to 8 bits.
@@ -57,7 +57,7 @@ void round_to_fp8(std::span<float>, core::Element);
 struct Quantization {
   float quantum = 1;
   int zero_point = 0;
-  /// The quanta of the outputs, which are a product's columns, the filters, or an rnn's gates × hidden units.
+  /// One quantum for each output: each column of a product, each filter, or each gate of each hidden unit of an rnn.
   std::vector<float> weight_quanta = {};
 };
 

@@ -44,8 +44,8 @@ class BufferList : public std::span<const AnyBuffer> {
 
 struct OpOptions;
 
-/// The operands of each kind of operation, in the order of `inputs` and `outputs`; a name in brackets: only some
-/// problems have it; other brackets are shapes.
+/// The operands of each kind of operation, in the order of `inputs` and `outputs`. An operand whose name is in brackets
+/// exists only in some problems; other brackets are shapes.
 /// - gemm: a, b, [bias] to c, each with the matrices of all `count` products. With GemmShape::accumulate c is read as
 /// well.
 /// - conv: input, filters to output; output gradient, filters to input gradient; input, output gradient to filters
@@ -136,7 +136,8 @@ struct OpBackend {
   std::string_view device;  ///< runtime::Device::name
   std::string (*refusal)(const Problem&);
   std::unique_ptr<Op> (*make)(const Problem&, const OpOptions&, runtime::Device&);
-  bool is_untimed = false;  ///< slow and exact: models and tests may run it, but no kernel case times it
+  /// True: the backend's time does not describe the device, so models and tests may run it, but no kernel case does.
+  bool is_untimed = false;
 };
 std::span<const OpBackend> op_backends();
 /// Adds a row after the existing ones. Call it before threads begin; it invalidates spans of the table.
@@ -146,8 +147,8 @@ void add_op_backend(const OpBackend&);
 std::string op_refusal(const Problem&, const runtime::Device& = runtime::host_device());
 /// As the other `op_refusal`, by the device's name. A device that was not opened has no rows and counts as the host.
 std::string op_refusal(const Problem&, std::string_view device);
-/// True for an emulated precision for which the device has no backend, or only a definition: a time then says nothing
-/// about hardware that has the precision. device: as for `op_refusal`.
+/// True for an emulated precision if no backend of the device takes the problem, or if the one that takes it
+/// `is_untimed`. A time then says nothing about hardware that has the precision. device: as for `op_refusal`.
 bool is_rounded_by_software(const Problem&, std::string_view device);
 /// The first words of `Op::implementation` if the device leaves the operation to the host, which works on copies. A
 /// time then does not describe the device.

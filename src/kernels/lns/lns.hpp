@@ -25,9 +25,10 @@
 
 namespace gradmeter::kernels {
 
-/// The arithmetic of the system on the host. Every operation is defined for all 65,536 words (0x8000 reads as zero),
-/// and counts into `events` unless that is null. Division by zero saturates and counts as an overflow; 0/0 is 0 and
-/// counts as a NaN. Cost: one table look-up for each sum. An `Lns` is a single pointer, so it is cheap to copy.
+/// The arithmetic of the system on the host. Every operation is defined for all 65,536 words (0x8000 reads as zero).
+/// Results that the system cannot represent are counted in `events`, unless that is null. Division by zero saturates
+/// and counts as an overflow; 0/0 is 0 and counts as a NaN. Cost: one table look-up for each sum. An `Lns` is a single
+/// pointer, so it is cheap to copy.
 class Lns {
  public:
   /// Errors: UsageError when fraction_bits is not 6, 7 or 8.
@@ -79,12 +80,13 @@ class LnsGemm {
   /// Shape:  a [m × k], b [k × n] (or transposed, as the GemmShape says), c [m × n]; row-major.
   /// Errors: std::invalid_argument when a length differs.
   virtual void run(std::span<const Lns16> a, std::span<const Lns16> b, std::span<Lns16> c) = 0;
-  /// "lns f8 exact, AVX3_DL"; "lns f8 linear, onednn brg:avx512_core".
+  /// The number of fraction bits, then the kind of tables and the instruction set ("lns f8 exact, AVX3_DL"), or for
+  /// linear sums the Gemm's implementation ("lns f8 linear, onednn brg:avx512_core").
   virtual std::string implementation() const = 0;
 };
 
-/// The compute_threads() threads of the thread that calls `run` share the rows of C; with logarithmic sums, the number
-/// of threads changes no bit.
+/// Prepares a product. The compute_threads() threads of the thread that calls `run` share the rows of C; with
+/// logarithmic sums, the number of threads changes no bit.
 ///
 /// Cost: on AVX-512, logarithmic sums reach at least 1/10 of the fp32 library's speed with exact tables, and 1/12 with
 /// interpolated ones or if numbers may leave the range (results/kernels.md); they take 8 bytes of memory for each

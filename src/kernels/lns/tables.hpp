@@ -23,8 +23,9 @@ enum class LnsArcKind { line, parabola };
 /// `entries` on, both are 0. An arc gives G = (value + (slope + curve·t)·t)·unit, where t is the position in the arc,
 /// and each product is shifted right by 16, as vector units do. With w = 2^(F−2), a quarter of an octave:
 /// - Lines are w wide, and t runs from 0 to 2^15.
-/// - Parabolas of G+ are 2w wide, around the multiples of 2w; those of G− are w wide, and w/4 in the first octave. t
-///   is the low 16 bits of d·2^(17−F), signed, so it runs from −2^15 to 2^15 from one odd multiple of w to the next.
+/// - Parabolas of G+ are 2w wide, around the multiples of 2w; those of G− are w wide, and w/4 in the first octave. For
+///   both, t is the low 16 bits of d·2^(17−F), signed: between two odd multiples of w it runs from −2^15 to 2^15, so a
+///   parabola of G− gets only a part of this range.
 struct LnsArcs {
   static constexpr std::size_t first_minus_line = 32;     ///< the index of the first line of G−, behind those of G+
   static constexpr std::size_t first_plus_parabola = 44;  ///< the index of the first parabola of G+, behind those of G−
@@ -32,12 +33,12 @@ struct LnsArcs {
   static constexpr std::size_t extra_parabolas = 12;
   /// The number of single entries of G−.
   static constexpr std::uint32_t near_count(LnsArcKind arc) { return arc == LnsArcKind::line ? 256 : 64; }
-  /// The unit of an arc's numbers [2^-16]. That of parabolas is chosen such that the steepest G− fits into 16 bits, and
-  /// that make_lns_arcs finds all parabolas.
+  /// The unit of an arc's value, slope and curve [2^-16]. For parabolas it is chosen such that the steepest G− fits
+  /// into 16 bits, and such that make_lns_arcs finds all parabolas.
   static constexpr std::int16_t unit(LnsArcKind arc) { return arc == LnsArcKind::line ? 1024 : 1400; }
   std::array<std::int16_t, 64> value{}, slope{}, curve{};  ///< of each arc
-  /// Entry d is G−(d) rounded, for d < near_count. Entry 0, for minus infinity, is so low that a code plus this entry
-  /// is never positive, which stands for zero.
+  /// Entry d is G−(d) rounded, for d < near_count. Entry 0 stands for minus infinity: a code plus this entry is never
+  /// positive, and a code that is not positive stands for zero.
   std::array<std::int16_t, 256> near{};
   std::uint32_t entries = 0;  ///< G+ and G− are 0 from this d on
   LnsArcKind arc = LnsArcKind::line;

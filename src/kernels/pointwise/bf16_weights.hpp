@@ -33,7 +33,7 @@ GRADMETER_HOST_DEVICE constexpr void bf16_kahan(float& w, float target, float& c
 /// neighbours. Source: Gupta et al., ICML 2015.
 struct Bf16Stochastic {
   static constexpr std::uint64_t seed = 0x62663136, each = 4;  ///< each draw of 64 bits gives four numbers of 16 bits
-  /// bits: the random bits of the block place / each.
+  /// bits: the random bits of block number `place / each`.
   GRADMETER_HOST_DEVICE static constexpr float rounded(float x, std::uint64_t bits, std::uint64_t place) {
     return bf16_with(x, static_cast<std::uint32_t>(bits >> (16 * (place % each))) & 0xffff);
   }

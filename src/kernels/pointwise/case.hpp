@@ -17,9 +17,9 @@ inline constexpr MomentumParameters case_momentum{.step = case_step, .mu = 0.9F,
 /// The timed update is number 1000, at which Adam's rate hardly changes from one update to the next.
 inline constexpr AdamParameters case_adam{.step = case_step, .update = 1000};
 
-/// Makes one update of arrays in the device's memory, within work of its queue. Arrays of fp32 are buffers of f32,
-/// those of bf16 are buffers of bytes (i8). The arrays that are written come first: sgd w, g; momentum w, v, g; adam w,
-/// m, v, g.
+/// Makes one update of arrays in the device's memory; called within work of the device's queue. Arrays of fp32 are
+/// buffers of f32, those of bf16 are buffers of bytes (i8). The arrays that are written come first: sgd w, g; momentum
+/// w, v, g; adam w, m, v, g.
 using PointwiseUpdate = void (*)(PointwiseKind, std::span<const runtime::Buffer> arrays);
 /// Makes the update in fp32 by kernels::loops().
 void update_fp32_on_device(PointwiseKind, std::span<const runtime::Buffer> arrays);

@@ -32,9 +32,9 @@ struct UpdateGate {
 
 using runtime::DeviceSpan;
 
-/// All functions queue their work on the stream and have the host's bits, except that a NaN stored as fp32 has the
-/// device's bits. Bytes moved are those of the host's functions. Errors: std::invalid_argument when lengths differ;
-/// BackendError when a launch fails.
+/// All functions queue their work on the stream. Their results have the host's bits, except that a NaN stored as fp32
+/// has the device's bits. Bytes moved are those of the host's functions. Errors: std::invalid_argument when lengths
+/// differ; BackendError when a launch fails.
 
 void relu_backward(DeviceSpan<const float> activation, DeviceSpan<float> gradient, cudaStream_t);
 /// The most rows that one block of threads adds up. If there are more, each block writes the sum of its rows, and the
@@ -75,8 +75,8 @@ void adam_step(DeviceSpan<float> w, DeviceSpan<float> m, DeviceSpan<float> v, De
 
 using runtime::DeviceSpan;
 
-/// w becomes `target` rounded to bf16. All functions queue their work on the stream and have the host's bits. Errors:
-/// std::invalid_argument when lengths differ; BackendError when a launch fails.
+/// w becomes `target` rounded to bf16. All functions queue their work on the stream, and their results have the host's
+/// bits. Errors: std::invalid_argument when lengths differ; BackendError when a launch fails.
 
 /// Rounds to nearest; target may be w. Cost: 8 bytes an element.
 void bf16_nearest(DeviceSpan<const float> target, DeviceSpan<float> w, UpdateGate, cudaStream_t);
@@ -93,9 +93,9 @@ void bf16_stochastic(DeviceSpan<float> w, DeviceSpan<const float> target, std::u
 using runtime::DeviceSpan;
 using Pieces = std::span<const TensorPiece>;
 
-/// All functions queue their work on the stream and have the host's bits, since their sums are in the host's order.
-/// sums: one NormSquares for each piece. Errors: std::invalid_argument when lengths differ or a piece does not lie
-/// within the buffers; BackendError when a launch fails.
+/// All functions queue their work on the stream. Their results have the host's bits, since sums are in the host's
+/// order. sums: one NormSquares for each piece. Errors: std::invalid_argument when lengths differ or a piece does not
+/// lie within the buffers; BackendError when a launch fails.
 
 /// Bytes of workspace: at most 16 for each block of 4096 elements of a piece, or part of such a block.
 std::size_t norms_workspace(Pieces);
@@ -114,7 +114,7 @@ void lamb(DeviceSpan<float> w, DeviceSpan<const float> m, DeviceSpan<const float
 
 using runtime::DeviceSpan;
 
-/// All functions queue their work on the stream and have the host's bits. scale [1], counts [1]. Errors:
+/// All functions queue their work on the stream, and their results have the host's bits. scale [1], counts [1]. Errors:
 /// std::invalid_argument when a length differs; BackendError when a launch fails.
 
 /// gradients ×= 1/scale. Cost: 8 bytes an element.
@@ -146,8 +146,8 @@ void softmax_cross_entropy(DeviceSpan<const float> logits, DeviceSpan<const std:
 
 using runtime::DeviceSpan;
 
-/// All functions queue their work on the stream and have the host's bits, shapes and costs. Errors:
-/// std::invalid_argument when lengths differ; BackendError when a launch fails.
+/// All functions queue their work on the stream. The bits of their results, their shapes and costs are the host's.
+/// Errors: std::invalid_argument when lengths differ; BackendError when a launch fails.
 
 void fill(DeviceSpan<float>, float value, cudaStream_t);
 void add(DeviceSpan<const float> a, DeviceSpan<const float> b, DeviceSpan<float> to, cudaStream_t);

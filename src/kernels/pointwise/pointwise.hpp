@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The small loops of a training step, each with its float64 reference (suffix _reference, scalar and plain).
+// The small loops of a training step. Functions with the suffix _reference compute the same in float64, by plain scalar
+// code.
 #pragma once
 #include <cstddef>
 #include <cstdint>
