@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arithmetic of updates that the host and GPUs share: the numbers of updates if a loss scale may skip steps, LARS
-// and LAMB.
+// The arithmetic of updates that the host and GPUs share: a loss scale that adapts and skips steps, the numbers of
+// updates if steps are skipped, Adam's factors, LARS and LAMB.
 #pragma once
 #include <cmath>
 #include <cstddef>
@@ -85,7 +85,7 @@ GRADMETER_HOST_DEVICE inline float adam_epsilon(float epsilon, float beta2, std:
 struct TensorPiece {
   std::size_t offset, count;
 };
-/// Two sums of squares over a piece, in float64: Σw², and Σg² (LARS) or Σr² (LAMB).
+/// Two sums of squares over a piece, in float64: Σw², and Σg² (LARS) or Σr² (LAMB, see LambParameters).
 struct NormSquares {
   double first = 0, second = 0;
 };
@@ -122,7 +122,7 @@ struct LarsParameters {
 struct LambParameters {
   float step, beta1, beta2, epsilon, decay;
 
-  /// 1/(1 − beta^t) for update t, by which both averages are corrected for their bias.
+  /// The factors 1/(1 − beta^t) by which the averages are multiplied at update t, to correct their bias.
   struct Unbiased {
     float mean, square;
   };

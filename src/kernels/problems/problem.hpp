@@ -131,13 +131,13 @@ double full_flops(const Problem&);
 /// FLOP that one run of the operation computes: full_flops, but twice that for an rnn's backward pass, which makes the
 /// gradients of inputs and of weights.
 double run_flops(const Problem&);
-/// Bytes of memory that must move: each operand once, in its storage type, without what a call does not read: places
-/// of an image between the filters of a convolution with long strides, and rows of a sparse product's B that meet no
-/// entry (by their expected number).
+/// Bytes of memory that a call must move: each operand once, in its storage type. What a call does not read is left
+/// out: pixels that a convolution's filters skip because the stride is longer than the filter, and the expected number
+/// of those rows of a sparse product's B that meet no entry of A.
 double bytes(const Problem&);
 /// As `bytes`, on hardware that has the precision: a GPU stores in 16 or 8 bits what the host emulates in fp32.
 double native_bytes(const Problem&);
-/// The memory that the operands take: `bytes` and `native_bytes` with the bytes that a call does not read.
+/// The memory that the operands take: `bytes` and `native_bytes` plus the bytes that a call does not read.
 double held_bytes(const Problem&);
 double native_held_bytes(const Problem&);
 /// Converts a number of bytes to a whole number, at most 2^62, so that absurd shapes do not wrap to small numbers.

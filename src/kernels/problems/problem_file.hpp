@@ -27,7 +27,7 @@ struct ProblemList {
   std::vector<std::string> faults;
 };
 
-/// The first line that is no comment (#) names the columns, and so the operation:
+/// Parses a CSV list of problems. The first line that is no comment (#) names the columns, and so the operation:
 ///   gemm      m,n,k[,trans_a,trans_b,packed,count]      sparse  m,n,k,sparsity[,format]
 ///   conv      w,h,c,n,k,filter_w,filter_h[,pad_w,pad_h,stride_w,stride_h]
 ///   rnn       hidden,batch,timesteps,cell[,input]  pointwise  kind,elements[,fused]
@@ -50,8 +50,9 @@ std::span<const std::string_view> deepbench_sets();
 /// "gemm:m=1760,n=16,k=1760,a=N,b=N": the operation and its shape. Equal texts mean equal shapes.
 std::string problem_text(const ProblemShape&);
 
-/// Reads a text of that form. A parameter that is left out gets the same default as a column that a CSV file leaves out
-/// (a=N, pw=0, sw=1, fused=yes); a batch that is left out is 1. Errors: UsageError that says what the operation needs.
+/// Reads a text as `problem_text` writes it. A parameter that is left out gets the same default as a column that a CSV
+/// file leaves out (a=N, pw=0, sw=1, fused=yes); a batch that is left out is 1. Errors: UsageError that says what the
+/// operation needs.
 ProblemShape parse_shape(std::string_view text);
 
 /// The shape with another mini-batch: n of a dense or sparse product and of a convolution, batch of a recurrent layer.

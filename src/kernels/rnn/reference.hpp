@@ -83,7 +83,7 @@ struct ComparedTensor {
 /// For tests: makes the middle one of all elements wrong, by half of its tensor's root mean square.
 void corrupt_one(std::span<ComparedTensor>);
 /// Compares all elements with the reference, within the tolerance for the problem. Elements that are exact zeros in the
-/// reference (behind a relu) are not counted as suspicious zeros.
+/// reference (behind a relu) do not count for KernelCaseCheck::zero_share.
 KernelCaseCheck checked_elements(std::span<const ComparedTensor>, const Problem&);
 
 }  // namespace gradmeter::kernels

@@ -17,7 +17,7 @@ std::string cusparse_refusal(const SparseShape&);
 /// Reports a destroy call that failed, since destructors cannot throw (core::note_failed_release).
 void release_cusparse(cusparseStatus_t) noexcept;
 
-/// A product with a fixed A, whose copy on the device it owns.
+/// A product with a fixed A. It owns a copy of A on the device.
 class CusparseProduct {
  public:
   /// Copies A to the device. Errors: std::invalid_argument when A is not csr or has 2^31 entries or more; BackendError
