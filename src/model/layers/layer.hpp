@@ -148,8 +148,8 @@ class Layer {
   /// True if prepared layers themselves hold the activations and gradients that pass between them (`prepare_run`). The
   /// network then gives memory for these only at the ends of a stage.
   virtual bool keeps_activations() const { return false; }
-  /// Bytes that `prepare_run` of these layers needs besides what each keeps; runs of different micro-batches share
-  /// them.
+  /// Bytes that these layers need together, besides what each of them keeps, if `prepare_run` prepares them. All
+  /// micro-batches share these bytes.
   virtual std::size_t run_bytes(std::span<const std::unique_ptr<Layer>> layers, std::size_t samples) const {
     return (void)layers, (void)samples, 0;
   }

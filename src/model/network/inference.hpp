@@ -12,8 +12,8 @@
 
 namespace gradmeter::model {
 
-/// The reason why the network has no inference in this precision: that of the first layer that has none, or that the
-/// precision is only a mode of a GPU's products; empty: all layers have it.
+/// The reason why the network has no inference in this precision: the first refusal of a layer
+/// (`Layer::inference_refusal`), or that the precision is only a mode of a GPU's products. Empty: all layers have it.
 std::string inference_refusal(const Network&, kernels::Precision);
 
 /// Makes a forward pass of the batch, and widens the ranges, one for each layer, so that they include the layers'

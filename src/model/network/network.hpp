@@ -21,10 +21,10 @@ struct NetworkOptions {
 };
 
 /// A part has its share of the whole network's tensors and initial weights (`HeldLayers` says which). Its gradients
-/// equal to the bit those of a whole network that accumulates as many micro-batches; with tensor ranks, they differ
-/// from those by the rounding of sums. Gradients of tensors that all tensor ranks hold have equal bits on all of them.
-/// All ranks of one replica get the same batch and make their calls together. Tensor rank 0 of the last stage reports
-/// the outcome; on all other ranks the outcome is zero.
+/// have the same bits as those of a whole network that accumulates as many micro-batches; with tensor ranks, they
+/// differ by the rounding of sums. Gradients of tensors that all tensor ranks hold have equal bits on all of them. All
+/// ranks of one replica get the same batch and make their calls together. Tensor rank 0 of the last stage reports the
+/// outcome; on all other ranks the outcome is zero.
 ///
 /// A pass cuts the batch into Part::micro_batches micro-batches. Gradients are averaged over micro-batches in their
 /// order (`GradientSum`), and `Ready` is called for the tensors in the backward pass of the last micro-batch. A forward

@@ -39,10 +39,10 @@ class Peers {
 
   /// Sums in place over the tensor ranks of this stage, with equal bits on all of them. Returns when the sum is done.
   virtual void sum(runtime::Buffer) = 0;
-  /// Sends to and receives from the same tensor rank of another stage. Messages arrive in the order of their sending. A
-  /// receive that is posted well before its message is sent saves the transport a copy. A sent message has the contents
-  /// that its buffer has after all work submitted so far. `ready`: the event after which the buffer of a receive may be
-  /// overwritten; null: it may be overwritten at once.
+  /// Send to, and receive from, the rank of another stage that has the same tensor rank. Messages arrive in the order
+  /// of their sending. A receive that is posted well before its message is sent saves the transport a copy. A sent
+  /// message has the contents that its buffer has after all work submitted so far. `ready`: the event after which the
+  /// buffer of a receive may be overwritten; null: it may be overwritten at once.
   virtual TransferPtr send(OtherStage, runtime::ConstBuffer) = 0;
   virtual TransferPtr receive(OtherStage, runtime::Buffer, runtime::EventPtr ready) = 0;
 
@@ -50,7 +50,7 @@ class Peers {
   virtual runtime::Buffer memory(std::size_t floats) = 0;
 };
 
-/// The needs of one rank's part of a model from `Peers`.
+/// The memory that one rank's part of a model takes from `Peers`, and the length of its longest sum.
 struct PeerNeeds {
   std::size_t memory_bytes = 0;       ///< taken from `Peers::memory`, once
   std::size_t largest_sum_bytes = 0;  ///< length of the longest buffer that is summed
@@ -108,8 +108,8 @@ std::vector<PipelineStep> pipeline_steps(PipelineOrder, std::size_t stage, std::
                                          std::size_t micro_batches);
 /// The steps of a forward pass alone, for validation.
 std::vector<PipelineStep> forward_steps(std::size_t micro_batches);
-/// The most micro-batches whose activations are held at once: of m micro-batches min(stages − stage, m) with 1f1b, and
-/// m with gpipe.
+/// The most micro-batches whose activations are held at once. If there are m micro-batches, it is min(stages − stage,
+/// m) with 1f1b, and m with gpipe.
 std::size_t most_in_flight(const std::vector<PipelineStep>&);
 /// Cuts `weights` into `stages` runs of consecutive elements, so that the heaviest run is as light as possible. Returns
 /// for each run the index behind its last element.

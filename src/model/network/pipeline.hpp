@@ -116,7 +116,7 @@ class TiedWeight {
   std::size_t floats() const { return held_.tied_between_stages(); }
   /// True if this is the last stage, which uses the first stage's weight.
   bool uses() const { return !is_first_ && floats() > 0; }
-  /// The number of floats in which the last stage sums the gradient over micro-batches.
+  /// Floats of the memory in which the last stage sums the gradient over micro-batches; 0 if it needs none.
   std::size_t summed_floats() const { return uses() && micro_batches_ > 1 ? floats() : 0; }
   /// Adds the messages of one pass, or of one forward pass alone.
   void count(PeerTraffic&, bool backward) const;
