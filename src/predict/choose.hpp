@@ -22,16 +22,16 @@ struct Choices {
   std::vector<Choice> rows;
 };
 /// Chooses up to `count` candidates to measure, in the order of measuring. Each is the candidate whose measurement most
-/// lowers the mean uncertainty of all candidates' predicted steps. Candidates that TransformerStep refuses are neither
-/// chosen nor counted in the means. The uncertainty of a machine's terms (predict/step.hpp) is at first that of their
-/// priors, lowered by those `known` rows that have the system and GPU of the first candidate not refused. The logarithm
-/// of a step is assumed to be linear in the logarithms of the terms, and a measurement to have a noise of 4 %. Source:
-/// sequential V-optimal design; Fedorov, Theory of Optimal Experiments, 1972. Cost: O(count · candidates²).
+/// lowers the mean uncertainty of all candidates' predicted steps. Candidates that TransformerStep cannot predict are
+/// neither chosen nor counted in the means. The uncertainty of a machine's terms (predict/step.hpp) is at first that of
+/// their priors, lowered by those `known` rows that have the system and GPU of the first predictable candidate. The
+/// logarithm of a step is assumed to be linear in the logarithms of the terms, and a measurement to have 4 % noise.
+/// Source: sequential V-optimal design; Fedorov, Theory of Optimal Experiments, 1972. Cost: O(count · candidates²).
 Choices choose_rows(std::span<const TrainingStep> candidates, std::span<const TrainingStep> known, std::size_t count);
 
 /// Returns for each system at most `of_each_system` rows of transformers, which `choose_rows` picks, and at most
-/// `of_each_system` rows of other networks, those with the fewest GPUs. Rows without a measured step are left out, and
-/// rows of transformers whose step is a quantile (`is_usual_step`).
+/// `of_each_system` rows of other networks, those with the fewest GPUs. Two kinds of rows are left out: those without a
+/// measured step, and those of transformers whose step is a quantile (not `is_usual_step`).
 std::vector<TrainingStep> most_telling(std::vector<TrainingStep> rows, std::size_t of_each_system);
 
 }  // namespace gradmeter::predict

@@ -103,10 +103,10 @@ class CollectiveCalibration {
   CollectiveCalibration(std::vector<MeasuredCollective> rows, bool with_spread);
   /// with_spread: whether rows are left out in turn, to find how far predictions are from them.
   void fit(const std::string& system, bool with_spread);
-  /// The half width of the 90 % interval of a call of so many bytes, as a difference of logarithms: 90 % of the
-  /// left-out rows, weighted by how similar their bytes are, have an |log(predicted ÷ measured)| of at most this.
+  /// The half width of the 90 % interval of a call of so many bytes, as a difference of logarithms: |log(predicted ÷
+  /// measured)| is at most this for 90 % of the left-out rows, which are weighted by how similar their bytes are.
   double spread_at(const System&, std::size_t bytes) const;
-  /// The time by the fitted terms alone [s]; empty: there is none, for the reason that `reason` gets.
+  /// The time by the fitted terms alone [s]. Empty: there is none, and `reason` says why.
   std::optional<double> by_terms(const System&, const MeasuredCollective&, std::string& reason) const;
   Correction correction(const System&, const MeasuredCollective&) const;
 

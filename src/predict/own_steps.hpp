@@ -79,7 +79,7 @@ class OwnStepCalibration {
     /// Noise of the measured one-rank step; set only for one rank or without exchange, where no step is simulated.
     double noise = 0;
   };
-  /// A step as it is modelled, before `correction`; empty: there is none, for the reason that `reason` gets.
+  /// A step as it is modelled, before `correction`. Empty: it cannot be modelled, and `reason` says why.
   std::optional<Modelled> modelled(const OwnStep&, std::string& reason) const;
   std::optional<Modelled> simulated(const OwnStep&, const core::Machine&, double core_s, std::string& reason) const;
   double ranks_per_core(std::int64_t ranks) const;

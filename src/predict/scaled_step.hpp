@@ -23,11 +23,11 @@ struct ScaledStep {
 /// encoded. The term max(0, …) holds for the default exchange; data_exchange.hpp has the other exchanges. T1 is the
 /// measured step of a row of `known` that has the same system, GPU, network, precision and batch a GPU, and at most as
 /// many GPUs. Of several such rows, those with the same data are preferred, then those with the same strategy, then the
-/// one with the fewest GPUs. N is the number of GPUs divided by that row's. With N = 1 the result is T1, which knows
-/// nothing of an exchange of the step's own; a step with one is therefore scaled from fewer GPUs. C is the time to
-/// exchange all gradients: as the row's `exchange` says, or by parameter servers if its strategy says so. σ is the loss
-/// in each doubling of GPUs, ov the share of the backward pass (⅔ of T1) that can hide exchange, and fe the share of C
-/// that is exposed in any case.
+/// one with the fewest GPUs. N is the number of GPUs divided by that row's. With N = 1 the result is T1. T1 does not
+/// contain an exchange or encoding that the step itself chooses, so a step on several GPUs with such a choice is scaled
+/// from a row with fewer GPUs. C is the time to exchange all gradients: as the row's `exchange` says, or by parameter
+/// servers if its strategy says so. σ is the loss in each doubling of GPUs, ov the share of the backward pass (⅔ of T1)
+/// that can hide exchange, and fe the share of C that is exposed in any case.
 ScaledStep scaled_step(const TrainingStep&, std::span<const TrainingStep> known, const core::Machine&);
 /// The reason why the exchange that the row chooses cannot be predicted on its GPUs; empty: it can.
 std::string exchange_refusal(const TrainingStep&, const core::Machine&);

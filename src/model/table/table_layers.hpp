@@ -24,7 +24,7 @@ struct TableLayer {
   /// product: for one sample, m rows, n outputs and k inputs. attention: m = n tokens, and k is a head's width. The
   /// batch is 1 everywhere.
   kernels::ProblemShape shape = kernels::GemmShape{};
-  std::size_t matrices = 1;  ///< recurrent: the number of rows of weights, two or one
+  std::size_t matrices = 1;  ///< recurrent: number of table rows with weights: two, or one that has both
   std::size_t heads = 1;     ///< attention heads
   bool has_scores = true;    ///< attention: computes scores and context; if false, only the context
   bool is_tied = false;      ///< product: another row has its tensor; embedding: a product adds to its gradient

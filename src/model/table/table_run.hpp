@@ -18,12 +18,12 @@
 
 namespace gradmeter::model {
 
-/// A layer as its passes need it.
+/// A layer, with the facts about it that its passes need.
 struct RunLayer {
   TableLayer layer;
   /// The number of elements of each tensor, in the order of `TableLayer::rows`.
   std::vector<std::size_t> counts = {};
-  bool has_input_gradient = false;  ///< some layer before it computes, or looks up
+  bool has_input_gradient = false;  ///< true if an earlier layer computes or is an embedding
 };
 
 /// A run of layers: all layers of the table, or those of one pipeline stage.
@@ -36,7 +36,7 @@ struct TableRunShape {
   std::size_t input_floats = 0, output_floats = 0;
 };
 
-/// The place of the memory of an operand of a `Call`.
+/// Tells where the memory of a `Call`'s operand is.
 struct Place {
   enum class Kind : std::uint8_t {
     own,              ///< memory of this layer, or memory that it shares with a neighbouring layer
