@@ -91,8 +91,7 @@ class Loops {
   virtual void lamb(Buffer w, ConstBuffer m, ConstBuffer v, Pieces, ConstBuffer sums, LambParameters,
                     const UpdateNumber&) const;
 
-  /// The functions of kernels/pointwise/bf16_weights.hpp, which write weights rounded to bf16. `target` and `to` may be
-  /// the same buffer.
+  /// The functions of kernels/pointwise/bf16_weights.hpp, which round weights to bf16. `to` may be `target`.
   virtual void bf16_nearest(ConstBuffer target, Buffer to, const UpdateNumber&) const;
   virtual void bf16_kahan(Buffer w, ConstBuffer target, Buffer carry, const UpdateNumber&) const;
   /// place: index of the buffer's first weight among all weights; with the update's number it is the key of the draws.

@@ -112,8 +112,7 @@ class Model {
   }
   /// Bytes of activations and work space for `samples` samples, without the flat buffers.
   virtual std::size_t workspace_bytes(std::size_t samples) const = 0;
-  /// The memory that this part takes from `Peers`, and the length of its longest sum over tensor ranks; both 0 if the
-  /// model is whole.
+  /// The memory that this part takes from `Peers`, and the length of its longest sum; both 0 if the model is whole.
   virtual PeerNeeds peer_needs() const { return {}; }
   virtual PeerTraffic pass_traffic(std::size_t samples) const { return (void)samples, PeerTraffic{}; }
   virtual PeerTraffic forward_traffic(std::size_t samples) const { return (void)samples, PeerTraffic{}; }

@@ -32,8 +32,7 @@ struct TrainingStep {
   ExchangeChoice exchange = {};       ///< how the data-parallel ranks exchange
   double step_s = 0;                  ///< time of a step [s]; 0: there is none, for the reason in `problem`
   std::string problem = {};           ///< why there is no time of a step; empty: there is one
-  /// The reason why the step is not predicted: a cell that says what was trained cannot be read. Empty: there is no
-  /// such cell.
+  /// The reason why the step is not predicted: a cell that says what was trained cannot be read; empty: all can.
   std::string unread_cell = {};
 };
 

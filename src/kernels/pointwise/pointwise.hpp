@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The small loops of a training step. Functions with the suffix _reference compute the same in float64, by plain scalar
-// code.
+// The small loops of a training step. Those with suffix _reference compute the same in float64, in plain scalar code.
 #pragma once
 #include <cstddef>
 #include <cstdint>
