@@ -18,7 +18,7 @@ namespace gradmeter::dataparallel {
 struct Forecast {
   std::uint64_t bytes = 0, messages = 0;
   double seconds = 0;  ///< time for which links carry the bytes (`wire_seconds`), if all ranks send and receive at once
-  /// false: the numbers are not exact, because a call is a vendor's or its bytes depend on the data
+  /// false: the numbers are not exact, because a call runs a vendor's collective or its bytes depend on the data
   bool exact = true;
   bool upper_bound = false;  ///< true: bytes and messages are upper bounds
   /// Lower bounds of the bytes that the forecast's calls send (encoded, if they have a codec), whatever algorithm runs
@@ -37,7 +37,7 @@ struct ForecastInput {
   std::span<const model::Tensor> tensors = {};
   std::size_t elements = 0;  ///< elements of the flat buffer
   std::uint64_t steps = 1;
-  std::uint64_t first_step = 1;                      ///< number of the first of these steps, as UpdateStep counts
+  std::uint64_t first_step = 1;                      ///< number of the first of these steps, as in UpdateStep::number
   std::optional<std::uint32_t> ranks_per_node = {};  ///< 0: nodes are filled unequally; empty: there is one node
   allreduce::AlgorithmPtr algorithm = {};            ///< null: ring
   compression::CodecChoicePtr codec = {};            ///< null: no codec
@@ -47,7 +47,7 @@ struct ForecastInput {
   /// means that one call takes all elements.
   std::size_t message_bytes = 0, max_call_bytes = 0;
 
-  /// The number of these steps whose numbers are multiples of n.
+  /// How many of these steps have a number that is a multiple of n.
   std::uint64_t multiples_of(std::uint64_t n) const { return (first_step - 1 + steps) / n - (first_step - 1) / n; }
 };
 
@@ -55,9 +55,9 @@ allreduce::RankShape shape_of(const ForecastInput&);
 /// The time that a link takes for the bytes of one rank [s]: a link between nodes if the axis spans several nodes, else
 /// a link within a node.
 double wire_seconds(const ForecastInput&, double bytes);
-/// The fewest bytes that P `parties` (ranks, or whole nodes) must send together for a collective on `bytes` bytes. To
-/// add up the data of all parties, so that each element's sum is at one party, takes (P-1)·bytes. To spread data that
-/// lie at one or several parties to all parties takes (P-1)·bytes too. An all-reduce does both.
+/// The fewest bytes that P `parties` (ranks, or whole nodes) must send together for a collective on `bytes` bytes. They
+/// need (P-1)·bytes to add up the data of all parties, so that each element's sum is at one party. They also need
+/// (P-1)·bytes to spread data that lie at one or several parties to all parties. An all-reduce does both.
 /// Source: Patarasuk & Yuan, JPDC 2009, section 3.
 std::uint64_t least_sent(allreduce::CollectiveKind, std::uint64_t parties, std::uint64_t bytes);
 /// One collective over all ranks of the axis, without the codec, by the cost that the algorithm states.

@@ -14,7 +14,8 @@ namespace gradmeter::dataparallel {
 
 struct LossScaling {
   float start = 1;
-  /// The scale doubles after so many steps in a row that were not skipped; 0: it never changes.
+  /// The scale doubles after so many steps in a row that were not skipped, and halves after a skipped step; 0: it never
+  /// changes.
   std::uint64_t growth_interval = 0;
   bool used() const { return start != 1 || growth_interval > 0; }
   bool adapts() const { return growth_interval > 0; }
@@ -31,7 +32,7 @@ class LossScaler {
   bool adapts() const { return scaling_.adapts(); }
   /// One float: the factor by which a pass multiplies the gradient of the loss. It is read when the pass runs.
   runtime::ConstBuffer scale() const { return scale_.buffer; }
-  /// The kernels::LossScaleCounts by which updates are skipped; empty if the scale never changes.
+  /// The kernels::LossScaleCounts, which say whether updates are skipped; empty if the scale never changes.
   runtime::ConstBuffer counts() const;
 
   /// Submits the division by the scale, which is exact if the scale is a power of two.

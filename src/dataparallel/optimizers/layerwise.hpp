@@ -12,10 +12,10 @@
 namespace gradmeter::dataparallel {
 
 /// Gradient descent. For each tensor: trust = eta·‖w‖/(‖g‖ + decay·‖w‖), or 1 where ‖w‖ or ‖g‖ is zero; v = mu·v +
-/// step·trust·(g + decay·w); w −= v. Biases are treated like all other tensors. Shape: ranges consist of whole tensors
-/// of the scope, which with `part_sums` may be parts of the model's tensors. Cost: 28 bytes an element. State: 4 bytes
-/// an element. Errors: std::logic_error for a range that cuts a tensor of the scope. Source: You, Gitman & Ginsburg,
-/// "Large batch training of convolutional networks", arXiv:1708.03888, algorithm 1.
+/// step·trust·(g + decay·w); w −= v. Biases are treated like all other tensors. Shape: a range consists of whole
+/// tensors of the scope; if the scope has `part_sums`, its tensors may be parts of the model's tensors. Cost: 28 bytes
+/// an element. State: 4 bytes an element. Errors: std::logic_error for a range that cuts a tensor of the scope. Source:
+/// You, Gitman & Ginsburg, "Large batch training of convolutional networks", arXiv:1708.03888, algorithm 1.
 std::unique_ptr<Optimizer> make_lars(const core::ParsedName&, const OptimizerScope&);
 
 /// m and v as in adam; r = m̂/(√v̂ + epsilon) + decay·w; for each tensor w −= step·(‖w‖/‖r‖)·r, where the ratio is 1 if

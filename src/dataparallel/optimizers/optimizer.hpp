@@ -65,8 +65,8 @@ class Optimizer {
   /// Computes the range's contribution to the norms of its tensors.
   virtual void measure(runtime::Buffer, runtime::ConstBuffer, std::size_t, UpdateStep) {}
   virtual runtime::Cost measure_cost(std::size_t) const { return {}; }
-  /// Sums the contributions that `measure` computed over the ranks that hold the tensors' other parts, in one exchange
-  /// for all tensors of the range.
+  /// Sums, over the ranks that hold the other parts of the tensors, what `measure` computed; one exchange serves all
+  /// tensors of the range.
   virtual void share_norms() {}
   /// Makes the whole update of a range: `measure` and `share_norms`, if needed, and `apply`. The exchange in
   /// `share_norms` lies between two computations, because a kernel cannot contain it.
@@ -84,7 +84,8 @@ struct OptimizerScope {
   /// whole.
   SumsOverRanks* part_sums = nullptr;
   runtime::Device& device = runtime::host_device();  ///< holds the weights, and so the state
-  std::size_t first = 0;  ///< index of the first element among all weights of the model, a key of random draws
+  /// index of the buffer's first element among all weights of the model; it is a key of random draws
+  std::size_t first = 0;
 
   /// Allocates zeros, one for each element.
   runtime::OwnedBuffer state() const { return device.allocate(core::Element::f32, elements); }

@@ -25,7 +25,8 @@ std::size_t replay_floats(const StepTrace&);
 /// The time for which the rank is busy in one pass over all steps of the trace [s]. No pass can be shorter.
 double replay_busy_s(const StepTrace&);
 
-/// The FLOP that stand for one second of computation, and so the rate that a simulated machine must have.
+/// The rate that a simulated machine must have to run a replay [FLOP/s]: one second of the trace's computation is
+/// submitted as this many FLOP.
 inline constexpr double replay_flops_per_s = 1e9;
 
 /// What a rank does during a computation of the trace. spin: it keeps its core busy, like a computation on the host.
@@ -33,10 +34,10 @@ inline constexpr double replay_flops_per_s = 1e9;
 enum class ReplayedComputation { spin, sleep };
 
 /// Replays a trace; each rank makes a Replay of its own. Collectives have the kind, buffer length and element type of
-/// the trace, but are over all of the fabric's ranks, however many the trace had. Reductions average, so that numbers
-/// stay in range however often a step runs. `is_over` is asked every millisecond of a computation. Once it returns
-/// true, this and all later computations end at once, and the times of these steps mean nothing. Errors: UsageError
-/// with the text of `replay_refusal`.
+/// the trace, but are over all of the fabric's ranks, however many the trace had. Reductions take the mean, or of
+/// integers the maximum, so that numbers stay in range however often a step runs. `is_over` is asked every millisecond
+/// of a computation. Once it returns true, this and all later computations end at once, and the times of these steps
+/// mean nothing. Errors: UsageError with the text of `replay_refusal`.
 class Replay {
  public:
   Replay(Fabric&, const StepTrace&, ReplayedComputation = ReplayedComputation::spin,

@@ -30,8 +30,8 @@ class ChunkCodec {
   virtual std::size_t wire_bytes(std::size_t n) const = 0;
   virtual bool variable() const { return false; }
   virtual ChunkEncoder encoder(std::size_t n) const = 0;
-  /// Decodes a chunk. The draw must be that of the encoder, since a codec that draws which elements it sends does not
-  /// send their indices.
+  /// Decodes a chunk. The draw must be the one that the encoder was given: a codec that draws which elements it sends
+  /// does not send their indices.
   virtual void decode(std::span<const std::byte> wire, std::span<float> out, const compression::RandomDraw&) const = 0;
 };
 using ChunkCodecPtr = std::shared_ptr<const ChunkCodec>;

@@ -33,8 +33,8 @@ class ServerClient {
   /// Asks the servers for weights: a read at this clock (consistency.hpp) that must include this worker's first
   /// `own_updates` updates.
   void request(std::uint64_t clock, std::uint64_t own_updates);
-  /// Waits for the weights that were requested last, and writes them to `to` (the buffer of `finish_push`, if there was
-  /// one). The next pushes are computed from these weights.
+  /// Waits for the weights that were requested last, and writes them to `to`. If `finish_push` was given a buffer, `to`
+  /// must be that buffer. The next pushes are computed from these weights.
   void fetch(Buffer to);
   /// Fetches the servers' current weights. All workers must call this, after `settle`; it waits for all of them, and
   /// has no effect on training.
