@@ -105,7 +105,7 @@ class Worker {
   std::vector<Range> held_back_;  ///< ranges given to `update` in this step, until all have been given
 };
 
-/// Numbers of this rank, so far, that only the strategy itself can count in a run.
+/// Counts and times of this rank so far that only the strategy itself can note.
 struct Observations {
   /// staleness[k]: how many updates had staleness k, that is, k other updates were applied between the read of their
   /// weights and their own application. Counted while all workers train. A server counts an update once for each of its
@@ -113,13 +113,13 @@ struct Observations {
   std::vector<std::uint64_t> staleness = {};
   /// The sum of the staleness that updates under way had reached when the first worker finished.
   std::uint64_t staleness_under_way = 0;
-  /// Updates of this rank's worker. Each counts once, over however many servers it is spread.
+  /// Updates of this rank's worker. Each counts once, however many servers hold a part of the weights.
   std::uint64_t updates = 0;
   std::uint64_t applied = 0;  ///< steps of this rank's server; updates that are applied together count as one
-  /// The largest number of clocks by which a worker was ahead of the slowest one when it read; for `ad-psgd`, between
-  /// two workers that averaged.
+  /// The largest number of clocks by which a worker was ahead of the slowest one when it read. For `ad-psgd`: the
+  /// largest difference between two workers that averaged.
   std::uint64_t largest_gap = 0;
-  double held_s = 0;          ///< time for which the staleness bound held back reads [s]
+  double held_s = 0;          ///< time for which reads waited at this rank's server [s]
   std::uint64_t dropped = 0;  ///< number of chunks' changes that came too late for their step and were not used
 
   /// The mean staleness of the counted updates. Their staleness is summed together with `staleness_under_way`; without
@@ -135,7 +135,8 @@ struct WeightsInPlace {
 
 class Strategy {
  public:
-  /// The optimizer is applied to these buckets (make_buckets); by default to all weights at once.
+  /// The optimizer is applied, one by one, to the buckets that make_buckets cuts with these arguments; by default all
+  /// weights are one bucket.
   explicit Strategy(std::size_t bucket_bytes = 0, std::vector<std::size_t> bucket_ends = {})
       : bucket_bytes_(bucket_bytes), bucket_ends_(std::move(bucket_ends)) {}
   virtual ~Strategy() = default;
@@ -209,7 +210,7 @@ struct StrategyOptions {
   compression::CodecChoicePtr codec = {};
   std::uint64_t seed = 1;
   LossScaling loss_scale = {};
-  /// Format to which gradients are rounded before they are exchanged, by the same names as formats of weights.
+  /// Name of the format (update_formats) to which gradients are rounded before they are exchanged.
   std::string gradients = "fp32";
 };
 
@@ -238,14 +239,16 @@ constexpr bool encodes_sums(CommunicationPattern p) {
 }
 
 /// One strategy of the registry. `parameters`: their names with their defaults, "every=16,start=0"; empty: none.
+/// `rule`, `bytes_text` and `source` are shown to users: how weights are updated, how many bytes are sent, and who
+/// described it.
 struct StrategyInfo {
   std::string_view name, parameters = "", rule, bytes_text, source;
   CommunicationPattern communication;
   /// True if the strategy keeps the optimizer's state itself, for a part of the weights, so that workers need no
   /// optimizer.
   bool keeps_optimizer_state = false;
-  bool only_optimizer_changes_weights =
-      false;  ///< only the optimizer changes weights, so weights stay in its number format
+  /// True if only the optimizer changes weights, so that weights stay in the optimizer's number format.
+  bool only_optimizer_changes_weights = false;
   /// A step computes something other than a step of the control (`independent`), so the two must not be compared.
   bool computes_other_work = false;
   /// True if the strategy can find out whether all gradients of a step are finite before it applies any, with the same

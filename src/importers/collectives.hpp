@@ -20,7 +20,7 @@ namespace gradmeter::importers {
 /// The number of ranks that the log states (`in_log`; 0: it states none), or else that of the hints. Errors: UsageError
 /// "line N: …" if the two differ; line 0: the error names no line.
 std::int64_t checked_ranks(std::int64_t in_log, const Hints&, std::size_t line);
-/// The same for the collective, whose name is empty if the log does not state it.
+/// The same for the collective: `in_log` is empty if the log does not state it.
 std::string checked_collective(const std::string& in_log, const Hints&, std::size_t line);
 
 /// The bracketed units of a table's head: B, us, GB/s from "(B) Time(us) [GB/s]".
@@ -42,17 +42,18 @@ std::string nccl_type(std::string_view name, std::size_t line);
 /// The version of NCCL that has this code: "2.28.9" for 22809, "2.7.8" for 2708.
 std::string nccl_version(std::int64_t code);
 
-/// A text for `Imported::not_stated`: with -C, nccl-tests prints the CPU's times, but rates of the whole call, which
-/// the importers leave out.
+/// Appended to `Imported::not_stated` for a log of nccl-tests with -C. Its times are the CPU's, but its rates are those
+/// of the whole call, so the importers leave the rates out.
 inline constexpr const char* rates_of_cpu_times = "; the rates of the CPU's times (-C: those in the log are left out)";
 
-/// MPI_CHAR, MPI_FLOAT and ncclFloat as our element types; other types keep their names.
+/// Our name of an element type of MPI or NCCL, such as MPI_CHAR, MPI_FLOAT or ncclFloat; other types keep their names.
 std::string mpi_element(std::string_view name);
 
 /// The element type for a name of PyTorch and others: float32, Float, c10::BFloat16, Half, Long; empty for other names.
 std::optional<core::Element> element_of(std::string_view name);
 
-/// A point of the experiment allreduce, also with the hints' interconnect. ranks 0: those of the hints; size [bytes].
+/// Makes a point of the experiment allreduce, with the hints' interconnect if there is one. size: [bytes]; ranks 0:
+/// those of the hints.
 core::Point collective_point(const std::string& collective, std::int64_t ranks, std::int64_t size, const Hints&);
 /// The summary for a log that gives only the mean over all iterations: its median is that mean, its other statistics
 /// are NaN. `Imported::not_stated` says so.
@@ -62,8 +63,8 @@ core::Summary summary_of_mean(double seconds);
 core::Summary summary_of_iterations(std::span<const double> seconds);
 /// Sets the time, and the rates that follow from it and the point's size and ranks.
 void set_time_and_rates(core::Point&, double seconds);
-/// Marks a point as mistrusted, unless its status is no longer ok, because its columns contradict each other. `why`:
-/// "400 floats are not 400 bytes".
+/// Marks a point as mistrusted because its columns contradict each other; does nothing if its status is no longer ok.
+/// `why`: "400 floats are not 400 bytes".
 void mistrust(core::Point&, const std::string& why, Faults&);
 /// Checks that the point's size and time agree with these rates of the same row, up to a factor of 2.2, since tools
 /// count a collective's bytes differently; else marks it mistrusted. All rates are in bytes a second. `digit`: the
@@ -73,7 +74,7 @@ void check_rates(core::Point&, double algbw, double busbw, double digit, Faults&
 /// rates of three digits or more are checked, and only all-reduces, all-gathers and reduce-scatters, whose ratio tells
 /// the number of ranks. `digit`: see `check_rates`.
 void check_bus_factor(core::Point&, double algbw, double busbw, double digit, Faults&);
-/// True if `ratio` is within 2 % of `factor`, which is as near as rates of three digits allow; false if there is no
+/// True if `ratio` is within 2 % of `factor`: rates of three digits allow no closer comparison. False if there is no
 /// factor.
 bool is_near(double ratio, std::optional<double> factor);
 /// The number of ranks in each group, which must be the same for all groups. Errors: UsageError "line N: ...".
@@ -86,7 +87,7 @@ void check_order(core::Point&, double least, double mean, double most, Faults&);
 /// Adds a property to the factor `problem`, which tells apart calls of one collective and size: root=3, non-blocking.
 void add_problem(core::Point&, const std::string& what);
 /// True if the sizes that OSU, IMB, Chakra and NCCL's Inspector give for this collective are those of one rank's part,
-/// not of the whole buffer. Exception: Chakra's size of an all_to_all is that of the whole buffer.
+/// not of the whole buffer. For an all_to_all it is true, although Chakra's size is that of the whole buffer.
 bool counts_parts(std::string_view collective);
 /// Multiplies the size by the number of ranks if the log's size is one rank's part, since our sizes are of the whole
 /// buffer. `always`: the size is one rank's part even if counts_parts() is false. Errors: UsageError "line N: …" if the

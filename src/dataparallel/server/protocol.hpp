@@ -4,17 +4,18 @@
 // The weights are cut into chunks (Sharding). Each chunk is handled by itself: it has a version, and for each worker a
 // clock (the number of the worker's updates, see consistency.hpp); and it is received, applied and answered while other
 // chunks are on their way.
-// - `push`: a worker sends the change of one chunk. The server acknowledges it when it has received it (`ack`). Only a
-//   few chunks of a worker may be unacknowledged at a server; otherwise workers could exhaust the server's memory, as
-//   they can in ps-lite.
-// - A push with a `sequence` also requests the chunk's weights, which the server sends when it has applied the change.
-//   `pull` requests the weights of all chunks of a server.
+// - `push`: a worker sends the change of one chunk. The server acknowledges the chunk when it has received it (`ack`).
+//   Only a few chunks of a worker may be unacknowledged at a server; otherwise workers could exhaust the server's
+//   memory, as they can in ps-lite.
+// - A push whose `sequence` is not 0 also requests the chunk's weights, which the server sends when it has applied the
+//   change. `pull` requests the weights of all chunks of a server.
 // - `weights`: a server sends the weights of one chunk. If the codec encodes weights, what is sent is the change since
 //   the server's last answer to this worker; otherwise, and for evaluation, the weights themselves. A server on the
 //   worker's node writes them directly to the worker's memory if the push says where (`answer_place`); the payload is
 //   then there before the message arrives.
 // - `disconnect`: the worker has finished.
-// - `rest`: the worker waits for other workers outside a step, so steps must not wait for its changes.
+// - `rest`: the worker waits for other workers between its training steps, so a server must not wait for the worker's
+//   changes before it makes a step of the weights.
 // - `evaluate`: a pull between steps. The pulls of all workers are answered when all have asked, so that all workers
 //   get the same weights.
 //
@@ -24,12 +25,12 @@
 // | ack        | as in the push        | -                   | -                    | as in push   | -             |
 // | pull       | of the read           | own updates needed  | of the request       | -            | -             |
 // | evaluate   | -                     | -                   | of the request       | -            | -             |
-// | weights    | of the slowest worker | of these weights    | of the request       | the chunk    | held back [s] |
+// | weights    | of the slowest worker | of these weights    | of the request       | the chunk    | waited [s]    |
 // | disconnect | -                     | -                   | 1: acknowledge it    | -            | -             |
 // | rest       | -                     | -                   | -                    | -            | -             |
-// Clock of a push: the number of pushes before. Version of a pull: how many of the worker's own updates the weights
-// must include. Clock of weights: how many updates the server has of the slowest training worker. Value of weights: for
-// how long the staleness bound held back the request. Requests are numbered from 1.
+// Clock of a push: how many pushes the worker made before. Version of a pull: how many of the worker's own updates the
+// weights must include. Clock of weights: how many updates the server has of the slowest training worker. Value of
+// weights: how long the request waited at the server. Requests are numbered from 1.
 //
 // Every message arrives once, and those of one sender in order, so an `ack` is for the oldest unacknowledged chunk.
 #pragma once
@@ -107,7 +108,8 @@ class Coding {
   /// The grain for Sharding: that of the codec, or 1 if the codec's grain is longer than the longest chunk (as for
   /// codecs of whole tensors), since the codec then works on whole chunks.
   std::size_t grain() const;
-  /// The encoder of a chunk of n numbers, even if they are sent as fp32. This object must outlive the encoder.
+  /// The encoder of a chunk of n numbers; if they are sent as fp32, it only copies them. This object must outlive the
+  /// encoder.
   ChunkEncoder encoder(std::size_t n) const;
   /// Decodes the payload of a message. Errors: logic_error if its length does not fit `out`.
   void decode(std::span<const std::byte> wire, std::span<float> out, const compression::RandomDraw&) const;

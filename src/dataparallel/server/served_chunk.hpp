@@ -34,9 +34,9 @@ class ChunkWeights {
   ChunkWeights(std::span<float> memory, std::span<const float> first, int workers, int local_worker);
 
   std::span<const float> values() const { return newest_; }
-  /// True if a message with the newest weights may be sent from the server's memory now. Until it has left, the message
-  /// occupies one of the two copies, and the other must stay free for the next step. So this is false while an earlier
-  /// message still leaves from a copy that is needed.
+  /// True if a message with the newest weights may be sent from the server's memory now. The message will occupy one of
+  /// the two copies until it has left, and the other must be free for the next step. So no earlier message may still
+  /// leave from that other copy. If the newest weights lie in a worker's memory, both copies must be free.
   bool can_send();
   /// The newest weights in the server's memory; they are copied there if a worker's memory holds them. Requires
   /// `can_send`.
@@ -45,8 +45,8 @@ class ChunkWeights {
   /// the message has left.
   void note_message(Ticket t) { copies_[last_written_].readers.push_back(std::move(t)); }
 
-  /// Says that the worker has sent a change, and neither reads nor writes this memory until it is answered. Empty: the
-  /// worker has no memory that the server can reach.
+  /// Says that the worker has sent a change and offers this memory, which it neither reads nor writes until it gets its
+  /// answer. Empty: the worker has no memory that the server can reach.
   void offer(int worker, std::span<float> memory);
   /// Says that the worker's change is part of the next step.
   void join_step(int worker) { place(worker).joins = true; }
@@ -128,7 +128,7 @@ class ServedChunk {
   std::size_t first() const { return range_.first; }  ///< index of the chunk's first element in the flat buffer
   ChunkWeights& weights() { return weights_; }
   const ChunkWeights& weights() const { return weights_; }
-  std::uint64_t version() const { return version_; }  ///< number of updates applied
+  std::uint64_t version() const { return version_; }  ///< number of steps made; changes applied together are one step
   /// The server has at least this many updates of every worker that still trains. The weights include them, unless a
   /// StepRule collects or drops changes.
   std::uint64_t slowest_clock() const { return admission_.slowest_clock(); }
@@ -154,8 +154,8 @@ class ServedChunk {
     float size = 0;          ///< step size
     std::span<const float> values = {};
     std::shared_ptr<const void> message = {};  ///< keeps the message that holds the values
-    /// Holds the values if they are copied, or decoded with staleness 0. If `message` and `memory` are both empty, the
-    /// values are valid only until `take` returns.
+    /// Holds the values if they were copied, or if they were decoded and staleness is 0. If `message` and `memory` are
+    /// both empty, the values are valid only until `take` returns.
     std::vector<float> memory = {};
     bool has_lasting_values() const { return message || !memory.empty(); }
   };
@@ -193,7 +193,7 @@ class ServedChunk {
   std::vector<Read> held_reads_;  ///< reads that must still wait
 
   std::vector<Change> terms_;    ///< changes whose sum makes the next step; the first may be a sum of earlier ones
-  int summed_ = 0;               ///< number of changes that `terms_` consists of
+  int summed_ = 0;               ///< number of changes in `terms_`, counting those that are summed already
   int next_worker_ = 0;          ///< with staleness 0: the worker whose change is added next
   std::map<int, Change> early_;  ///< with staleness 0: changes that arrived before their turn, by worker
 

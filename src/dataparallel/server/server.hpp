@@ -102,8 +102,8 @@ class Server {
   /// not have disconnected. Returns false if there is no message, or if `run` is handling messages itself. If the two
   /// threads share a core, this saves the switch to the server's thread and back.
   bool serve_one_message();
-  /// `applied` is that of the chunk with the most steps, and `held_s` is the mean over chunks. Any thread may call
-  /// this.
+  /// The sums over the server's chunks, except `applied` and `largest_gap` (the largest of any chunk) and `held_s` (the
+  /// mean over chunks). Any thread may call this.
   Observations observed() const;
   /// The server's weights, in the form of Strategy::held_weights.
   std::vector<WeightsInPlace> held_weights() const;

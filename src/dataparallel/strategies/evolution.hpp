@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Search without gradients: models that are perturbed by noise are compared by their losses. Any rank can compute the
-// noise again from its name, so noise is never sent.
+// noise again from its seed, step and member (NoiseName), so noise is never sent.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -26,7 +26,7 @@ class PushTargets {
   int target_of(int rank, int ranks, std::uint64_t number) const;
   /// The ranks that send to `rank`. Time: O(P) for the random graph, else O(1).
   std::vector<int> senders_to(int rank, int ranks, std::uint64_t number) const;
-  /// True where every rank receives exactly one message in each step.
+  /// True if the graph is such that every rank receives exactly one message in each step.
   bool regular() const { return graph_ != Graph::random; }
 
  private:
