@@ -17,8 +17,8 @@ struct Hints {
   std::int64_t ranks = 0;  ///< 0: unknown
   std::string collective;  ///< empty: unknown
   std::string interconnect;
-  std::string machine =
-      {};  ///< a label; logs with equal labels count as one machine's, whatever hosts they name; empty: none
+  /// A label of the machine. Logs with equal labels count as one machine's, whatever hosts they name; empty: none.
+  std::string machine = {};
 };
 
 /// The record of a run of which nothing is known; its ranks and nodes are 0.
@@ -61,7 +61,7 @@ std::span<const Format* const> formats();
 /// no row replaces another. The fingerprint of a run is that of `Hints::machine`, or else of the stems of its hosts'
 /// names (runtime::host_stem) and the kinds of its GPUs, or else of the log itself, since nothing says that two logs
 /// without hosts are of one machine. Errors: UsageError "FILE: line N: …", also for a log of no known format, and for a
-/// log without rows to import, unless all its rows are of other kinds.
+/// log without rows to import, unless all its rows are of kinds that gradmeter does not have.
 Imported import_log(std::string_view log, const std::string& label, const std::string& format, const Hints&);
 
 // Each format is defined in the source that has its name.

@@ -61,8 +61,9 @@ class LogReader {
   /// True if the line belongs to the output of another tool. Such output begins with that tool's first line, and ends
   /// where the next output of the format's own tool begins. Its rows are counted as left out, under that tool's name.
   bool is_of_other_tool(std::string_view line, std::size_t number);
-  /// Reads a whole row. joined: the row was joined from pieces, so it may be believed only if its columns agree.
-  /// Errors: UsageError if it is no row; then nothing has changed.
+  /// A function that reads a whole row. joined: the row was joined from pieces, so it may be believed only if its
+  /// columns agree. If the text is no row, the function throws UsageError and leaves everything as it was, except
+  /// `faults`, which add_row restores.
   using Read = std::function<void(std::string_view row, bool joined)>;
   /// Takes a line that is a row, or a piece of one. begins: the line could begin a row. hides: a row may stand after
   /// other text on the line. A line that is neither a row nor a piece is counted as unreadable if it may hide a row or
@@ -80,7 +81,7 @@ class LogReader {
   // the other tool to whose output the present line belongs; empty: the format's own tool
   std::string_view other_format_;
   std::size_t unended_line_ = 0;  // number of the last line, if its line end is missing
-  std::string piece_, why_;       // the begin of a row whose rest has not come, and why it is no row
+  std::string piece_, why_;       // the beginning of a row whose rest has not come, and why it is no row
   std::size_t piece_line_ = 0;
   bool piece_is_cut_ = false;  // the piece is cut and has no other fault
 };

@@ -13,7 +13,7 @@ namespace gradmeter::importers {
 /// UsageError for a gzip stream that is cut or damaged.
 std::string decoded_text(std::string_view bytes);
 
-/// The line of the byte at offset `place`, counted from 1.
+/// The number of the line, from 1, in which the byte at offset `place` lies.
 std::size_t line_at(std::string_view text, std::size_t place);
 /// True if `first` is the first character that is not blank.
 bool begins_with(std::string_view text, char first);

@@ -16,10 +16,10 @@ struct ImportedTrace {
   std::string host;
   std::int64_t rank = -1;              ///< the rank that was traced; -1: the trace does not say
   std::size_t calls_without_size = 0;  ///< collectives whose buffer size the trace does not give
-  std::size_t groups = 1;              ///< number of process groups in Chakra's collectives
-  std::size_t calls_of_other_backends =
-      0;  ///< calls of gloo or MPI that were recorded beside those of NCCL, and are left out
-  /// false: the trace gives no element type, so one whose size divides the buffer's size is assumed
+  std::size_t groups = 1;  ///< number of process groups among the collectives; 1 unless the trace is Chakra's
+  /// Calls of gloo or MPI that the trace records beside those of NCCL; they are left out.
+  std::size_t calls_of_other_backends = 0;
+  /// False if the trace gives no element types; each call then has some type whose size divides the buffer's size.
   bool has_element_types = true;
 };
 

@@ -11,12 +11,13 @@
 
 namespace gradmeter::kernels {
 
-/// While it lives, operations that this thread runs through `Op::run` on memory of the host are checked, whichever
-/// thread submitted them, unless an output overlaps an input. Before a call, some elements of each result, drawn at
-/// random, are overwritten (except where the call adds to them); after it, they are compared with float64 arithmetic on
-/// the operands in memory. So the check finds calls that write nothing, write only half, or leave an older result.
-/// - Products, convolutions and the packing of their operands, in fp32, bf16 and int8: numbers must be right within the
-///   errors of rounding.
+/// While a CallCheck lives, the operations that its thread runs through `Op::run` on memory of the host are checked,
+/// whichever thread submitted them, unless an output overlaps an input. Before a call, some elements of each result,
+/// drawn at random, are overwritten (except where the call adds to them); after it, they are compared with float64
+/// arithmetic on the operands in memory. So the check finds calls that write nothing, write only half, or leave an
+/// older result.
+/// - Products and convolutions in fp32, bf16 and int8, and the packing of their operands in fp32 and bf16: numbers must
+///   be right within the errors of rounding.
 /// - Products without ReLU whose operands and result have up to 2^20 elements together: also, each row of the result,
 ///   times a drawn vector of ±1, must equal the product of the operands with that vector (Freivalds 1977), so that a
 ///   single wrong element is found.
@@ -36,6 +37,7 @@ class CallCheck {
 
   /// The check of the calling thread; null: there is none.
   static CallCheck* current() { return of_thread_; }
+  /// Executes the operation, and checks this call.
   void execute(Op&, Op::Inputs, Op::Outputs);
 
  private:

@@ -2,7 +2,7 @@
 // The loops of a transformer's layers, apart from its products, with float64 references (suffix _reference). The
 // backward functions of layer norm and softmax have none; tests compare their gradients with central differences
 // (tests/model/transformer_test.cpp). In backward functions, `delta` is the gradient of the loss with respect to the
-// layer's output y, and `to` receives that with respect to its input x.
+// layer's output y, and `to` receives the gradient with respect to the layer's input x.
 #pragma once
 #include <cstddef>
 #include <span>

@@ -10,10 +10,10 @@
 
 namespace gradmeter::kernels {
 
-/// The distance of a result from the reference on the same inputs, rounded to the storage type. `error` hides one
-/// wrong element among millions. `worst` shows it, because each element is judged by itself: by the distance from its
-/// reference, divided by the rounding error that is possible there (for a sum of products: `allowed_distance`). Whole
-/// numbers must be equal.
+/// The distance of a result from the float64 reference on the same inputs, which are rounded to the storage type.
+/// `error` hides one wrong element among millions. `worst` shows it, because each element is judged by itself: by the
+/// distance from its reference, divided by the rounding error that is possible there (for a sum of products:
+/// `allowed_distance`). Whole numbers must be equal.
 struct KernelCaseCheck {
   double error = 0;       ///< ‖result − reference‖ / ‖reference‖ over the checked elements, for the record
   double worst = 0;       ///< the largest quotient of distance and possible rounding error; the result is right up to 1
