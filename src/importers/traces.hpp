@@ -19,7 +19,7 @@ struct ImportedTrace {
   std::size_t groups = 1;  ///< number of process groups among the collectives; 1 unless the trace is Chakra's
   /// Calls of gloo or MPI that the trace records beside those of NCCL; they are left out.
   std::size_t calls_of_other_backends = 0;
-  /// False if the trace gives no element types; each call then has some type whose size divides the buffer's size.
+  /// False if the trace gives no element types: each call then gets a type whose size divides the buffer's size.
   bool has_element_types = true;
 };
 

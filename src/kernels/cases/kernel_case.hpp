@@ -15,8 +15,8 @@
 
 namespace gradmeter::kernels {
 
-/// `sets` copies of all operands are used in turn: if together they are larger than the caches, operands are cold in
-/// every call; with one copy they are hot.
+/// Options of a case. `sets`: the number of copies of all operands, which are used in turn. If together they are larger
+/// than the caches, operands are cold in every call; with one copy they are hot.
 struct KernelCaseOptions {
   std::size_t sets = 1;
   std::uint64_t seed = 1;
@@ -91,8 +91,8 @@ std::size_t kernel_case_bytes(const Problem&, const runtime::Device& = runtime::
 // The functions behind kernel_cases(), one group for each file of cases. Users call make_kernel_case, which names the
 // backend.
 
-std::size_t operand_bytes(const Problem&);         ///< bytes of all operands, each once, as held_bytes
-std::size_t native_operand_bytes(const Problem&);  ///< the same, as native_held_bytes
+std::size_t operand_bytes(const Problem&);         ///< held_bytes (problem.hpp) as a whole number
+std::size_t native_operand_bytes(const Problem&);  ///< native_held_bytes as a whole number
 std::unique_ptr<KernelCase> make_product_case(const Problem&, const KernelCaseOptions&);
 
 std::size_t lns_case_bytes(const Problem&);

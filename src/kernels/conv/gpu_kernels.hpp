@@ -13,10 +13,11 @@ namespace gradmeter::kernels::cuda {
 
 using runtime::DeviceSpan;
 
-/// The extents m, n and k of the matrix product that computes a pass, where taps are the elements of a filter's window.
-/// Forward: filters, output pixels of all images, channels × taps. Backward data: channels, input pixels of all images,
-/// filters × taps. Backward weights: filters, channels × taps, output pixels of all images. Taps run fastest in
-/// channels × taps and filters × taps.
+/// The extents m, n and k of the matrix product that computes a pass. Taps are the elements of a filter's window; in
+/// channels × taps and filters × taps they run fastest.
+/// Forward: m = filters, n = output pixels of all images, k = channels × taps.
+/// Backward data: m = channels, n = input pixels of all images, k = filters × taps.
+/// Backward weights: m = filters, n = channels × taps, k = output pixels of all images.
 ProductExtents extents_of(const ConvShape&, Pass);
 
 /// Operands are in the order of kernels::Op's conv: input, filters to output; output gradient, filters to input

@@ -35,7 +35,7 @@ struct RnnElements {
 /// backward.
 OperandLists rnn_operands(const RnnShape&, Pass, bool training, const RnnElements&, std::size_t kept_bytes);
 
-// An operation that a GPU runs. Its work goes into the stream of the queue that executes it.
+// Operations that a GPU runs. Their work goes into the stream of the queue that executes them.
 
 using runtime::DeviceSpan;
 
@@ -104,7 +104,7 @@ class DeviceOp : public Op {
 using Conversion = std::function<void(const runtime::ConstBuffer& from, const runtime::Buffer& to, cudaStream_t)>;
 std::unique_ptr<Op> make_conversion(const Operand& from, const Operand& to, Conversion);
 
-/// The same operand, plain in fp32.
+/// Describes the same operand, but plain and in fp32.
 Operand as_plain_floats(const Operand&);
 
 }  // namespace gradmeter::kernels::cuda

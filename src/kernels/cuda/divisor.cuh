@@ -14,7 +14,7 @@ struct Quotient {
   std::size_t whole, rest;
 };
 
-/// n / d for n < 2^31 by a multiplication.
+/// Divides n < 2^31 by `value`, by a multiplication and a shift.
 /// Source: Granlund and Montgomery, "Division by invariant integers using multiplication", PLDI 1994.
 struct Divisor {
   static constexpr std::size_t end = std::size_t{1} << 31;
@@ -32,7 +32,7 @@ struct Divisor {
   }
 };
 
-/// n / d for all n.
+/// Divides any n by `value`, by a division of 64 bits.
 struct LongDivisor {
   std::size_t value = 1;
   LongDivisor() = default;
@@ -43,8 +43,8 @@ struct LongDivisor {
   }
 };
 
-/// Calls `launch` with the divisor type that serves all indices below n, wrapped in a std::type_identity: Divisor if n
-/// allows, else LongDivisor.
+/// Calls `launch` with the type of divisor that serves all indices below n, wrapped in a std::type_identity: Divisor if
+/// n is at most 2^31, else LongDivisor.
 template <class Launch>
 void with_divisors_below(std::size_t n, Launch launch) {
   if (n <= Divisor::end) return launch(std::type_identity<Divisor>{});
