@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Helpers that loops over lanes share. The file is included once for each instruction set, after hwy/foreach_target.h.
+// Helpers that vectorised loops share; a lane is one element of a vector register. The file is included once for each
+// instruction set, after hwy/foreach_target.h.
 #if defined(GRADMETER_KERNELS_LANES_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef GRADMETER_KERNELS_LANES_INL
 #undef GRADMETER_KERNELS_LANES_INL
@@ -44,8 +45,8 @@ HWY_INLINE hn::Vec<D> load([[maybe_unused]] D d, const std::uint16_t* from) {
   const hn::Rebind<std::uint32_t, D> whole;
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(whole, hn::LoadU(half, from))));
 }
-// Rounds each lane to bf16, to nearest with ties to even. The result is the lane's upper half; the lower half is
-// undefined. It adds 0x7fff, and one more if the lowest bit of the upper half is set. A NaN stays a NaN.
+// Rounds each lane to bf16, to nearest with ties to even, by adding 0x7fff, and one more if the lowest bit of the upper
+// half is set. The result is the lane's upper half; the lower half is undefined. A NaN stays a NaN.
 template <class D>
 HWY_INLINE hn::Vec<hn::Rebind<std::uint32_t, D>> upper_halves([[maybe_unused]] D d, hn::Vec<D> v) {
   const hn::Rebind<std::uint32_t, D> whole;

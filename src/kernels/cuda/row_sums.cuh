@@ -24,7 +24,7 @@ struct MatrixRows {
 };
 
 /// The kernel passes its sums to one of these: SumsTo stores them, AddedTo adds them to the numbers in memory. The sum
-/// of a column over one block of rows has the index i = block of rows · columns + column.
+/// of column j over block r of the rows has the index i = r·columns + j.
 struct SumsTo {
   float* first;
   __device__ void operator()(std::size_t i, float sum) const { first[i] = sum; }

@@ -64,6 +64,7 @@ class LtProduct {
   /// Queues the product. The first call with operands of another alignment also chooses an algorithm for that
   /// alignment.
   void run(const LtOperands&, cudaStream_t);
+  /// Chooses an algorithm for the alignment of these operands, unless one is chosen already.
   void choose_for(const LtOperands& o) { (void)chosen_for(alignments_of(o)); }
 
   std::size_t workspace_bytes() const;

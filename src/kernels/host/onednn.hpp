@@ -68,8 +68,8 @@ struct PreparedPrimitive {
 };
 
 /// Sets how an int8 product or convolution quantizes fp32 operands and turns its sums into fp32. Each output (a column
-/// or a filter) has a scale of its own. weights_output_dimension: the dimension of the weights along which the outputs
-/// lie; in the result it is dimension 1. What the zero point adds to the sums is not subtracted.
+/// or a filter) has a scale of its own. weights_output_dimension: the dimension of the weights that counts the outputs;
+/// in the result, dimension 1 counts them. What the inputs' zero point adds to the sums is not subtracted.
 void quantize(const Quantization&, int weights_output_dimension, PreparedPrimitive&);
 
 /// Makes the operation that executes the primitive.

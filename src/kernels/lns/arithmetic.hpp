@@ -12,7 +12,7 @@
 
 namespace gradmeter::kernels {
 
-/// A number of the system: a word of 16 bits (lns.hpp).
+/// A number of the logarithmic system: a word of 16 bits (lns.hpp).
 struct Lns16 {
   static constexpr std::uint16_t sign_bit = 0x8000, code_mask = 0x7fff;
   static constexpr std::int32_t one = 1 << 14, largest = 0x7fff;  ///< the codes of 1 and of the largest number
@@ -30,7 +30,7 @@ struct Lns16 {
   bool operator==(const Lns16&) const = default;
 };
 
-/// Counts of results that the system cannot represent.
+/// Counts of results that the logarithmic system cannot represent.
 struct LnsEvents {
   std::uint64_t underflows = 0;  ///< nonzero results that became zero
   std::uint64_t overflows = 0;   ///< results that became the largest number
@@ -111,7 +111,8 @@ struct LnsConversion {
 
   const float* word_values = nullptr;             ///< the fp32 value of each word, [65536]
   const std::uint16_t* first_fraction = nullptr;  ///< for each cell, the fraction of its first mantissa, [512]
-  const std::uint32_t* first_mantissa = nullptr;  ///< first mantissa that rounds to each fraction, then 2^32 − 1, [258]
+  /// For each fraction, the first mantissa that rounds to it; behind the last, 2^32 − 1; [258].
+  const std::uint32_t* first_mantissa = nullptr;
   unsigned fraction_bits = 0;
 };
 
@@ -177,12 +178,13 @@ GRADMETER_HOST_DEVICE constexpr void lns_change(const LnsConversion& t, const Ta
   w = lns_decode(t, word);
 }
 
-/// Rounds each weight to the nearest number of the system.
+/// Rounds each weight to the nearest number of the logarithmic system.
 void lns_round(unsigned fraction_bits, std::span<float> weights);
 /// w becomes w + (target − w), where the difference is first rounded to a word. carry: as long as w, or empty without
 /// Kahan's sum. Cost: 12 bytes an element, with a carry 20, and one look-up for each sum.
 void lns_update(LnsUpdateRule, std::span<float> w, std::span<const float> target, std::span<float> carry);
-/// w becomes w + (−step)·g, where product and sum are those of the system. carry and cost: as for lns_update.
+/// w becomes w + (−step)·g, where product and sum are those of the logarithmic system. carry and cost: as for
+/// lns_update.
 void lns_descend(LnsUpdateRule, std::span<float> w, std::span<const float> g, float step, std::span<float> carry);
 
 }  // namespace gradmeter::kernels

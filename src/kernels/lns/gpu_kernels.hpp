@@ -69,7 +69,7 @@ void lns_update(const DeviceLnsTables&, DeviceSpan<float> w, DeviceSpan<const fl
 void lns_descend(const DeviceLnsTables&, DeviceSpan<float> w, DeviceSpan<const float> g, float step,
                  DeviceSpan<float> carry, UpdateGate, cudaStream_t);
 
-/// Bytes of workspace: 16 for each row, and 2 for each logit.
+/// The length of the workspace [bytes]: 16 for each row, and 2 for each logit.
 std::size_t lns_cross_entropy_workspace(std::size_t rows, std::size_t classes);
 /// Computes the host's lns_softmax_cross_entropy, with sums in the same order; a thread handles a row. loss_scale [1],
 /// or empty for 1; gradient may be empty; `total` [1] gets the sums over all rows.
