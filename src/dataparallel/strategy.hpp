@@ -239,8 +239,7 @@ constexpr bool encodes_sums(CommunicationPattern p) {
 }
 
 /// One strategy of the registry. `parameters`: their names with their defaults, "every=16,start=0"; empty: none.
-/// `rule`, `bytes_text` and `source` are shown to users: how weights are updated, how many bytes are sent, and who
-/// described it.
+/// `rule`, `bytes_text` and `source` tell users how it updates weights, how many bytes it sends, and who described it.
 struct StrategyInfo {
   std::string_view name, parameters = "", rule, bytes_text, source;
   CommunicationPattern communication;

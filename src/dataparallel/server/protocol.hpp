@@ -108,8 +108,7 @@ class Coding {
   /// The grain for Sharding: that of the codec, or 1 if the codec's grain is longer than the longest chunk (as for
   /// codecs of whole tensors), since the codec then works on whole chunks.
   std::size_t grain() const;
-  /// The encoder of a chunk of n numbers; if they are sent as fp32, it only copies them. This object must outlive the
-  /// encoder.
+  /// The encoder of a chunk of n numbers; if they are sent as fp32, it only copies them. This object must outlive it.
   ChunkEncoder encoder(std::size_t n) const;
   /// Decodes the payload of a message. Errors: logic_error if its length does not fit `out`.
   void decode(std::span<const std::byte> wire, std::span<float> out, const compression::RandomDraw&) const;

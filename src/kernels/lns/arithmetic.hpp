@@ -183,8 +183,7 @@ void lns_round(unsigned fraction_bits, std::span<float> weights);
 /// w becomes w + (target − w), where the difference is first rounded to a word. carry: as long as w, or empty without
 /// Kahan's sum. Cost: 12 bytes an element, with a carry 20, and one look-up for each sum.
 void lns_update(LnsUpdateRule, std::span<float> w, std::span<const float> target, std::span<float> carry);
-/// w becomes w + (−step)·g, where product and sum are those of the logarithmic system. carry and cost: as for
-/// lns_update.
+/// w becomes w + (−step)·g, by the logarithmic system's product and sum. carry and cost: as for lns_update.
 void lns_descend(LnsUpdateRule, std::span<float> w, std::span<const float> g, float step, std::span<float> carry);
 
 }  // namespace gradmeter::kernels
