@@ -14,8 +14,7 @@ namespace gradmeter::dataparallel {
 
 struct LossScaling {
   float start = 1;
-  /// The scale doubles after so many steps in a row that were not skipped; a skipped step halves it. 0: it never
-  /// changes.
+  /// The scale doubles after so many steps in a row that were not skipped. A skipped step halves it. 0: it is fixed.
   std::uint64_t growth_interval = 0;
   bool used() const { return start != 1 || growth_interval > 0; }
   bool adapts() const { return growth_interval > 0; }
