@@ -70,8 +70,8 @@ struct Call {
   runtime::ConstBuffer in = std::span<const float>{};
   runtime::Buffer out = std::span<float>{};
   Op op = Op::sum;
-  /// The type in which summands are added before they are rounded to the element type: fp32, or the element type
-  /// (also if null). See `reduce`.
+  /// The type in which summands are added, before the sum is rounded to the element type: fp32 or the element type.
+  /// Null means the element type. See `reduce`.
   std::optional<core::Element> accumulate = std::nullopt;
   TensorLayout tensor_layout = {};
   Encoding encoding = {};
@@ -91,8 +91,8 @@ struct Waiting {
   std::uint32_t round = 0, rounds = 0;  ///< the current round, and the number of rounds
 };
 
-/// The state that a codec keeps between the calls of one collective: error feedback, momentum, bases, the count of
-/// calls. Only the collective that hands it over knows its type.
+/// The state that a codec keeps between the calls of one collective: error feedback, momentum, PowerSGD's factors Q,
+/// the count of calls. Only the collective that hands it over knows its type.
 using CodecState = std::shared_ptr<void>;
 
 /// Waits until the queue no longer uses memory that is about to be freed. Errors of the queue's work are ignored, since
@@ -110,17 +110,18 @@ class Collective {
   virtual const std::string& name() const = 0;
   /// The name of the algorithm that serves a call of `bytes` bytes; a selection gives the one that it chooses.
   virtual const std::string& algorithm_for(std::uint64_t bytes) const { return (void)bytes, name(); }
-  /// The collective that serves a call of `bytes` bytes: this one, or for a selection the one that it chooses. A
-  /// selection's own `sent` and `bytes_required` become null once any of its collectives that counts no bytes has
-  /// served a call. Those of the collective returned here do not depend on the other collectives.
+  /// The collective that serves a call of `bytes` bytes: this one, or for a selection the one that it chooses. Ask the
+  /// returned collective for `sent` and `bytes_required`: those of a selection itself are null once one of its
+  /// collectives that counts no bytes has served a call.
   virtual const Collective& serving(std::uint64_t bytes) const { return (void)bytes, *this; }
-  /// True if the buffers of a call must lie in the memory of the queue's device. False: they lie in host memory, and
-  /// data of a device is given by the host copies that transports use; `works_on_device_memory` says who copies it.
+  /// True if the buffers of a call must lie in the memory of the queue's device. False: they must lie in host memory.
+  /// For data on a device these are the host copies that transports use, and `works_on_device_memory` says who updates
+  /// them.
   virtual bool takes_device_memory() const { return false; }
   /// Says who moves data between the device and the host. True: the collective itself reads and writes the device's
   /// memory, perhaps by way of host memory as StagedCollective does. False: it works on the host copies of the device's
-  /// buffers. The caller updates these before the call (`Queue::to_transport`), and copies the result back after it
-  /// (`from_transport`).
+  /// buffers. Then the caller updates these copies before the call (`Queue::to_transport`), and copies the result back
+  /// to the device after it (`from_transport`).
   virtual bool works_on_device_memory() const { return false; }
   /// True where a call that waits for its peers also keeps calls of other collectives on this rank from making
   /// progress: the call waits in the queue's stream, or `advance` blocks. Ranks that start such calls in different

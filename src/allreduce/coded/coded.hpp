@@ -11,8 +11,8 @@
 
 namespace gradmeter::allreduce {
 
-/// One of the inner calls of an exchange with a codec: a plain collective, or, if `codec` is not null, one whose blocks
-/// the executor encodes.
+/// An inner call of an exchange with a codec. If `codec` is null, it is a plain collective; else the executor encodes
+/// the blocks that the collective sends.
 struct CallPart {
   AlgorithmPtr algorithm;
   CollectiveKind collective_kind = CollectiveKind::all_reduce;
@@ -49,15 +49,16 @@ inline std::size_t dense_bytes(const ExchangeSpec& spec) { return std::min(spec.
 
 /// The most tensors in any pack. This bounds the memory for the lengths or scales that a call keeps for each tensor.
 inline constexpr std::size_t pack_tensor_limit = 256;
-/// The most tensors in a pack with this spec: all fit into `max_bytes`, and each has at least `min_elements` elements.
+/// The most tensors in a pack with this spec: as many as fit into `max_bytes` if each has the codec's `min_elements`
+/// elements, and at most `pack_tensor_limit`.
 inline std::size_t most_tensors_in_pack(const ExchangeSpec& spec) {
   return std::clamp<std::size_t>(spec.max_floats() / std::max<std::size_t>(spec.codec->min_elements, 1), 1,
                                  pack_tensor_limit);
 }
 
 // An all-reduce with a codec encodes the tensors that are long enough, each by itself, and exchanges all other tensors
-// as fp32. The encodings of a pack travel together. Where the executor encodes (block by block, on the way), each
-// tensor is exchanged on its own.
+// as fp32. The encodings of a pack travel together. If the executor encodes (block by block, as it sends them), each
+// tensor is exchanged in a call of its own.
 
 /// The reason why this codec cannot be combined with this algorithm on these ranks; empty: it can be.
 std::string codec_refusal(const ExchangeSpec&, CollectiveKind, Arithmetic);

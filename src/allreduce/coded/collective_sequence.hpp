@@ -71,7 +71,8 @@ class CollectiveSequence : public Collective {
   /// Called at the start of each call, before its first `next`.
   virtual void begin(const Call&) = 0;
   /// Returns the step with this number. Steps are counted from 0 in each call of the sequence, waits included. `next`
-  /// is called when the previous step is complete. It must leave reading and writing the buffers to local work.
+  /// is called when the previous step is complete. `next` itself must not read or write the buffers; only local work
+  /// (`run_local`) may.
   virtual SequenceStep next(std::size_t number) = 0;
 
   Collective& add_part(std::unique_ptr<Collective>);
@@ -82,8 +83,8 @@ class CollectiveSequence : public Collective {
     if (!submitter_) return work();
     submitter_->run(label, 0, work);
   }
-  /// Runs `note` if the call asks for differences, and adds up their squares. `note` must fill in the differences of
-  /// all tensors.
+  /// If the call asks for differences, runs `note`, which must fill in the differences of all tensors, and then
+  /// `add_squares`, as local work.
   template <class Note>
   void record_differences(TensorCalls& tensors, const Note& note) {
     if (!tensors.differences_asked()) return;
@@ -117,7 +118,7 @@ class CollectiveSequence : public Collective {
   std::vector<std::unique_ptr<Collective>> parts_;
   SequenceStep current_step_;
   std::size_t steps_taken_ = 0;                        ///< how often `next` has returned in this call
-  bool is_running_ = false, is_part_running_ = false;  ///< the sequence's call is under way; so is its inner call
+  bool is_running_ = false, is_part_running_ = false;  ///< whether the sequence's call is under way, and an inner call
   CodingTime own_coding_time_;
 };
 

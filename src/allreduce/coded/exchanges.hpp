@@ -53,7 +53,7 @@ extern const CodedExchange tern_grad_exchange;
 /// as fp32, in batches of up to 1 MiB. The first batch of a call's buffer travels together with the factors P of the
 /// first pack, in one all-reduce; each further batch has an all-reduce of its own.
 /// Cost: with r the rank of the factors, 2 all-reduces for each pack, of r·rows and r·columns numbers for each tensor;
-/// 3·r·n multiply-adds by each process.
+/// 3·r·n multiply-adds by each rank.
 extern const CodedExchange power_sgd_exchange;
 
 }  // namespace gradmeter::allreduce

@@ -58,9 +58,10 @@ struct CallMemory {
   std::byte* out = nullptr;
 };
 
-/// Values are fp32. For an average, contributions are divided before anything is encoded, so that also a codec with a
-/// small range (fp16, fp8) can encode their sums. `launch`, `message` and `message_bytes` do not touch the buffers. The
-/// other functions do work on buffers, in the order in which they are called.
+/// Encodes, decodes and sums the blocks of one slice at a time. Values are fp32. For an average, contributions are
+/// divided before anything is encoded, so that even a codec with a small range (fp16, fp8) can encode their sums.
+/// `launch`, `message` and `message_bytes` do not touch the buffers. The other functions do work on buffers, in the
+/// order in which they are called.
 class CodedSlice {
  public:
   /// `wire` holds one slice in encoded form, at least `most_wire_bytes` bytes; peers may read it. `block_codec` encodes
@@ -83,9 +84,9 @@ class CodedSlice {
   /// Decodes finished blocks, which another rank has encoded, from the address `from`. If they are to be forwarded,
   /// their bytes are kept as well.
   void accept(const ReceiveStep&, const std::byte* from);
-  /// Sums this rank's own value and the peers' values. encoded_operands: one entry for each operand, which is the
-  /// peer's encoded blocks, or null for this rank's own value. Values are added in the order of the entries, with one
-  /// exception: the own value comes first unless it is taken from its encoding (`ReduceStep::own` is Place::wire).
+  /// Sums this rank's own value and the peers' values. encoded_operands: for each operand the peer's encoded blocks, or
+  /// null for this rank's own value. If the own value is taken from its encoding (`ReduceStep::own` is Place::wire),
+  /// values are added in the order of the entries; else the own value comes first, and the others follow in that order.
   void reduce(const ReduceStep&, std::span<const std::byte* const> encoded_operands);
   /// Turns complete sums into results. Where the step says so (`LocalStep::encodes`), each sum is encoded, and its
   /// decoded value is the result.

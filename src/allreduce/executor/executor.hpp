@@ -119,7 +119,7 @@ struct ExchangeSpec {
   RankShape shape = {};                    ///< shape of the ranks, used with a codec
   /// Copies, sums and the codec's work are submitted to this queue, and only that work reads and writes buffers; null:
   /// the caller's thread does this work at once. The queue must outlive the executor. A caller that abandons a call
-  /// which is not complete synchronises the queue before it frees the executor and the buffers. Where the queue's
+  /// before it is complete must synchronise the queue before it frees the executor and the buffers. Where the queue's
   /// device `is_staged` (a GPU), its kernels work on the device's memory, and messages pass through the host's memory
   /// (StagedTransport).
   runtime::Queue* queue = nullptr;
@@ -140,9 +140,9 @@ struct ExchangeSpec {
 /// Runs an algorithm's schedules over a transport, slice by slice. Scratch is kept between calls. The memory of
 /// Place::alternate is taken from the arena `scratch`, since peers may read values that are summed into it; each of the
 /// slices that are under way at once has its own. Data received for a reduction go to private memory. On a GPU both
-/// kinds of scratch are device memory; unless the transport takes device memory, each piece has a copy in the host
-/// memory named above. The transport should have most_lanes() channels: each lane needs its own, and with fewer
-/// channels there are fewer lanes.
+/// kinds of scratch are device memory; unless the transport takes device memory, each piece of scratch also has a host
+/// copy, which lies in the arena or in private memory as on the host. The transport should have most_lanes() channels:
+/// each lane needs its own, and with fewer channels there are fewer lanes.
 /// With a codec, calls are sums or averages of fp32, buffers may lie inside the arena or outside, and each lane keeps
 /// an encoded slice. With a queue, a message is sent once the work before it is done, and a received message is
 /// released once the work that reads it is done. On a device that `is_staged`, work that was submitted to its queue

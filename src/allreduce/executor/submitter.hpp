@@ -114,8 +114,8 @@ class Submitter {
   std::deque<std::pair<std::uint64_t, runtime::MessageHandle>> messages_in_use_;
   // Numbers of work, counted from 1 in the order of submission; 0: none.
   std::uint64_t last_sum_ = 0;  ///< number of the last sum of received data
-  std::uint64_t submitted_ = 0, recorded_ = 0,
-                done_ = 0;   ///< the last submitted, the last covered by `event_`, the last known to be done
+  /// The number of the last work that was submitted, that `event_` covers, and that is known to be done.
+  std::uint64_t submitted_ = 0, recorded_ = 0, done_ = 0;
   runtime::EventPtr event_;  ///< recorded after work number `recorded_`
 };
 
