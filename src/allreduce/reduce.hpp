@@ -27,10 +27,10 @@ std::string_view name(Op);
 void reduce(core::Element, core::Element accumulate, Op, std::byte* destination,
             std::span<const std::byte* const> sources, std::size_t n);
 
-/// Turns complete sums into results: for `average` they are multiplied by 1/ranks, rounded to fp64 for fp64 and to fp32
-/// for all other floats; for other operations the values are copied, unless destination and source are the same. Small
-/// floats are multiplied in fp32 and rounded once. So an average that was accumulated in fp32 is rounded twice: as a
-/// sum and here. (To avoid that, the sum would have to travel as fp32.)
+/// Turns complete sums into results: for `average` they are multiplied by 1/ranks, which is an fp64 number for fp64 and
+/// an fp32 number for all other floats; for other operations the values are copied, unless destination and source are
+/// the same. Small floats are multiplied in fp32 and rounded once. So an average that was accumulated in fp32 is
+/// rounded twice: as a sum and here. (To avoid that, the sum would have to travel as fp32.)
 void finish(core::Element, Op, std::byte* destination, const std::byte* source, std::size_t n, int ranks);
 
 /// Converts n small floats to fp32 (exactly), and back, rounded as `reduce` rounds.

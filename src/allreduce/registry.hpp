@@ -41,8 +41,8 @@ class AlgorithmChoice {
   const AlgorithmInfo& info() const { return info_; }
   bool is_vendor() const { return info_.backend == Backend::vendor; }
   bool uses_transport() const { return info_.backend != Backend::vendor && info_.backend != Backend::device; }
-  /// The reason why this transport does not suit the algorithm: the transport is for messages of a device's memory, and
-  /// the algorithm sends none. Empty: it suits.
+  /// The reason why this transport does not suit the algorithm; empty: it suits. A transport for messages from a
+  /// device's memory does not suit an algorithm that sends no such messages.
   std::string transport_refusal(runtime::TransportKind) const;
   /// True if the algorithm, bound with a device's queue, itself moves and sums the device's memory; other algorithms
   /// are given host memory.

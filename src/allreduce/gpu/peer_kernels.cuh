@@ -173,8 +173,8 @@ __device__ void copy_packs(const Packs<T>& packs, const std::byte* from, bool fr
       });
 }
 
-/// The launch shape of a kernel whose longest pass over packs has `elements` elements, which all GPUs state alike: a
-/// thread for each pack, in at most `most_blocks` blocks.
+/// The launch shape of a kernel whose longest pass over packs has `elements` elements: a thread for each pack, in at
+/// most `most_blocks` blocks. `elements` must be the same on all GPUs.
 template <class T>
 gpu::Shape shape_of(std::size_t elements, unsigned most_blocks) {
   const std::size_t packs = (elements + Pack<T>::count - 1) / Pack<T>::count;

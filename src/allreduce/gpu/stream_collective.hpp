@@ -58,9 +58,9 @@ struct GraphShape {
   std::size_t calls = 1, launches = 1;
 };
 
-/// Two collectives that capture a call when it is first made on its buffers, and launch its graph each time that it is
-/// made on them. Only the graphs for calls of one length are kept; a call of another length discards them. The first
-/// call is slower, since it captures before it launches, so a caller that times calls first makes an untimed one.
+/// Two collectives that run each call as a CUDA graph. The first call on given buffers captures the graph and launches
+/// it; later calls on these buffers only launch it. Only the graphs for calls of one length are kept; a call of another
+/// length discards them. Since the first call is slower, a caller that times calls first makes an untimed one.
 /// Source: CUDA C++ Programming Guide, "CUDA Graphs"; NCCL User Guide, "Using NCCL with CUDA Graphs"
 struct GraphedCollectives {
   std::unique_ptr<Collective> one;        ///< a call to it launches, once, a graph that holds one captured call
