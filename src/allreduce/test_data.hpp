@@ -36,7 +36,7 @@ struct KnownData {
   /// With `exact`, a stamp other than 0 replaces the seed for the stamped elements (the first 64, and two of each
   /// 1,024). So each call has other data than the call before, all over the buffer, at little cost.
   std::uint64_t stamp = 0;
-  /// If neither this nor `stamp` is 0: the stamp of element 0, in place of `stamp`. `restamp` ignores it.
+  /// The stamp of element 0, in place of `stamp`, if neither of the two is 0. `restamp` ignores it.
   std::uint64_t element_0_stamp = 0;
   /// The number of all-reduces that are made in place, one after another; at most `most_calls_in_place`.
   std::size_t calls = 1;

@@ -89,18 +89,17 @@ struct Plan {
   bool uses_alternate = false;
 };
 
-/// Compiles the plan. For a plain plan out of place it may compile a second one, in which the sums of blocks that peers
-/// still read in `in` go to `alternate` and not to `out`; it returns the plan with fewer copies.
+/// Compiles the plan. For a call out of place without a codec, it may compile two plans and return the one with fewer
+/// copies: in the second plan, sums of blocks that peers still read in `in` go to `alternate` instead of `out`.
 /// Errors: std::logic_error when a message would come from two places, when two reductions overlap in part, or when
 /// `coded_refusal` refuses a coded plan.
 Plan compile(const Schedule&, std::uint32_t rank, Placement, MessageForm = MessageForm::plain);
 /// The `uses_alternate` of the compiled plan. In place, compilation stops at the first use of `alternate`.
 bool uses_alternate(const Schedule&, std::uint32_t rank, Placement);
 
-/// The reason why messages of this schedule cannot be encoded: the collective kind has no codec, or ranks would end
-/// with different values. Empty: they can be. Values are equal in two cases: one rank finishes each block and encodes
-/// it once, and all others get those bytes; or there is only one round, so that all ranks decode the same
-/// contributions.
+/// The reason why messages of this schedule cannot be encoded; empty: they can be. Only an all-reduce can have a codec,
+/// and all ranks must end with equal values. They do so in two cases: one rank finishes each block and encodes it once,
+/// and all others get those bytes; or there is only one round, so that all ranks decode the same contributions.
 std::string coded_refusal(const Schedule&);
 
 }  // namespace gradmeter::allreduce

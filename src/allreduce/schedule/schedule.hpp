@@ -16,10 +16,10 @@ namespace gradmeter::allreduce {
 
 enum class StepKind : std::uint8_t {
   send,         ///< the peer gets the value that this rank had before the round
-  recv,         ///< the peer's value replaces ours
-  recv_reduce,  ///< the peer's value is combined with ours; where several peers send the same block in a round, their
-                ///< values and ours are combined at once, in rank order
-  finish  ///< after the round's receives: the sum is complete; an average is divided now, and a codec encodes the sum
+  recv,         ///< the peer's value replaces this rank's
+  recv_reduce,  ///< the peer's value is combined with this rank's; where several peers send the same block in a round,
+                ///< their values and this rank's are combined at once, in rank order
+  finish        ///< after the round's receives, the sum is complete: an average is divided, and a codec encodes the sum
 };
 
 /// A run of `count` consecutive blocks. A schedule cuts a buffer into `Schedule::blocks()` nearly equal blocks,
@@ -55,8 +55,8 @@ constexpr bool reduces(CollectiveKind k) {
 
 /// Immutable: a collective kind, some numbers, and a function that gives each rank's steps. A message sent in round k
 /// is received in round k; the i-th send from a to b in a round matches b's i-th receive from a in that round. Both
-/// sides name the same blocks. Only in an all-to-all does each side name a block by its place in its own buffer, so
-/// that just the number of blocks must agree. A schedule's memory does not grow with the ranks.
+/// sides name the same blocks, except in an all-to-all: there each side names a block by its place in its own buffer,
+/// and only the number of blocks must agree. A schedule's memory does not grow with the ranks.
 class Schedule {
  public:
   /// A function that appends this rank's steps of this round to `out`. Cost: O(steps).

@@ -12,9 +12,9 @@
 
 namespace gradmeter::allreduce {
 
-/// The places at which n elements are cut into `blocks` blocks. Blocks are equal when `blocks` divides n; else long
-/// buffers are cut at multiples of 16 elements, so that blocks start on cache lines. With a grain above 1, cuts are
-/// always at multiples of the grain.
+/// The places at which n elements are cut into `blocks` blocks. With a `grain` above 1, as a codec needs, cuts are at
+/// multiples of `grain` elements. With a grain of 1, blocks are equal when `blocks` divides n; else long buffers are
+/// cut at multiples of 16 elements, so that blocks start on cache lines.
 class BlockCuts {
  public:
   BlockCuts() = default;
@@ -70,8 +70,8 @@ struct Slice {
   std::size_t number = 0, count = 1;
   std::size_t grain = 1;  ///< for run: blocks begin at multiples of this [elements]
   BlockCuts cuts;         ///< cuts of the run; for share_of_each_block, cuts of the whole buffer
-  /// The elements of these blocks that the slice has. For share_of_each_block, several blocks are allowed only where
-  /// there is one slice.
+  /// The slice's elements of these blocks. For share_of_each_block, several blocks are allowed only where there is one
+  /// slice.
   Extent extent(Blocks) const;
 };
 
@@ -79,8 +79,8 @@ struct Slice {
 class Slices {
  public:
   Slices() = default;
-  /// Cuts slices whose messages have about `message_bytes` bytes a block. whole: there is only one slice, of any size.
-  /// grain: for SliceCut::run only; slices and blocks begin at multiples of the grain, as a codec needs.
+  /// Cuts the buffer into slices whose blocks have about `message_bytes` bytes each. whole: there is only one slice, of
+  /// any size. grain: for SliceCut::run only; slices and blocks begin at multiples of the grain, as a codec needs.
   Slices(SliceCut, std::size_t elements, std::size_t element_bytes, std::uint32_t blocks, std::size_t message_bytes,
          bool whole, std::size_t grain = 1);
   std::size_t count() const { return count_; }  ///< at least 1, also for an empty buffer
@@ -102,8 +102,8 @@ class Slices {
 /// rounds, so there is a lane for each round of each schedule, up to most_lanes(). With only four lanes a double tree
 /// takes 1.5 to 1.9 times as long on 8 to 14 ranks.
 std::size_t lanes_for(std::span<const SchedulePtr>);
-/// An upper bound of `lanes_for` for any algorithm on `ranks` ranks: four times the depth of a binary tree of them, but
-/// at least 4 and at most 16.
+/// An upper bound of `lanes_for` for any algorithm on `ranks` ranks: four times the depth of a binary tree of so many
+/// ranks, but at least 4 and at most 16.
 int most_lanes(int ranks);
 
 /// The length of the messages into which a block is cut [bytes]. With one schedule it is `message_bytes`. With several

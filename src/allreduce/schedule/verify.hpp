@@ -27,8 +27,8 @@ struct FingerprintAlgebra {
   std::string fault;  ///< the last meaningless operation, empty when there was none
   Fingerprint reduce(const std::vector<Operand<Fingerprint>>& operands);
   Fingerprint finish(Fingerprint v);
-  /// The value that ranks decode from rank `rank`'s encoding of v. Another rank's encoding of v would decode to another
-  /// value.
+  /// The value that ranks decode from rank `rank`'s encoding of v. It depends on `rank`, since encodings of v by two
+  /// ranks may decode to different values.
   Fingerprint encode(Fingerprint v, std::uint32_t rank);
 };
 

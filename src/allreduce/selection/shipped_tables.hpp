@@ -9,10 +9,10 @@
 
 namespace gradmeter::allreduce {
 
-/// The text of the table that `auto` ships with for this transport and number of ranks. Each range of sizes gets the
-/// first of its algorithms that serves the request, else a fallback. private_buffers: calls have buffers outside the
-/// network's arena, so the table has only algorithms that can work on such buffers. Errors: UsageError when no
-/// algorithm is left for a range of sizes, or when there is no table for the transport.
+/// The text of the table that `auto` ships with for this transport and number of ranks. A shipped range of sizes may
+/// list several algorithms: the text names the first that serves the request, or else a fallback. private_buffers:
+/// calls have buffers outside the network's arena, so the table has only algorithms that can work on such buffers.
+/// Errors: UsageError when no algorithm is left for a range of sizes, or when there is no table for the transport.
 std::string shipped_table(const Request&, runtime::TransportKind, bool private_buffers = false);
 
 }  // namespace gradmeter::allreduce

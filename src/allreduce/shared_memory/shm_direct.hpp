@@ -23,8 +23,8 @@ namespace gradmeter::allreduce {
 /// - Private buffers of processes: each rank copies its share of every peer's buffer to private memory, piece by piece,
 ///   and copies the sums back, if the operating system lets it (runtime::PeerMemory).
 /// - All others: buffers go through memory of the arena, in chunks that are short enough to stay in cache.
-/// The owner of an element sums it in rank order (for small buffers, every rank sums in that order), so bits are equal
-/// on all ranks.
+/// The rank whose share holds an element sums it in rank order (for small buffers, every rank sums in that order), so
+/// bits are equal on all ranks.
 /// Cost: 2 barriers; p·n bytes read and p·n written by all ranks together. Calls of up to `small` bytes have 1 barrier,
 /// and every rank reads all p·n bytes. Buffers that go through the arena: one barrier a chunk, and one more.
 /// Buffers that are copied between processes: 2(p-1) system calls a piece, and max(512 KiB, 16p KiB) of memory.
@@ -41,7 +41,7 @@ class ShmDirect final : public Collective {
   /// The state that a rank shows to the others, on cache lines of its own.
   struct alignas(128) SharedState {
     std::atomic<std::uint64_t> arrivals{0};  ///< barriers that this rank has reached
-    /// The begins of the rank's buffers: offsets in its arena, or for private buffers addresses in its process.
+    /// Where the rank's buffers begin: offsets in its arena, or for private buffers addresses in its process.
     std::uint64_t in = 0, out = 0;
     std::uint8_t copy_path = 0;  ///< the CopyPath that the rank has chosen for the call
     /// Two places, used in turn, for buffers of up to `tiny` bytes. They are in the cache line of `arrivals`, so that a

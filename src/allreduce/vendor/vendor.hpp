@@ -39,7 +39,8 @@ extern const AlgorithmInfo gloo_row;
 /// and a reduce-scatter is MPI_Reduce_scatter_block, as a user would call them. Otherwise these are MPI_Allgatherv and
 /// MPI_Reduce_scatter, which take blocks of any lengths.
 enum class MpiMode : std::uint8_t {
-  blocking,     ///< `advance`, or `start` if a call is repeated, waits for the end; most MPI libraries do this best
+  blocking,     ///< `advance` waits for the end, or `start` does if the last call is repeated (`repeated_call_`); most
+                ///< MPI libraries do this best
   nonblocking,  ///< `start` begins the call, and `advance` moves it on by MPI_Test
   any_lengths   ///< blocking, and always the calls for blocks of any lengths
 };
@@ -105,7 +106,7 @@ std::unique_ptr<Collective> bind_mpi(const Request&, const GroupConnection&, con
 /// The rows `ompi-basic-linear`, `ompi-nonoverlapping`, `ompi-recursive-doubling`, `ompi-ring`,
 /// `ompi-segmented-ring:segment=1M` and `ompi-rabenseifner`: all-reduce, any ranks, blocking. Open MPI itself falls
 /// back where an algorithm cannot serve (a ring of fewer elements than ranks: recursive doubling). Refused, with the
-/// reason, where the MPI is not Open MPI or does not listen to forced algorithms. Source: Open MPI 4.1,
+/// reason, where the MPI is not Open MPI or ignores forced algorithms. Source: Open MPI 4.1,
 /// ompi/mca/coll/base/coll_base_allreduce.c
 std::string ompi_refusal(const Request&);
 std::unique_ptr<Collective> bind_ompi(const Request&, const GroupConnection&, const ExchangeSpec&);
@@ -115,10 +116,10 @@ std::unique_ptr<Collective> bind_ompi(const Request&, const GroupConnection&, co
 /// NCCL's collective of any kind, on buffers of the queue's GPU. Blocks are cut by `block_begin` over the whole buffer:
 /// equal ones go by ncclReduceScatter and ncclAllGather, others by a group of ncclReduce or ncclBroadcast, one for each
 /// block. All-to-all and send-receive are groups of ncclSend and ncclRecv; in place they go through scratch. An average
-/// is NCCL's sum, then `cuda::finish`, since ncclAvg multiplies each summand, by 1/ranks rounded to the type. NCCL sums
-/// in an order of its own. Errors: BackendError for buffers of the host, an all-to-all whose count is no multiple of
-/// the ranks, a call that accumulates in another type than its elements, sums of 8-bit floats before sm_90 or NCCL
-/// 2.24, NCCL's asynchronous errors, and peers that do not take part in time.
+/// is NCCL's sum, then `cuda::finish`, since ncclAvg would multiply each summand instead, by 1/ranks rounded to the
+/// type. NCCL sums in an order of its own. Errors: BackendError for buffers of the host, an all-to-all whose count is
+/// no multiple of the ranks, a call that accumulates in another type than its elements, sums of 8-bit floats before
+/// sm_90 or NCCL 2.24, NCCL's asynchronous errors, and peers that do not take part in time.
 class NcclCollective final : public StreamCollective {
  public:
   /// To be called by all ranks together. The queue must outlive the object. landing_bytes: scratch that is taken now,
@@ -171,8 +172,8 @@ class NcclCollective final : public StreamCollective {
   bool running_ = false;
 };
 
-/// The reason why an NCCL of this version, forced to this algorithm, may silently take its ring for the collective
-/// instead; empty: it does not. version: as running_nccl_version gives it.
+/// The reason why an NCCL of this version may silently serve the collective by its ring although this algorithm is
+/// forced; empty: it does not. version: as running_nccl_version gives it.
 std::string ring_instead_refusal(std::string_view algorithm, CollectiveKind, std::optional<int> version);
 
 /// The row `nccl:algorithm=any,protocol=any`: every collective kind, any ranks, each on a GPU of its own. algorithm:
