@@ -70,8 +70,7 @@ struct Slice {
   std::size_t number = 0, count = 1;
   std::size_t grain = 1;  ///< for run: blocks begin at multiples of this [elements]
   BlockCuts cuts;         ///< cuts of the run; for share_of_each_block, cuts of the whole buffer
-  /// The slice's elements of these blocks. For share_of_each_block, several blocks are allowed only where there is one
-  /// slice.
+  /// The slice's elements of these blocks. For share_of_each_block, several blocks are allowed only with one slice.
   Extent extent(Blocks) const;
 };
 
