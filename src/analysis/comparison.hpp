@@ -73,10 +73,10 @@ struct Comparison {
 
 /// faster, slower: the 95 % interval excludes 1, and the test, adjusted for all points, rejects that the ratio is 1
 /// (q ≤ 0.05). same: the interval lies within 1/(1+tolerance) to 1+tolerance. missing: a side has no positive number.
-/// All other points are undecided. Always undecided is a point whose launches on one side come from several machines,
-/// builds or conditions, since these differ by more than launches do. So is a point that is zero or less in some
-/// launch: it has no ratio there, and to compare only the other launches would be biased. Errors: UsageError if no
-/// point is on both sides (it names the factors in which the sides differ), and for predicted points.
+/// All other points are undecided. A point is always undecided if its launches on one side come from several machines,
+/// builds or conditions, since these differ by more than launches do. It is also undecided if it is zero or less in
+/// some launch: there it has no ratio, and a comparison of the other launches alone would be biased. Errors: UsageError
+/// if no point is on both sides (it names the factors in which the sides differ), and for predicted points.
 Comparison compare(const Side& a, const Side& b, const PointSelection&, double tolerance);
 
 /// The reason why a point's ratio is not shown to be at least `bar`: the 95 % interval lies below the bar, contains it

@@ -52,8 +52,8 @@ struct Finding {
   std::vector<core::Factor> over = {};  ///< factors in which the rows may differ; the sentence names these factors
   std::map<std::string, Estimate> figures = {};  ///< by their name, such as "efficiency"
   std::optional<double> probability = {};        ///< probability of a cause
-  /// How bad the finding is: for most kinds the share of the time that is lost, which some kinds weight; for others a
-  /// fixed number or a ratio. Among findings of equal importance, the largest comes first.
+  /// How bad the finding is: for most kinds the share of the time that is lost (some kinds multiply it by a weight);
+  /// for others a fixed number or a ratio. Among findings of equal importance, the largest comes first.
   double severity = 0;
   std::string sentence = {};
   std::string next = {};             ///< command to run next; empty: none
@@ -74,9 +74,9 @@ core::Json to_json(const Finding&);
 /// 0.66 is "two thirds", 0.97 is "almost all"; a share near no simple fraction is a percentage, "41 %".
 std::string share_in_words(double share);
 
-/// Says, for the largest gradient of a `codecs` sweep, how many times as fast an exchange is with each codec as
-/// without: w0/(w + (w0 - w)·L/X). w0 and w are the bits of an element without and with the codec, L is `link`, and X
-/// is the link speed below which the codec pays (compression/crossover.hpp). The 95 % interval follows from that of the
+/// Says, for the largest gradient of a `codecs` sweep, by what factor each codec speeds up an exchange. The factor is
+/// w0/(w + (w0 - w)·L/X), where w0 and w are the bits of an element without and with the codec, L is `link`, and X is
+/// the link speed below which the codec pays (compression/crossover.hpp). The 95 % interval follows from that of the
 /// codec's times. Where no codec has such a speed, the sentence says so. Empty without a measured codec.
 std::optional<Finding> codecs_on_link(std::span<const core::Point>, core::BytesPerSecond link);
 

@@ -43,8 +43,8 @@ struct LaunchedPoint {
   core::Point last_point;        ///< the last launch's point, without ignored factors
   std::vector<double> values;    ///< the metric's median in each launch in which it is positive
   std::size_t launches = 0;      ///< number of launches that have the point, with or without a number
-  std::size_t not_positive = 0;  ///< number of launches whose number is zero or less, which has no ratio
-  std::string reason;            ///< why the first launch that has the point but no entry in `values` has none
+  std::size_t not_positive = 0;  ///< number of launches in which the metric is zero or less, so that it has no ratio
+  std::string reason;            ///< why `values` lacks the first launch that has the point but no usable number
   bool oversubscribed = false, disturbed = false;  ///< true if they are true of any launch
   /// origins of the launches (`origins_of`); with several, the launches are no replicates
   std::set<std::size_t> origins = {};
@@ -66,7 +66,8 @@ class LaunchedPoints {
 };
 
 /// Sorts the points of all runs that have a value of the factor into sides by it. Sides come in order of appearance,
-/// but `baseline` (empty: none) first. Errors: UsageError if no point has the baseline, or for one value.
+/// but `baseline` (empty: none) first. Errors: UsageError if no point has the baseline, or if the points have fewer
+/// than two values of the factor.
 std::vector<Side> sides_by(core::Factor, std::span<const core::Run>, const std::string& baseline);
 
 /// Errors: UsageError if a launch occurs twice: it would be compared with itself, or make an interval too narrow.
@@ -102,8 +103,9 @@ std::string origin_of(const core::RunInfo&);
 
 /// The number of each run's origin; numbers begin at 0, in order of first appearance. Launches of different origins are
 /// not replicates of each other. Origins differ in machine or build (`origin_of`), or in a condition
-/// (`core::conditions_of`) that differs between some runs of one build with equally many ranks on each node; others
-/// only follow from the number of ranks. A missing condition differs from every value.
+/// (`core::conditions_of`). A condition counts only if it differs between runs of one machine and build with equally
+/// many ranks on each node, since other differences only follow from the number of ranks. A missing condition differs
+/// from every value.
 std::vector<std::size_t> origins_of(std::span<const core::Run* const>);
 std::vector<std::size_t> origins_of(std::span<const core::Run>);
 
@@ -136,11 +138,11 @@ struct MergedPoint {
 /// A 95 % interval, also one whose ends are metrics (efficiency_ci95_low), becomes the interval of the geometric mean,
 /// or is left out if a launch's value is missing or not positive. Numbers that may be below zero (exposed_s,
 /// accuracy_lost) or agree in all launches, so that their spread is not known, have another interval: from the lowest
-/// to the highest end of the launches' own intervals, left out if one of these is missing. Accuracies are merged over
-/// the launches that learned from as many samples as the last launch, by the same rule. A boolean metric is true if it
-/// is true in any launch. What bounds a step (`bound_by`) is decided anew, by the mean shares of its candidates. The
-/// slowest rank is kept if two thirds of the launches name it. Other whole numbers, texts and the timeline are those of
-/// the last launch. A point of one launch stays as it is, without its samples. Cost: O(n log n).
+/// to the highest end of the launches' own intervals, left out if one of these is missing. Accuracies are merged only
+/// over the launches that learned by the same rule and from as many samples as the last launch. A boolean metric is
+/// true if it is true in any launch. What bounds a step (`bound_by`) is decided anew, by the mean shares of its
+/// candidates. The slowest rank is kept if two thirds of the launches name it. Other whole numbers, texts and the
+/// timeline are those of the last launch. A point of one launch stays as it is, without its samples. Cost: O(n log n).
 std::vector<MergedPoint> merge_launches(std::span<const core::Run* const>);
 std::vector<MergedPoint> merge_launches(std::span<const core::Run>);
 
@@ -154,20 +156,21 @@ struct History {
   Side past;             ///< launches in the directory that are compared with `now`; without runs if there are none
   Side now;              ///< the result's launches that the directory does not have yet; if it has all of them, all
   std::size_t kept = 0;  ///< number of the result's launches that the directory has already
-  /// number of past launches that are left out, since the newest one is of another build or ran under other conditions
+  /// number of past launches left out, since their build or conditions differ from the newest past launch's
   std::size_t other_builds = 0;
 };
 
-/// Splits the launches of a result and of a directory into past ones and new ones. So a file to which launches are
-/// appended is compared with its own past. The past are the newest `most` launches from the result's machine (hosts,
-/// processor, GPUs) that are of the same origin (`origins_of`) as the newest, since others are no replicates.
+/// Splits the launches of a result and of a directory into past ones and new ones, so that a file to which launches are
+/// appended is compared with its own past. Of the past launches from the result's machine (hosts, processor, GPUs),
+/// `past` gets the newest `most` of those that have the newest one's origin (`origins_of`), since others are no
+/// replicates.
 History history_of(const Side& result, const std::filesystem::path& directory, std::size_t most, core::Reading);
 
 /// Copies a result file with these runs into the directory, whole or not at all (a temporary file is renamed), and
 /// returns the path. The copy is named by the first run's time and id. If the directory has a file of this name that
-/// holds all of the runs, nothing is copied. If that file holds only some of the runs and no others, as before launches
-/// were appended to the result, the copy replaces it. Else the copy's name gets a number. Errors: BackendError, and
-/// UsageError for a file in the directory that cannot be read.
+/// holds all of the runs, nothing is copied. If that file holds some of the runs and no others (it was copied before
+/// the other launches were appended), the copy replaces it. Else the copy's name gets a number. Errors: BackendError,
+/// and UsageError for a file in the directory that cannot be read.
 std::filesystem::path archive(const std::filesystem::path& file, std::span<const core::Run> runs,
                               const std::filesystem::path& directory);
 

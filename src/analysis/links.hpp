@@ -23,7 +23,7 @@ struct LinkFinding {
   /// The usual time is the median of the medians of all hosts (as senders and as receivers), or with fewer than four
   /// hosts the median of all links' times. The robust deviation is 1.4826 times the median of |a link's time − its
   /// expected time| over all links, but at least 1 % of the usual time. Here a link's expected time comes from the
-  /// medians of its hosts, slow or not; `link_findings` judges links by those of slow hosts only.
+  /// medians of both its hosts, slow or not; `link_findings` judges links by the medians of slow hosts only.
   /// For an asymmetry: the logarithm of `ratio`, divided by the robust deviation of this logarithm over all links that
   /// were measured both ways.
   double deviations = 0;
@@ -88,8 +88,8 @@ struct SoakFindings {
 /// Judges rows of one soak, in any order. A row has the windows of one rank in one interval (a stretch of the soak). A
 /// rank's usual median is the median of its intervals' medians; an interval is disturbed if its median is longer than
 /// the usual median by 5 robust deviations and by 10 %. With four ranks or more, a single slow rank does not change the
-/// medians of the others, since only one in ranks - 1 of their windows is with it. A drift is reported beyond 3 sigmas
-/// and 2 %.
+/// medians of the others, since they exchange only one in (ranks - 1) windows with the slow rank. A drift is reported
+/// beyond 3 sigmas and 2 %.
 /// Cost: O(ranks · intervals²). Source: Sen, JASA 63, 1968 (slope); Mann 1945, Kendall 1975 (test of a trend).
 SoakFindings soak_findings(std::span<const core::Point>);
 

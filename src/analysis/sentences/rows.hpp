@@ -22,7 +22,7 @@ struct MergedRow {
   core::Point point;
   std::vector<SourceRow> sources;
   std::size_t origin = 0;  ///< number of its origin (`origins_of`)
-  /// Numbers that stand for the row's values of the factors in which the experiment's rows differ. Values with equal
+  /// For each factor in which the experiment's rows differ, a number that stands for the row's value. Values with equal
   /// texts have equal numbers, so that rows are grouped without comparing texts. Empty for a row that is not ok.
   std::vector<std::uint32_t> values = {};
 

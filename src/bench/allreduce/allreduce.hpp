@@ -41,7 +41,8 @@ std::vector<Estimated<CollectivePoint>> estimate_collectives(const CollectiveOpt
 /// The tables of the points. Factors that have no column (collective, element type, operation, kind of buffers, cadence
 /// and others) stand above a table instead: points that differ in one of them are in different tables. Tables are in
 /// the order of their first points, and rows by size. A row has the times out of place and in place, if both were
-/// measured (with overlap, a row each). The reason why a point was not measured stands in its row or below the table.
+/// measured; in tables with overlap, each placement has a row of its own. The reason why a point was not measured
+/// stands in its row or below the table.
 std::string collective_tables(std::span<const core::Point>, std::size_t width = core::any_width);
 /// Explains the columns; to be printed below the last table.
 std::string collective_legend(report::Legend);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One iteration of a collective on this rank. Between the two clock readings are only its calls, and the stores of
-// FirstElements.
+// One iteration of a collective on this rank. The two clock readings enclose only the iteration's calls and the stores
+// of FirstElements.
 #pragma once
 #include <array>
 #include <cstring>
@@ -146,16 +146,16 @@ class CollectiveTask {
   virtual ~CollectiveTask() = default;
   void set_between(BetweenCalls b) { between_ = std::move(b); }
   /// Runs iterations and returns for each the time of one call [s], the same on all ranks. Iterations that a rank began
-  /// too late for their time window are left out, so there may be fewer times. keep: true if the times are samples.
-  /// window_s: the length of the time window of an iteration. Collective.
+  /// too late for their time window are left out, so there may be fewer times. keep: true if the times are samples,
+  /// false for warm-up and discarded iterations. window_s: the length of the time window of an iteration. Collective.
   virtual std::vector<double> run(std::size_t iterations, bool keep, double window_s) = 0;
   /// This rank's own times for one call [s], including waits for other ranks, of the iterations kept since
   /// `take_own_times` was last called.
   std::vector<double> take_own_times() { return std::exchange(own_times_, {}); }
   /// Makes one call in the same way as the timed ones. Collective.
   virtual void call_once() = 0;
-  /// The times of an overlapped exchange's other parts, of the iterations kept since this was last called; empty: there
-  /// are no such parts.
+  /// For an overlapped exchange, the times of the exchange alone and of the matrix product alone, of the iterations
+  /// kept since this was last called; empty for other tasks.
   virtual PartTimes take_part_times() { return {}; }
   virtual std::string implementation() const { return {}; }
 
