@@ -115,8 +115,7 @@ class Collective {
   /// collectives that counts no bytes has served a call.
   virtual const Collective& serving(std::uint64_t bytes) const { return (void)bytes, *this; }
   /// True if the buffers of a call must lie in the memory of the queue's device. False: they lie in host memory; for
-  /// data on a device they are the host copies that transports use, and `works_on_device_memory` says who updates
-  /// these.
+  /// data on a device they are the host copies that transports use (`works_on_device_memory` says who updates them).
   virtual bool takes_device_memory() const { return false; }
   /// Says who moves data between the device and the host. True: the collective itself reads and writes the device's
   /// memory, perhaps by way of host memory as StagedCollective does. False: it works on the host copies of the device's

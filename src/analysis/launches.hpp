@@ -162,8 +162,7 @@ struct History {
 
 /// Splits the launches of a result and of a directory into past ones and new ones, so that a file to which launches are
 /// appended is compared with its own past. Of the past launches from the result's machine (hosts, processor, GPUs),
-/// `past` gets the newest `most` of those that have the newest one's origin (`origins_of`), since others are no
-/// replicates.
+/// `past` gets the newest `most` that have the newest one's origin (`origins_of`): others are no replicates.
 History history_of(const Side& result, const std::filesystem::path& directory, std::size_t most, core::Reading);
 
 /// Copies a result file with these runs into the directory, whole or not at all (a temporary file is renamed), and

@@ -71,8 +71,8 @@ class CollectiveSequence : public Collective {
   /// Called at the start of each call, before its first `next`.
   virtual void begin(const Call&) = 0;
   /// Returns the step with this number. Steps are counted from 0 in each call of the sequence, waits included. `next`
-  /// is called when the previous step is complete. It must not itself read or write the buffers: local work
-  /// (`run_local`) does.
+  /// is called when the previous step is complete. It must not read or write the buffers itself, but only in local work
+  /// (`run_local`).
   virtual SequenceStep next(std::size_t number) = 0;
 
   Collective& add_part(std::unique_ptr<Collective>);
