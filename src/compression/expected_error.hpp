@@ -25,11 +25,11 @@ struct ExpectedError {
 };
 
 /// Predicts the error of a codec, given by its canonical name with every parameter written out. Empty if there is no
-/// formula for this codec, if x is not finite, or if a cast rounds an x to infinity.
-/// A stochastic codec rounds each element x without bias to one of its two neighbours lo <= x <= hi. Its squared error
-/// has the mean (x - lo)(hi - x) and the variance (x - lo)(hi - x)(lo + hi - 2x)². With rounding=nearest, the squared
-/// error is the squared distance to the nearer neighbour. For casts and fp8 the largest rounding error of the format
-/// gives an upper bound. The error of other codecs, and what terngrad clips off, follow from their rules.
+/// formula for this codec, if an element of x is not finite, or if a cast rounds one to infinity.
+/// A stochastic codec rounds each element x without bias to one of its two neighbours lo <= x <= hi. The element's
+/// squared error has the mean (x - lo)(hi - x) and the variance (x - lo)(hi - x)(lo + hi - 2x)². With rounding=nearest,
+/// the squared error is the squared distance to the nearer neighbour. For casts and fp8 the largest rounding error of
+/// the format gives an upper bound. The errors of other codecs, and of terngrad's clipping, follow from their rules.
 /// Cost: O(n), in double. Source: Alistarh et al., NIPS 2017 (QSGD); Wen et al., NIPS 2017 (TernGrad); Horváth et al.,
 /// 2019 (natural); Karimireddy et al., ICML 2019 (sign).
 std::optional<ExpectedError> expected_error(const core::ParsedName& codec, std::span<const float> x);
@@ -45,9 +45,9 @@ enum class ReceivedValue : std::uint8_t {
 /// `codec`: the canonical name, with every parameter written out.
 ReceivedValue received_value(const core::ParsedName& codec);
 
-/// True if `measured`, the mean squared error of `draws` encodings, agrees with the prediction. It may exceed a bound
-/// by d, or differ from a predicted mean by d plus six standard deviations of the mean of `draws` errors, where d is
-/// `arithmetic` plus 0.1 % of the prediction (for draws of few bits and sums in fp32).
+/// True if `measured`, the mean squared error of `draws` encodings, agrees with the prediction. `measured` may exceed a
+/// bound by d, or differ from a predicted mean by d plus six standard deviations of the mean of `draws` errors. Here d
+/// is `arithmetic` plus 0.1 % of the prediction, because random draws have few bits and sums are in fp32.
 bool matches_prediction(const ExpectedError&, double measured, std::size_t draws);
 
 }  // namespace gradmeter::compression

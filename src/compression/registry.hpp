@@ -36,8 +36,8 @@ struct CodecInfo {
   bool feedback = false;
   /// Returns true if the squared error of random rounding may exceed the gradient's squared norm. ef=on is then
   /// refused, since error feedback would add up such losses without end. The elements are assumed to be Gaussian (for
-  /// qsgd-elias: equally large). In a large bucket with one element far above all others, most codecs may lose more.
-  /// Null: this codec does not lose so much of Gaussian elements.
+  /// qsgd-elias: equally large). Null: with Gaussian elements the error of this codec stays below that norm. In a large
+  /// bucket with one element far above all others, which is not considered here, most codecs may lose more.
   bool (*may_lose_more_than_gradient)(const core::ParsedName&) = nullptr;
   std::unique_ptr<Codec> (*make)(const core::ParsedName&) = nullptr;
   void (*check)(const core::ParsedName&) = nullptr;

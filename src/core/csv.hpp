@@ -11,7 +11,7 @@
 
 namespace gradmeter::core {
 
-/// A value, and its column: the byte of its line at which it begins, counted from 1.
+/// One value of a line. `column` is the byte of the line at which the value begins, counted from 1.
 struct CsvCell {
   std::string text;
   std::size_t column = 1;
@@ -29,7 +29,8 @@ class CsvRow {
  public:
   CsvRow(const std::vector<std::string>& names, const std::vector<CsvCell>& cells);
 
-  /// A whole number from `least` to 2^40. If the table has no such column: the fallback; without one, a CsvFault.
+  /// A whole number from `least` to 2^40. If the table has no such column, returns `fallback`, or throws CsvFault if
+  /// there is no fallback.
   std::size_t count(const char* name, std::size_t least, std::optional<std::size_t> fallback = {}) const;
   /// Whole numbers joined by x, "3x224x224": each at least `least`, their product at most 2^40. Empty if the cell is
   /// empty or "-", or if the column is missing.
@@ -40,7 +41,9 @@ class CsvRow {
   std::optional<double> number(const char* name) const;
   /// The index of the value in `names`; 0 if the column is missing.
   std::size_t choice(const char* name, const std::vector<std::string_view>& names) const;
+  /// The value as it stands; empty if the column is missing.
   std::string text(const char* name) const { return find(name) ? find(name)->text : ""; }
+  /// The byte of the line at which the value begins, counted from 1; 1 if the column is missing.
   std::size_t column(const char* name) const { return find(name) ? find(name)->column : 1; }
 
  private:
@@ -51,7 +54,7 @@ class CsvRow {
 
 /// Calls `head` with the names of the columns, then `row` with each row and its line number, counted from 1. Comments,
 /// empty lines and UTF-8's byte order mark are skipped. If a callback throws CsvFault, reading goes on with the next
-/// line. Returns all faults: "file.csv:3:7: what".
+/// line. Returns all faults, each as "FILE:LINE:COLUMN: what".
 std::vector<std::string> read_csv(std::string_view text, const std::string& file,
                                   const std::function<void(const std::vector<std::string>& names)>& head,
                                   const std::function<void(const CsvRow&, std::size_t line)>& row);

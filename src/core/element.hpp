@@ -130,7 +130,8 @@ GRADMETER_HOST_DEVICE constexpr float to_float(SmallFormat f, std::uint16_t code
     const auto bias_step = static_cast<std::uint32_t>(127 - f.bias());
     return signed_bits((exponent + bias_step) << 23 | mantissa << (23 - f.mantissa_bits));
   }
-  // Subnormal: mantissa * 2^(1 - bias - mantissa_bits). The power is two factors, each a normal float even for bf16.
+  // Subnormal: mantissa * 2^(1 - bias - mantissa_bits). The power of 2 is split into two factors, each of which is a
+  // normal float even for bf16.
   const auto power = [](int p) { return bits_as<float>(static_cast<std::uint32_t>(p + 127) << 23); };
   const float value = static_cast<float>(mantissa) * power(1 - f.bias()) * power(-f.mantissa_bits);
   return negative ? -value : value;

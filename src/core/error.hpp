@@ -37,8 +37,8 @@ class LostGpu : public std::runtime_error {
 };
 
 /// For destructors, which cannot throw: reports that a resource could not be released, perhaps because an earlier
-/// operation failed. The first report in a process prints a line on stderr and sets `has_failed_release`. While an
-/// exception propagates, nothing is reported, since the exception will be.
+/// operation failed. The first report in a process prints a line on stderr and sets `has_failed_release`. Does nothing
+/// while an exception propagates, since the program will report that exception.
 void note_failed_release(const char* library, const char* call, const char* reason) noexcept;
 /// True if `note_failed_release` has reported something; the program then ends with ExitCode::backend.
 bool has_failed_release() noexcept;

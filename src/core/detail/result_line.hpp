@@ -132,6 +132,8 @@ class LineReader {
   Value read_value(const JsonNode&, std::string_view place, const std::vector<std::string>& nonfinite);
   void read_values(const JsonNode& line, const std::vector<std::string>& nonfinite, Point&);
   Point read_point(const JsonNode& line, std::vector<double> raw_times);
+  /// Parses a line from which the raw times were removed. If that fails, parses the whole line, so that the error names
+  /// the right place.
   const JsonNode& parse(std::string_view without_raw_times, std::string_view whole);
 
   Reading reading_;
