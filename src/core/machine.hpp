@@ -88,9 +88,9 @@ struct DeviceProfile {
   double power_w = 0;
   double price_usd = 0;  ///< list price when the device was launched
 
-  /// The peak for a precision as users name it ("bf16", "amp_bf16", "fp16", "amp", "tf32", "fp32", "fp8", "fp4"). If
-  /// `peaks` has no entry for that precision, the peak of the next wider one: fp8 for fp4, 16 bits for fp8, fp32 for 16
-  /// bits and tf32. 0: unknown.
+  /// Returns the peak for a precision as users name it ("bf16", "amp_bf16", "fp16", "amp", "tf32", "fp32", "fp8",
+  /// "fp4"). If `peaks` has no entry for that precision, returns the peak of the next wider one: fp8 for fp4, 16 bits
+  /// for fp8, fp32 for 16 bits and tf32. 0: unknown.
   double peak(std::string_view precision) const;
   bool operator==(const DeviceProfile&) const = default;
 };
@@ -143,9 +143,9 @@ std::string to_json(const Machine&, int indent = -1);
 /// number out of its range. file: the name that errors begin with ("FILE:LINE: "); empty: errors name no place.
 Machine machine_from_json(std::string_view text, const std::string& file = "");
 
-/// Computes when messages leave, if each of these carries one message at a time: a rank's outgoing link, a node's port
-/// (one in each direction), and the trunk between nodes. Messages get shared links in the order in which `send` is
-/// called. Source of the times: Hockney, Parallel Computing 1994, with ports that carry one message at a time.
+/// Computes when messages leave. A rank's outgoing link, each direction of a node's port, and the trunk between nodes
+/// carry one message at a time. Messages get shared links in the order in which `send` is called. Source of the times:
+/// Hockney, Parallel Computing 1994.
 class LinksInUse {
  public:
   /// The machine must outlive this object. free: the time at which each rank's outgoing link becomes free [s].

@@ -15,8 +15,8 @@ std::string_view trim(std::string_view text);
 /// Turns A-Z into a-z, whatever the locale.
 std::string lower(std::string_view text);
 
-/// A name: `base` is the text before the colon. Behind the colon are other text (`bare`), such as a model's widths, and
-/// key=value parameters; both may be missing.
+/// A name: `base` is the text before the colon. The colon may be followed by text without a key (`bare`), such as a
+/// model's widths, and by key=value parameters.
 struct ParsedName {
   std::string base;
   std::string bare;
@@ -27,7 +27,7 @@ struct ParsedName {
 };
 /// Errors: UsageError on an empty name, an empty parameter, a parameter given twice.
 ParsedName parse_name(std::string_view text);
-/// True where the text begins with a range of sizes, as a table of algorithms by size does: "0-64K:ring,64K-:direct".
+/// True if the text begins with a range of sizes, as a table of algorithms by size does: "0-64K:ring,64K-:direct".
 bool is_table(std::string_view text);
 /// Parses a text from a result file. A text that is not a name, such as a table of algorithms by size, becomes the
 /// `base` as a whole, so there are no errors.

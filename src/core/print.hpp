@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The only functions that write text for people to standard output and standard error. In text from outside, such as
-// paths, labels and host names, they replace characters that would control the terminal.
+// The only functions that write text for people to standard output and standard error. All except print_unchanged
+// replace characters that would control the terminal, which text from outside (paths, labels, host names) may have.
 #pragma once
 #include <algorithm>
 #include <cstddef>

@@ -98,8 +98,8 @@ class Value {
   std::variant<std::monostate, bool, std::int64_t, double, Shared<std::string>, Shared<Summary>, Shared<Spans>> held_;
 };
 inline bool is_null(const Value& v) { return v.is_null(); }
-/// The value as text in the result file's format: null, true, 12, 0.5, text. A Summary gives its median, and Spans give
-/// their number.
+/// The value as text in the result file's format: null, true, 12, 0.5, text. A Summary becomes its median, and Spans
+/// become their count ("3 spans").
 std::string to_text(const Value&);
 
 /// Values by key. `Key` is an enum; only values that are not null take memory.
@@ -200,7 +200,7 @@ enum class KeyKind : std::uint8_t {
   whole,         ///< whole number of at least 0
   amount,        ///< number of at least 0
   measure,       ///< number, or a Summary
-  spans          ///< list of Spans
+  spans          ///< a list of Span
 };
 std::string_view name(KeyKind);
 

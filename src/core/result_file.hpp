@@ -71,7 +71,7 @@ std::string to_json_line(const RunEnd&, const std::string& run_id);
 /// run. A lenient reader throws only if the file cannot be read or has no run at all. Cost: memory for the points, and
 /// for one line of the file.
 ResultFile read_results(const std::filesystem::path&, Reading = Reading::strict, Samples = Samples::kept);
-/// Parses `text` as the content of a file; errors name the file `label`. The fuzz tests call this function.
+/// Parses `text` as the content of a file, which errors call `label`. The fuzz tests call this function.
 ResultFile parse_results(std::string_view text, const std::string& label, Reading = Reading::strict);
 
 enum class OpenMode { create, overwrite, resume };
@@ -122,9 +122,9 @@ class ResultWriter {
 };
 
 /// The conditions, by name, on which the numbers of a run depend besides the factors: machine (fingerprint), version,
-/// commit, MPI, the way by which MPI copies between processes at once (CMA, for example), libraries, binding, and the
-/// recorded environment variables except the numbers of batch jobs. A variable or library that the run does not have is
-/// not among them.
+/// commit, MPI, the mechanism by which MPI moves a message between processes with a single copy (CMA, for example),
+/// libraries, binding, and the recorded environment variables except the numbers of batch jobs. A variable or library
+/// that the run does not have is not among them.
 using Conditions = std::map<std::string, std::string>;
 Conditions conditions_of(const RunInfo&);
 
@@ -133,18 +133,18 @@ Conditions conditions_of(const RunInfo&);
 /// runs are comparable.
 std::vector<std::string> differing_conditions(const RunInfo& then, const RunInfo& now);
 
-/// Erases each skipped point that is also in a later run of the same file, if that later run was to complete the
-/// earlier ones (--resume). Only the later point is then left.
+/// Erases each skipped point that a later run of the same file, made with --resume, has as well. Only the later point
+/// is then left.
 void erase_superseded_points(std::vector<Run>& runs_of_file);
 
-/// The points of earlier runs that need not be measured again: for each key the last point, if its status is ok or
-/// unsupported. (Points that failed, or are wrong or mistrusted, are measured again, and so are skipped ones: there may
-/// be more time or memory now.) Runs count only if they were made on the machine of `now` and, unless `any_conditions`
-/// is true, under conditions that do not differ (`differing_conditions`).
+/// The points of earlier runs that the present run (`now`) need not measure again: for each key the last point, if its
+/// status is ok or unsupported. (Points that failed, or are wrong or mistrusted, are measured again, and so are skipped
+/// ones, since there may be more time or memory.) Runs count only if they were made on the machine of the present run
+/// and, unless `any_conditions` is true, under conditions that do not differ (`differing_conditions`).
 struct FinishedPoints {
   std::map<std::string, Point> points;  ///< by Factors::key()
   /// Number of the experiment's points in runs that do not count, by the first condition in which such a run differs
-  /// from `now`.
+  /// from the present run.
   std::map<std::string, std::size_t> not_comparable;
 };
 FinishedPoints finished_points(const ResultFile&, const RunInfo& now, const std::string& experiment,

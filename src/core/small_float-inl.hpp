@@ -119,9 +119,9 @@ struct UpperHalf {
   }
 };
 
-/// The conversions of C, and functions that load codes from memory into 32-bit lanes (fetch) and store them (put).
-/// to_true_scale(decode(code)) is the number that a code stands for. It is decode(code) itself, except for FastE4m3,
-/// whose decode and encode work with numbers scaled by 2^-8.
+/// Adds functions to the conversions of its base class C: fetch loads codes from memory into 32-bit lanes, and put
+/// stores them. to_true_scale(decode(code)) is the number that a code stands for. It is decode(code) itself, except for
+/// FastE4m3, whose decode and encode work with numbers scaled by 2^-8.
 template <class C>
 struct PortableConversion : C {
   using Packed = hn::Rebind<typename C::Code, U32>;
@@ -141,10 +141,10 @@ using E5m2 = PortableConversion<FormatConversion<e5m2_format, std::uint8_t>>;
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
 // These instruction sets convert between fp16 and fp32, rounding to nearest even. The fp8 formats are fp16 with fewer
 // bits of mantissa (e4m3 after a scaling by 2^-8, the difference of the biases), so fp8 is converted by way of fp16. A
-// sum of two fp8 numbers may be rounded to fp16 first and then to fp8, with the same result as if rounded once. The
-// reason is that fp16 has the 2p + 2 bits that this takes for numbers of p bits (Figueroa 1995), and that fp8's
-// subnormals are multiples of fp16's. Rounding twice may be wrong for the product of two fp8 numbers, and for a number
-// that was already rounded to fp32.
+// sum of two fp8 numbers may be rounded to fp16 first and then to fp8, with the same result as if rounded once. This
+// holds because fp16 has at least 2p + 2 significant bits where fp8 has p (Figueroa 1995), and because fp8's subnormals
+// are multiples of fp16's. Rounding twice may be wrong for the product of two fp8 numbers,
+// and for a number that was already rounded to fp32.
 using U16 = hn::Rebind<std::uint16_t, U32>;
 using F16 = hn::Rebind<hwy::float16_t, U32>;
 using Halves = hn::Vec<U16>;

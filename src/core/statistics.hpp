@@ -55,9 +55,10 @@ double quantile(std::span<const double> sorted, double q);
 /// when even the smallest and the largest sample give less confidence.
 std::optional<std::pair<std::size_t, std::size_t>> median_interval_ranks(std::size_t n);
 
-/// The median of a block, as `median_interval_ranks` requires it: it lies above the median of the samples' distribution
-/// as often as below. The middle one of an odd number of samples does so. The mean of the middle two of an even number
-/// lies above more often, since times are skewed; so the last sample of an even number is left out.
+/// The median of a block for use in intervals. `median_interval_ranks` requires values that lie above and below the
+/// median of the samples' distribution equally often. The middle one of an odd number of samples is such a value. The
+/// mean of the middle two of an even number is not: it lies above more often, since times are skewed. So the last
+/// sample of an even number is left out.
 /// Errors: UsageError if there is no sample, or one is not finite. Cost: O(n log n).
 double block_median(std::span<const double> block);
 

@@ -12,10 +12,10 @@ namespace gradmeter::core {
 /// a 95 % interval would take too long; else `fewest_blocks`.
 std::size_t fewest_blocks_of(Seconds sample);
 
-/// Says when sampling ends. It ends when there are at least `min_samples` samples in at least `min_blocks` blocks,
-/// spread over at least `min_time`, and half the width of the 95 % interval is less than `relative_half_width` of the
-/// median. It ends earlier after `max_samples` samples, or when the time `budget` is spent and there are at least
-/// `fewest_blocks_of` blocks.
+/// Says when sampling ends. Sampling ends when there are at least `min_samples` samples in at least `min_blocks`
+/// blocks, spread over at least `min_time`, and half the width of the 95 % interval of the blocks' medians is less than
+/// `relative_half_width` of their median. It ends earlier after `max_samples` samples, or when the time `budget` is
+/// spent and there are at least `fewest_blocks_of` blocks.
 struct StoppingRule {
   std::size_t min_samples = 10;
   std::size_t min_blocks = 8;
