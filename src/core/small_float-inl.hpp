@@ -143,8 +143,8 @@ using E5m2 = PortableConversion<FormatConversion<e5m2_format, std::uint8_t>>;
 // bits of mantissa (e4m3 after a scaling by 2^-8, the difference of the biases), so fp8 is converted by way of fp16. A
 // sum of two fp8 numbers may be rounded to fp16 first and then to fp8, with the same result as if rounded once. This
 // holds because fp16 has at least 2p + 2 significant bits where fp8 has p (Figueroa 1995), and because fp8's subnormals
-// are multiples of fp16's. Rounding twice may be wrong for the product of two fp8 numbers,
-// and for a number that was already rounded to fp32.
+// are multiples of fp16's. Rounding twice may be wrong for the product of two fp8 numbers, and for a number that was
+// already rounded to fp32.
 using U16 = hn::Rebind<std::uint16_t, U32>;
 using F16 = hn::Rebind<hwy::float16_t, U32>;
 using Halves = hn::Vec<U16>;

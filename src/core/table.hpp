@@ -36,9 +36,8 @@ class Table {
   void add_row(std::vector<std::string> cells, std::string note = {});
   std::size_t rows() const { return rows_.size(); }
   /// The header, the units, a line under them, and the rows; columns are two blanks apart. No line is longer than
-  /// `width` terminal cells (24 if `width` is less), unless the first two columns alone are wider: if wrapping is not
-  /// enough, the last columns are left out until the table fits or two columns remain. A last line names the missing
-  /// columns.
+  /// `width` terminal cells (at least 24), unless the first two columns alone are wider: if wrapping is not enough, the
+  /// last columns are left out until the table fits or two columns remain. A last line names all that were left out.
   std::string to_string(std::size_t width = any_width) const;
 
  private:
