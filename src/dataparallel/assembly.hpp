@@ -35,8 +35,9 @@ struct AssemblyOptions {
 /// True if an optimizer of this name uses norms of whole tensors, and this mesh splits tensors over ranks.
 bool shares_norms(const MeshShape&, const std::string& optimizer);
 
-/// Takes memory from the fabric in this order: for the model's exchanges with its peers, for the sums of norms, for
-/// parameters and gradients. All calls go through the probe. The caller must call `strategy().begin`.
+/// What one rank trains with. All calls go through the probe. The caller must call `strategy().begin`.
+/// The assembly takes memory from the fabric in this order: for the model's exchanges with its peers, for the sums of
+/// norms, for parameters and gradients.
 class Assembly {
  public:
   /// Collective over the fabric, which must outlive the assembly. Errors: UsageError for a number of ranks that does

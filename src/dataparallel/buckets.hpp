@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Buckets of consecutive tensors. The gradients of one bucket are exchanged by one call. make_buckets cuts by size;
-// best_cut finds the cut whose exchange ends earliest. exchange_end predicts that end from the times at which gradients
-// are ready and the cost of a call, if calls run one after another; least_exchange_end is its lower bound for all cuts.
+// Buckets of consecutive tensors. The gradients of one bucket are exchanged by one call. make_buckets cuts a list of
+// tensors into buckets, by size or at given ends. exchange_end predicts when the exchange ends with a given cut, from
+// the times at which gradients are ready and the cost of a call; calls run one after another. best_cut finds the cut
+// with the fewest buckets whose exchange ends almost as early as possible.
 #pragma once
 #include <cstddef>
 #include <span>
@@ -21,9 +22,10 @@ struct Bucket {
 };
 
 /// The first bucket has at most 1 MiB, so that communication starts early. The others have at most `bucket_bytes`, as
-/// in PyTorch's DDP (Li et al., VLDB 2020). A tensor that is longer than the limit is a bucket of its own. bucket_bytes
-/// 0: by convention, one bucket for all tensors. ends: if not empty, the ends of the buckets (as from best_cut) instead
-/// of a size: for each bucket the number of tensors in it and in those before it.
+/// in PyTorch's DDP (Li et al., VLDB 2020). A tensor that is longer than the limit is a bucket of its own. If
+/// `bucket_bytes` is 0, all tensors are in one bucket. If `ends` is not empty, it gives the cut in place of these
+/// sizes, as best_cut returns it: for each bucket, the number of tensors in this bucket and in all before it.
+/// element_count: the length of the flat buffer; the last bucket reaches to its end, padding included.
 std::vector<Bucket> make_buckets(std::span<const model::Tensor>, std::size_t element_count, std::size_t bucket_bytes,
                                  std::span<const std::size_t> ends = {});
 
@@ -42,12 +44,12 @@ struct ExchangeCost {
 /// Calls without bytes or time are left out. If all calls have the same size, `call` is 0.
 ExchangeCost fit_cost(std::span<const double> bytes, std::span<const double> seconds);
 
-/// The time at which the last call ends. ends: for each bucket the number of tensors in it and in those before it,
-/// ascending. A call begins when its bucket is ready and the previous call has ended.
+/// The time at which the last call ends [s]. ends: for each bucket, the number of tensors in this bucket and in all
+/// before it. A call begins when its bucket is ready and the previous call has ended.
 double exchange_end(std::span<const ReadyTensor>, std::span<const std::size_t> ends, ExchangeCost);
 
-/// A lower bound of `exchange_end` for all cuts: each tensor is a bucket of its own, and a call has no cost besides its
-/// bytes.
+/// A lower bound of `exchange_end` for all cuts [s]: the end if each tensor were a bucket of its own, and a call took
+/// no time besides that of its bytes.
 double least_exchange_end(std::span<const ReadyTensor>, double seconds_per_byte);
 
 /// The ends of the buckets of the best cut: among all cuts whose exchange ends at most `slack` [s] after the earliest

@@ -91,8 +91,8 @@ using BackgroundProgram = std::function<void(ExecutionContext&)>;
 // Ports carry messages between tasks, mostly of different ranks: most ranks have a worker, and some have a server.
 // Unlike collectives, messages need no agreed order: the header says what a message is, and the receiver polls for it.
 
-/// The header of every message. What its fields mean is up to the tasks (server/protocol.hpp), except for
-/// `outside_step`, `bytes`, `check`, `answer_place` and `payload_place`.
+/// The header of every message. Tasks decide what its fields mean (server/protocol.hpp), except for `outside_step`,
+/// `bytes`, `check`, `answer_place` and `payload_place`.
 struct MessageHeader {
   std::uint16_t operation = 0;
   /// Not 0: the message belongs to no step, and its bytes are not counted. A probe sets this in messages that a worker
@@ -126,9 +126,9 @@ struct PortOptions {
 constexpr std::size_t slot_bytes(const PortOptions& o) {
   return (sizeof(MessageHeader) + o.payload_bytes + 63) / 64 * 64;
 }
-/// The most payloads that a port can hold to send (drafts, see Port::draft), and the most that it can hold as received,
-/// however many ranks there are. Messages to one receiver occupy at most `in_flight` drafts, so a receiver that does
-/// not read cannot occupy all drafts of a sender.
+/// However many ranks there are, a port holds at most this many drafts (payloads to send, see Port::draft), and at most
+/// this many received payloads. Messages to one receiver occupy at most `in_flight` drafts, so a receiver that does not
+/// read cannot occupy all drafts of a sender.
 constexpr std::size_t held_payloads = 16;
 /// The most bytes that the two ports of a rank together take from a fabric's memory.
 constexpr std::size_t port_memory_bytes(const PortOptions& o, int ranks) {
@@ -181,9 +181,9 @@ class Port {
                                       int from = -1) = 0;
   /// Returns the earliest message without waiting.
   std::optional<Message> poll() { return next("", -std::numeric_limits<double>::infinity()); }
-  /// Keeps the last message that `next` returned: its payload stays valid until the returned object is destroyed, which
-  /// the same thread must do. Null: the payload cannot be kept, since its memory is needed for other messages. A port
-  /// keeps fewer than `in_flight` messages of one sender, so that the next one can arrive.
+  /// Keeps the last message that `next` returned: its payload stays valid until the returned object is destroyed. The
+  /// thread that called `keep` must destroy that object. Null: the payload cannot be kept, since its memory is needed
+  /// for other messages. A port keeps fewer than `in_flight` messages of one sender, so that the next one can arrive.
   virtual std::shared_ptr<const void> keep() { return nullptr; }
   /// Waits until `next` has a result, but leaves it in the port: other threads may take it by `poll`, one thread at a
   /// time. Returns false at once if the port is for one thread only.

@@ -16,7 +16,7 @@ class FaultyCalls {
  public:
   /// first: the number of the first faulty call; empty: no call is faulty.
   explicit FaultyCalls(std::optional<std::uint64_t> first = {}) : first_(first) {}
-  /// Counts one call with data (callers omit others). Returns its number if it is to be faulty, else empty.
+  /// Counts one call; callers count only calls with data. Returns its number if it is to be faulty, else empty.
   std::optional<std::uint64_t> next() {
     const std::uint64_t number = calls_.fetch_add(1, std::memory_order_relaxed);
     return first_ && number >= *first_ ? std::optional(number) : std::nullopt;
@@ -28,8 +28,8 @@ class FaultyCalls {
 };
 
 /// A fabric that forwards all calls and injects faults:
-/// - Slow rank: computations, also those of background tasks, last `slowdown` times as long, because the thread spins
-///   after the work.
+/// - Slow rank: computations, also those of background tasks, last `Slow::factor` times as long, because the thread
+///   spins after the work.
 /// - Wrong results: a faulty call has one wrong element in its result on this rank; which one depends on the call's
 ///   number. 1 is added to the element; if that changes nothing, or if the type is not fp32, its lowest bit is flipped.
 ///   (In an encoded payload the lowest bit of the last byte is flipped.) Three kinds of calls can be faulty:

@@ -70,8 +70,8 @@ struct Decomposition {
 };
 
 /// `last_start[i]`: the time at which the last rank started call i, by this rank's clock. Empty: these times are not
-/// known, and `skew` is 0. Only the time for which a call was under way within the step counts. later_calls: the calls
-/// that belong to later steps, since they were not done when this step ended.
+/// known, and `skew` is 0. Only the time for which a call was under way within the step counts. later_calls: the
+/// intervals of calls that were not done when this step ended, and so belong to later steps.
 Decomposition decompose(const StepRecord&, std::span<const double> last_start,
                         std::span<const Interval> later_calls = {});
 
@@ -83,16 +83,17 @@ struct Totals {
   void add(const Completion&);
 };
 
-/// Records the work of background tasks. Any thread may use it.
+/// Records the computations and messages of background tasks, and counts the totals of a rank's steps: those of
+/// background tasks and those of the worker. Any thread may use it.
 class BackgroundLog {
  public:
-  /// Sets whether computations and calls are recorded, to be returned by `take`. Totals are always counted.
+  /// Sets whether computations and messages are recorded, to be returned by `take`. Totals are always counted.
   void set_recording(bool);
   void add(const ComputeLog&);
   void add(const Ticket&);
   /// Returns the record of all that was completed since `take` was called last.
   StepRecord take();
-  /// Adds to the totals a completed call that a step's record already holds.
+  /// Adds a completed call of the worker to the totals, and not to the record, since the step's record holds it.
   void add_done(const Completion&);
   Totals totals();
   bool idle();
@@ -107,7 +108,7 @@ class BackgroundLog {
   Totals totals_;
 };
 
-/// A fabric that forwards everything and records it. A fabric may have one probe at a time.
+/// A fabric that forwards computations, calls and messages, and records them. A fabric may have one probe at a time.
 class Probe final : public ForwardingFabric {
  public:
   explicit Probe(Fabric& inner) : ForwardingFabric(inner) {}

@@ -59,9 +59,9 @@ class MessageVerifier {
 /// checked here, since that requires known data.
 ///
 /// Cost: nothing unless armed; else one pass over each input and one over each output (with a codec, two over the
-/// output and one over the differences). Memory on a rank: a few numbers for each call; P numbers for a reduce-scatter
-/// and for messages. For an all-reduce with a codec, as many numbers as it has elements, and three times as many if a
-/// schedule encodes on every hop without error feedback.
+/// output and one over the differences). Memory on a rank: a few numbers for each call, about P numbers for each
+/// reduce-scatter, and about P for all messages of a group. An all-reduce with a codec needs as many numbers as it has
+/// elements, and three times as many if a schedule encodes on every hop without error feedback.
 class Verifier final : public ForwardingFabric {
  public:
   /// world: the communicator of all ranks, which must outlive this object. coded: whether all-reduces with a tensor
@@ -74,8 +74,8 @@ class Verifier final : public ForwardingFabric {
   /// From now on, verifies for each group the next step in which ranks of the group make calls. All ranks must call it
   /// before the same step.
   void arm();
-  /// Allows gradients that are infinite or NaN, for runs that skip steps with such gradients. If inputs are not finite,
-  /// only a finite result is then a fault, since a rank that gets it would not skip the step.
+  /// Allows gradients that are infinite or NaN, for runs that skip steps with such gradients. If an input is not
+  /// finite, the only fault is then a finite result, because a rank with a finite result would not skip the step.
   void allow_overflow() { may_overflow_ = true; }
   void disarm();
   /// number: the step's number, for the text of a fault.
@@ -120,7 +120,7 @@ class Verifier final : public ForwardingFabric {
   const runtime::Communicator& world_;
   bool coded_;
   bool in_step_ = false, verified_last_ = false, may_overflow_ = false;
-  /// The step's number; how many messages were verified before the step.
+  /// The step's number, and the number of messages that were verified before the step.
   std::uint64_t step_ = 0, messages_before_ = 0;
   /// By group: whether the group's next step with calls is to be verified; whether the group has made calls in this
   /// step.
