@@ -63,8 +63,8 @@ class SendTicket final : public PendingCall {
 /// A message from its posting until it has left.
 struct OutgoingMessage {
   std::shared_ptr<SendTicket> ticket = {};
-  Role from = Role::worker;
-  int to = 0;
+  Role from = Role::worker;  ///< role of the port that sends
+  int to = 0;                ///< rank in the group that receives, through its port of the opposite role
   std::span<std::byte> header = {}, draft = {};  ///< memory of the port; `draft` is empty if the payload is elsewhere
   std::span<const std::byte> payload = {};
   runtime::MessageHandle header_sent = {}, payload_sent = {};
@@ -118,8 +118,8 @@ class SendQueue {
 
 /// A message whose header has arrived.
 struct IncomingMessage {
-  int from = 0;
-  Role to = Role::worker;
+  int from = 0;            ///< rank in the group that has sent the message
+  Role to = Role::worker;  ///< role of the port that receives
   MessageHeader header = {};
   const std::byte* payload = nullptr;  ///< null: the payload has not arrived
   runtime::MessageHandle handle = {};
@@ -147,7 +147,8 @@ class ReceiveQueue {
     Role to = Role::worker;
     MessageHeader header = {};  ///< memory for the next message's header
     runtime::MessageHandle handle = {};
-    /// Messages whose headers have arrived: the first one whose payload has not, and all behind it.
+    /// Messages whose headers have arrived, and that are not delivered yet: the first waits for its payload, the others
+    /// for the messages before them.
     std::deque<IncomingMessage> coming = {};
   };
   void listen(Source&);
@@ -169,8 +170,8 @@ class ReceiveQueue {
 class Messenger {
  public:
   static constexpr int channels = 4;  ///< channels of the transport
-  /// activity: where workers note what they wait for. world_ranks: for each member of the group, its rank in the world,
-  /// for these notes.
+  /// activity: workers note there what they wait for. world_ranks: for each member of the group, its rank in the world,
+  /// which the notes state.
   Messenger(std::unique_ptr<runtime::Transport>, runtime::Arena&, const PortOptions&, runtime::Activity&,
             const std::vector<int>& world_ranks, runtime::SpinPolicy);
 
@@ -184,7 +185,7 @@ class Messenger {
   /// still be on their way.
   bool idle() const { return send_queue_.idle(); }
   /// Sleeps until something may have arrived, but at most for a short time. has_other_work: called right before the
-  /// sleep; if it returns true, there is no sleep. Another thread may poll meanwhile.
+  /// sleep if there is a doorbell; if it returns true, there is no sleep. Another thread may poll meanwhile.
   void sleep_until_rung(const std::function<bool()>& has_other_work);
   /// Ends a `sleep_until_rung`. Any thread may call it.
   void wake();

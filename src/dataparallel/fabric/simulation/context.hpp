@@ -146,12 +146,12 @@ using SimTicket = std::shared_ptr<SimPendingCall>;
 class Groups {
  public:
   Groups(int workers, EventScheduler&);
-  /// The ranks in the world of a group's members, by rank in the group.
+  /// The members of a group: their ranks in the world, by rank in the group.
   const std::vector<int>& members(Group g) const { return members_.at(static_cast<std::size_t>(g.id)); }
   int size(Group g) const { return static_cast<int>(members(g).size()); }
-  /// The rank in the group of a rank in the world. Errors: std::logic_error when it is not in the group.
+  /// Converts a rank in the world to its rank in the group. Errors: std::logic_error if it is not in the group.
   int position(Group, int world_rank) const;
-  /// The rank in the world that has this rank in the group. Errors: std::logic_error when there is none.
+  /// Converts a rank in the group to its rank in the world. Errors: std::logic_error if the group has no such rank.
   int world_rank(Group, int rank) const;
   /// Makes one rank's call of `split`; returns when all ranks have called.
   Group split(int world_rank, int color, int key);

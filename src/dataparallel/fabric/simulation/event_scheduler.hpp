@@ -49,8 +49,9 @@ class EventScheduler {
   /// Sets the stop time of a thread, at which `Stopped` ends it. The thread may be the caller, or one that sleeps or
   /// has not begun.
   void stop_at(int thread, double time);
-  /// Ends a spawned thread in its sleep and waits until it has ended, so that objects that it uses can be destroyed. If
-  /// the run has failed, the thread ends by itself and is only waited for. Does nothing if it has ended already.
+  /// Ends a spawned thread, which sleeps or has not begun, and waits until it has ended, so that objects that it uses
+  /// can be destroyed. If the run has failed, the thread ends by itself, and the caller only waits for it. Does nothing
+  /// if the thread has ended already.
   void stop(int thread) noexcept;
   bool ended(int thread) const { return threads_[static_cast<std::size_t>(thread)].state == State::ended; }
   /// Notes an exception that ended a background task, and that `BackgroundTask::join` will rethrow to its caller.
