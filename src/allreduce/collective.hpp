@@ -38,7 +38,7 @@ struct CodingDifference {
 struct TensorLayout {
   /// The buffer's offset among all elements that a step exchanges. By this offset a codec finds its state from earlier
   /// steps.
-  std::size_t first = 0;
+  std::size_t offset_in_step = 0;
   /// Ascending and disjoint; empty: the buffer is one tensor. With a codec, elements outside all tensors are not
   /// exchanged.
   std::span<const TensorPart> tensors = {};
@@ -48,7 +48,7 @@ struct TensorLayout {
 };
 
 /// The input of an encoding besides the numbers: the key of its random draws, and its residuals.
-struct Encoding {
+struct EncodingInputs {
   compression::RandomDraw draw = {};  ///< seed, step and tensor; the rank is filled in where the encoding is made
   /// Residuals of error feedback, one element for each element of the call, read and updated; null: none.
   /// worker_residual belongs to encodings of this rank's contribution and partial sums, owner_residual to encodings of
@@ -74,7 +74,7 @@ struct Call {
   /// Null means the element type. See `reduce`.
   std::optional<core::Element> accumulate = std::nullopt;
   TensorLayout tensor_layout = {};
-  Encoding encoding = {};
+  EncodingInputs encoding = {};
 
   std::size_t count() const { return out.count(); }
   core::Element element() const { return out.element(); }

@@ -209,7 +209,7 @@ std::unique_ptr<Collective> AlgorithmChoice::bind(const GroupConnection& connect
   if (!has_schedule()) return info_.bind(request(shape, collective_kind, root), connection, spec);
   ExchangeSpec o = spec;
   o.transport_takes_device = connection.network.takes_device_memory();
-  return std::make_unique<Executor>(Algorithm{name, make(shape, collective_kind, root)}, connection.transport,
+  return std::make_unique<Executor>(ScheduledAlgorithm{name, make(shape, collective_kind, root)}, connection.transport,
                                     connection.network.arena(), std::move(o));
 }
 

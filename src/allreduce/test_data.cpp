@@ -243,7 +243,7 @@ void exact_answer(const KnownData& known, std::size_t first, std::size_t n, Chun
   }
   // In each later call in place, all ranks contribute the same numbers, so a sum is multiplied by the ranks.
   std::int64_t multiple = limits.multiple;
-  for (std::size_t call = 1; call < known.calls && known.op == Op::sum; ++call)
+  for (std::size_t call = 1; call < known.calls_in_place && known.op == Op::sum; ++call)
     multiple *= static_cast<std::int64_t>(known.ranks);
   store_whole(known.element, sum.data(), multiple, out.data(), n);
   finish(known.element, known.op, out.data(), out.data(), n, static_cast<int>(known.ranks));

@@ -39,7 +39,7 @@ struct KnownData {
   /// The stamp of element 0, in place of `stamp`, if neither of the two is 0. `restamp` ignores it.
   std::uint64_t element_0_stamp = 0;
   /// The number of all-reduces that are made in place, one after another; at most `most_calls_in_place`.
-  std::size_t calls = 1;
+  std::size_t calls_in_place = 1;
 };
 
 /// Writes rank `rank`'s elements from `begin` on. Cost: O(n).

@@ -211,7 +211,7 @@ Conditions conditions_of(const Side& side) {
                                            {"hosts", fmt::format("{}", fmt::join(info.hosts, ","))},
                                            {"processor", info.cpu},
                                            {"MPI", info.mpi},
-                                           {"MPI's single copy", info.mpi_single_copy},
+                                           {"MPI's single copy", info.mpi_copy_mechanism},
                                            {"binding", info.binding},
                                            {"GPUs", fmt::format("{}", fmt::join(info.gpus, ", "))}};
     for (const auto& [name, version] : info.libraries) own["library " + name] = version;
@@ -615,12 +615,12 @@ History history_of(const Side& result, const fs::path& directory, std::size_t mo
   std::set<std::string> kept;
   std::vector<core::Run>& past = out.past.runs;
   for (const auto& path : result_files(directory)) {
-    for (auto& run : core::read_results(path, reading, core::Samples::left_out).runs)
+    for (auto& run : core::read_results(path, reading, core::RawTimes::left_out).runs)
       if (machine_of(run.info) == machine && kept.insert(run.info.run_id).second) past.push_back(std::move(run));
   }
   std::ranges::copy_if(result.runs, std::back_inserter(out.now.runs),
                        [&](const core::Run& run) { return !kept.contains(run.info.run_id); });
-  out.kept = result.runs.size() - out.now.runs.size();
+  out.already_archived = result.runs.size() - out.now.runs.size();
   if (out.now.runs.empty()) {
     out.now = result;
     std::set<std::string> own;
@@ -633,7 +633,7 @@ History history_of(const Side& result, const fs::path& directory, std::size_t mo
   std::vector<core::Run> replicates;
   for (std::size_t r = 0; r < past.size(); ++r)
     if (origins[r] == origins.back()) replicates.push_back(std::move(past[r]));
-  out.other_builds = past.size() - replicates.size();
+  out.other_origins = past.size() - replicates.size();
   past = std::move(replicates);
   if (past.size() > most) past.erase(past.begin(), past.end() - static_cast<std::ptrdiff_t>(most));
   return out;
@@ -647,7 +647,7 @@ fs::path archive(const fs::path& file, std::span<const core::Run> runs, const fs
   for (int number = 1;; ++number) {
     archived = directory / file_name(runs.front().info, number);
     if (!fs::exists(archived, error)) break;
-    const auto there = core::read_results(archived, core::Reading::lenient, core::Samples::left_out).runs;
+    const auto there = core::read_results(archived, core::Reading::lenient, core::RawTimes::left_out).runs;
     if (are_among(runs, there)) return archived;
     if (are_among(there, runs)) break;
   }

@@ -153,11 +153,11 @@ std::vector<std::filesystem::path> result_files(const std::filesystem::path& dir
 
 /// The two sides of a comparison with the past results of a directory.
 struct History {
-  Side past;             ///< launches in the directory that are compared with `now`; without runs if there are none
-  Side now;              ///< the result's launches that the directory does not have yet; if it has all of them, all
-  std::size_t kept = 0;  ///< number of the result's launches that the directory has already
+  Side past;  ///< launches in the directory that are compared with `now`; without runs if there are none
+  Side now;   ///< the result's launches that the directory does not have yet; if it has all of them, all
+  std::size_t already_archived = 0;  ///< number of the result's launches that the directory has already
   /// number of past launches left out, since their build or conditions differ from the newest past launch's
-  std::size_t other_builds = 0;
+  std::size_t other_origins = 0;
 };
 
 /// Splits the launches of a result and of a directory into past ones and new ones, so that a file to which launches are

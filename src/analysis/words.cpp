@@ -91,7 +91,7 @@ std::string telling_parameters(Factor f, const ParsedName& name, std::span<const
   for (const auto& value : beside) {
     const auto* text = value.as<std::string>();
     if (!text || text->empty()) continue;
-    const ParsedName other = core::name_of(*text);
+    const ParsedName other = core::parse_name_or_text(*text);
     if (without_parameters(f, other) != without_parameters(f, name)) continue;
     for (const auto& [key, own] : name.parameters) {
       const auto at = other.parameters.find(key);
@@ -142,7 +142,7 @@ std::string number_in_words(Factor f, std::int64_t n) {
 
 std::string text_in_words(Factor f, const std::string& text, std::span<const core::Value> beside) {
   if (has_parameters(f) && !text.empty()) {
-    const ParsedName name = core::name_of(text);
+    const ParsedName name = core::parse_name_or_text(text);
     return without_parameters(f, name) + telling_parameters(f, name, beside);
   }
   switch (f) {

@@ -256,12 +256,12 @@ int refuse_own_past(const CompareOptions& options) {
 
 void print_history(const CompareOptions& options, const analysis::Side& result, const analysis::History& h) {
   if (h.now.runs.size() < result.runs.size())
-    core::print("{} of {} launches are in {} already, and count as past\n", h.kept, result.runs.size(),
+    core::print("{} of {} launches are in {} already, and count as past\n", h.already_archived, result.runs.size(),
                 core::printable(options.history));
-  if (h.other_builds > 0)
+  if (h.other_origins > 0)
     core::print(
         "{} launches of other builds or conditions in {} are left out: those of the newest launch are compared with\n",
-        h.other_builds, core::printable(options.history));
+        h.other_origins, core::printable(options.history));
 }
 
 /// Compares with past launches, and then adds the result to them unless it falls below the bar. A first result has no
@@ -280,7 +280,7 @@ int compare_with_history(const CompareOptions& options, std::size_t width) {
     if (!options.is_for_programs()) print_history(options, result, history);
     history.past.name = core::printable(options.history);
     code = compare_sides(options, {history.past, history.now}, width);
-  } else if (history.kept > 0) {
+  } else if (history.already_archived > 0) {
     code = refuse_own_past(options);
   } else {
     core::print("{} has no launch of this machine yet: this result is its first\n", core::printable(options.history));

@@ -220,7 +220,7 @@ int run_with_mpi(const bench::Command& command, const bench::Invocation& invocat
   const int code = run_in_mpi_world(command, invocation, launcher);
   // When the first rank has left with a code other than 0, mpirun sends SIGTERM to the ranks that are still ending MPI.
   // Their work is done, so the signal may end them without a message.
-  if (signals->pending() == 0) signals.reset();
+  if (signals->first_signal() == 0) signals.reset();
   return code;
 }
 

@@ -265,7 +265,8 @@ std::vector<predict::TrainingStep> known_steps(const Flags& flags) {
   auto rows = read_steps(paths_of(flags, "calibrate"));
   if (flags.text("calibrate-rows") == "all") return rows;
   constexpr std::uint64_t most = 1u << 20;
-  return predict::most_telling(std::move(rows), parse_count("--calibrate-rows", flags.text("calibrate-rows"), 1, most));
+  return predict::most_informative_rows(std::move(rows),
+                                        parse_count("--calibrate-rows", flags.text("calibrate-rows"), 1, most));
 }
 
 /// Errors: UsageError for a given flag that would have no effect. `uses_own_files`: see `concerns_own_files`.

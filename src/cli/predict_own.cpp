@@ -45,7 +45,7 @@ struct FileMeasurements {
 
 FileMeasurements read_own(const std::string& path) {
   if (!is_result_file(path)) return {path, predict::read_collectives(read_file(path), path), {}};
-  const auto runs = core::read_results(path, core::Reading::strict, core::Samples::left_out).runs;
+  const auto runs = core::read_results(path, core::Reading::strict, core::RawTimes::left_out).runs;
   FileMeasurements out{path, predict::collectives_of(runs, path), predict::steps_of(runs, path)};
   if (out.collectives.empty() && out.steps.empty())
     throw UsageError(fmt::format(
@@ -148,7 +148,7 @@ core::Json to_json(const CurveRow& r, const std::string& curve) {
           {"efficiency", r.efficiency()},
           {"compute_s", r.prediction.compute_s},
           {"contention_s", r.prediction.contention_s},
-          {"wire_s", r.prediction.wire_s},
+          {"wire_s", r.prediction.exposed_s},
           {"bound_by", p.largest_part}};
 }
 
@@ -162,7 +162,7 @@ core::Point to_point(const CurveRow& r) {
   m[Metric::efficiency] = r.efficiency();
   m[Metric::compute_s] = r.prediction.compute_s;
   m[Metric::contention_s] = r.prediction.contention_s;
-  m[Metric::wire_s] = r.prediction.wire_s;
+  m[Metric::wire_s] = r.prediction.exposed_s;
   m[Metric::bound_by] = r.prediction.step.largest_part;
   return out;
 }
@@ -179,7 +179,7 @@ report::Columns<CurveRow> curve_columns() {
   c.add({"efficiency", "%", right}, [](const CurveRow& r) { return fmt::format("{:.0f}", 100 * r.efficiency()); });
   c.add({"compute", "ms", right, 1}, [=](const CurveRow& r) { return ms(r.prediction.compute_s); });
   c.add({"contention", "ms", right, 3}, [=](const CurveRow& r) { return ms(r.prediction.contention_s); });
-  c.add({"wire", "ms", right, 1}, [=](const CurveRow& r) { return ms(r.prediction.wire_s); });
+  c.add({"wire", "ms", right, 1}, [=](const CurveRow& r) { return ms(r.prediction.exposed_s); });
   c.add({"bound by", "", left, 4}, [](const CurveRow& r) { return r.prediction.step.largest_part; });
   return c;
 }

@@ -81,7 +81,7 @@ void refuse_too_many(const std::vector<std::string>& words) {
 std::vector<core::Run> runs_of(const std::string& word, core::Reading reading) {
   std::vector<core::Run> out;
   for (const auto& path : files_of(word)) {
-    auto file = core::read_results(path, reading, core::Samples::left_out);
+    auto file = core::read_results(path, reading, core::RawTimes::left_out);
     if (!file.note.empty()) core::print(stderr, "{}\n", core::printable(file.note));
     for (const auto& line : file.left_out) core::print(stderr, "left out: {}\n", core::printable(line));
     core::erase_superseded_points(file.runs);

@@ -141,7 +141,7 @@ class Watched {
     now.now = seconds_now();
     return now;
   }
-  report::Progress progress() const { return report::progress_of(file(), observation()); }
+  report::RunProgress progress() const { return report::progress_of(file(), observation()); }
   RunState state() const { return progress().state; }
   /// Takes the present last run, which is over, for one that is not to be watched.
   void pass_over() {
@@ -212,11 +212,11 @@ class LineDisplay {
       for (const auto& line : report::watch_screen(w.file(), w.observation(), core::any_width, 2)) say(line.text);
     }
     for (; shown_ < run.points.size(); ++shown_) {
-      report::Progress p = w.progress();
+      report::RunProgress p = w.progress();
       p.done = shown_ + 1;
       core::print("{} · {}\n", report::progress_text(p), report::point_line(run.points[shown_]));
     }
-    const report::Progress now = w.progress();
+    const report::RunProgress now = w.progress();
     if (now.state != state_ && now.state != RunState::running) say(report::state_text(w.file(), now).text);
     state_ = now.state;
     if (w.waits_for_next()) say("waiting for the next run");
@@ -237,7 +237,7 @@ class LineDisplay {
 
 /// The run's own exit code if it has ended; ExitCode::backend if its writer is gone; else 0.
 int exit_code(const Watched& w) {
-  const report::Progress p = w.progress();
+  const report::RunProgress p = w.progress();
   if (p.state == RunState::ended) return static_cast<int>(w.file().runs.back().end->exit);
   return static_cast<int>(p.state == RunState::gone ? core::ExitCode::backend : core::ExitCode::done);
 }
@@ -248,7 +248,7 @@ bool is_over(const Watched& w) { return w.state() == RunState::ended || w.state(
 void sleep_until(double end, const runtime::SignalWatch& signals) {
   constexpr std::chrono::milliseconds slice{50};
   const ScreenSize size = screen_size();
-  while (runtime::host_clock() < end && signals.pending() == 0 && screen_size() == size)
+  while (runtime::host_clock() < end && signals.first_signal() == 0 && screen_size() == size)
     std::this_thread::sleep_for(slice);
 }
 
@@ -279,7 +279,7 @@ int follow(Watched& w, Display display, core::Seconds every, bool waits, const r
     }
     // at least once a second, since the screen shows clocks
     sleep_until(std::min(next, runtime::host_clock() + 1), signals);
-    if (const int signal = signals.pending()) {
+    if (const int signal = signals.first_signal()) {
       display.end(w);
       throw core::Interrupted(signal);
     }

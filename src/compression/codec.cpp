@@ -13,8 +13,8 @@ namespace gradmeter::compression {
 
 std::uint64_t RandomDraw::key() const {
   const std::uint64_t tensor_and_rank = std::uint64_t{tensor} << 32 | rank;
-  using detail::mixed;
-  return mixed(mixed(mixed(mixed(seed) ^ step) ^ tensor_and_rank) ^ phase);
+  using detail::hash64;
+  return hash64(hash64(hash64(hash64(seed) ^ step) ^ tensor_and_rank) ^ phase);
 }
 
 void Codec::decode_sum(std::span<const std::span<const std::byte>> wires, std::size_t, std::size_t,

@@ -26,7 +26,7 @@ CodecEstimate estimate(const core::Machine& m, std::string_view codec, int ranks
   const auto chunk = static_cast<std::uint64_t>(n * wire_bits / 8 / ranks);
   const double link = m.link(0, static_cast<std::uint32_t>(ranks) - 1).bytes_per_s(chunk);
   return {.link = {link},
-          .crossover = break_even_rate(rates->second, ranks, wire_bits, 32),
+          .break_even = break_even_rate(rates->second, ranks, wire_bits, 32),
           .predicted_s = sent / link + 4 * n / coding_rate(rates->second, ranks).value};
 }
 

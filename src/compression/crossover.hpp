@@ -22,8 +22,8 @@ core::BytesPerSecond coding_rate(const core::CodecRates&, int ranks);
 core::BytesPerSecond break_even_rate(const core::CodecRates&, int ranks, double wire_bits, double baseline_bits);
 
 struct CodecEstimate {
-  core::BytesPerSecond link;       ///< rate at which a block travels between the first and the last rank
-  core::BytesPerSecond crossover;  ///< on a link slower than this the codec is faster than fp32
+  core::BytesPerSecond link;        ///< rate at which a block travels between the first and the last rank
+  core::BytesPerSecond break_even;  ///< on a link slower than this the codec is faster than fp32
   double predicted_s = 0;  ///< predicted time [s]: all bytes at the link's rate, then all arithmetic, without overlap
 };
 /// Estimates an all-reduce of encoded data by reduce-scatter and all-gather. `codec`: its name in Machine::codecs;

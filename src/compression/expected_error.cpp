@@ -186,7 +186,7 @@ ExpectedError sign_times_mean(const core::ParsedName& name, Values x) {
 }
 
 ExpectedError tail_energy(const core::ParsedName& name, Values x) {
-  const std::size_t k = detail::Density(name).of(x.size());
+  const std::size_t k = detail::Density(name).sent_of(x.size());
   std::vector<float> magnitudes(x.size());
   std::transform(x.begin(), x.end(), magnitudes.begin(), [](float v) { return std::fabs(v); });
   const auto tail = magnitudes.begin() + static_cast<std::ptrdiff_t>(k);

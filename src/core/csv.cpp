@@ -25,11 +25,11 @@ std::string_view without_return(std::string_view line) {
 std::vector<CsvCell> csv_cells(std::string_view line) {
   std::vector<CsvCell> out;
   for (std::size_t at = 0;;) {
-    CsvCell cell{.text = {}, .column = at + 1};
+    CsvCell cell{.text = {}, .begin_byte = at + 1};
     if (at < line.size() && line[at] == '"') {
       for (std::size_t from = at + 1;;) {
         const std::size_t end = line.find('"', from);
-        if (end == std::string_view::npos) throw CsvFault{cell.column, "a quote that does not end"};
+        if (end == std::string_view::npos) throw CsvFault{cell.begin_byte, "a quote that does not end"};
         cell.text += line.substr(from, end - from);
         at = from = end + 1;
         if (at >= line.size() || line[at] != '"') break;
@@ -51,11 +51,11 @@ std::vector<CsvCell> csv_cells(std::string_view line) {
 
 CsvRow::CsvRow(const std::vector<std::string>& names, const std::vector<CsvCell>& cells) {
   for (std::size_t i = 0; i < cells.size(); ++i) {
-    if (i >= names.size()) throw CsvFault{cells[i].column, fmt::format("more than {} values", names.size())};
+    if (i >= names.size()) throw CsvFault{cells[i].begin_byte, fmt::format("more than {} values", names.size())};
     cells_[names[i]] = cells[i];
   }
   if (cells.size() < names.size()) {
-    throw CsvFault{cells.back().column + cells.back().text.size(),
+    throw CsvFault{cells.back().begin_byte + cells.back().text.size(),
                    fmt::format("{} values, not {}: '{}' is missing", cells.size(), names.size(), names[cells.size()])};
   }
 }
@@ -77,7 +77,7 @@ std::size_t CsvRow::count(const char* name, std::size_t least, std::optional<std
   std::size_t value = 0;
   constexpr std::size_t most = std::size_t{1} << 40;
   if (!reads(c.text, value) || value < least || value > most) {
-    throw CsvFault{c.column, fmt::format("'{}' is no whole number of at least {} for {}", c.text, least, name)};
+    throw CsvFault{c.begin_byte, fmt::format("'{}' is no whole number of at least {} for {}", c.text, least, name)};
   }
   return value;
 }
@@ -92,8 +92,9 @@ std::vector<std::size_t> CsvRow::extents(const char* name, std::size_t least) co
     const std::string piece = c->text.substr(at, end - at);
     std::size_t value = 0;
     if (!reads(piece, value) || value < least || value > most / product) {
-      throw CsvFault{c->column + at, fmt::format("'{}' of '{}' is no whole number of at least {} for {}, or too large",
-                                                 piece, c->text, least, name)};
+      throw CsvFault{c->begin_byte + at,
+                     fmt::format("'{}' of '{}' is no whole number of at least {} for {}, or too large", piece, c->text,
+                                 least, name)};
     }
     out.push_back(value);
     product *= std::max<std::size_t>(value, 1);
@@ -106,7 +107,7 @@ double CsvRow::share(const char* name) const {
   const CsvCell& c = need(name);
   double value = 0;
   if (!reads(c.text, value) || !(value >= 0 && value < 1)) {
-    throw CsvFault{c.column, fmt::format("'{}' is no number from 0 to below 1 for {}", c.text, name)};
+    throw CsvFault{c.begin_byte, fmt::format("'{}' is no number from 0 to below 1 for {}", c.text, name)};
   }
   return value;
 }
@@ -116,17 +117,18 @@ std::optional<double> CsvRow::number(const char* name) const {
   if (!c || c->text.empty()) return {};
   double value = 0;
   if (!reads(c->text, value) || !std::isfinite(value)) {
-    throw CsvFault{c->column, fmt::format("'{}' is no number for {}", c->text, name)};
+    throw CsvFault{c->begin_byte, fmt::format("'{}' is no number for {}", c->text, name)};
   }
   return value;
 }
 
-std::size_t CsvRow::choice(const char* name, const std::vector<std::string_view>& names) const {
+std::size_t CsvRow::choice(const char* name, const std::vector<std::string_view>& allowed) const {
   const CsvCell* c = find(name);
   if (!c) return 0;
-  const auto it = std::ranges::find(names, c->text);
-  if (it == names.end()) throw CsvFault{c->column, fmt::format("'{}' is none of {}", c->text, fmt::join(names, ", "))};
-  return static_cast<std::size_t>(it - names.begin());
+  const auto it = std::ranges::find(allowed, c->text);
+  if (it == allowed.end())
+    throw CsvFault{c->begin_byte, fmt::format("'{}' is none of {}", c->text, fmt::join(allowed, ", "))};
+  return static_cast<std::size_t>(it - allowed.begin());
 }
 
 std::vector<std::string> read_csv(std::string_view text, const std::string& file,
@@ -148,7 +150,7 @@ std::vector<std::string> read_csv(std::string_view text, const std::string& file
       for (const auto& c : cells) names.push_back(c.text);
       head(names);
     } catch (const CsvFault& f) {
-      faults.push_back(fmt::format("{}:{}:{}: {}", file, line, f.column, f.what));
+      faults.push_back(fmt::format("{}:{}:{}: {}", file, line, f.begin_byte, f.what));
     }
   }
   return faults;

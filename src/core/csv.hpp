@@ -11,16 +11,16 @@
 
 namespace gradmeter::core {
 
-/// One value of a line. `column` is the byte of the line at which the value begins, counted from 1.
+/// One value of a line. `begin_byte` is the byte of the line at which the value begins, counted from 1.
 struct CsvCell {
   std::string text;
-  std::size_t column = 1;
+  std::size_t begin_byte = 1;
 };
 
 /// What is wrong with a row, and at which byte of its line. Thrown by CsvRow and by read_csv's callbacks; read_csv
 /// catches it.
 struct CsvFault {
-  std::size_t column;
+  std::size_t begin_byte;
   std::string what;
 };
 
@@ -39,12 +39,12 @@ class CsvRow {
   double share(const char* name) const;
   /// A number; empty if the cell is empty or the column is missing.
   std::optional<double> number(const char* name) const;
-  /// The index of the value in `names`; 0 if the column is missing.
-  std::size_t choice(const char* name, const std::vector<std::string_view>& names) const;
+  /// The index of the value in `allowed`; 0 if the column is missing.
+  std::size_t choice(const char* name, const std::vector<std::string_view>& allowed) const;
   /// The value as it stands; empty if the column is missing.
   std::string text(const char* name) const { return find(name) ? find(name)->text : ""; }
   /// The byte of the line at which the value begins, counted from 1; 1 if the column is missing.
-  std::size_t column(const char* name) const { return find(name) ? find(name)->column : 1; }
+  std::size_t begin_byte(const char* name) const { return find(name) ? find(name)->begin_byte : 1; }
 
  private:
   const CsvCell* find(const char* name) const;

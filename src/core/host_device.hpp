@@ -43,7 +43,7 @@ template <class T>
 inline constexpr T quiet_nan_constant = std::numeric_limits<T>::quiet_NaN();
 inline constexpr float infinite_float = std::numeric_limits<float>::infinity(),
                        largest_float = std::numeric_limits<float>::max(),
-                       least_float = std::numeric_limits<float>::denorm_min();
+                       smallest_positive_float = std::numeric_limits<float>::denorm_min();
 template <class T>
 GRADMETER_HOST_DEVICE constexpr T quiet_nan() {
   return quiet_nan_constant<T>;

@@ -65,19 +65,19 @@ double Machine::compute_rate(std::string_view operation, std::string_view precis
   return rate;
 }
 
-Machine Machine::with_links_faster(double times) const {
+Machine Machine::with_links_faster(double factor) const {
   Machine m = *this;
   const auto speed_up = [&](Link& l) {
     for (Bandwidth& b : l.bandwidth) {
-      b.from_bytes = static_cast<std::uint64_t>(static_cast<double>(b.from_bytes) * times);
-      b.bytes_per_s *= times;
+      b.from_bytes = static_cast<std::uint64_t>(static_cast<double>(b.from_bytes) * factor);
+      b.bytes_per_s *= factor;
     }
-    for (GroupRate& g : l.groups) g.bytes_per_s *= times;
+    for (GroupRate& g : l.groups) g.bytes_per_s *= factor;
   };
   speed_up(m.within_node);
   speed_up(m.between_nodes);
   if (m.trunk) speed_up(*m.trunk);
-  m.node_port.bytes_per_s *= times;
+  m.node_port.bytes_per_s *= factor;
   return m;
 }
 
@@ -420,7 +420,8 @@ Machine machine_from_json(std::string_view text, const std::string& file) {
   return {};
 }
 
-LinksInUse::LinksInUse(const Machine& machine, std::vector<double> free) : machine_(machine), out_(std::move(free)) {}
+LinksInUse::LinksInUse(const Machine& machine, std::vector<double> free_at_s)
+    : machine_(machine), out_(std::move(free_at_s)) {}
 
 std::size_t LinksInUse::node_of(std::uint32_t rank) {
   const std::size_t node = rank / machine_.ranks_per_node;
@@ -435,7 +436,7 @@ LinksInUse::Passage LinksInUse::send(std::uint32_t from, std::uint32_t to, std::
   const Link& link = machine_.link(from, to);
   const auto size = static_cast<double>(bytes);
   Passage p{.begin = std::max(ready + link.overhead_s, out_[from]),
-            .seconds = size / link.bytes_per_s(bytes),
+            .occupied_s = size / link.bytes_per_s(bytes),
             .latency_s = link.latency_s};
   if (&link == &machine_.between_nodes) {
     const std::optional<Link>& trunk = machine_.trunk;
@@ -446,14 +447,14 @@ LinksInUse::Passage LinksInUse::send(std::uint32_t from, std::uint32_t to, std::
     if (trunk) p.latency_s += trunk->latency_s;
     if (trunk) p.begin = std::max(p.begin, trunk_);
     if (has_port) p.begin = std::max({p.begin, port_out_[sender], port_in_[receiver] - p.latency_s});
-    p.seconds = std::max({p.seconds, port_seconds, trunk_seconds});
+    p.occupied_s = std::max({p.occupied_s, port_seconds, trunk_seconds});
     if (trunk) trunk_ = p.begin + trunk_seconds;
     if (has_port) {
       port_out_[sender] = p.begin + port_seconds;
       port_in_[receiver] = p.begin + p.latency_s + port_seconds;
     }
   }
-  out_[from] = p.begin + p.seconds;
+  out_[from] = p.begin + p.occupied_s;
   return p;
 }
 

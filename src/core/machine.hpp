@@ -130,9 +130,9 @@ struct Machine {
   /// Returns the rate of the entry of `compute` that fits with the fewest empty texts (the first of several such
   /// entries); flops_per_s if no entry fits.
   double compute_rate(std::string_view operation, std::string_view precision, std::string_view shape_class) const;
-  /// This machine with all bandwidths of links and ports multiplied by `times`, so that `times` as many bytes take the
-  /// same time.
-  Machine with_links_faster(double times) const;
+  /// This machine with all bandwidths of links and ports multiplied by `factor`, so that `factor` as many bytes take
+  /// the same time.
+  Machine with_links_faster(double factor) const;
   bool operator==(const Machine&) const = default;
 };
 
@@ -149,12 +149,12 @@ Machine machine_from_json(std::string_view text, const std::string& file = "");
 class LinksInUse {
  public:
   /// The machine must outlive this object. free: the time at which each rank's outgoing link becomes free [s].
-  LinksInUse(const Machine& machine, std::vector<double> free);
+  LinksInUse(const Machine& machine, std::vector<double> free_at_s);
 
   struct Passage {
-    double begin = 0;      ///< when the first byte leaves [s]
-    double seconds = 0;    ///< time for which the message occupies its links
-    double latency_s = 0;  ///< time until the first byte arrives
+    double begin = 0;       ///< when the first byte leaves [s]
+    double occupied_s = 0;  ///< time for which the message occupies its links
+    double latency_s = 0;   ///< time until the first byte arrives
   };
   /// Reserves the links for a message that is ready at `ready` [s].
   Passage send(std::uint32_t from, std::uint32_t to, std::uint64_t bytes, double ready);

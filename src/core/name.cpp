@@ -117,7 +117,7 @@ bool is_table(std::string_view text) {
   return unit != std::string_view::npos && text[unit] == '-';
 }
 
-ParsedName name_of(std::string_view text) {
+ParsedName parse_name_or_text(std::string_view text) {
   // A table with one range has the form of a name with a bare parameter.
   if (is_table(text)) return {.base = std::string(text), .bare = {}, .parameters = {}};
   try {

@@ -31,7 +31,7 @@ ParsedName parse_name(std::string_view text);
 bool is_table(std::string_view text);
 /// Parses a text from a result file. A text that is not a name, such as a table of algorithms by size, becomes the
 /// `base` as a whole, so there are no errors.
-ParsedName name_of(std::string_view text);
+ParsedName parse_name_or_text(std::string_view text);
 
 /// Splits "a,b:x=1,y=2,c" into the names "a", "b:x=1,y=2" and "c": key=value after a comma belongs to the name before
 /// it, which must have a colon.

@@ -262,7 +262,7 @@ struct RunInfo {
   std::string run_id, time, command, version, commit;
   std::vector<std::string> hosts;
   std::int64_t ranks = 1, nodes = 1;
-  std::string mapping, mpi, mpi_threads, mpi_single_copy, cpu, binding, fingerprint;
+  std::string mapping, mpi, mpi_threads, mpi_copy_mechanism, cpu, binding, fingerprint;
   std::int64_t cores_per_node = 0, memory_bytes_per_node = 0;
   std::map<std::string, std::string> libraries, environment;
   std::vector<std::string> gpus;

@@ -40,8 +40,8 @@ bool begins_as_ours(std::string_view line) {
 /// Assembles a result file from its lines.
 class detail::FileReader {
  public:
-  FileReader(std::string label, Reading reading, Samples samples)
-      : label_(std::move(label)), reading_(reading), lines_(reading, samples) {}
+  FileReader(std::string label, Reading reading, RawTimes raw_times)
+      : label_(std::move(label)), reading_(reading), lines_(reading, raw_times) {}
 
   /// ended: the line has its line end; only the last line may lack it.
   void add(std::string_view line, bool ended) {
@@ -83,7 +83,7 @@ class detail::FileReader {
 };
 
 ResultFile parse_results(std::string_view text, const std::string& label, Reading reading) {
-  detail::FileReader file(label, reading, Samples::kept);
+  detail::FileReader file(label, reading, RawTimes::kept);
   while (!text.empty()) {
     const std::size_t end = text.find('\n');
     const bool ended = end != std::string_view::npos;
@@ -93,7 +93,7 @@ ResultFile parse_results(std::string_view text, const std::string& label, Readin
   return file.finish();
 }
 
-ResultFile read_results(const std::filesystem::path& path, Reading reading, Samples samples) {
+ResultFile read_results(const std::filesystem::path& path, Reading reading, RawTimes raw_times) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) {
     throw UsageError(fmt::format("'{}' is a directory; name a result file", path.string()));
@@ -104,7 +104,7 @@ ResultFile read_results(const std::filesystem::path& path, Reading reading, Samp
     throw UsageError(
         fmt::format("cannot read '{}': {}; name an existing result file", path.string(), std::strerror(errno)));
   }
-  detail::FileReader file(path.string(), reading, samples);
+  detail::FileReader file(path.string(), reading, raw_times);
   for (std::string line; std::getline(in, line);) file.add(line, !in.eof());
   if (in.bad()) throw BackendError("file system", "read", fmt::format("'{}' broke off", path.string()));
   return file.finish();
@@ -119,7 +119,7 @@ Conditions conditions_of(const RunInfo& info) {
                  {"version", info.version},
                  {"commit", info.commit},
                  {"MPI", info.mpi},
-                 {"MPI's single copy", info.mpi_single_copy},
+                 {"MPI's single copy", info.mpi_copy_mechanism},
                  {"binding", info.binding}};
   for (const auto& [name, version] : info.libraries) out["library " + name] = version;
   for (const auto& [name, value] : info.environment) {
@@ -235,7 +235,7 @@ WriterLock writer_lock(const std::filesystem::path& path) {
 namespace {
 
 std::unique_ptr<detail::FileReader> follow(const std::filesystem::path& path) {
-  return std::make_unique<detail::FileReader>(path.string(), Reading::lenient, Samples::left_out);
+  return std::make_unique<detail::FileReader>(path.string(), Reading::lenient, RawTimes::left_out);
 }
 
 }  // namespace

@@ -57,7 +57,7 @@ struct ResultFile {
 /// only the known keys are read.
 enum class Reading { strict, lenient };
 /// Whether a reader keeps the raw times of the points in memory. They are the largest part of a file.
-enum class Samples { kept, left_out };
+enum class RawTimes { kept, left_out };
 
 /// Each function returns one line of the file, without its newline. Numbers that are not finite become null, and their
 /// places ("metrics.time_s.p99") are listed in "nonfinite".
@@ -70,7 +70,7 @@ std::string to_json_line(const RunEnd&, const std::string& run_id);
 /// last one), for a file that is not a result file, for another schema number, and for a point before the line of its
 /// run. A lenient reader throws only if the file cannot be read or has no run at all. Cost: memory for the points, and
 /// for one line of the file.
-ResultFile read_results(const std::filesystem::path&, Reading = Reading::strict, Samples = Samples::kept);
+ResultFile read_results(const std::filesystem::path&, Reading = Reading::strict, RawTimes = RawTimes::kept);
 /// Parses `text` as the content of a file, which errors call `label`. The fuzz tests call this function.
 ResultFile parse_results(std::string_view text, const std::string& label, Reading = Reading::strict);
 

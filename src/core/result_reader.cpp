@@ -379,7 +379,7 @@ Point LineReader::read_point(const JsonNode& line, std::vector<double> raw_times
   if (const JsonNode* list = line.find("raw_times_s")) {
     if (!list->is_list()) refuse("raw_times_s", *list, "a list of numbers");
     for (const JsonNode& sample : *list) raw_times.push_back(read_number("raw_times_s", sample));
-    if (samples_ == Samples::kept) point.raw_times_s = std::move(raw_times);
+    if (raw_times_ == RawTimes::kept) point.raw_times_s = std::move(raw_times);
   }
   return point;
 }

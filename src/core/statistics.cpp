@@ -87,7 +87,7 @@ Summary summarise(std::span<const double> samples) {
   check_samples(samples);
   std::vector<double> sorted(samples.begin(), samples.end());
   std::sort(sorted.begin(), sorted.end());
-  const auto ranks = median_interval_ranks(sorted.size());
+  const auto ranks = median_interval_indices(sorted.size());
   constexpr double none = std::numeric_limits<double>::quiet_NaN();
   return {.median = quantile(sorted, 0.5),
           .q1 = quantile(sorted, 0.25),
@@ -101,7 +101,7 @@ Summary summarise(std::span<const double> samples) {
           .n = sorted.size()};
 }
 
-std::optional<std::pair<std::size_t, std::size_t>> median_interval_ranks(std::size_t n) {
+std::optional<std::pair<std::size_t, std::size_t>> median_interval_indices(std::size_t n) {
   if (n < fewest_blocks) return std::nullopt;
   // Weights are binomial coefficients C(n, k) relative to C(n, (n - 1) / 2), so that nothing overflows. Far from the
   // centre they are too small to change the sum.

@@ -53,9 +53,9 @@ double quantile(std::span<const double> sorted, double q);
 /// The indices (from 0, inclusive) of the two sorted samples between which the median lies with at least 95 %
 /// confidence. They follow from the binomial distribution (n, 1/2), without a normal approximation. Empty for n < 6,
 /// when even the smallest and the largest sample give less confidence.
-std::optional<std::pair<std::size_t, std::size_t>> median_interval_ranks(std::size_t n);
+std::optional<std::pair<std::size_t, std::size_t>> median_interval_indices(std::size_t n);
 
-/// The median of a block for use in intervals. `median_interval_ranks` requires values that lie above and below the
+/// The median of a block for use in intervals. `median_interval_indices` requires values that lie above and below the
 /// median of the samples' distribution equally often. The middle one of an odd number of samples is such a value. The
 /// mean of the middle two of an even number is not: it lies above more often, since times are skewed. So the last
 /// sample of an even number is left out.

@@ -10,7 +10,7 @@ namespace {
 
 std::unique_ptr<SumsOverRanks> part_sums_of(const AssemblyOptions& options, const model::Model& m, const Mesh& mesh,
                                             Fabric& fabric) {
-  if (!options.combines_norms || !shares_norms(mesh.shape(), options.optimizer)) return nullptr;
+  if (!options.sums_norms_over_ranks || !needs_norm_sums(mesh.shape(), options.optimizer)) return nullptr;
   return std::make_unique<GroupSums>(fabric, mesh.tensor(), sums_per_tensor * m.tensors().size());
 }
 
@@ -28,7 +28,7 @@ std::unique_ptr<Optimizer> optimizer_of(const AssemblyOptions& options, const mo
 
 }  // namespace
 
-bool shares_norms(const MeshShape& mesh, const std::string& optimizer) {
+bool needs_norm_sums(const MeshShape& mesh, const std::string& optimizer) {
   return mesh.tensor > 1 && make_optimizer(optimizer, {})->needs_whole_tensors();
 }
 
@@ -39,7 +39,7 @@ Assembly::Assembly(Fabric& fabric, const AssemblyOptions& options)
       model_(options.model(mesh_, peers_)),
       part_sums_(part_sums_of(options, *model_, mesh_, probe_)),
       scaler_(scaler_of(options.strategy_options, probe_.device())),
-      gradient_format_(make_update_format(options.strategy_options.gradients)),
+      gradient_format_(make_update_format(options.strategy_options.gradient_format)),
       optimizer_(optimizer_of(options, *model_, part_sums_.get(), probe_.device())),
       buffers_{.parameters = probe_.memory(model_->element_count()),
                .gradients = probe_.memory(model_->element_count())},
@@ -49,7 +49,7 @@ Assembly::Assembly(Fabric& fabric, const AssemblyOptions& options)
   if (!options.seed) return;
   model_->initialise(probe_, buffers_, *options.seed);
   if (const auto format = make_update_format(update_format_of(options.optimizer)))
-    probe_.at_once([&] { format->round(buffers_.parameters); });
+    probe_.run_and_wait([&] { format->round(buffers_.parameters); });
 }
 
 }  // namespace gradmeter::dataparallel

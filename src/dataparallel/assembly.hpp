@@ -29,11 +29,11 @@ struct AssemblyOptions {
   StrategyOptions strategy_options = {};  ///< the worker takes its loss scale and its format of gradients from these
   /// True if an optimizer's norms are those of whole tensors even if a tensor is split over ranks. If false, each rank
   /// takes the norm of its own part.
-  bool combines_norms = true;
+  bool sums_norms_over_ranks = true;
 };
 
 /// True if an optimizer of this name uses norms of whole tensors, and this mesh splits tensors over ranks.
-bool shares_norms(const MeshShape&, const std::string& optimizer);
+bool needs_norm_sums(const MeshShape&, const std::string& optimizer);
 
 /// What one rank trains with. All calls go through the probe. The caller must call `strategy().begin`.
 /// The assembly takes memory from the fabric in this order: for the model's exchanges with its peers, for the sums of

@@ -56,11 +56,12 @@ ExchangeCost fit_cost(std::span<const double> bytes, std::span<const double> sec
   if (bb == 0) return {};
   const double determinant = cc * bb - cb * cb;
   if (determinant > 1e-9 * cc * bb) {
-    const ExchangeCost both{.call = (c1 * bb - b1 * cb) / determinant, .byte = (b1 * cc - c1 * cb) / determinant};
-    if (both.call >= 0 && both.byte >= 0) return both;
-    if (both.byte < 0) return {.call = c1 / cc};
+    const ExchangeCost both{.seconds_per_call = (c1 * bb - b1 * cb) / determinant,
+                            .seconds_per_byte = (b1 * cc - c1 * cb) / determinant};
+    if (both.seconds_per_call >= 0 && both.seconds_per_byte >= 0) return both;
+    if (both.seconds_per_byte < 0) return {.seconds_per_call = c1 / cc};
   }
-  return {.byte = b1 / bb};
+  return {.seconds_per_byte = b1 / bb};
 }
 
 double exchange_end(std::span<const ReadyTensor> tensors, std::span<const std::size_t> ends, ExchangeCost cost) {
@@ -72,7 +73,7 @@ double exchange_end(std::span<const ReadyTensor> tensors, std::span<const std::s
       ready = std::max(ready, tensors[next].ready);
       bytes += tensors[next].bytes;
     }
-    end = std::max(end, ready) + cost.call + cost.byte * bytes;
+    end = std::max(end, ready) + cost.seconds_per_call + cost.seconds_per_byte * bytes;
   }
   return end;
 }
@@ -80,7 +81,7 @@ double exchange_end(std::span<const ReadyTensor> tensors, std::span<const std::s
 double least_exchange_end(std::span<const ReadyTensor> tensors, double seconds_per_byte) {
   std::vector<std::size_t> one_tensor_each(tensors.size());
   std::iota(one_tensor_each.begin(), one_tensor_each.end(), std::size_t{1});
-  return exchange_end(tensors, one_tensor_each, {.byte = seconds_per_byte});
+  return exchange_end(tensors, one_tensor_each, {.seconds_per_byte = seconds_per_byte});
 }
 
 std::vector<std::size_t> best_cut(std::span<const ReadyTensor> tensors, ExchangeCost cost, double slack) {
@@ -104,7 +105,8 @@ std::vector<std::size_t> best_cut(std::span<const ReadyTensor> tensors, Exchange
   for (std::size_t k = 1; k <= bucket_limit; ++k) {
     for (std::size_t i = k; i <= n; ++i) {
       for (std::size_t begin = k - 1; begin < i; ++begin) {
-        const double finish = std::max(end[k - 1][begin], ready[i]) + cost.call + cost.byte * (bytes[i] - bytes[begin]);
+        const double finish = std::max(end[k - 1][begin], ready[i]) + cost.seconds_per_call +
+                              cost.seconds_per_byte * (bytes[i] - bytes[begin]);
         if (finish < end[k][i]) end[k][i] = finish, last_begin[k][i] = begin;
       }
     }

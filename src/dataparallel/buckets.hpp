@@ -15,10 +15,10 @@ namespace gradmeter::dataparallel {
 
 /// Consecutive tensors, which lie in one contiguous range of the flat gradient buffer.
 struct Bucket {
-  std::size_t first_tensor, tensors;
+  std::size_t first_tensor, tensor_count;
   std::size_t offset, count;                      ///< elements
   std::vector<allreduce::TensorPart> parts = {};  ///< the tensors, with offsets within the bucket
-  allreduce::TensorLayout tensor_layout() const { return {.first = offset, .tensors = parts}; }
+  allreduce::TensorLayout tensor_layout() const { return {.offset_in_step = offset, .tensors = parts}; }
 };
 
 /// The first bucket has at most 1 MiB, so that communication starts early. The others have at most `bucket_bytes`, as
@@ -37,11 +37,12 @@ struct ReadyTensor {
 
 /// The cost of a call of n bytes: call + n · byte [s].
 struct ExchangeCost {
-  double call = 0, byte = 0;
+  double seconds_per_call = 0, seconds_per_byte = 0;
 };
 
-/// Fits the cost to timed calls, with the least sum of squared relative errors; neither `call` nor `byte` is below 0.
-/// Calls without bytes or time are left out. If all calls have the same size, `call` is 0.
+/// Fits the cost to timed calls, with the least sum of squared relative errors; neither `seconds_per_call` nor
+/// `seconds_per_byte` is below 0. Calls without bytes or time are left out. If all calls have the same size,
+/// `seconds_per_call` is 0.
 ExchangeCost fit_cost(std::span<const double> bytes, std::span<const double> seconds);
 
 /// The time at which the last call ends [s]. ends: for each bucket, the number of tensors in this bucket and in all

@@ -111,14 +111,15 @@ allreduce::ExchangeSpec exchange_of(const ForecastInput& input) {
 }
 
 /// Forecasts one inner call of an exchange with a codec, cut into slices as the executor does.
-Forecast forecast_part(const ForecastInput& input, const allreduce::CallPart& part) {
+Forecast forecast_part(const ForecastInput& input, const allreduce::InnerCall& part) {
   if (part.count == 0) return {};
   const std::size_t bytes = part.codec ? part.codec->codec->wire_bytes(part.count) : part.count * part.element_bytes;
   Forecast out = least_of(input, part.collective_kind, part.upper_bound ? 0 : bytes);
   out.exact = part.algorithm->has_schedule() && !part.upper_bound;
   if (!part.algorithm->has_schedule()) return out;
   const allreduce::RankShape shape = shape_of(input);
-  const allreduce::Algorithm algorithm{part.algorithm->name, part.algorithm->make(shape, part.collective_kind)};
+  const allreduce::ScheduledAlgorithm algorithm{part.algorithm->name,
+                                                part.algorithm->make(shape, part.collective_kind)};
   allreduce::ExchangeSpec spec = exchange_of(input);
   spec.codec = part.codec;
   const auto slices = allreduce::Executor::slices(algorithm, spec, part.count, part.element_bytes);
@@ -137,7 +138,7 @@ Forecast forecast_all_reduce(const ForecastInput& input, std::size_t elements,
   const allreduce::ExchangeSpec spec = exchange_of(input);
   if (!allreduce::codec_refusal(spec, allreduce::CollectiveKind::all_reduce, {}).empty()) return {.exact = false};
   Forecast out;
-  for (const auto& part : allreduce::coded_call_parts(spec, elements, tensor_layout.tensors)) {
+  for (const auto& part : allreduce::inner_calls_of(spec, elements, tensor_layout.tensors)) {
     out += forecast_part(input, part);
   }
   return out;

@@ -45,7 +45,7 @@ LossScaler::LossScaler(const LossScaling& s, runtime::Device& device)
     : scaling_(s),
       scale_(device.allocate(core::Element::f32, 1)),
       counts_(device.allocate(core::Element::i64, kernels::loss_scale_words)) {
-  device.make_queue()->at_once([this] { kernels::loops().fill(scale_.buffer, scaling_.start); });
+  device.make_queue()->run_and_wait([this] { kernels::loops().fill(scale_.buffer, scaling_.start); });
 }
 
 runtime::ConstBuffer LossScaler::counts() const { return adapts() ? counts_.buffer : runtime::empty_buffer; }
@@ -72,7 +72,7 @@ void LossScaler::submit_end_of_step(runtime::Queue& queue) const {
 
 kernels::LossScaleCounts LossScaler::read_counts(runtime::Queue& queue) const {
   std::array<std::int64_t, kernels::loss_scale_words> words;
-  queue.at_once([&] { kernels::loops().copy(counts_.buffer, words); });
+  queue.run_and_wait([&] { kernels::loops().copy(counts_.buffer, words); });
   return {.skips_step = words[0], .skipped = words[1], .good = words[2]};
 }
 
@@ -80,12 +80,12 @@ bool LossScaler::skips_step(runtime::Queue& queue) const { return read_counts(qu
 
 void LossScaler::note_not_finite(runtime::Queue& queue) const {
   static const std::int64_t skips_step = 1;
-  queue.at_once([this] { kernels::loops().copy(std::span(&skips_step, 1), counts_.buffer.part(0, 1)); });
+  queue.run_and_wait([this] { kernels::loops().copy(std::span(&skips_step, 1), counts_.buffer.part(0, 1)); });
 }
 
 LossScaler::State LossScaler::state(runtime::Queue& queue) const {
   State s{.skipped = static_cast<std::uint64_t>(read_counts(queue).skipped)};
-  queue.at_once([&] { kernels::loops().copy(scale_.buffer, std::span(&s.scale, 1)); });
+  queue.run_and_wait([&] { kernels::loops().copy(scale_.buffer, std::span(&s.scale, 1)); });
   return s;
 }
 

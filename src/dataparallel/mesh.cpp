@@ -119,7 +119,7 @@ model::Part MeshShape::part(MeshPlace p, std::size_t micro_batches, std::size_t 
           .stages = static_cast<std::size_t>(pipeline),
           .micro_batches = micro_batches,
           .order = order,
-          .batch = batch,
+          .largest_batch = batch,
           .peers = peers};
 }
 
@@ -193,11 +193,13 @@ Forecast forecast_norms(const ForecastInput& forecast_input, int tensor_ranks, s
 
 Forecast forecast_replica(const ForecastInput& forecast_input, const MeshShape& shape, int stage,
                           const model::Model& model, std::size_t batch, const ReplicaWork& work) {
-  Forecast forecast = forecast_stage(forecast_input, shape.tensor, model.pass_traffic(batch)).times(work.passes);
-  forecast += forecast_stage(forecast_input, shape.tensor, model.forward_traffic(batch)).times(work.forwards);
+  Forecast forecast =
+      forecast_stage(forecast_input, shape.tensor, model.pass_traffic(batch)).times(work.training_passes);
+  forecast +=
+      forecast_stage(forecast_input, shape.tensor, model.forward_traffic(batch)).times(work.forward_only_passes);
   for (const Bucket& b : work.updates) {
     if (work.shares_norms)
-      forecast += forecast_norms(forecast_input, shape.tensor, model.tensors().subspan(b.first_tensor, b.tensors));
+      forecast += forecast_norms(forecast_input, shape.tensor, model.tensors().subspan(b.first_tensor, b.tensor_count));
   }
   if (stage + 1 == shape.pipeline && work.replica_floats > 0) {
     const auto others = static_cast<std::uint64_t>(shape.replica_ranks() - 1);

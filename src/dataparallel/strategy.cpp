@@ -72,7 +72,8 @@ void Strategy::begin(Worker& worker) {
 }
 
 void Strategy::evaluation_weights(Worker& worker, Buffer to) {
-  worker.queue().at_once([&] { std::ranges::copy(worker.parameters().values<float>(), to.values<float>().begin()); });
+  worker.queue().run_and_wait(
+      [&] { std::ranges::copy(worker.parameters().values<float>(), to.values<float>().begin()); });
 }
 
 void Strategy::update_by_buckets(Worker& worker, UpdateStep step) const {
@@ -80,7 +81,8 @@ void Strategy::update_by_buckets(Worker& worker, UpdateStep step) const {
 }
 
 void Strategy::mean_weights(Worker& worker, Buffer to) {
-  worker.queue().at_once([&] { std::ranges::copy(worker.parameters().values<float>(), to.values<float>().begin()); });
+  worker.queue().run_and_wait(
+      [&] { std::ranges::copy(worker.parameters().values<float>(), to.values<float>().begin()); });
   if (worker.ranks() > 1) worker.fabric().wait(worker.fabric().all_reduce(worker.axis(), to, allreduce::Op::average));
 }
 
@@ -111,7 +113,7 @@ StrategyPtr StrategyChoice::with_servers(int servers) const {
   return std::make_shared<StrategyChoice>(info_, std::move(other));
 }
 
-StrategyPtr StrategyChoice::alone() const {
+StrategyPtr StrategyChoice::for_one_rank() const {
   if (parsed_.parameters.contains("servers")) return with_servers(0);
   return std::make_shared<StrategyChoice>(info_, parsed_);
 }

@@ -26,7 +26,7 @@ class UpdateFormat;
 /// The work that a step asks of the ranks that hold one replica of the model together.
 struct ReplicaWork {
   /// passes: number of forward and backward passes; forwards: number of forward passes alone
-  std::size_t passes = 1, forwards = 0;
+  std::size_t training_passes = 1, forward_only_passes = 0;
   std::size_t replica_floats = 0;    ///< floats that the rank with the loss sends to the others
   std::vector<Bucket> updates = {};  ///< ranges to which the optimizer is applied, one by one
   bool shares_norms = false;         ///< the optimizer takes norms of whole tensors
@@ -119,7 +119,7 @@ struct Observations {
   /// The largest number of clocks by which a worker was ahead of the slowest one when it read. For `ad-psgd`: the
   /// largest difference between two workers that averaged.
   std::uint64_t largest_gap = 0;
-  double held_s = 0;          ///< time for which reads waited at this rank's server [s]
+  double read_wait_s = 0;     ///< time for which reads waited at this rank's server [s]
   std::uint64_t dropped = 0;  ///< number of chunks' changes that came too late for their step and were not used
 
   /// The mean staleness of the counted updates. Their staleness is summed together with `staleness_under_way`; without
@@ -211,17 +211,17 @@ struct StrategyOptions {
   std::uint64_t seed = 1;
   LossScaling loss_scale = {};
   /// Name of the format (update_formats) to which gradients are rounded before they are exchanged.
-  std::string gradients = "fp32";
+  std::string gradient_format = "fp32";
 };
 
 /// The calls or messages that a strategy sends. In brackets: an experiment's factors that apply to such strategies.
 enum class CommunicationPattern : std::uint8_t {
-  nothing,      ///< [none]
-  all_reduce,   ///< all-reduces of gradients [algorithm, codec, transport, overlap, bucket]
-  blocks,       ///< reduce-scatters and all-gathers of buckets [algorithm, transport, overlap, bucket]
-  collectives,  ///< other collectives, on weights or scalars [algorithm, transport]
-  changes,      ///< all-reduces of changes of weights [algorithm, codec, transport; overlap if the name sets it]
-  messages,     ///< sends and receives [transport]
+  nothing,          ///< [none]
+  all_reduce,       ///< all-reduces of gradients [algorithm, codec, transport, overlap, bucket]
+  sharded_buckets,  ///< reduce-scatters and all-gathers of buckets [algorithm, transport, overlap, bucket]
+  collectives,      ///< other collectives, on weights or scalars [algorithm, transport]
+  changes,          ///< all-reduces of changes of weights [algorithm, codec, transport; overlap if the name sets it]
+  messages,         ///< sends and receives [transport]
   overlapped_messages,    ///< sends and receives that may overlap the pass [transport, overlap]
   asynchronous_messages,  ///< between workers, answered at any step [transport, overlap]
   client_server           ///< between workers and servers, at any step [transport, codec, overlap]
@@ -276,7 +276,7 @@ class StrategyChoice {
   /// The same strategy with another number of servers. Errors: UsageError where it has none.
   std::shared_ptr<const StrategyChoice> with_servers(int) const;
   /// The strategy for a run on one rank: without ranks that only serve, since the one rank must train.
-  std::shared_ptr<const StrategyChoice> alone() const;
+  std::shared_ptr<const StrategyChoice> for_one_rank() const;
 
  private:
   const StrategyInfo& info_;

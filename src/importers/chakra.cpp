@@ -156,7 +156,7 @@ TracedCall call_of(const Json& node, const std::string& type, std::int64_t ranks
   call.bytes = attribute_number(node, "comm_size", line);
   if (call.bytes > std::uint64_t{1} << 62U)
     refuse_line(line, fmt::format("comm_size {} is beyond all buffers", call.bytes));
-  if (counts_parts(call.collective) && call.collective != "all_to_all")
+  if (gives_size_of_one_part(call.collective) && call.collective != "all_to_all")
     call.bytes = checked_product(call.bytes, static_cast<std::uint64_t>(std::max<std::int64_t>(0, ranks)));
   call.element = element_for(call.bytes);
   return call;

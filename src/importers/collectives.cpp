@@ -286,13 +286,13 @@ void add_problem(core::Point& point, const std::string& what) {
   point.factors[core::Factor::problem] = before == "null" ? what : fmt::format("{},{}", before, what);
 }
 
-bool counts_parts(std::string_view collective) {
+bool gives_size_of_one_part(std::string_view collective) {
   return collective == "all_gather" || collective == "all_to_all" || collective == "gather" || collective == "scatter";
 }
 
 void set_whole_size(core::Point& point, std::size_t line, bool always) {
   const std::string collective = core::to_text(point.factors[core::Factor::collective]);
-  if (!always && !counts_parts(collective)) return;
+  if (!always && !gives_size_of_one_part(collective)) return;
   const std::int64_t ranks = integer_factor(point, core::Factor::ranks),
                      part = integer_factor(point, core::Factor::size_bytes);
   if (ranks == 0)
@@ -313,7 +313,7 @@ std::optional<double> bus_factor(const std::string& collective, std::int64_t ran
   if (ranks < 1) return std::nullopt;
   const auto p = static_cast<double>(ranks);
   if (collective == "allreduce") return 2 * (p - 1) / p;
-  if (counts_parts(collective) || collective == "reduce_scatter") return (p - 1) / p;
+  if (gives_size_of_one_part(collective) || collective == "reduce_scatter") return (p - 1) / p;
   static const std::set<std::string> with_factor_one{"broadcast", "reduce", "sendrecv", "ping_pong", "send", "recv"};
   return with_factor_one.contains(collective) ? std::optional(1.0) : std::nullopt;
 }

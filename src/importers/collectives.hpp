@@ -44,7 +44,7 @@ std::string nccl_version(std::int64_t code);
 
 /// Appended to `Imported::not_stated` for a log of nccl-tests with -C. Its times are the CPU's, but its rates are those
 /// of the whole call, so the importers leave the rates out.
-inline constexpr const char* rates_of_cpu_times = "; the rates of the CPU's times (-C: those in the log are left out)";
+inline constexpr const char* note_on_cpu_rates = "; the rates of the CPU's times (-C: those in the log are left out)";
 
 /// Our name of an element type of MPI or NCCL, such as MPI_CHAR, MPI_FLOAT or ncclFloat; other types keep their names.
 std::string mpi_element(std::string_view name);
@@ -88,10 +88,10 @@ void check_order(core::Point&, double least, double mean, double most, Faults&);
 void add_problem(core::Point&, const std::string& what);
 /// True if the sizes that OSU, IMB, Chakra and NCCL's Inspector give for this collective are those of one rank's part,
 /// not of the whole buffer. For an all_to_all it is true, although Chakra's size is that of the whole buffer.
-bool counts_parts(std::string_view collective);
+bool gives_size_of_one_part(std::string_view collective);
 /// Multiplies the size by the number of ranks if the log's size is one rank's part, since our sizes are of the whole
-/// buffer. `always`: the size is one rank's part even if counts_parts() is false. Errors: UsageError "line N: …" if the
-/// ranks are unknown.
+/// buffer. `always`: the size is one rank's part even if gives_size_of_one_part() is false. Errors: UsageError "line N:
+/// …" if the ranks are unknown.
 void set_whole_size(core::Point&, std::size_t line, bool always = false);
 /// Sets the metric `wrong` to `elements`, the log's count of wrong elements, and marks the point wrong if there are
 /// any.

@@ -17,7 +17,7 @@ namespace {
 struct ImbKind {
   std::string_view name, collective;
   std::string_view problem = "";  ///< tells the kind from another of the same collective
-  bool by_parts = false;          ///< the log's size is one rank's part, although counts_parts() is false
+  bool by_parts = false;          ///< the log's size is one rank's part, although gives_size_of_one_part() is false
 };
 /// The kind of a benchmark by its name; null for those that we do not have: other forms (Allgatherv), several groups at
 /// once (Multi-Allreduce), non-blocking calls.
@@ -216,7 +216,7 @@ Imported read_imb(std::string_view log, const Hints& hints) {
       return begins ? reader.faults.add_unreadable(fmt::format("line {}: a row stands before '#bytes'", number))
                     : void();
     if (begins && table.ranks == 0 && hints.ranks == 0 &&
-        (table.kind->by_parts || counts_parts(table.kind->collective)))
+        (table.kind->by_parts || gives_size_of_one_part(table.kind->collective)))
       refuse_line(number, "the size is one rank's part, and '#processes =' is not there; --ranks says of how many");
     if (auto p = unmeasured(line, words, number, table, hints)) {
       reader.end_rows();

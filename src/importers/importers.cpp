@@ -108,7 +108,7 @@ Imported import_log(std::string_view bytes, const std::string& label, const std:
     Imported out = f.read(log, hints);
     const core::RunInfo first = out.runs.front().info;
     out.runs = without_repeats(std::move(out.runs));
-    if (out.runs.empty() && !out.is_of_other_kinds) throw UsageError(why_empty(log, out.faults));
+    if (out.runs.empty() && !out.has_only_unknown_kinds) throw UsageError(why_empty(log, out.faults));
     if (out.runs.empty()) {
       out.runs.push_back({.info = first, .points = {}});
       out.not_stated = "anything of a kind of gradmeter's";

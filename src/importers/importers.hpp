@@ -36,7 +36,7 @@ struct Imported {
   /// "left out: 2 rows whose time or rate is 0 or less"; empty: all rows were read and are trusted
   std::string faults;
   /// True if all rows are of kinds that gradmeter does not have; a log that gives no point is then no error.
-  bool is_of_other_kinds = false;
+  bool has_only_unknown_kinds = false;
   core::Run& run() { return runs.back(); }  ///< the run that is being read
   /// Must be called at the head of each further program run that the log contains (several programs, or one in a loop).
   void begin_run() {

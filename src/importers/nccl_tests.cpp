@@ -486,7 +486,7 @@ Imported read_nccl_tests(std::string_view log, const Hints& hints) {
   if (!whole.is_helped && !whole.contradiction.empty()) throw UsageError(whole.contradiction);
   reader.finish(out);
   out.not_stated = "the spread of times (each is a mean over iterations)";
-  if (whole.has_cpu_times) out.not_stated += rates_of_cpu_times;
+  if (whole.has_cpu_times) out.not_stated += note_on_cpu_rates;
   if (whole.has_unchecked) out.not_stated += "; whether results were right (run with -c 0)";
   if (whole.lacks_ranks) out.not_stated += "; the number of ranks (--ranks says it)";
   if (!whole.inferred.empty())

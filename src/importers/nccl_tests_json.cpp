@@ -239,7 +239,7 @@ Imported read_nccl_tests_json(std::string_view log, const Hints& hints) {
   }
   out.faults = faults.text();
   out.not_stated = "the spread of times, unless iterations were recorded one by one";
-  if (has_cpu_times) out.not_stated += rates_of_cpu_times;
+  if (has_cpu_times) out.not_stated += note_on_cpu_rates;
   return out;
 }
 

@@ -245,7 +245,7 @@ Imported read_osu(std::string_view log, const Hints& hints) {
     if (begins && head->columns.empty())
       refuse_line(number, "a row stands before '# Size', which says what its columns are");
     const std::int64_t ranks = head->collective == "ping_pong" ? 2 : checked_ranks(head->ranks, hints, number);
-    if (begins && ranks == 0 && counts_parts(head->collective))
+    if (begins && ranks == 0 && gives_size_of_one_part(head->collective))
       refuse_line(number,
                   fmt::format("the size of an {} is one rank's part; --ranks says of how many", head->collective));
     const auto take = [&](std::string_view row, bool) {

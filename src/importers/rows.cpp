@@ -162,7 +162,7 @@ void LogReader::add_row(std::string_view line, std::size_t number, bool begins, 
 void LogReader::finish(Imported& out) {
   end_rows(/*is_log_end=*/true);
   out.faults = faults.text();
-  out.is_of_other_kinds = faults.are_all_of_unknown_kind();
+  out.has_only_unknown_kinds = faults.are_all_of_unknown_kind();
 }
 
 void refuse_line(std::size_t number, const std::string& why) {

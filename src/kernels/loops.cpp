@@ -188,7 +188,7 @@ void Loops::adam(Buffer w, Buffer m, Buffer v, ConstBuffer g, AdamParameters p, 
 void Loops::adam_step(Buffer w, Buffer m, Buffer v, ConstBuffer g, AdamParameters p, float decay_factor,
                       const UpdateNumber& number) const {
   if (number.is_skipped()) return;
-  p.update = number.counted();
+  p.update = number.number_without_skipped();
   p.epsilon = adam_epsilon(p.epsilon, p.beta2, p.update);
   adam(w, m, v, g, p, decay_factor);
 }
@@ -197,7 +197,7 @@ namespace {
 
 void set_sums(const Buffer& sums, std::size_t piece, NormSquares s) {
   const auto at = sums.values<double>().subspan(2 * piece, 2);
-  at[0] = s.first, at[1] = s.second;
+  at[0] = s.weight_squares, at[1] = s.other_squares;
 }
 NormSquares sums_of(const ConstBuffer& sums, std::size_t piece) {
   const auto at = sums.values<double>().subspan(2 * piece, 2);
@@ -220,13 +220,15 @@ void Loops::lamb_norms(ConstBuffer w, Buffer m, Buffer v, ConstBuffer g, Pieces 
                        const UpdateNumber& number) const {
   if (number.is_skipped()) return;
   for (std::size_t i = 0; i < pieces.size(); ++i)
-    set_sums(sums, i, kernels::lamb_norms(floats(w), floats(m), floats(v), floats(g), pieces[i], p, number.counted()));
+    set_sums(
+        sums, i,
+        kernels::lamb_norms(floats(w), floats(m), floats(v), floats(g), pieces[i], p, number.number_without_skipped()));
 }
 void Loops::lamb(Buffer w, ConstBuffer m, ConstBuffer v, Pieces pieces, ConstBuffer sums, LambParameters p,
                  const UpdateNumber& number) const {
   if (number.is_skipped()) return;
   for (std::size_t i = 0; i < pieces.size(); ++i)
-    kernels::lamb(floats(w), floats(m), floats(v), pieces[i], sums_of(sums, i), p, number.counted());
+    kernels::lamb(floats(w), floats(m), floats(v), pieces[i], sums_of(sums, i), p, number.number_without_skipped());
 }
 
 namespace {
@@ -235,7 +237,7 @@ constexpr std::size_t grain = 1 << 14;  // elements for each thread at least
 
 void round_at_random(std::span<float> w, std::span<const float> target, std::uint64_t place,
                      std::uint64_t update_number) {
-  constexpr std::size_t each = Bf16Stochastic::each;
+  constexpr std::size_t each = Bf16Stochastic::numbers_per_draw;
   const core::Random random(Bf16Stochastic::seed, update_number);
   std::array<std::uint64_t, 256> draws;
   const std::uint64_t end = place + w.size();
@@ -275,7 +277,7 @@ void Loops::bf16_stochastic(Buffer weights, ConstBuffer target, std::uint64_t pl
   const auto targets = floats(target);
   require_elements("bf16_stochastic: target", targets.size(), w.size());
   split(w.size(), grain, [&](std::size_t first, std::size_t n) {
-    round_at_random(w.subspan(first, n), targets.subspan(first, n), place + first, number.counted());
+    round_at_random(w.subspan(first, n), targets.subspan(first, n), place + first, number.number_without_skipped());
   });
 }
 

@@ -41,9 +41,9 @@ struct Tensor {
 struct Outcome {
   double loss_sum = 0;      ///< summed over the batch's labels, float64
   std::size_t correct = 0;  ///< number of right top-1 predictions
-  std::size_t samples = 0;  ///< number of labels; a sentence has one for each token
+  std::size_t labels = 0;   ///< number of labels; a sentence has one for each token
   /// The mean over labels; 0 on ranks without the loss.
-  double mean_loss() const { return samples > 0 ? loss_sum / static_cast<double>(samples) : 0; }
+  double mean_loss() const { return labels > 0 ? loss_sum / static_cast<double>(labels) : 0; }
 };
 
 /// An outcome that becomes known when the queue has done the pass.

@@ -53,7 +53,7 @@ class Knowledge {
 /// predict the step.
 std::optional<Vector> slope_of(const TrainingStep& s) {
   const auto machine = machine_of(s).machine;
-  if (!machine || !s.unread_cell.empty() || s.sequence == 0 || !TransformerStep::refusal(s).empty())
+  if (!machine || !s.unread_reason.empty() || s.sequence == 0 || !TransformerStep::refusal(s).empty())
     return std::nullopt;
   const TransformerStep step(s, *machine);
   const Terms terms = terms_of(*machine, s);
@@ -115,7 +115,7 @@ Choices choose_rows(std::span<const TrainingStep> candidates, std::span<const Tr
   return out;
 }
 
-std::vector<TrainingStep> most_telling(std::vector<TrainingStep> rows, std::size_t of_each_system) {
+std::vector<TrainingStep> most_informative_rows(std::vector<TrainingStep> rows, std::size_t of_each_system) {
   std::map<std::string, std::vector<TrainingStep>> transformers, others;
   for (TrainingStep& s : rows) {
     if (!(s.step_s > 0)) continue;

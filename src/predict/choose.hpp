@@ -32,6 +32,6 @@ Choices choose_rows(std::span<const TrainingStep> candidates, std::span<const Tr
 /// Returns for each system at most `of_each_system` rows of transformers, which `choose_rows` picks, and at most
 /// `of_each_system` rows of other networks, those with the fewest GPUs. Two kinds of rows are left out: those without a
 /// measured step, and those of transformers whose step is a quantile (not `is_usual_step`).
-std::vector<TrainingStep> most_telling(std::vector<TrainingStep> rows, std::size_t of_each_system);
+std::vector<TrainingStep> most_informative_rows(std::vector<TrainingStep> rows, std::size_t of_each_system);
 
 }  // namespace gradmeter::predict

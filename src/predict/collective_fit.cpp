@@ -43,7 +43,7 @@ std::optional<CollectiveKind> kind_of(std::string_view name) {
 /// The names of our schedules that stand for an algorithm: the algorithm itself, or for a library's algorithm the
 /// schedules that it is known to follow.
 std::vector<std::string> schedules_for(const std::string& algorithm) {
-  const std::string base = core::name_of(algorithm).base;
+  const std::string base = core::parse_name_or_text(algorithm).base;
   for (const auto& a : allreduce::algorithms())
     if (a.name == base && a.backend == allreduce::Backend::schedule) return {algorithm};
   if (base == "ompi-ring" || base == "ompi-segmented-ring" || base == "gpu-ring") return {"ring"};
@@ -178,7 +178,7 @@ MeasuredCollective read_row(const core::CsvRow& row) {
   constexpr std::size_t most_gpus = 1 << 24;
   const std::size_t gpus = row.count("gpus", 1);
   if (gpus > most_gpus)
-    throw core::CsvFault{row.column("gpus"), fmt::format("'{}' is above {} for gpus", gpus, most_gpus)};
+    throw core::CsvFault{row.begin_byte("gpus"), fmt::format("'{}' is above {} for gpus", gpus, most_gpus)};
   const auto ranks = static_cast<std::uint32_t>(gpus);
   const double nodes = row.number("nodes").value_or(0);
   const double node_gpus = row.number("gpus_per_node").value_or(nodes > 1 ? std::ceil(ranks / nodes) : ranks);
@@ -427,7 +427,8 @@ std::map<std::string, core::CodecRates> CollectiveCalibration::codec_rates() con
     for (const auto& [codec, times] : system.codecs) {
       if (!(times.encode_s_per_byte > 0) || !(times.decode_s_per_byte > 0)) continue;
       const double decode = 1 / times.decode_s_per_byte;
-      out[core::name_of(codec).base] = {.encode = 1 / times.encode_s_per_byte, .decode = decode, .add = decode};
+      out[core::parse_name_or_text(codec).base] = {
+          .encode = 1 / times.encode_s_per_byte, .decode = decode, .add = decode};
     }
   return out;
 }

@@ -31,7 +31,7 @@ class Cells {
     try {
       const double value = row_.number(column).value_or(0);
       if (value < 0)
-        throw core::CsvFault{row_.column(column), fmt::format("'{}' is below 0 for {}", text(column), column)};
+        throw core::CsvFault{row_.begin_byte(column), fmt::format("'{}' is below 0 for {}", text(column), column)};
       return value;
     } catch (const core::CsvFault& fault) {
       if (problem_.empty()) problem_ = fault.what;
@@ -194,7 +194,7 @@ std::vector<TrainingStep> read_measured_steps(std::string_view text, const std::
                       .virtual_stages = std::max<std::size_t>(1, cells.count("vp")),
                       .zero_stage = zero_of(cells)};
     if (step.id.empty()) step.id = fmt::format("{}:{}", file, line);
-    step.unread_cell = cells.problem();
+    step.unread_reason = cells.problem();
     set_step_time(cells, step);
     if (step.gpus == 0) step.problem = "the number of GPUs is not stated";
     if (!cells.problem().empty()) step.problem = cells.problem();

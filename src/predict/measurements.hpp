@@ -33,7 +33,7 @@ struct TrainingStep {
   double step_s = 0;                  ///< time of a step [s]; 0: there is none, for the reason in `problem`
   std::string problem = {};           ///< why there is no time of a step; empty: there is one
   /// The reason why the step is not predicted: a cell that says what was trained cannot be read; empty: all can.
-  std::string unread_cell = {};
+  std::string unread_reason = {};
 };
 
 /// True if both names mean one device of data/machines, or neither is there and they are equal.

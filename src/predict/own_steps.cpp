@@ -90,7 +90,7 @@ double worker_steps(dataparallel::Fabric& fabric, const OwnStep& s, const compre
       for (std::size_t i = 0; i < count; ++i) {
         assembly.probe().begin_step();
         (void)strategy.step(worker, {inputs.buffer, labels.buffer, assembly.model().labels()},
-                            {.size = strategy_choice->info().step_size, .number = ++number});
+                            {.step_size = strategy_choice->info().step_size, .number = ++number});
         (void)assembly.probe().end_step();
       }
     };
@@ -129,7 +129,7 @@ std::vector<OwnStep> without_refused(std::vector<OwnStep> rows) {
 /// The reason why the algorithm of the step's collectives refuses its ranks; empty: it does not, or there are none.
 std::string exchange_refusal(const OwnStep& s) {
   const auto pattern = dataparallel::find_strategy(s.strategy)->info().communication;
-  if (!dataparallel::encodes_sums(pattern) && pattern != dataparallel::CommunicationPattern::blocks) return {};
+  if (!dataparallel::encodes_sums(pattern) && pattern != dataparallel::CommunicationPattern::sharded_buckets) return {};
   const auto algorithm = schedule_for(s.algorithm);
   const std::string why =
       algorithm->refusal({static_cast<std::uint32_t>(s.ranks), static_cast<std::uint32_t>(s.ranks_per_node)});
@@ -304,7 +304,8 @@ std::optional<core::Machine> OwnStepCalibration::machine_for(const OwnStep& targ
 
 /// core_s: time of a step's computation on a core that no other rank uses [s].
 std::optional<OwnStepCalibration::Modelled> OwnStepCalibration::simulated(const OwnStep& target,
-                                                                          const core::Machine& links, double core_s,
+                                                                          const core::Machine& links,
+                                                                          double alone_on_core_s,
                                                                           std::string& reason) const {
   try {
     dataparallel::SimMachine m{.machine = links, .time_only = true};
@@ -312,8 +313,8 @@ std::optional<OwnStepCalibration::Modelled> OwnStepCalibration::simulated(const 
     m.machine.memory_bytes_per_s = first_bytes_per_s;
     m.message_bytes = target.ranks > target.ranks_per_node ? std::size_t{1} << 20 : std::size_t{256} << 10;
     const double unscaled_step_s = run_world(without_exchange(target), 1, m, {});
-    m.machine.flops_per_s *= unscaled_step_s / core_s;
-    m.machine.memory_bytes_per_s *= unscaled_step_s / core_s;
+    m.machine.flops_per_s *= unscaled_step_s / alone_on_core_s;
+    m.machine.memory_bytes_per_s *= unscaled_step_s / alone_on_core_s;
     m.shared_cores = static_cast<std::size_t>(options_.shared_cores);
     m.algorithm = schedule_for(target.algorithm);
     const auto codec = compression::find_codec(target.codec.empty() ? "none" : target.codec);
@@ -321,7 +322,7 @@ std::optional<OwnStepCalibration::Modelled> OwnStepCalibration::simulated(const 
         dataparallel::encodes_sums(dataparallel::find_strategy(target.strategy)->info().communication);
     if (encodes_in_sums) m.codec = codec;
     return Modelled{.step = run_world(target, target.ranks, m, encodes_in_sums ? nullptr : codec),
-                    .computing = core_s * ranks_per_core(target.ranks)};
+                    .computing = alone_on_core_s * ranks_per_core(target.ranks)};
   } catch (const std::exception& e) {
     reason = e.what();
     return std::nullopt;
@@ -376,7 +377,7 @@ std::optional<OwnStepCalibration::Modelled> OwnStepCalibration::modelled(const O
     const auto choice = dataparallel::find_strategy(target.strategy);
     const auto model = model_of(target);
     const auto pattern = choice->info().communication;
-    if (dataparallel::encodes_sums(pattern) || pattern == dataparallel::CommunicationPattern::blocks) {
+    if (dataparallel::encodes_sums(pattern) || pattern == dataparallel::CommunicationPattern::sharded_buckets) {
       return collective_seconds(
           {.algorithm = schedule_for(target.algorithm),
            .shape = {static_cast<std::uint32_t>(ranks), static_cast<std::uint32_t>(target.ranks_per_node)},
@@ -430,15 +431,15 @@ OwnPredictionOrReason OwnStepCalibration::predict(const OwnStep& target) const {
   set_interval(p.step, spread_with(target.ranks > 1 ? spread_ : least_spread, corrected, rank_ratio), rank_ratio);
   p.compute_s = std::min(m->alone, p.step.seconds);
   p.contention_s = std::clamp(m->computing - m->alone, 0.0, p.step.seconds - p.compute_s);
-  p.wire_s = p.step.seconds - p.compute_s - p.contention_s;
-  p.step.parts = {.compute = p.compute_s + p.contention_s, .data_exchange = p.wire_s};
-  p.step.largest_part = p.wire_s > p.compute_s + p.contention_s ? "wire"
-                        : p.contention_s > p.compute_s          ? "contention"
-                                                                : "compute";
+  p.exposed_s = p.step.seconds - p.compute_s - p.contention_s;
+  p.step.parts = {.compute = p.compute_s + p.contention_s, .data_exchange = p.exposed_s};
+  p.step.largest_part = p.exposed_s > p.compute_s + p.contention_s ? "wire"
+                        : p.contention_s > p.compute_s             ? "contention"
+                                                                   : "compute";
   return {p, {}};
 }
 
-std::optional<double> OwnStepCalibration::linear(const OwnStep& target) const {
+std::optional<double> OwnStepCalibration::linear_scaling_seconds(const OwnStep& target) const {
   const OwnStep* fewest = nullptr;
   for (const OwnStep& r : rows_)
     if (r.ranks > 1 && r.curve() == target.curve() && (!fewest || r.ranks < fewest->ranks)) fewest = &r;
@@ -455,7 +456,7 @@ Score score(const OwnStepCalibration& calibration, std::span<const OwnStep> rows
                       .prediction = p ? std::optional(p->step) : std::nullopt,
                       .reason = std::move(reason),
                       .constant_flops_s = {},
-                      .linear_s = calibration.linear(s)});
+                      .linear_s = calibration.linear_scaling_seconds(s)});
   }
   return score_of(judged, file);
 }

@@ -43,7 +43,7 @@ struct OwnPrediction {
   Prediction step;
   double compute_s = 0;     ///< the step of one rank alone
   double contention_s = 0;  ///< time by which ranks slow each other down without any exchange
-  double wire_s = 0;        ///< exposed time of the exchange
+  double exposed_s = 0;     ///< exposed time of the exchange
 };
 struct OwnPredictionOrReason {
   std::optional<OwnPrediction> prediction = {};
@@ -63,7 +63,7 @@ class OwnStepCalibration {
   OwnPredictionOrReason predict(const OwnStep&) const;
   /// A naive prediction [s], which assumes linear scaling: the measured step of the same curve on the fewest ranks
   /// above 1, times the ratio of the batches per rank.
-  std::optional<double> linear(const OwnStep&) const;
+  std::optional<double> linear_scaling_seconds(const OwnStep&) const;
   /// The rows that are not refused.
   std::span<const OwnStep> rows() const { return rows_; }
   /// The largest number of ranks of a measured point.
@@ -81,7 +81,8 @@ class OwnStepCalibration {
   };
   /// A step as it is modelled, before `correction`. Empty: it cannot be modelled, and `reason` says why.
   std::optional<Modelled> modelled(const OwnStep&, std::string& reason) const;
-  std::optional<Modelled> simulated(const OwnStep&, const core::Machine&, double core_s, std::string& reason) const;
+  std::optional<Modelled> simulated(const OwnStep&, const core::Machine&, double alone_on_core_s,
+                                    std::string& reason) const;
   double ranks_per_core(std::int64_t ranks) const;
   double slowdown(const OwnStep&, double alone_s) const;
   Correction correction(const OwnStep&) const;

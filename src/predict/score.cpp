@@ -197,7 +197,7 @@ const core::Machine& Calibration::machine(const TrainingStep& s) const {
 }
 
 PredictionOrReason Calibration::predict(const TrainingStep& s) const {
-  if (!s.unread_cell.empty()) return {{}, s.unread_cell};
+  if (!s.unread_reason.empty()) return {{}, s.unread_reason};
   if (s.gpus == 0) return {{}, "the number of GPUs is not stated"};
   auto [own_machine, reason] = machine_of(s);
   if (!own_machine) return {{}, reason};
@@ -299,7 +299,7 @@ double Calibration::log_error(const TrainingStep& s) const {
   return log_error;
 }
 
-std::optional<double> Calibration::constant_flops(const TrainingStep& s) const {
+std::optional<double> Calibration::seconds_at_constant_flops(const TrainingStep& s) const {
   const auto m = machine_of(s).machine;
   if (!m || !TransformerStep::refusal(s).empty()) return std::nullopt;
   std::vector<double> rates;
@@ -311,7 +311,7 @@ std::optional<double> Calibration::constant_flops(const TrainingStep& s) const {
   return TransformerStep(s, *m).flops() / (core::median(rates) * static_cast<double>(s.gpus));
 }
 
-std::optional<double> Calibration::linear(const TrainingStep& s) const {
+std::optional<double> Calibration::seconds_at_constant_throughput(const TrainingStep& s) const {
   const TrainingStep* fewest = nullptr;
   for (const TrainingStep& r : rows_) {
     const bool same = r.system == s.system && is_same_device(r.gpu, s.gpu) && r.model == s.model &&
@@ -401,8 +401,8 @@ JudgedRow judge(const Calibration& calibration, const TrainingStep& s) {
           .measured_s = s.step_s,
           .prediction = prediction,
           .reason = s.problem.empty() ? reason : s.problem,
-          .constant_flops_s = prediction ? calibration.constant_flops(s) : std::nullopt,
-          .linear_s = prediction ? calibration.linear(s) : std::nullopt};
+          .constant_flops_s = prediction ? calibration.seconds_at_constant_flops(s) : std::nullopt,
+          .linear_s = prediction ? calibration.seconds_at_constant_throughput(s) : std::nullopt};
 }
 
 }  // namespace

@@ -92,12 +92,12 @@ class Calibration {
   /// The rows that have a measured time.
   std::span<const TrainingStep> rows() const { return rows_; }
 
-  /// Naive predictions of a row [s]; empty where the calibration rows allow none. constant_flops assumes that each GPU
-  /// reaches the median FLOP/s of a GPU in the system's calibration rows. linear assumes that each GPU has the
+  /// Naive predictions of a row [s]; empty where the calibration rows allow none. The first assumes that each GPU
+  /// reaches the median FLOP/s of a GPU in the system's calibration rows. The second assumes that each GPU has the
   /// throughput of a GPU in one calibration row: of the rows with the same system, model, micro-batch, precision,
   /// strategy and data, the one with the fewest GPUs.
-  std::optional<double> constant_flops(const TrainingStep&) const;
-  std::optional<double> linear(const TrainingStep&) const;
+  std::optional<double> seconds_at_constant_flops(const TrainingStep&) const;
+  std::optional<double> seconds_at_constant_throughput(const TrainingStep&) const;
 
  private:
   /// Estimates log(predicted by the terms ÷ measured) of a row from calibration rows of the same network. Those rows

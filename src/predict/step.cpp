@@ -140,9 +140,9 @@ std::string TransformerStep::refusal(const TrainingStep& row) {
 }
 
 TransformerStep::TransformerStep(const TrainingStep& row, const core::Machine& machine)
-    : TransformerStep(completed(row), machine, Completed{}) {}
+    : TransformerStep(completed(row), machine, AlreadyCompleted{}) {}
 
-TransformerStep::TransformerStep(const TrainingStep& row, const core::Machine& m, Completed)
+TransformerStep::TransformerStep(const TrainingStep& row, const core::Machine& m, AlreadyCompleted)
     : peak_(wide_peak(m, row)),
       memory_rate_(m.device->memory_bytes_per_s),
       gpus_per_node_(m.ranks_per_node),
@@ -183,7 +183,7 @@ TransformerStep::TransformerStep(const TrainingStep& row, const core::Machine& m
   if (mentions(about, "DEFAULT")) reduced_bytes_ = 4;  // FSDP's mixed precision of that name reduces in fp32
   constexpr double byte_bits = 8;
   if (row.gradient_bits > 0) reduced_bytes_ = row.gradient_bits / byte_bits;
-  coding_passes_ = row.coding_passes;
+  gradient_coding_passes_ = row.coding_passes;
 }
 
 double TransformerStep::layer_parameters() const {
@@ -193,7 +193,7 @@ double TransformerStep::layer_parameters() const {
 double TransformerStep::embedding_parameters() const { return vocabulary_ * hidden_; }
 
 /// The rate of products in 8 or 4 bits, relative to products in 16.
-double TransformerStep::narrow_gain(const Terms& t) const {
+double TransformerStep::low_precision_speedup(const Terms& t) const {
   constexpr double of_four_bits = 1.4;  // relative to 8 bits, whose peak is half
   return (fp8_ || fp4_ ? t[Term::fp8_gain] : 1) * (fp4_ ? of_four_bits : 1);
 }
@@ -211,7 +211,7 @@ double TransformerStep::product(const Terms& t, double m, double n, double k) co
     }
   }
   constexpr double half_k = 128;
-  const double rate = t[Term::product_share] * peak_ * narrow_gain(t) * filled;
+  const double rate = t[Term::product_share] * peak_ * low_precision_speedup(t) * filled;
   const double bytes = element_bytes_ * (m * k + k * n + m * n);
   return std::max(2 * m * n * k / rate * (1 + half_k / k), bytes / (0.8 * memory_rate_));
 }
@@ -269,7 +269,7 @@ TransformerStep::Layer TransformerStep::layer(const Terms& t) const {
 }
 
 /// The time of the last stage's logits and loss, and of the first stage's embedding, for one micro-batch [s].
-double TransformerStep::head(const Terms& t) const {
+double TransformerStep::embedding_and_logits_s(const Terms& t) const {
   const double tokens = micro_batch_ * sequence_ / context_, memory_rate = 0.8 * memory_rate_;
   return 3 * product(t, tokens, vocabulary_ / tensor_, hidden_) + 16 * tokens * vocabulary_ / tensor_ / memory_rate +
          16 * tokens * hidden_ / memory_rate;
@@ -292,12 +292,13 @@ StepParts TransformerStep::parts(const Terms& t) const {
   StepParts p;
   const Layer layer_times = layer(t);
   const double recomputed = recomputes_ ? layer_times.forward : recomputes_selectively_ ? 0.1 * layer_times.forward : 0;
-  const double ends_s = head(t);
+  const double ends_s = embedding_and_logits_s(t);
   const double node = gpus_per_node_;
   const double local_parameters = layers_ / pipeline_ * layer_parameters() / tensor_ + embedding_parameters() / tensor_;
   const auto [members, within, groups] = data_axis();
   const double exchange_s = layer_times.exchange * (recomputes_ ? 3 : 2);
-  const double coding_s = members > 1 ? coding_passes_ * sizeof(float) * local_parameters / (0.8 * memory_rate_) : 0;
+  const double coding_s =
+      members > 1 ? gradient_coding_passes_ * sizeof(float) * local_parameters / (0.8 * memory_rate_) : 0;
   if (zero_ == 3) {
     // Every layer's weights are gathered twice and its gradients scattered once in each micro-batch.
     const double bytes = element_bytes_ * layer_parameters() / tensor_;

@@ -112,21 +112,21 @@ class TransformerStep {
   double parameters() const { return layers_ * layer_parameters() + embedding_parameters(); }
 
  private:
-  struct Completed {};
-  TransformerStep(const TrainingStep&, const core::Machine&, Completed);
+  struct AlreadyCompleted {};
+  TransformerStep(const TrainingStep&, const core::Machine&, AlreadyCompleted);
   struct Layer {
     double forward, backward, exchange;  ///< [s]; exchange: that of tensor parallelism in one pass
   };
   struct DataAxis {
     /// members: number of ranks that exchange gradients with each other (data × context); within: how many of them are
     /// on one node; groups: how many such groups share a node's ports.
-    double members, within, groups;
+    double members, within, groups_per_node;
   };
   DataAxis data_axis() const;
-  double narrow_gain(const Terms&) const;
+  double low_precision_speedup(const Terms&) const;
   double product(const Terms&, double m, double n, double k) const;
   Layer layer(const Terms&) const;
-  double head(const Terms&) const;
+  double embedding_and_logits_s(const Terms&) const;
   /// The time of an all-reduce of `members` ranks, `within_node` of them on each node [s]. groups_of_node: groups of
   /// ranks that share a node's ports. algorithm: empty for the default of `ExchangeChoice`.
   double all_reduce(const Terms&, double bytes, double members, double within_node, double groups_of_node,
@@ -148,7 +148,7 @@ class TransformerStep {
   int zero_;
   double element_bytes_ = 2;  ///< bytes of an element of activations and weights
   double reduced_bytes_ = 2;  ///< bytes of an element of a gradient when it is exchanged
-  double coding_passes_ = 0;
+  double gradient_coding_passes_ = 0;
   ExchangeChoice exchange_;
 };
 

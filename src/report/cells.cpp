@@ -162,7 +162,7 @@ Labels short_labels(std::span<const Point> points, Factor of) {
   std::map<std::string, std::vector<core::ParsedName>> by_base;
   for (const Point& p : points) {
     if (core::is_null(p.factors[of])) continue;
-    auto name = core::name_of(text(p.factors[of]));
+    auto name = core::parse_name_or_text(text(p.factors[of]));
     auto& known_names = by_base[name.base];
     if (std::ranges::none_of(known_names, [&](const auto& n) { return n.canonical() == name.canonical(); }))
       known_names.push_back(name);

@@ -117,8 +117,8 @@ std::string truncated_to(std::string_view line, std::size_t width) {
   return out;
 }
 
-Progress progress_of(const core::ResultFile& file, const Observation& observation) {
-  Progress p;
+RunProgress progress_of(const core::ResultFile& file, const Observation& observation) {
+  RunProgress p;
   if (file.runs.empty()) return p;
   const Run& run = file.runs.back();
   p.done = run.points.size();
@@ -138,7 +138,7 @@ Progress progress_of(const core::ResultFile& file, const Observation& observatio
   return p;
 }
 
-std::string progress_text(const Progress& p) {
+std::string progress_text(const RunProgress& p) {
   std::string text = p.plan
                          ? fmt::format("{} of {} points", p.done, p.plan->points)
                          : fmt::format("{} point{}; how many are planned is unknown", p.done, p.done == 1 ? "" : "s");
@@ -148,7 +148,7 @@ std::string progress_text(const Progress& p) {
   return text + (p.left_s ? fmt::format(" · {} left", core::clock_text({*p.left_s})) : " · time left unknown");
 }
 
-ScreenLine state_text(const core::ResultFile& file, const Progress& p) {
+ScreenLine state_text(const core::ResultFile& file, const RunProgress& p) {
   const std::string quiet = core::clock_text({p.quiet_s});
   switch (p.state) {
     case RunState::none:
@@ -177,7 +177,7 @@ ScreenLine state_text(const core::ResultFile& file, const Progress& p) {
 
 std::vector<ScreenLine> watch_screen(const core::ResultFile& file, const Observation& observation, std::size_t width,
                                      std::size_t height) {
-  const Progress progress = progress_of(file, observation);
+  const RunProgress progress = progress_of(file, observation);
   std::vector<ScreenLine> lines;
   const auto add = [&](std::string_view text, Style style = Style::plain) {
     if (lines.size() < height) lines.push_back({truncated_to(text, width), style});

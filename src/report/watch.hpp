@@ -25,7 +25,7 @@ struct Observation {
 };
 
 /// The progress of the last run in a file.
-struct Progress {
+struct RunProgress {
   RunState state = RunState::none;
   std::size_t done = 0;               ///< number of points of this run that are in the file
   std::optional<core::RunPlan> plan;  ///< empty: the file has none, since an earlier version of gradmeter wrote it
@@ -37,7 +37,7 @@ struct Progress {
 /// are done. Only a run on the observer's own host can count as gone, since the lock of another host may not be
 /// visible. A run counts as silent when it has written nothing for five times the mean time of a point so far, and for
 /// at least a minute.
-Progress progress_of(const core::ResultFile&, const Observation&);
+RunProgress progress_of(const core::ResultFile&, const Observation&);
 
 enum class Style : std::uint8_t { plain, heading, good, bad };
 struct ScreenLine {
@@ -53,9 +53,9 @@ std::vector<ScreenLine> watch_screen(const core::ResultFile&, const Observation&
 /// text from a file cannot control the terminal.
 std::string truncated_to(std::string_view text, std::size_t width);
 /// The progress in a line: "5 of 24 points · 01:10 elapsed · 03:20 left".
-std::string progress_text(const Progress&);
+std::string progress_text(const RunProgress&);
 /// The state of the run in one line.
-ScreenLine state_text(const core::ResultFile&, const Progress&);
+ScreenLine state_text(const core::ResultFile&, const RunProgress&);
 /// A point in one line, for output that cannot be redrawn.
 std::string point_line(const core::Point&);
 /// A point in one line for a person who waits: "resnet50 b4 2 ranks ring bf16: 147 ms, 47 %". A percentage without a

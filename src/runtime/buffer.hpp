@@ -40,9 +40,9 @@ using EventPtr = std::shared_ptr<const Event>;  ///< null: an event that is reac
 class DeviceAccess {
  public:
   virtual ~DeviceAccess() = default;
-  /// The address at which the host reaches device memory. `written`: the caller may write there. Errors:
+  /// The address at which the host reaches device memory. `is_writable`: the caller may write there. Errors:
   /// std::logic_error for an address that is not the device's.
-  virtual std::byte* host_address(const std::byte* device_address, std::size_t bytes, bool written) const = 0;
+  virtual std::byte* host_address(const std::byte* device_address, std::size_t bytes, bool is_writable) const = 0;
   /// The set of kernels that the work must launch: "host" or "cuda". On a device with kernels of its own, host code
   /// reads and writes memory only in operations that have no kernel.
   virtual std::string_view kernels() const { return "host"; }

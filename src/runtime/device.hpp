@@ -71,7 +71,7 @@ using StoredWork = std::function<void()>;
 
 /// A piece of work as it is passed to `Queue::submit`: only a reference to a callable, so that a queue that runs it at
 /// once allocates nothing. What the callable refers to must live until the work is done: buffers, and objects that
-/// compute. Locals of the caller are allowed only if the caller waits for the work, as `at_once` does, or if the
+/// compute. Locals of the caller are allowed only if the caller waits for the work, as `run_and_wait` does, or if the
 /// callable has a member `stored`.
 class Work {
  public:
@@ -138,7 +138,7 @@ class Queue {
   /// Runs work after all work submitted so far, and waits until it is done, so the work may refer to the caller's
   /// locals. Meant for short reads and writes by the host. A queue of the host just runs the work, and does not time it
   /// as a kernel.
-  void at_once(const Work& work) {
+  void run_and_wait(const Work& work) {
     if (&device() == &host_device()) return work();
     submit("host", {}, work);
     synchronise();

@@ -45,9 +45,9 @@ class Handle {
     const type old = std::exchange(value_, value);
     if (!(old == Traits::null())) Traits::free(old);
   }
-  /// The address at which a C call stores a new handle: `MPI_Comm_dup(world, comm.receive())`. An owned handle is freed
-  /// first.
-  type* receive() noexcept {
+  /// The address at which a C call stores a new handle: `MPI_Comm_dup(world, comm.out_address())`. An owned handle is
+  /// freed first.
+  type* out_address() noexcept {
     reset();
     return &value_;
   }

@@ -48,8 +48,8 @@ TEST(SelectedCollective, EachCallGoesToTheAlgorithmThatItsBytesName) {
     HeapArena arena(std::size_t{1} << 20);
     std::vector<std::unique_ptr<Collective>> members;
     for (const auto& a : table->candidates()) {
-      members.push_back(std::make_unique<Executor>(Algorithm{a->name, a->make({std::uint32_t(p), 1})}, *transport,
-                                                   arena, ExchangeSpec{Placement::in_place, 20000, 1024}));
+      members.push_back(std::make_unique<Executor>(ScheduledAlgorithm{a->name, a->make({std::uint32_t(p), 1})},
+                                                   *transport, arena, ExchangeSpec{Placement::in_place, 20000, 1024}));
     }
     SelectedCollective c(table, std::move(members));
     EXPECT_EQ(c.name(), table->name());
@@ -77,8 +77,8 @@ TEST(SelectedCollective, CountsNothingOnceAMemberServedThatCountsNothing) {
   auto uncounted = std::make_unique<Uncounted>();
   const Uncounted& vendor = *uncounted;
   std::vector<std::unique_ptr<Collective>> members;
-  members.push_back(std::make_unique<Executor>(Algorithm{"ring", find_algorithm("ring")->make({1, 1})}, *transport,
-                                               arena, ExchangeSpec{Placement::in_place, 4000, 1024}));
+  members.push_back(std::make_unique<Executor>(ScheduledAlgorithm{"ring", find_algorithm("ring")->make({1, 1})},
+                                               *transport, arena, ExchangeSpec{Placement::in_place, 4000, 1024}));
   members.push_back(std::move(uncounted));
   SelectedCollective c(table, std::move(members));
   std::vector<float> v(1000);

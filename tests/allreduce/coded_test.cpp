@@ -246,7 +246,7 @@ TEST(TernGrad, SendsTwoBitsANumberUnlessItsCodesAreSummed) {
     const auto codec = compression::find_codec(name);
     const auto ring = find_algorithm("ring");
     const ExchangeSpec r{.max_bytes = n * sizeof(float), .algorithm = ring, .codec = codec, .shape = {4, 1}};
-    return coded_call_parts(r, n, {&whole, 1});
+    return inner_calls_of(r, n, {&whole, 1});
   };
   const auto gathered = parts_of("terngrad"), summed = parts_of("terngrad:exchange=sum");
   ASSERT_EQ(gathered.size(), 1u);

@@ -78,7 +78,7 @@ class Pair {
     CodingDifference difference{.values = noted}, on_gpu{.values = noted_on_gpu};
     // What is kept of the places that two calls share must survive that it grows.
     TensorLayout layout{
-        .first = call < 2 ? 11U : 1500U, .tensors = parts, .difference = differences ? &difference : nullptr};
+        .offset_in_step = call < 2 ? 11U : 1500U, .tensors = parts, .difference = differences ? &difference : nullptr};
     const std::vector<float> given = x;
     std::vector<float>& result = in_place_ ? x : y;
     on_host_->start({.in = x, .out = result, .op = op, .tensor_layout = layout});
@@ -89,7 +89,7 @@ class Pair {
     const runtime::Buffer out = in_place_ ? in_.buffer : out_.buffer;
     on_gpu_->start({.in = in_.buffer, .out = out, .op = op, .tensor_layout = layout});
     test::run_to_end(*on_gpu_);
-    rank_.device.make_queue()->at_once([&] { std::ranges::copy(out.values<float>(), got.begin()); });
+    rank_.device.make_queue()->run_and_wait([&] { std::ranges::copy(out.values<float>(), got.begin()); });
     for (const TensorPart& t : parts) {
       for (std::size_t i = t.offset; i < t.offset + t.count; ++i) {
         if (got[i] != result[i]) return fmt::format("element {} is {}, the host's {}", i, got[i], result[i]);

@@ -95,10 +95,10 @@ std::vector<std::vector<Bytes>> results(const DirectCase& c) {
     const auto typed = [&](const runtime::OwnedBuffer& b) { return runtime::Buffer(c.element, b.buffer.device()); };
     for (int call = 0; call < calls; ++call) {
       Bytes b = given(c, world.rank(), call);
-      other->at_once([&] { std::memcpy(in.buffer.host(), b.data(), bytes); });
+      other->run_and_wait([&] { std::memcpy(in.buffer.host(), b.data(), bytes); });
       direct->start({.in = typed(in), .out = typed(c.in_place ? in : out), .op = c.op, .accumulate = c.accumulate});
       while (!direct->advance()) std::this_thread::yield();
-      other->at_once([&] { std::memcpy(b.data(), (c.in_place ? in : out).buffer.host(), bytes); });
+      other->run_and_wait([&] { std::memcpy(b.data(), (c.in_place ? in : out).buffer.host(), bytes); });
       all[static_cast<std::size_t>(world.rank())].push_back(b);
     }
     world.barrier();

@@ -79,7 +79,7 @@ std::string fault(const GpuRank& r, const GraphCase& c, Collective& call, const 
   call.start({.in = in, .out = out, .op = c.op});
   test::run_to_end(call);
   CheckResult verdict;
-  r.device.make_queue()->at_once([&] { verdict = check(known, rank, {out.host(), out.bytes()}); });
+  r.device.make_queue()->run_and_wait([&] { verdict = check(known, rank, {out.host(), out.bytes()}); });
   if (verdict.wrong == 0) return {};
   return fmt::format("{} {} of {}, seed {}: {} wrong, the first at {}", c.algorithm, name(c.kind), c.count, seed,
                      verdict.wrong, verdict.first_wrong);

@@ -77,7 +77,7 @@ std::string fault(const GpuRank& r, Collective& collective, const test::Collecti
   run_to_end(collective);
   // On another queue: `advance` has said that the result is there.
   const auto reader = r.device.make_queue();
-  reader->at_once([&] {
+  reader->run_and_wait([&] {
     verdict = check(c.known, rank, on.bytes(out));
     after = hash_of(on.bytes(in));
   });
@@ -220,7 +220,7 @@ TEST_F(RegisteredBuffers, HaveTheHostsResults) {
           bound->start({.in = in, .out = out, .op = Op::sum});
           run_to_end(*bound);
           CheckResult verdict;
-          r.queue.at_once([&] { verdict = check(known, rank, {out.host(), out.bytes()}); });
+          r.queue.run_and_wait([&] { verdict = check(known, rank, {out.host(), out.bytes()}); });
           EXPECT_EQ(verdict.wrong, 0u) << "rank " << rank << " of " << ranks << ", seed " << seed;
         }
         r.world.barrier();

@@ -50,7 +50,7 @@ Bytes given(const PeersCase& c, unsigned rank, unsigned call) {
   return b;
 }
 
-using Launch = void (*)(Element, Element, Op, const cuda::PeerCall&, const std::byte*, std::byte*, std::size_t,
+using Launch = void (*)(Element, Element, Op, const cuda::PeerArguments&, const std::byte*, std::byte*, std::size_t,
                         cudaStream_t);
 
 /// What each rank has after the second of two calls, which use the slots in turn.
@@ -80,14 +80,14 @@ std::vector<Bytes> results(const PeersCase& c, Launch launch) {
     }
     for (const auto& s : streams) s.synchronize();
     for (unsigned r = 0; r < c.ranks; ++r) {
-      cuda::PeerCall peers{.windows = {},
-                           .ranks = c.ranks,
-                           .rank = r,
-                           .window = window,
-                           .blocks = c.blocks,
-                           .barriers = 2,
-                           .signals = reinterpret_cast<cuda::PeerSignals*>(signals[r].span().device_address()),
-                           .limit_ns = 60'000'000'000};
+      cuda::PeerArguments peers{.windows = {},
+                                .ranks = c.ranks,
+                                .rank = r,
+                                .window = window,
+                                .most_thread_blocks = c.blocks,
+                                .barriers_per_call = 2,
+                                .signals = reinterpret_cast<cuda::PeerSignals*>(signals[r].span().device_address()),
+                                .limit_ns = 60'000'000'000};
       for (unsigned k = 0; k < c.ranks; ++k) peers.windows[k] = windows[k].span().device_address();
       launch(c.element, accumulate, c.op, peers, in[r].span().device_address() + skipped,
              out[r].span().device_address() + skipped, c.count, streams[r].get());

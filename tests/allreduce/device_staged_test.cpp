@@ -62,7 +62,8 @@ TEST(DeviceStaged, HasTheSumsWhenItSaysSo) {
         m.start(world.rank(), call);
         while (!m.staged->advance()) std::this_thread::yield();
         std::vector<float> found;
-        other->at_once([&] { found.assign(m.out.buffer.values<float>().begin(), m.out.buffer.values<float>().end()); });
+        other->run_and_wait(
+            [&] { found.assign(m.out.buffer.values<float>().begin(), m.out.buffer.values<float>().end()); });
         std::size_t wrong = 0;
         for (std::size_t i = 0; i < count; ++i) {
           float sum = 0;

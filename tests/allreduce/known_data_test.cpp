@@ -358,8 +358,8 @@ TEST(KnownData, CallsInPlaceHaveOneAnswerWhileSumsAreExact) {
     const std::size_t most = most_calls_in_place(k);
     EXPECT_TRUE(most >= 1 && most <= 5) << text(k);
     Bytes result = reduced(k, inputs(k, 0, 1500), shuffled(k.ranks, 1), false);
-    for (k.calls = 1; k.calls <= most; ++k.calls) {
-      EXPECT_EQ(check_reduced(k, 0, result).wrong, 0u) << text(k) << ", " << k.calls;
+    for (k.calls_in_place = 1; k.calls_in_place <= most; ++k.calls_in_place) {
+      EXPECT_EQ(check_reduced(k, 0, result).wrong, 0u) << text(k) << ", " << k.calls_in_place;
       result = reduced(k, std::vector<Bytes>(k.ranks, result), shuffled(k.ranks, 1), false);
     }
   });
@@ -368,7 +368,7 @@ TEST(KnownData, CallsInPlaceHaveOneAnswerWhileSumsAreExact) {
   EXPECT_EQ(most_calls_in_place({.element = Element::f32, .op = Op::average, .ranks = 2}), 1u);
   KnownData k{.element = Element::f32, .ranks = 2};
   const Bytes once = reduced(k, inputs(k, 0, 100), {0, 1}, false);
-  k.calls = 2;
+  k.calls_in_place = 2;
   EXPECT_GT(check_reduced(k, 0, once).wrong, 90u);
 }
 

@@ -166,7 +166,7 @@ class Rank {
   std::vector<std::vector<float>> results;
 
  private:
-  static Algorithm algorithm(const Case& c) {
+  static ScheduledAlgorithm algorithm(const Case& c) {
     const auto ranks = static_cast<std::uint32_t>(c.ranks);
     return {c.algorithm, find_algorithm(c.algorithm)->make({ranks, 1}, c.kind)};
   }

@@ -130,7 +130,7 @@ class Exchange {
       std::vector<const std::byte*> sources;
       for (std::uint32_t i = 0; i < x.operands; ++i) {
         const std::uint32_t o = p.operands[x.first_operand + i];
-        const float* from = o == own_operand ? at(r, x.own, e).data() : me.received[o]->data();
+        const float* from = o == own_operand ? at(r, x.own_place, e).data() : me.received[o]->data();
         sources.push_back(reinterpret_cast<const std::byte*>(from));
       }
       reduce(core::Element::f32, core::Element::f32, Op::sum, bytes(at(r, x.to, e)), sources, e.elements);

@@ -84,7 +84,7 @@ class PackedRunner {
               .shape = shape_of(place.network.nodes_of(place.world))} {}
 
   bool refused() const { return !codec_refusal(spec_, CollectiveKind::all_reduce, {}).empty(); }
-  CallParts parts() const { return coded_call_parts(spec_, buffer_elements(), tensors()); }
+  InnerCalls parts() const { return inner_calls_of(spec_, buffer_elements(), tensors()); }
 
   /// All tensors in one call.
   PackedOutcome together() {
@@ -93,7 +93,7 @@ class PackedRunner {
     for (std::size_t call = 0; call < calls; ++call) {
       std::vector<float> v = drawn(call);
       const auto layout = tensors();
-      run(*bound, o, v, {.first = first_place, .tensors = layout});
+      run(*bound, o, v, {.offset_in_step = first_place, .tensors = layout});
       o.out.insert(o.out.end(), v.begin(), v.end());
     }
     o.sent = *bound->sent();
@@ -113,7 +113,7 @@ class PackedRunner {
         const std::size_t place = first_place + t.offset, at = t.offset;
         t.offset = 0;
         PackedOutcome own;
-        run(*bound[i], own, values, {.first = place, .tensors = {&t, 1}});
+        run(*bound[i], own, values, {.offset_in_step = place, .tensors = {&t, 1}});
         std::ranges::copy(own.difference, differences.begin() + static_cast<std::ptrdiff_t>(at));
         o.squares += own.squares;
       }
@@ -184,7 +184,7 @@ TEST_P(Packed, ManyTensorsTakeAsManyMessagesAsOne) {
     PackedRunner runner(place, {.codec = codec, .algorithm = "ring", .ranks = c.size(), .op = Op::sum});
     const auto packed = runner.together().sent, single = runner.one_by_one().sent;
     std::uint64_t rounds = 0;
-    for (const CallPart& part : runner.parts()) {
+    for (const InnerCall& part : runner.parts()) {
       rounds += part.algorithm->cost(shape_of(place.network.nodes_of(c)), part.collective_kind).rounds;
     }
     EXPECT_LE(packed.messages, calls * rounds) << "one a round";

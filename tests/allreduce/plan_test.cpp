@@ -54,7 +54,7 @@ TEST(PlanVerifier, RejectsReducingInPlaceWhileThePeerReads) {
   const auto s = recursive_doubling(4);
   auto plans = compile_all(*s, Placement::in_place);
   for (auto& plan : plans) {
-    for (auto& r : plan.reductions) r.own = r.to = Place::out, r.sends_before_write = 0;
+    for (auto& r : plan.reductions) r.own_place = r.to = Place::out, r.sends_before_write = 0;
     for (auto& x : plan.sends) x.from = Place::out;
     for (auto& f : plan.finishes) f.from = Place::out;
   }

@@ -24,8 +24,8 @@ TEST(Conditions, AreNamedWhereTheyDiffer) {
 TEST(Conditions, AValueThatOnlySomeLaunchesHaveIsNamedAsSuch) {
   Side a = timed_side("a", {{1.0}, {1.0}}), b = timed_side("b", {{1.0}});
   a.runs[0].info.environment["OMPI_MCA_btl"] = b.runs[0].info.environment["OMPI_MCA_btl"] = "tcp,self";
-  b.runs[0].info.mpi_single_copy = "cma";
-  for (auto& run : a.runs) run.info.mpi_single_copy = "none";
+  b.runs[0].info.mpi_copy_mechanism = "cma";
+  for (auto& run : a.runs) run.info.mpi_copy_mechanism = "none";
   EXPECT_THAT(differing_conditions(a, b),
               ::testing::ElementsAre("MPI's single copy: none to cma",
                                      "environment OMPI_MCA_btl: none and tcp,self to tcp,self"));
@@ -42,7 +42,7 @@ TEST(Conditions, LaunchesUnderOtherConditionsAreOfAnotherOrigin) {
   EXPECT_THAT(origins_with([](auto&, auto&) {}), ElementsAre(0, 0));
   EXPECT_THAT(origins_with([](auto&, auto& b) { b.environment["OMPI_MCA_btl"] = "tcp,self"; }), ElementsAre(0, 1));
   EXPECT_THAT(origins_with([](auto&, auto& b) { b.environment["OMPI_MCA_btl"] = ""; }), ElementsAre(0, 1));
-  EXPECT_THAT(origins_with([](auto& a, auto& b) { a.mpi_single_copy = "cma", b.mpi_single_copy = "none"; }),
+  EXPECT_THAT(origins_with([](auto& a, auto& b) { a.mpi_copy_mechanism = "cma", b.mpi_copy_mechanism = "none"; }),
               ElementsAre(0, 1));
   EXPECT_THAT(origins_with([](auto& a, auto& b) { a.binding = "0", b.binding = "0-1"; }), ElementsAre(0, 1));
   EXPECT_THAT(origins_with([](auto& a, auto& b) {

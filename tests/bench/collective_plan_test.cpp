@@ -267,7 +267,7 @@ TEST(CollectivePlan, GraphsAreAFactorOfWhatRunsInAStream) {
   auto f = factors();
   f.algorithms = {allreduce::find_algorithm("nccl"), allreduce::find_algorithm("ring")};
   f.calls = 5;
-  f.cudagraphs = {0, 3};
+  f.graph_launches = {0, 3};
   const auto map = nodes({0, 0});
   std::set<std::string> keys;
   const auto points = plan_collectives(f, map);
@@ -275,10 +275,10 @@ TEST(CollectivePlan, GraphsAreAFactorOfWhatRunsInAStream) {
   for (const auto& p : points) {
     const auto row = to_factors(p, map, f);
     keys.insert(row.key());
-    EXPECT_EQ(core::to_text(row[core::Factor::cudagraph]), p.cudagraph > 0 ? "3" : "null");
-    EXPECT_EQ(p.calls_of_iteration(), p.cudagraph > 0 ? 15u : 5u);
+    EXPECT_EQ(core::to_text(row[core::Factor::cudagraph]), p.graph_launches > 0 ? "3" : "null");
+    EXPECT_EQ(p.calls_of_iteration(), p.graph_launches > 0 ? 15u : 5u);
     const bool refused = p.unsupported.find("cannot be captured") != std::string::npos;
-    EXPECT_EQ(refused, p.cudagraph > 0 && p.algorithm->name == "ring") << p.unsupported;
+    EXPECT_EQ(refused, p.graph_launches > 0 && p.algorithm->name == "ring") << p.unsupported;
   }
   EXPECT_EQ(keys.size(), points.size());
 }

@@ -36,7 +36,7 @@ CollectiveMeasurement findings(const CollectivePoint& p) {
           .warmup_s = 0.1,
           .warmup_iterations = 5,
           .check = CheckOfAllRanks{},
-          .sent = SentBytes{.most = 10, .total = 20, .between_nodes = 0, .required = 20, .right = true},
+          .sent = SentBytes{.most_by_one_rank = 10, .total = 20, .between_nodes = 0, .required = 20, .right = true},
           .overlap = {},
           .noise = {},
           .oversubscribed = false,
@@ -176,8 +176,8 @@ TEST(CodingTimes, LeaveOutBlocksOfDisturbedTurns) {
   EXPECT_NEAR(times.of_a_call(odd_turns)->encode_s, 1e-3, 1e-9);
 }
 
-TEST(PartBlocks, AreOfTheSameTurnsAsTheTimeOfBothAtOnce) {
-  PartBlocks parts;
+TEST(OverlapPartTimes, AreOfTheSameTurnsAsTheTimeOfBothAtOnce) {
+  OverlapPartTimes parts;
   EXPECT_FALSE(parts.medians({}));
   MachineState odd_turns;
   for (std::size_t turn = 0; turn < 15; ++turn) {

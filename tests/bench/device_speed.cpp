@@ -79,13 +79,13 @@ class BareProduct {
       : workspace_(device.allocate(core::Element::i8, workspace_bytes)) {
     using kernels::cuda::check_cublaslt;
     const auto n = static_cast<std::uint64_t>(edge);
-    check_cublaslt(cublasLtCreate(library_.receive()), "cublasLtCreate");
-    check_cublaslt(cublasLtMatmulDescCreate(description_.receive(), CUBLAS_COMPUTE_32F, CUDA_R_32F),
+    check_cublaslt(cublasLtCreate(library_.out_address()), "cublasLtCreate");
+    check_cublaslt(cublasLtMatmulDescCreate(description_.out_address(), CUBLAS_COMPUTE_32F, CUDA_R_32F),
                    "cublasLtMatmulDescCreate");
-    check_cublaslt(cublasLtMatrixLayoutCreate(layout_.receive(), type, n, n, static_cast<std::int64_t>(n)),
+    check_cublaslt(cublasLtMatrixLayoutCreate(layout_.out_address(), type, n, n, static_cast<std::int64_t>(n)),
                    "cublasLtMatrixLayoutCreate");
     kernels::cuda::LtPreference preference;
-    check_cublaslt(cublasLtMatmulPreferenceCreate(preference.receive()), "cublasLtMatmulPreferenceCreate");
+    check_cublaslt(cublasLtMatmulPreferenceCreate(preference.out_address()), "cublasLtMatmulPreferenceCreate");
     const std::uint64_t most = workspace_bytes;
     check_cublaslt(cublasLtMatmulPreferenceSetAttribute(preference.get(), CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                                         &most, sizeof most),

@@ -109,7 +109,7 @@ TEST(GroupSearch, ADisturbanceThatGoesByIsGivenUp) {
     return times;
   });
   EXPECT_THAT(found.slow, testing::IsEmpty());
-  EXPECT_EQ(found.lost, 1U);
+  EXPECT_EQ(found.disturbed_groups, 1U);
 }
 
 TEST(GroupSearch, EndsForEveryNumberOfNodes) {

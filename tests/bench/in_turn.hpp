@@ -19,7 +19,7 @@ inline Timing timing(std::vector<double> samples) {
   const double median = core::median(samples);
   std::ranges::sort(samples);
   const auto [low, high] =
-      core::median_interval_ranks(samples.size()).value_or(std::pair{std::size_t{0}, samples.size() - 1});
+      core::median_interval_indices(samples.size()).value_or(std::pair{std::size_t{0}, samples.size() - 1});
   return {median, samples[low], samples[high], samples.front()};
 }
 

@@ -210,10 +210,10 @@ constexpr std::size_t mib = std::size_t{1} << 20, gib = std::size_t{1} << 30;
 
 /// A machine with eight caches of the last level, of 32 MiB each.
 MemoryPassFacts eight_caches(std::size_t reached, int ranks, int threads) {
-  return {.cache = 32 * mib,
-          .reached_caches = reached * 32 * mib,
-          .all_caches = 8 * 32 * mib,
-          .usual = 128 * mib,
+  return {.one_cache_bytes = 32 * mib,
+          .reached_cache_bytes = reached * 32 * mib,
+          .all_cache_bytes = 8 * 32 * mib,
+          .usual_pass_bytes = 128 * mib,
           .free_memory = 256 * gib,
           .ranks_per_node = ranks,
           .threads = threads};
@@ -236,8 +236,8 @@ TEST(PassesOverMemory, LeaveHalfOfTheFreeMemory) {
 }
 
 TEST(PassesOverMemory, AreAsLongAsUsualWhereCachesAreNotKnown) {
-  EXPECT_EQ(memory_pass_bytes({.usual = 64 * mib, .free_memory = gib}), 64 * mib);
-  EXPECT_EQ(memory_pass_bytes({.usual = 64 * mib, .free_memory = gib, .ranks_per_node = 64}), 16 * mib);
+  EXPECT_EQ(memory_pass_bytes({.usual_pass_bytes = 64 * mib, .free_memory = gib}), 64 * mib);
+  EXPECT_EQ(memory_pass_bytes({.usual_pass_bytes = 64 * mib, .free_memory = gib, .ranks_per_node = 64}), 16 * mib);
 }
 
 }  // namespace

@@ -180,8 +180,8 @@ TEST(KernelBound, IsCertainWhereNothingCanBeFaster) {
   EXPECT_TRUE(is_certain(compute, {}));
   EXPECT_FALSE(is_certain(compute, {.on_host = false}));
   EXPECT_FALSE(is_certain(compute, {.computes_all = false}));
-  EXPECT_FALSE(is_certain(compute, {.is_own_peak = false})) << "it is the library's best square product alone";
-  EXPECT_TRUE(is_certain(memory, {.is_own_peak = false, .rotation_bytes = 200, .caches = 100}));
+  EXPECT_FALSE(is_certain(compute, {.is_upper_bound = false})) << "it is the library's best square product alone";
+  EXPECT_TRUE(is_certain(memory, {.is_upper_bound = false, .rotation_bytes = 200, .caches = 100}));
   EXPECT_FALSE(is_certain(memory, {.rotation_bytes = 198, .caches = 100})) << "the caches keep a part";
   EXPECT_FALSE(is_certain(memory, {.rotation_bytes = 200})) << "the caches are not known";
   EXPECT_FALSE(is_certain(memory, {.on_host = false, .rotation_bytes = 200, .caches = 100}));

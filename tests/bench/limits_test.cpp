@@ -27,7 +27,7 @@ core::Machine measured(double bytes_per_s) { return gradmeter::test::linked(0, b
 
 TEST(LeastExchangeTime, OnANodeIsARanksBytesAtTheRateOfMemory) {
   const core::Machine m = measured(1e9);
-  EXPECT_NEAR(exchange_time_bound({.rank = 3e6, .node = 0}, m).value, 3e-3, 1e-12);
+  EXPECT_NEAR(exchange_time_bound({.by_busiest_rank = 3e6, .by_busiest_node = 0}, m).value, 3e-3, 1e-12);
   EXPECT_EQ(exchange_time_bound({}, m).value, 0);
   EXPECT_EQ(link_rate(m), 1e9);
 }
@@ -36,11 +36,13 @@ TEST(LeastExchangeTime, BetweenNodesThePortIsShared) {
   core::Machine m = measured(9e9);
   m.ranks_per_node = 4;
   m.node_port.bytes_per_s = 1e9;
-  EXPECT_NEAR(exchange_time_bound({.rank = 1e6, .node = 4e6}, m).value, 4e-3, 1e-12);
-  EXPECT_NEAR(exchange_time_bound({.rank = 1e8, .node = 4e6}, m).value, 1e-2, 1e-12) << "both ways at once at best";
+  EXPECT_NEAR(exchange_time_bound({.by_busiest_rank = 1e6, .by_busiest_node = 4e6}, m).value, 4e-3, 1e-12);
+  EXPECT_NEAR(exchange_time_bound({.by_busiest_rank = 1e8, .by_busiest_node = 4e6}, m).value, 1e-2, 1e-12)
+      << "both ways at once at best";
   EXPECT_EQ(link_rate(m), 1e9);
   m.ranks_per_node = 1;
-  EXPECT_NEAR(exchange_time_bound({.rank = 1e8, .node = 4e6}, m).value, 0.1, 1e-12) << "no peer on the node";
+  EXPECT_NEAR(exchange_time_bound({.by_busiest_rank = 1e8, .by_busiest_node = 4e6}, m).value, 0.1, 1e-12)
+      << "no peer on the node";
 }
 
 TEST(PartnersOnNextNode, AreNeverOnTheSameNode) {

@@ -89,7 +89,7 @@ class Silent final : public runtime::Transport {
 };
 
 /// What a fabric makes ready for one collective.
-void bind(const allreduce::Algorithm& a, compression::CodecChoicePtr codec) {
+void bind(const allreduce::ScheduledAlgorithm& a, compression::CodecChoicePtr codec) {
   const allreduce::ExchangeSpec options{
       .max_bytes = count * sizeof(float), .message_bytes = std::size_t{64} << 10, .codec = std::move(codec)};
   runtime::PrivateArena arena(allreduce::Executor::arena_bytes(a, rank, options));

@@ -49,7 +49,7 @@ Readings read(const core::Machine& m) {
   Readings r;
   read_strategies(m, r);
   r["auto"] = allreduce::predicted_table(m, allreduce::find_algorithm("ring")->request({machine_ranks, machine_ranks}));
-  r["limits"] = std::to_string(exchange_time_bound({.rank = 1e6, .node = 0}, m).value * 1e9);
+  r["limits"] = std::to_string(exchange_time_bound({.by_busiest_rank = 1e6, .by_busiest_node = 0}, m).value * 1e9);
   r["codec estimate"] = std::to_string(compression::estimate(m, "qsgd8", machine_ranks, 1 << 20, 8).predicted_s * 1e9);
   const auto ends = dataparallel::SimWorld(machine_ranks, {.machine = m}).run([](dataparallel::Fabric& f) {
     f.wait(f.all_reduce(dataparallel::everybody, f.memory(1 << 16), allreduce::Op::sum));

@@ -102,7 +102,7 @@ int main(int argc, char** argv) try {
   core::print("curve of twelve steps with intervals, llama3-8b by data sheets: {:.3f} s (widest: high is {:.2f} low)\n",
               network, widest);
   const std::string file = argc > 1 ? argv[1] : "results/predict/three-links.jsonl";
-  const auto runs = core::read_results(file, core::Reading::strict, core::Samples::left_out).runs;
+  const auto runs = core::read_results(file, core::Reading::strict, core::RawTimes::left_out).runs;
   std::optional<predict::OwnStepCalibration> calibration;
   const double fit = seconds_of(
       [&] { calibration.emplace(predict::steps_of(runs, file), std::vector<predict::MeasuredCollective>()); });

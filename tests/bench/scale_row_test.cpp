@@ -163,7 +163,7 @@ TEST(FillRow, KeepsTheFirstReason) {
                 .training = training,
                 .measurement = measured,
                 .bound = {},
-                .noise = {},
+                .machine_noise = {},
                 .totals = totals,
                 .steps = {},
                 .oversubscribed = false},
@@ -253,7 +253,7 @@ TEST(CompareRow, ItsOwnOneRankRunIsSpeedUpAndNoEfficiency) {
   const Timed alone = timed(1, 0.020, 3200, 0.010), t = timed(2, 0.020, 6400, 0.010);
   Point row = t.row;
   const Reference r = alone.reference();
-  compare_row(point(2, Scaling::weak), {.alone = &r}, t.measured, row);
+  compare_row(point(2, Scaling::weak), {.one_rank = &r}, t.measured, row);
   EXPECT_NEAR(row.metrics.number(Metric::self_speedup), 2, 1e-12);
   EXPECT_TRUE(core::is_null(row.metrics[Metric::efficiency]));
 }

@@ -34,7 +34,7 @@ StepRecord two_layers() {
   StepRecord r{
       .step = {100, 120}, .computations = {}, .calls = {timeline_call(107, 108, 111), timeline_call(110, 111, 114)}};
   const auto add = [&r](std::string_view label, double begin, double end, bool is_exchange = false) {
-    r.computations.push_back({.label = label, .when = {begin, end}, .is_exchange = is_exchange});
+    r.computations.push_back({.label = label, .when = {begin, end}, .is_message_handling = is_exchange});
     r.submitted += !is_exchange;
   };
   const auto enter = [&r](int layer) { r.layers.push_back({.layer = layer, .first = r.submitted}); };
@@ -59,7 +59,7 @@ TEST(StepTimeline, NamesComputationsByPassAndLayer) {
 TEST(StepTimeline, PartsUpdatesBetweenWhichAnExchangeEnded) {
   StepRecord r{.step = {0, 10}, .computations = {}, .calls = {timeline_call(1, 1, 2), timeline_call(1, 2, 5)}};
   for (const double begin : {2.0, 3.0, 5.0, 6.25})
-    r.computations.push_back({.label = "update", .when = {begin, begin + 1}, .is_exchange = false});
+    r.computations.push_back({.label = "update", .when = {begin, begin + 1}, .is_message_handling = false});
   EXPECT_THAT(make_timeline(r, {}, {}).compute, ElementsAre(core::Span{"update", 2, 4}, core::Span{"update", 5, 7.25}));
 }
 
@@ -222,7 +222,7 @@ std::vector<StepTimeline> virtual_steps(int steps, double link_bytes_per_s) {
     for (int i = 0; i < steps; ++i) {
       all.probe().begin_step();
       (void)all.strategy().step(all.worker(), {inputs, labels},
-                                {.size = 0.01f, .number = static_cast<std::uint64_t>(i) + 1});
+                                {.step_size = 0.01f, .number = static_cast<std::uint64_t>(i) + 1});
       const auto& record = all.probe().end_step();
       const auto& model = all.model();
       if (fabric.rank() == 0)

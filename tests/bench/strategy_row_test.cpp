@@ -83,10 +83,10 @@ TEST(Totals, BytesThatDifferFromTheForecastMakeTheRowWrong) {
 TEST(Totals, WhatNobodyCouldForecastIsHeldToItsCalls) {
   auto t = sent(1001);
   t.forecast.exact = false;
-  t.bytes_required = 1001;
+  t.bytes_of_messages = 1001;
   core::Point right, wrong, unknown;
   fill_totals(t, right);
-  t.bytes_required = 1000;
+  t.bytes_of_messages = 1000;
   fill_totals(t, wrong);
   t.bytes_known = false;  // a vendor's
   fill_totals(t, unknown);
@@ -98,11 +98,11 @@ TEST(Totals, WhatNobodyCouldForecastIsHeldToItsCalls) {
 TEST(Totals, WhatHasAMostIsHeldToItAndToItsCalls) {
   auto t = sent(1000);
   t.forecast = {.bytes = 1000, .exact = false, .upper_bound = true};
-  t.bytes_required = 1000;
+  t.bytes_of_messages = 1000;
   core::Point right, beyond;
   fill_totals(t, right);
   EXPECT_EQ(right.status, core::Status::ok);
-  t.bytes_sent = t.bytes_required = 1001;
+  t.bytes_sent = t.bytes_of_messages = 1001;
   fill_totals(t, beyond);
   EXPECT_EQ(beyond.status, core::Status::wrong);
   EXPECT_THAT(beyond.reason, HasSubstr("1000 at most"));

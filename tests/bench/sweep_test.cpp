@@ -77,15 +77,15 @@ TEST(SweepRows, ThePointsThatAreLeftShareTheTimeThatIsLeft) {
   const auto listener = told.listener();
   const core::Seconds usual{5};
   const FinishedRows none;
-  EXPECT_EQ(SweepRows(none, listener, peers, {}).share(usual).value, 5) << "no budget";
+  EXPECT_EQ(SweepRows(none, listener, peers, {}).time_for_point(usual).value, 5) << "no budget";
   SweepRows rows(none, listener, peers, TimeBudget{core::Seconds{1000}});
   rows.start(4);
-  EXPECT_NEAR(rows.share(usual).value, 250, 1);
+  EXPECT_NEAR(rows.time_for_point(usual).value, 250, 1);
   rows.emit(row(1));
   rows.emit(row(2));
-  EXPECT_NEAR(rows.share(usual).value, 500, 1);
+  EXPECT_NEAR(rows.time_for_point(usual).value, 500, 1);
   for (std::int64_t more = 3; more < 9; ++more) rows.emit(row(more));
-  EXPECT_NEAR(rows.share(usual).value, 1000, 1) << "a point beyond the plan takes what there is";
+  EXPECT_NEAR(rows.time_for_point(usual).value, 1000, 1) << "a point beyond the plan takes what there is";
 }
 
 TEST(SweepRows, TheTimeRunsFromTheBeginOfTheLaunch) {
@@ -94,10 +94,10 @@ TEST(SweepRows, TheTimeRunsFromTheBeginOfTheLaunch) {
   const double now = runtime::host_clock();
   SweepRows rows(none, silent, peers, TimeBudget{core::Seconds{1000}, now - 400});
   rows.start(2);
-  EXPECT_NEAR(rows.share(core::Seconds{5}).value, 300, 1);
+  EXPECT_NEAR(rows.time_for_point(core::Seconds{5}).value, 300, 1);
   SweepRows late(none, silent, peers, TimeBudget{core::Seconds{1000}, now - 2000});
   late.start(2);
-  EXPECT_EQ(late.share(core::Seconds{5}).value, 0) << "never negative";
+  EXPECT_EQ(late.time_for_point(core::Seconds{5}).value, 0) << "never negative";
 }
 
 TEST(SweepRows, ABudgetThatCannotBeKeptIsSaidAndRefusedWhereItMustBeKept) {
@@ -157,7 +157,7 @@ TEST(SweepRows, AllPeersTakeTheFirstOnesShare) {
                           .is_first = false};
   SweepRows rows(none, silent, second, TimeBudget{core::Seconds{1000}});
   rows.start(4);
-  EXPECT_EQ(rows.share(core::Seconds{1}).value, 7.5);
+  EXPECT_EQ(rows.time_for_point(core::Seconds{1}).value, 7.5);
 }
 
 TEST(SweepRows, MemoryThatIsShortIsSaidWithBothNumbers) {
@@ -226,7 +226,7 @@ class FakeExperiment final : public Experiment {
     return pointers_to(points_);
   }
   void measure(std::size_t group, SweepRows& rows) override {
-    shares.push_back(rows.share(core::Seconds{3}).value);
+    shares.push_back(rows.time_for_point(core::Seconds{3}).value);
     for (auto& p : points_) {
       if (p.group != group || !p.is_due()) continue;
       const auto n = p.row.factors[core::Factor::ranks].get<std::int64_t>();

@@ -83,8 +83,8 @@ TEST(RankEvents, EveryEventIsThereWithItsTimesInMicroseconds) {
   RankEvents t(3, "node7");
   EXPECT_TRUE(t.empty());
   fill(t, 100);
-  EXPECT_DOUBLE_EQ(t.begin({}), 100);
-  const Json events = t.events(t.begin({}), {});
+  EXPECT_DOUBLE_EQ(t.first_begin({}), 100);
+  const Json events = t.events(t.first_begin({}), {});
   const auto complete = of(events, "X");
   ASSERT_EQ(complete.size(), 12u);
   for (const Json& e : complete) EXPECT_EQ(e.at("pid"), 3);
@@ -163,9 +163,9 @@ TEST(RankEvents, ARankWithoutStepsShowsItsServerAlone) {
   RankEvents t(1, "a");
   t.add(0, {});
   EXPECT_TRUE(t.empty());
-  EXPECT_EQ(t.begin({}), std::numeric_limits<double>::infinity());
+  EXPECT_EQ(t.first_begin({}), std::numeric_limits<double>::infinity());
   t.add_background(0, {.step = {}, .computations = {{"apply", {5, 6}}}, .calls = {}});
-  EXPECT_DOUBLE_EQ(t.begin({}), 5);
+  EXPECT_DOUBLE_EQ(t.first_begin({}), 5);
   EXPECT_EQ(of(t.events(5, {}), "X").size(), 1u);
 }
 
@@ -189,7 +189,7 @@ TEST(RankEvents, ClocksAreRankZeros) {
   behind_clock.add({.at = 60, .offset = 40, .uncertainty = 1e-6});
   fill(ahead, 100);
   fill(behind, 60);
-  EXPECT_DOUBLE_EQ(behind.begin(behind_clock), ahead.begin({}));
+  EXPECT_DOUBLE_EQ(behind.first_begin(behind_clock), ahead.first_begin({}));
   const auto a = of(ahead.events(100, {}), "X"), b = of(behind.events(100, behind_clock), "X");
   for (std::size_t i = 0; i < a.size(); ++i) EXPECT_EQ(a[i].at("ts"), b[i].at("ts"));
   RankEvents uncorrected(1, "b");

@@ -68,7 +68,7 @@ std::vector<float> coded_sum(std::uint64_t seed) {
     for (std::size_t i = 0; i < n; ++i) x[i] = static_cast<float>(i % 17) / 17;
     const allreduce::TensorPart tensor{.offset = 0, .count = n};
     fabric.wait(fabric.all_reduce(dataparallel::everybody, memory, allreduce::Op::sum, {},
-                                  {.first = 0, .tensors = {&tensor, 1}}));
+                                  {.offset_in_step = 0, .tensors = {&tensor, 1}}));
     if (world.rank() == 0) out.assign(x.begin(), x.end());
     world.barrier();
   });

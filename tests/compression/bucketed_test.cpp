@@ -150,7 +150,7 @@ TEST(Factors, OfFp32DivisionAreThoseOfFp64RoundedOnce) {
   std::uint64_t state = 1;
   for (const float top : {127 * 0x1p24f, 7 * 0x1p24f, 0x1p24f, 0x1p23f, 448.0f, 57344.0f, 1.0f}) {
     for (int i = 0; i < 100'000; ++i) {
-      const auto bits = static_cast<std::uint32_t>((state = detail::mixed(state)) % 0x7f800000);
+      const auto bits = static_cast<std::uint32_t>((state = detail::hash64(state)) % 0x7f800000);
       const float norm = i < 1000 ? std::bit_cast<float>(static_cast<std::uint32_t>(i + 1))
                                   : std::bit_cast<float>(std::max(bits, std::uint32_t{1}));
       const detail::Coefficients c = detail::factors_to(top, norm);

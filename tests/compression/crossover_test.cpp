@@ -34,7 +34,7 @@ TEST(CodecEstimate, SendsAtTheLinkOfTheLastRankAndThenComputes) {
   m.ranks_per_node = 2;
   EXPECT_EQ(of("q8").link.value, 1e9) << "messages of a rank's chunk";
   EXPECT_DOUBLE_EQ(of("q8").predicted_s, 6000 / 1e9 + arithmetic);
-  EXPECT_EQ(of("q8").crossover, break_even_rate(rates, 4, 8, 32));
+  EXPECT_EQ(of("q8").break_even, break_even_rate(rates, 4, 8, 32));
   EXPECT_THROW(of("q4"), std::out_of_range);
 }
 

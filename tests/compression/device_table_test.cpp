@@ -10,7 +10,7 @@ namespace {
 TEST(DeviceForms, MakeACodecOrSayWhyNot) {
   for (const CodecInfo& codec : codecs()) {
     const auto choice = find_codec(codec.name);
-    const DeviceForm form = device_form(codec.name);
+    const DeviceCodecInfo form = device_form(codec.name);
     EXPECT_EQ(form.name, codec.name);
     EXPECT_FALSE(form.description.empty()) << codec.name;
     if (form.make) {

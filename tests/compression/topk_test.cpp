@@ -41,7 +41,7 @@ TEST(TopK, TakesWhatSortingTakesOnEveryInstructionSet) {
   for (const auto* name : {"topk", "topk:density=0.001", "topk:density=0.3", "topk:density=1"}) {
     const CodecPtr c = codec(name);
     for (const std::size_t n : {1u, 2u, 65u, 1000u, 40'003u}) {
-      const auto k = detail::Density(find_codec(name)->parsed).of(n);
+      const auto k = detail::Density(find_codec(name)->parsed).sent_of(n);
       for (const auto& x : awkward(n)) {
         const auto expected = largest_by_sorting(x, k);
         on_every_target([&] { ASSERT_EQ(passed(*c, x), expected) << name << ' ' << n; });
@@ -79,7 +79,9 @@ TEST(TopK, LosesTheTailWhichIsItsShareAtMost) {
 }
 
 TEST(TopK, CountsExactlyWhereFloatsDoNot) {
-  const auto kept = [](const char* name, std::size_t n) { return detail::Density(find_codec(name)->parsed).of(n); };
+  const auto kept = [](const char* name, std::size_t n) {
+    return detail::Density(find_codec(name)->parsed).sent_of(n);
+  };
   EXPECT_EQ(kept("topk:density=0.07", 100), 7u);  // 0.07 * 100 is more than 7 in doubles
   EXPECT_EQ(kept("topk:density=0.01", 101), 2u);
   EXPECT_EQ(kept("topk:density=1e-05", 100'000), 1u);

@@ -33,7 +33,7 @@ TEST(LinksInUse, APortTakesOneMessageAfterTheOtherBothWays) {
   Machine m = two_a_node();
   m.node_port.bytes_per_s = 0.5;
   LinksInUse out(m, std::vector<double>(6, 0.0)), in(m, std::vector<double>(6, 0.0));
-  EXPECT_EQ(out.send(0, 2, 5, 0).seconds, 10) << "half the link's speed";
+  EXPECT_EQ(out.send(0, 2, 5, 0).occupied_s, 10) << "half the link's speed";
   EXPECT_EQ(out.send(1, 4, 5, 0).begin, 10);
   in.send(0, 4, 5, 0);
   EXPECT_EQ(in.send(2, 5, 5, 0).begin, 10);

@@ -136,7 +136,7 @@ TEST(ResultFile, RawTimesAreLeftOutWhereTheyAreNotWanted) {
   const Folder folder;
   write_file(folder / "r.jsonl", head() + to_json_line(sample_point(), "r1") + "\n");
   EXPECT_FALSE(only_point(read_results(folder / "r.jsonl")).raw_times_s.empty());
-  const Point point = only_point(read_results(folder / "r.jsonl", Reading::strict, Samples::left_out));
+  const Point point = only_point(read_results(folder / "r.jsonl", Reading::strict, RawTimes::left_out));
   EXPECT_TRUE(point.raw_times_s.empty());
   EXPECT_EQ(point.factors, sample_point().factors);
 }

@@ -85,16 +85,16 @@ TEST(Statistics, IntervalRanksAreThoseOfTheBinomialTable) {
   for (const auto [n, low] :
        {Row{6, 0}, Row{7, 0}, Row{8, 0}, Row{9, 1}, Row{10, 1}, Row{11, 1}, Row{20, 5}, Row{25, 7}, Row{99, 39},
         Row{100, 39}, Row{101, 40}, Row{1000, 468}, Row{100000, 49689}, Row{1000000, 499019}}) {
-    EXPECT_EQ(median_interval_ranks(n), std::pair(low, n - 1 - low)) << n;
+    EXPECT_EQ(median_interval_indices(n), std::pair(low, n - 1 - low)) << n;
   }
-  for (std::size_t n = 0; n < 6; ++n) EXPECT_FALSE(median_interval_ranks(n)) << n;
+  for (std::size_t n = 0; n < 6; ++n) EXPECT_FALSE(median_interval_indices(n)) << n;
 }
 
 /// Share of trials in which the interval holds the true median of an exponential distribution.
 double coverage(std::size_t n, std::size_t narrower_by) {
   constexpr std::size_t kTrials = 4000;
   const Random random(2024, n);
-  const auto [low, high] = median_interval_ranks(n).value();
+  const auto [low, high] = median_interval_indices(n).value();
   std::size_t held = 0;
   std::vector<double> samples(n);
   for (std::size_t trial = 0; trial < kTrials; ++trial) {

@@ -10,7 +10,7 @@ namespace {
 
 TEST(Admission, BulkSynchronousReadsWaitForAllUpdatesOfTheClockBefore) {
   Admission a(3, 0);
-  EXPECT_TRUE(a.grouped());
+  EXPECT_TRUE(a.is_bulk_synchronous());
   EXPECT_TRUE(a.may_read(0, 0, 0));
   a.note_push(0);
   a.note_push(1);
@@ -22,7 +22,7 @@ TEST(Admission, BulkSynchronousReadsWaitForAllUpdatesOfTheClockBefore) {
 
 TEST(Admission, StaleSynchronousReadsMaySeeOlderClocksButNotTooOld) {
   Admission a(2, 2);
-  EXPECT_FALSE(a.grouped());
+  EXPECT_FALSE(a.is_bulk_synchronous());
   for (int i = 0; i < 3; ++i) a.note_push(0);
   EXPECT_FALSE(a.may_read(0, 3, 3)) << "needs one update of worker 1";
   EXPECT_EQ(a.gap(3), 3u);

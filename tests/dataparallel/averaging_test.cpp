@@ -66,23 +66,23 @@ TEST(ModelAveraging, WorkersAreEqualJustAtTheEndOfABlock) {
 }
 
 TEST(AdaComm, PeriodsOfRecordedLossesAreThoseComputedByHand) {
-  const LossPeriod rule{.every = 10, .interval = 1, .gamma = 0.5};
+  const AdaCommRule rule{.every = 10, .interval = 1, .gamma = 0.5};
   constexpr double nan = std::numeric_limits<double>::quiet_NaN();
   // From F0 = 2: sqrt(F/2)*10 is 10, 3.9, 4.1, 0.4; where its ceiling is no less than the period, the half.
   const std::vector<std::pair<double, std::uint64_t>> recorded{{2, 5},     {0.3, 4}, {0.33, 2},
                                                                {0.003, 1}, {5, 1},   {nan, 1}};
   std::uint64_t period = rule.every;
   for (const auto& [loss, expected] : recorded) {
-    period = rule.next(period, 2, loss);
+    period = rule.next_block_steps(period, 2, loss);
     EXPECT_EQ(period, expected) << loss;
   }
-  EXPECT_EQ(rule.next(10, 2, nan), 5u);
-  EXPECT_EQ(rule.next(10, 2, 0), 1u);
-  EXPECT_EQ((LossPeriod{.every = 8, .interval = 1, .gamma = 0.75}.next(8, 1, 9)), 6u) << "the loss rose";
+  EXPECT_EQ(rule.next_block_steps(10, 2, nan), 5u);
+  EXPECT_EQ(rule.next_block_steps(10, 2, 0), 1u);
+  EXPECT_EQ((AdaCommRule{.every = 8, .interval = 1, .gamma = 0.75}.next_block_steps(8, 1, 9)), 6u) << "the loss rose";
 }
 
 /// The steps with which blocks end, from the losses that each rank saw.
-std::vector<std::uint64_t> ends_from_losses(const std::vector<StrategyEnd>& ends, const LossPeriod& rule,
+std::vector<std::uint64_t> ends_from_losses(const std::vector<StrategyEnd>& ends, const AdaCommRule& rule,
                                             std::size_t& changes) {
   std::vector<std::uint64_t> found;
   std::uint64_t period = rule.every, changed = 0;
@@ -94,7 +94,7 @@ std::vector<std::uint64_t> ends_from_losses(const std::vector<StrategyEnd>& ends
     sum += mean;
     if (step != end) continue;
     if (step - changed >= rule.interval) {
-      period = rule.next(period, first, sum / static_cast<double>(step - changed));
+      period = rule.next_block_steps(period, first, sum / static_cast<double>(step - changed));
       changed = step, sum = 0, ++changes;
     }
     found.push_back(step);
@@ -225,7 +225,7 @@ TEST(OuterMomentum, FollowsThePapersTwoSequences) {
       v = mu * v + zeta * change;
       global += v;
       std::vector<float> delta{change};
-      rule->apply(w, delta, 0, {.size = 123, .number = 1});
+      rule->apply(w, delta, 0, {.step_size = 123, .number = 1});
       EXPECT_NEAR(w[0], nesterov ? global + mu * v : global, 1e-5) << nesterov;
     }
   }
@@ -243,7 +243,7 @@ TEST(OuterMomentum, FollowsSlowMosSequenceOverChangingStepSizes) {
     u = beta * u - double{changes[t]} / double{sizes[t]};
     x -= alpha * double{sizes[t]} * u;
     std::vector<float> delta{changes[t]};
-    rule->apply(w, delta, 0, {.size = sizes[t], .number = 3 * t + 3});
+    rule->apply(w, delta, 0, {.step_size = sizes[t], .number = 3 * t + 3});
     EXPECT_NEAR(w[0], x, 1e-5 * std::fabs(x)) << t;
   }
 }

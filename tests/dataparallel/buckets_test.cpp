@@ -42,8 +42,8 @@ void expect_cover(const Layout& l, const std::vector<Bucket>& buckets) {
     EXPECT_EQ(b.first_tensor, tensor);
     EXPECT_EQ(b.offset, element);
     EXPECT_EQ(b.offset, l.tensors[b.first_tensor].offset);
-    EXPECT_GT(b.tensors, 0u);
-    tensor += b.tensors;
+    EXPECT_GT(b.tensor_count, 0u);
+    tensor += b.tensor_count;
     element += b.count;
   }
   EXPECT_EQ(tensor, l.tensors.size());
@@ -61,16 +61,16 @@ TEST(Buckets, TheFirstHoldsAtMostAMebibyteAndTheOthersAtMostTheLimit) {
   const Layout l = lay_out(std::vector<std::size_t>(40, 64 * KiB));
   const auto buckets = buckets_of(l, 4 * MiB);
   ASSERT_EQ(buckets.size(), 4u);
-  EXPECT_EQ(buckets[0].tensors, 4u);
-  EXPECT_EQ(buckets[1].tensors, 16u);
-  EXPECT_EQ(buckets[2].tensors, 16u);
-  EXPECT_EQ(buckets[3].tensors, 4u);
+  EXPECT_EQ(buckets[0].tensor_count, 4u);
+  EXPECT_EQ(buckets[1].tensor_count, 16u);
+  EXPECT_EQ(buckets[2].tensor_count, 16u);
+  EXPECT_EQ(buckets[3].tensor_count, 4u);
   expect_cover(l, buckets);
 }
 
 TEST(Buckets, ALimitBelowAMebibyteHoldsForTheFirstAsWell) {
   const Layout l = lay_out(std::vector<std::size_t>(8, 16 * KiB));
-  for (const Bucket& b : buckets_of(l, 128 * KiB)) EXPECT_EQ(b.tensors, 2u);
+  for (const Bucket& b : buckets_of(l, 128 * KiB)) EXPECT_EQ(b.tensor_count, 2u);
 }
 
 TEST(Buckets, ATensorLargerThanTheLimitIsAloneWhereverItStands) {
@@ -82,8 +82,8 @@ TEST(Buckets, ATensorLargerThanTheLimitIsAloneWhereverItStands) {
     expect_cover(l, buckets);
     bool found = false;
     for (const Bucket& b : buckets) {
-      if (at < b.first_tensor || at >= b.first_tensor + b.tensors) continue;
-      EXPECT_EQ(b.tensors, 1u) << at;
+      if (at < b.first_tensor || at >= b.first_tensor + b.tensor_count) continue;
+      EXPECT_EQ(b.tensor_count, 1u) << at;
       found = true;
     }
     EXPECT_TRUE(found);
@@ -118,7 +118,7 @@ TEST(Buckets, EndWhereTheyAreTold) {
   const auto buckets = make_buckets(l.tensors, l.elements, MiB, ends);
   ASSERT_EQ(buckets.size(), 3u);
   expect_cover(l, buckets);
-  EXPECT_EQ(buckets[1].tensors, 3u);
+  EXPECT_EQ(buckets[1].tensor_count, 3u);
   EXPECT_EQ(buckets[1].parts.size(), 3u);
   EXPECT_EQ(buckets_of(l, MiB).size(), 5u) << "control: the size alone cuts otherwise";
 }
@@ -137,11 +137,11 @@ TEST(Buckets, AreAsFullAsTheLimitAllowsForAnyTensors) {
     for (std::size_t i = 0; i < buckets.size(); ++i) {
       const Bucket& b = buckets[i];
       const std::size_t limit = i == 0 ? std::min(MiB, limit_bytes) : limit_bytes;
-      if (b.tensors > 1) {
-        EXPECT_LE(filled(l, b, b.tensors), limit) << "seed " << seed << " bucket " << i;
+      if (b.tensor_count > 1) {
+        EXPECT_LE(filled(l, b, b.tensor_count), limit) << "seed " << seed << " bucket " << i;
       }
       if (i + 1 < buckets.size()) {
-        EXPECT_GT(filled(l, b, b.tensors + 1), limit) << "seed " << seed << " bucket " << i;
+        EXPECT_GT(filled(l, b, b.tensor_count + 1), limit) << "seed " << seed << " bucket " << i;
       }
     }
   }
@@ -172,7 +172,9 @@ std::vector<ReadyTensor> draw(std::uint64_t number) {
 }
 
 constexpr std::uint64_t cases = 300;
-const ExchangeCost costs[] = {{.call = 0, .byte = 0.02}, {.call = 2, .byte = 0.02}, {.call = 20, .byte = 0.01}};
+const ExchangeCost costs[] = {{.seconds_per_call = 0, .seconds_per_byte = 0.02},
+                              {.seconds_per_call = 2, .seconds_per_byte = 0.02},
+                              {.seconds_per_call = 20, .seconds_per_byte = 0.01}};
 
 TEST(EarliestCut, IsTheBestOfAllCuts) {
   std::size_t cut_somewhere = 0, not_everywhere = 0;
@@ -219,12 +221,12 @@ TEST(EarliestCut, EndsInSmallBucketsWhereTheLinkIsNearlyBusy) {
   // A gradient each 10 s takes 9 s, a call 1 s: sent one by one they are never late, and no later than with any others.
   std::vector<ReadyTensor> tensors;
   for (int i = 1; i <= 8; ++i) tensors.push_back({.bytes = 100, .ready = 10.0 * i});
-  const ExchangeCost cost{.call = 1, .byte = 0.09};
+  const ExchangeCost cost{.seconds_per_call = 1, .seconds_per_byte = 0.09};
   EXPECT_DOUBLE_EQ(exchange_end(tensors, std::vector<std::size_t>{1, 2, 3, 4, 5, 6, 7, 8}, cost), 90);
   EXPECT_DOUBLE_EQ(exchange_end(tensors, best_cut(tensors, cost, 0), cost), 90);
   EXPECT_DOUBLE_EQ(exchange_end(tensors, std::vector<std::size_t>{4, 8}, cost), 117) << "control: two equal halves";
   // Several cuts end at 90, and one has the fewest buckets: the early ones are long, for which there is time.
-  const auto roomy = best_cut(tensors, {.call = 1, .byte = 0.04}, 0);
+  const auto roomy = best_cut(tensors, {.seconds_per_call = 1, .seconds_per_byte = 0.04}, 0);
   EXPECT_LT(roomy.size(), 8U);
   EXPECT_GT(roomy.front(), roomy.back() - roomy[roomy.size() - 2]);
 }
@@ -237,7 +239,7 @@ TEST(EarliestCut, OfNothingIsNothing) {
 TEST(EarliestCut, HasAtMost128Buckets) {
   std::vector<ReadyTensor> tensors;
   for (int i = 1; i <= 200; ++i) tensors.push_back({.bytes = 1, .ready = 1.0 * i});
-  EXPECT_LE(best_cut(tensors, {.byte = 1}, 0).size(), 128U);
+  EXPECT_LE(best_cut(tensors, {.seconds_per_byte = 1}, 0).size(), 128U);
 }
 
 TEST(LeastExchangeEnd, IsBelowAllCutsAndReachedByOne) {
@@ -283,27 +285,27 @@ TEST(LeastExchangeEnd, IsNotBeatenByAnotherOrder) {
 TEST(FitCost, FindsBothPartsOfExactTimes) {
   const std::vector<double> bytes{1e3, 1e5, 1e6, 4e6}, seconds{1.3e-3 + 1e-5, 1.3e-3 + 1e-3, 1.3e-3 + 1e-2, 4.13e-2};
   const auto fit = fit_cost(bytes, seconds);
-  EXPECT_NEAR(fit.call, 1.3e-3, 1e-9);
-  EXPECT_NEAR(fit.byte, 1e-8, 1e-14);
+  EXPECT_NEAR(fit.seconds_per_call, 1.3e-3, 1e-9);
+  EXPECT_NEAR(fit.seconds_per_byte, 1e-8, 1e-14);
 }
 
 TEST(FitCost, HasNoPartBelowZero) {
   // Small calls that take less than their share of the large ones' time: no cost of a call.
   const auto slow = fit_cost(std::vector<double>{1, 2, 100}, std::vector<double>{0.5, 1.2, 150});
-  EXPECT_EQ(slow.call, 0);
-  EXPECT_GT(slow.byte, 0);
+  EXPECT_EQ(slow.seconds_per_call, 0);
+  EXPECT_GT(slow.seconds_per_byte, 0);
   const auto flat = fit_cost(std::vector<double>{1, 2, 100}, std::vector<double>{5, 4, 3});
-  EXPECT_EQ(flat.byte, 0);
-  EXPECT_GT(flat.call, 0);
+  EXPECT_EQ(flat.seconds_per_byte, 0);
+  EXPECT_GT(flat.seconds_per_call, 0);
 }
 
 TEST(FitCost, OfOneSizeOrNothingIsByTheByte) {
   const auto one = fit_cost(std::vector<double>{100, 100}, std::vector<double>{2, 2});
-  EXPECT_EQ(one.call, 0);
-  EXPECT_NEAR(one.byte, 0.02, 1e-12);
+  EXPECT_EQ(one.seconds_per_call, 0);
+  EXPECT_NEAR(one.seconds_per_byte, 0.02, 1e-12);
   const auto none = fit_cost(std::vector<double>{0, 5}, std::vector<double>{1, 0});
-  EXPECT_EQ(none.call, 0);
-  EXPECT_EQ(none.byte, 0);
+  EXPECT_EQ(none.seconds_per_call, 0);
+  EXPECT_EQ(none.seconds_per_byte, 0);
 }
 
 }  // namespace

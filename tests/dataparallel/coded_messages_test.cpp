@@ -307,7 +307,7 @@ double digits_loss(const std::string& codec, std::uint64_t tail = 16) {
   for (const auto& end : test::run_workers(3, run)) {
     for (std::size_t i = end.outcomes.size() - tail; i < end.outcomes.size(); ++i) {
       loss += end.outcomes[i].loss_sum;
-      samples += static_cast<double>(end.outcomes[i].samples);
+      samples += static_cast<double>(end.outcomes[i].labels);
     }
   }
   return loss / samples;

@@ -49,7 +49,7 @@ void average(Fabric& fabric, bool overlap, Averaged& out) {
     auto& target = targets.emplace_back(n);
     for (std::size_t i = 0; i < n; ++i) target[i] = test::target_of(fabric.rank(), static_cast<int>(step), i);
     fabric.copy("read", assembly.worker().parameters(), read.part(step * n, n));
-    strategy.step(assembly.worker(), {target, label}, {.size = averaged_size, .number = step + 1});
+    strategy.step(assembly.worker(), {target, label}, {.step_size = averaged_size, .number = step + 1});
   }
   strategy.settle(assembly.worker());
   strategy.evaluation_weights(assembly.worker(), evaluated);

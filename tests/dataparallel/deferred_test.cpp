@@ -166,7 +166,7 @@ TEST(DeferredAsynchronous, HasNoWorkLeftWhenTheClientGoes) {
     const std::vector<std::int32_t> label(1, 0);
     Strategy& strategy = assembly.strategy();
     strategy.begin(assembly.worker());
-    (void)strategy.step(assembly.worker(), {target, label}, {.size = 0.1f, .number = 1});
+    (void)strategy.step(assembly.worker(), {target, label}, {.step_size = 0.1f, .number = 1});
     strategy.settle(assembly.worker());
     EXPECT_GT(queue.unfinished(), 0);
     strategy.end(assembly.worker());
@@ -321,7 +321,7 @@ TEST(DeferredExchange, HasNoWorkLeftWhenTheFabricGoes) {
                           .group = everybody,
                           .in = values,
                           .out = values,
-                          .tensor_layout = {.first = 0, .tensors = tensors}});
+                          .tensor_layout = {.offset_in_step = 0, .tensors = tensors}});
       while (exchange_queue.unfinished() == 0) std::this_thread::yield();
     }
     EXPECT_EQ(exchange_queue.unfinished(), 0);

@@ -102,7 +102,7 @@ Watched watch(const DilocoRun& run, std::size_t ranks, bool silent = false) {
       assembly.probe().begin_step();
       assembly.strategy().step(assembly.worker(),
                                {.inputs = std::span<const float>(targets), .labels = std::span(labels)},
-                               {.size = step_size, .number = t});
+                               {.step_size = step_size, .number = t});
       const auto record = assembly.probe().end_step();
       const auto weights = test::values_of(fabric, assembly.buffers().parameters);
       std::copy(weights.begin(), weights.end(), out.weights[t - 1].begin() + static_cast<std::ptrdiff_t>(r * elements));

@@ -109,9 +109,9 @@ TEST(LossScale, AnOptimizerSeesNothingOfSkippedSteps) {
     for (std::uint64_t n = 1; n <= 5; ++n) {
       const auto& change = n == 2 ? bad : g;
       scaler.submit_check(queue, change);
-      skipping->apply(w, change, 0, {.size = 0.1F, .number = n, .loss_scale_counts = scaler.counts()});
+      skipping->apply(w, change, 0, {.step_size = 0.1F, .number = n, .loss_scale_counts = scaler.counts()});
       scaler.submit_end_of_step(queue);
-      if (n != 2) seen->apply(plain, g, 0, {.size = 0.1F, .number = ++steps});
+      if (n != 2) seen->apply(plain, g, 0, {.step_size = 0.1F, .number = ++steps});
     }
     EXPECT_EQ(w, plain) << name;
     EXPECT_GT(farthest(w, std::vector<float>(64, 0.5F)), 1e-4) << name;

@@ -62,8 +62,8 @@ TEST(Mesh, EachRankSendsTheClosedForm) {
 }
 
 TEST(Mesh, APairIsSummedOnceForwardAndOnceBackwardButForTheFirst) {
-  const auto model = model::make_model("mlp:784-32-24-16-10",
-                                       {.features = 784, .classes = 10, .part = {.tensor_ranks = 2, .batch = 5}});
+  const auto model = model::make_model(
+      "mlp:784-32-24-16-10", {.features = 784, .classes = 10, .part = {.tensor_ranks = 2, .largest_batch = 5}});
   EXPECT_EQ(model->pass_traffic(5).sums, (std::vector<std::size_t>{120, 50, 120}));
   EXPECT_EQ(model->peer_needs().largest_sum_bytes, 120u * 4);
   // Ring: 2(T-1)/T of each from every rank.

@@ -68,12 +68,12 @@ TEST(NetworkWithASharedWeight, HasOneCurveOnAnyNumberOfRanks) {
 
 TEST_P(NetworkOnMesh, HasTheLossesOfOneRankInStages) {
   const auto one = run_mesh(GetParam().training("data=1"));
-  const std::size_t labels = one[0].validation.samples;
+  const std::size_t labels = one[0].validation.labels;
   for (const auto* const mesh : {"pipeline=2", "pipeline=2,schedule=gpipe", "data=2,pipeline=2"}) {
     const auto many = run_mesh(GetParam().training(mesh, 4));
     EXPECT_LT(largest_difference(losses_of(many), losses_of(one)), 1e-5) << mesh;
     for (const MeshTrace& t : many) {
-      EXPECT_EQ(t.validation.samples, t.place.stage == 1 ? labels : 0) << mesh;
+      EXPECT_EQ(t.validation.labels, t.place.stage == 1 ? labels : 0) << mesh;
       if (t.place.stage == 0) continue;
       EXPECT_NEAR(t.validation.loss_sum, one[0].validation.loss_sum, 1e-5 * static_cast<double>(labels)) << mesh;
     }
@@ -204,7 +204,7 @@ TEST(CnnOnTensorRanks, HasTheLossesOfOneRank) {
 
 TEST(CnnOnTensorRanks, SumsItsLogitsAndTheGradientByItsImages) {
   const MeshTraining t{.mesh = "tensor=2", .model = "cnn:convolutions=2,filters=4,hidden=16"};
-  const auto model = model::make_model(t.model, test::request_of(t, {.tensor_ranks = 2, .batch = 5}));
+  const auto model = model::make_model(t.model, test::request_of(t, {.tensor_ranks = 2, .largest_batch = 5}));
   EXPECT_EQ(model->pass_traffic(5).sums, (std::vector<std::size_t>{5 * 10, 5 * 392}));
   EXPECT_EQ(model->peer_needs().largest_sum_bytes, 5U * 392 * 4);
   EXPECT_EQ(bytes_sent(run_mesh(t)), test::forecast_of(t));
@@ -246,12 +246,15 @@ TEST(StagedNetworks, SendTheActivationsOfTheirBordersAndTheGradientsByThem) {
 
 TEST(StagedNetworks, KeepTheActivationsOfTheMicroBatchesInFlight) {
   const auto bytes = [](std::size_t stage, std::size_t micro_batches, model::PipelineOrder order) {
-    const model::Part part{
-        .stage = stage, .stages = 3, .micro_batches = micro_batches, .order = order, .batch = 16 * micro_batches};
+    const model::Part part{.stage = stage,
+                           .stages = 3,
+                           .micro_batches = micro_batches,
+                           .order = order,
+                           .largest_batch = 16 * micro_batches};
     const auto m =
         model::make_model("lstm-lm:hidden=16,layers=3", {.features = 6, .classes = 16, .labels = 6, .part = part});
     const std::size_t sums = micro_batches > 1 ? m->element_count() * sizeof(float) : 0;
-    return m->workspace_bytes(part.batch) + m->peer_needs().memory_bytes - sums;
+    return m->workspace_bytes(part.largest_batch) + m->peer_needs().memory_bytes - sums;
   };
   // Of the second stage, one recurrent layer: input, output and the gradients by both [16 samples × 6 steps × 16].
   const std::size_t each = std::size_t{4} * 16 * 6 * 16 * sizeof(float);

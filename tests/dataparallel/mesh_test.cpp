@@ -45,7 +45,7 @@ TEST_P(MeshEqualsOneRank, InTheLossOfEveryStepAndInValidation) {
   const MeshShape shape = parse_mesh(mesh);
   for (const MeshTrace& t : many) {
     const bool reports = t.place.tensor == 0 && t.place.stage + 1 == shape.pipeline;
-    EXPECT_EQ(t.validation.samples, reports ? 110u : 0u);
+    EXPECT_EQ(t.validation.labels, reports ? 110u : 0u);
     if (!reports) continue;
     EXPECT_NEAR(t.validation.loss_sum, one[0].validation.loss_sum, 1e-3);
     EXPECT_EQ(t.validation.correct, one[0].validation.correct);
@@ -204,7 +204,7 @@ TEST(Mesh, OneRankOfEachCopyReports) {
   for (const MeshTrace& t : traces) {
     const bool reports = t.place.tensor == 0 && t.place.stage == 1;
     for (const auto& o : t.outcomes) {
-      EXPECT_EQ(o.samples, reports ? 12u : 0u);
+      EXPECT_EQ(o.labels, reports ? 12u : 0u);
       EXPECT_EQ(o.loss_sum > 0, reports);
       EXPECT_TRUE(reports || o.correct == 0);
     }

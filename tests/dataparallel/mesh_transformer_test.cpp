@@ -53,7 +53,7 @@ void expect_one_transformer_curve(const std::string& model, const std::vector<st
     const int last = parse_mesh(mesh).pipeline - 1;
     for (const MeshTrace& t : many) {
       const bool reports = t.place.tensor == 0 && t.place.stage == last;
-      EXPECT_EQ(t.validation.samples, reports ? one[0].validation.samples : 0) << mesh;
+      EXPECT_EQ(t.validation.labels, reports ? one[0].validation.labels : 0) << mesh;
       EXPECT_NEAR(t.validation.mean_loss(), reports ? one[0].validation.mean_loss() : 0, 1e-5) << mesh;
     }
   }
@@ -79,7 +79,7 @@ WholeGradients assembled(const MeshTraining& t) {
   WholeGradients all{std::vector<float>(whole->element_count()), std::vector<int>(whole->element_count())};
   const auto ranks = static_cast<std::size_t>(parse_mesh(t.mesh).tensor);
   for (std::size_t r = 0; r < ranks; ++r) {
-    const model::Part part{.tensor_rank = r, .tensor_ranks = ranks, .batch = 16};
+    const model::Part part{.tensor_rank = r, .tensor_ranks = ranks, .largest_batch = 16};
     const auto mine = model::make_model(t.model, test::request_of(t, part));
     for (std::size_t i = 0; i < mine->tensors().size(); ++i)
       for (std::size_t k = 0; k < mine->tensors()[i].count; ++k) {
@@ -133,7 +133,7 @@ TEST(TransformerOnTensorRanks, TheWrongShareOfHeadsShows) {
 TEST(TransformerOnTensorRanks, SumsTwiceForwardAndTwiceBackwardABlock) {
   constexpr std::size_t samples = 5;
   const MeshTraining t = few_steps(transformer_on("tensor=2"), 2);
-  const auto m = model::make_model(t.model, test::request_of(t, {.tensor_ranks = 2, .batch = samples}));
+  const auto m = model::make_model(t.model, test::request_of(t, {.tensor_ranks = 2, .largest_batch = samples}));
   constexpr std::size_t each = samples * steps_of_a_sentence * hidden;
   EXPECT_EQ(m->pass_traffic(samples).sums, std::vector<std::size_t>(4 * layers, each));
   EXPECT_EQ(m->forward_traffic(samples).sums, std::vector<std::size_t>(2 * layers, each));

@@ -59,7 +59,7 @@ TEST(Decompose, UpdatesAreWhatIsComputedAfterTheLastGradient) {
 
 TEST(Decompose, HandlingOfMessagesIsWhatAnExchangeNeitherComputesNorWaits) {
   StepRecord r = hand_made();
-  r.computations.push_back({.label = "push", .when = {5.5, 9.5}, .is_exchange = true});
+  r.computations.push_back({.label = "push", .when = {5.5, 9.5}, .is_message_handling = true});
   r.waits = {{"weights", {8, 8.75}}};
   const Decomposition d = decompose(r, {});
   EXPECT_DOUBLE_EQ(d.compute, 5);

@@ -112,10 +112,10 @@ TEST(Replay, EveryCallIsRightOnKnownData) {
   for (const int ranks : {1, 2, 3, 5}) {
     SimWorld(ranks, {}).run([&](Fabric& f) {
       Replay replay(f, one_of_each());
-      EXPECT_EQ(replay.wrong(1), 0u) << ranks << " ranks";
+      EXPECT_EQ(replay.count_wrong_elements(1), 0u) << ranks << " ranks";
       replay.step(0);
       replay.step(1);
-      EXPECT_EQ(replay.wrong(2), 0u) << ranks << " ranks";
+      EXPECT_EQ(replay.count_wrong_elements(2), 0u) << ranks << " ranks";
     });
   }
 }

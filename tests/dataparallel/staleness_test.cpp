@@ -92,7 +92,7 @@ TEST(ParameterServer, TheStalenessBoundHoldsExactlyAndIsReached) {
       double held = 0;
       for (const Seen& seen : serve(s)) {
         gap = std::max(gap, seen.observed.largest_gap);
-        held += seen.observed.held_s;
+        held += seen.observed.read_wait_s;
         staleness = std::max(staleness, staleness_of(seen).most);
       }
       EXPECT_EQ(gap, bound + 1) << s.strategy;

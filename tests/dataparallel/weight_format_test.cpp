@@ -40,7 +40,7 @@ float nearest(std::string_view format, float x) {
 std::vector<float> descend(const std::string& optimizer, std::vector<float> w, std::vector<float> g, float size,
                            std::uint64_t steps) {
   const auto rule = make_optimizer(optimizer, {.elements = w.size()});
-  for (std::uint64_t i = 1; i <= steps; ++i) rule->apply(w, g, 0, {.size = size, .number = i});
+  for (std::uint64_t i = 1; i <= steps; ++i) rule->apply(w, g, 0, {.step_size = size, .number = i});
   return w;
 }
 
@@ -196,10 +196,10 @@ std::vector<float> gradients_of_a_step(const std::string& format) {
                                      return std::make_unique<model::Mlp>(std::vector<std::size_t>{784, 16, 10});
                                    },
                                .strategy = find_strategy("sync"),
-                               .strategy_options = {.gradients = format}});
+                               .strategy_options = {.gradient_format = format}});
     test::Samples samples(fabric, *data, 8, 0, 1);
     assembly.strategy().begin(assembly.worker());
-    (void)assembly.strategy().step(assembly.worker(), samples.batch(0), {.size = 0.01F, .number = 1});
+    (void)assembly.strategy().step(assembly.worker(), samples.batch(0), {.step_size = 0.01F, .number = 1});
     found = test::values_of(fabric, assembly.buffers().gradients);
   });
   return found;

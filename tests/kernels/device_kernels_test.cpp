@@ -182,7 +182,7 @@ TEST(DeviceBf16Update, HasTheHostsBits) {
         for (std::size_t i = 0; i < n; ++i) {
           bf16_kahan(w[i], target[i], carry[i]);
           using Rule = Bf16Stochastic;
-          const std::uint64_t at = place + i, bits = core::Random(Rule::seed, 4).bits(at / Rule::each);
+          const std::uint64_t at = place + i, bits = core::Random(Rule::seed, 4).bits(at / Rule::numbers_per_draw);
           drawn[i] = Rule::rounded(target[i], bits, at);
         }
         cuda::bf16_kahan(on_w.span(), on_target.span(), on_carry.span(), {}, stream.get());

@@ -247,7 +247,7 @@ TEST_F(DeviceProducts, OfPlainWholeNumbersNeedNoFloats) {
   for (const std::size_t input : {0, 1}) {
     const std::size_t n = op->inputs()[input].elements;
     const auto plain = device_.allocate(Element::i8, n);
-    runner.queue().at_once([&] {
+    runner.queue().run_and_wait([&] {
       auto x = plain.buffer.values<std::int8_t>();
       for (std::size_t i = 0; i < n; ++i) x[i] = static_cast<std::int8_t>(static_cast<int>(37 * i % 255) - 127);
     });
@@ -259,7 +259,7 @@ TEST_F(DeviceProducts, OfPlainWholeNumbersNeedNoFloats) {
   const auto sums = device_.allocate(Element::i32, s.m * s.n);
   op->run(runner.queue(), "gemm", {memory[0].buffer, memory[1].buffer}, {c.buffer});
   op->unpacking(0)->run(runner.queue(), "unpack", {c.buffer}, {sums.buffer});
-  runner.queue().at_once([&] {
+  runner.queue().run_and_wait([&] {
     for (std::size_t i = 0; i < s.m; ++i)
       for (std::size_t j = 0; j < s.n; ++j) {
         int sum = 0;

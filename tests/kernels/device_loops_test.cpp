@@ -230,7 +230,7 @@ TEST_F(DeviceLoops, OfOtherMemoryAreTheHosts) {
   const auto b = device.allocate(core::Element::f32, 10);
   Values ones(10, 1), sums(10);
   queue->submit("fill", {}, [&] { loops().fill(b.buffer, 2); });
-  queue->at_once([&] { loops().add(b.buffer, ones, sums); });
+  queue->run_and_wait([&] { loops().add(b.buffer, ones, sums); });
   EXPECT_EQ(sums, Values(10, 3));
 }
 

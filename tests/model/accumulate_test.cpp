@@ -52,7 +52,7 @@ TEST(Accumulate, GivesTheGradientOfTheWholeBatchWithinRounding) {
     EXPECT_LE(test::relative_error(c.gradients_in(k), whole), 1e-6) << k;
     EXPECT_NEAR(c.outcome.loss_sum, of_whole.loss_sum, 1e-5);
     EXPECT_EQ(c.outcome.correct, of_whole.correct);
-    EXPECT_EQ(c.outcome.samples, samples);
+    EXPECT_EQ(c.outcome.labels, samples);
   }
 }
 

@@ -105,7 +105,8 @@ TEST(MlpParts, WhatCannotBeSplitIsRefused) {
 }
 
 TEST(MlpParts, WithoutPeersItHasSizesButDoesNotRun) {
-  const auto m = make_model("mlp:784-32-10", {.features = 784, .classes = 10, .part = {.tensor_ranks = 2, .batch = 4}});
+  const auto m =
+      make_model("mlp:784-32-10", {.features = 784, .classes = 10, .part = {.tensor_ranks = 2, .largest_batch = 4}});
   EXPECT_GT(m->peer_needs().memory_bytes, 0u);
   Floats p(m->element_count()), inputs(std::size_t{784} * 4);
   const std::vector<std::int32_t> labels(4);
@@ -116,7 +117,7 @@ TEST(MlpParts, WithoutPeersItHasSizesButDoesNotRun) {
 /// All floats that a part keeps of its activations.
 std::size_t activation_floats(const Part& part, std::size_t batch) {
   Part p = part;
-  p.batch = batch;
+  p.largest_batch = batch;
   const Mlp m({64, 64, 64, 64, 64}, p);
   const std::size_t sums = p.micro_batches > 1 ? m.element_count() : 0;
   return (m.workspace_bytes(batch) + m.peer_needs().memory_bytes) / sizeof(float) - sums;

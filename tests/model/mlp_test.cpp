@@ -95,7 +95,7 @@ TEST(Mlp, TheLossAndTheHitsAreTheReferences) {
   const Reference want = reference(net.mlp, widths, {net.parameters.begin(), net.parameters.end()}, data);
   EXPECT_NEAR(got.loss_sum, want.loss_sum, 1e-6 * want.loss_sum);
   EXPECT_EQ(got.correct, want.correct);
-  EXPECT_EQ(got.samples, 50U);
+  EXPECT_EQ(got.labels, 50U);
 }
 
 TEST(Mlp, WithZeroParametersEachSampleLosesTheLogarithmOfTheClasses) {

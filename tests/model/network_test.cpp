@@ -146,7 +146,7 @@ TEST_P(Networks, Learn) {
   }
   EXPECT_LT(last.mean_loss(), 0.1 * before);
   EXPECT_GE(last.correct, 62U);
-  EXPECT_EQ(last.samples, 64U);
+  EXPECT_EQ(last.labels, 64U);
 }
 
 TEST_P(Networks, TheBatchesOfATrainingDoNotDisturbEachOther) {

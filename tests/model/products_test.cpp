@@ -22,16 +22,16 @@ std::vector<Part> parts() {
   std::vector<Part> all{{}, {.micro_batches = 4}};
   for (std::size_t tensor_rank : {0u, 1u}) {
     const std::size_t stage_of_two = tensor_rank;
-    all.push_back({.stage = stage_of_two, .stages = 2, .micro_batches = 2, .batch = 16});
-    all.push_back({.tensor_rank = tensor_rank, .tensor_ranks = 2, .batch = 16});
-    all.push_back({.tensor_rank = tensor_rank, .tensor_ranks = 2, .micro_batches = 4, .batch = 16});
+    all.push_back({.stage = stage_of_two, .stages = 2, .micro_batches = 2, .largest_batch = 16});
+    all.push_back({.tensor_rank = tensor_rank, .tensor_ranks = 2, .largest_batch = 16});
+    all.push_back({.tensor_rank = tensor_rank, .tensor_ranks = 2, .micro_batches = 4, .largest_batch = 16});
     for (std::size_t stage : {0u, 1u})
       all.push_back({.tensor_rank = tensor_rank,
                      .tensor_ranks = 2,
                      .stage = stage,
                      .stages = 2,
                      .micro_batches = 2,
-                     .batch = 16});
+                     .largest_batch = 16});
   }
   return all;
 }

@@ -132,7 +132,7 @@ TEST(TableNetwork, AnnouncesEachTensorOnceInOrderWithAGradientOfItsOwn) {
     for (const char* const rows : {chain, all_kinds, fused_with_two_biases}) {
       Trial run(rows, options(p), 3);
       const Outcome outcome = run.pass(run.queue);
-      EXPECT_EQ(outcome.samples, 3U);
+      EXPECT_EQ(outcome.labels, 3U);
       ASSERT_EQ(run.ready.size(), run.model.tensors().size());
       for (std::size_t t = 0; t < run.ready.size(); ++t) {
         EXPECT_EQ(run.ready[t], t);
@@ -255,7 +255,7 @@ TEST(TableNetwork, TakesSentencesTooSinceItReadsNoData) {
   run.labels.resize(2 * 7);
   const Outcome outcome =
       run.model.pass(run.queue, run.buffers(), {run.inputs, run.labels, 7}, [](std::size_t) {}).get();
-  EXPECT_EQ(outcome.samples, 2U);
+  EXPECT_EQ(outcome.labels, 2U);
 }
 
 TEST(TableNetwork, RunsOnADeviceThatWorksLaterWithTheHostsBits) {
@@ -268,11 +268,11 @@ TEST(TableNetwork, RunsOnADeviceThatWorksLaterWithTheHostsBits) {
       Trial run(rows);
       const auto parameters = device.allocate(core::Element::f32, run.parameters.size()),
                  gradients = device.allocate(core::Element::f32, run.parameters.size());
-      queue.at_once([&] { std::ranges::copy(run.parameters, parameters.buffer.values<float>().begin()); });
+      queue.run_and_wait([&] { std::ranges::copy(run.parameters, parameters.buffer.values<float>().begin()); });
       for (int pass = 0; pass < 3; ++pass)
         (void)run.model.pass(queue, {parameters.buffer, gradients.buffer}, {run.inputs, run.labels}, [](std::size_t) {})
             .get();
-      queue.at_once([&] { std::ranges::copy(gradients.buffer.values<float>(), run.gradients.begin()); });
+      queue.run_and_wait([&] { std::ranges::copy(gradients.buffer.values<float>(), run.gradients.begin()); });
       EXPECT_TRUE(run.gradients == host.gradients) << "seed " << seed;
     }
   }
@@ -343,8 +343,9 @@ TEST(ModelRegistry, KnowsTheTablesByNameAndByFile) {
   EXPECT_THROW((void)make_model("resnet50:shrink=0", r), core::UsageError);
   EXPECT_THROW((void)make_model("resnet50:widths=4", r), core::UsageError);
   EXPECT_THROW((void)make_model("nowhere/table.csv", r), core::UsageError);
-  EXPECT_THROW((void)make_model("resnet50", {.features = 784, .classes = 10, .part = {.tensor_ranks = 2, .batch = 4}}),
-               core::UsageError);
+  EXPECT_THROW(
+      (void)make_model("resnet50", {.features = 784, .classes = 10, .part = {.tensor_ranks = 2, .largest_batch = 4}}),
+      core::UsageError);
 }
 
 }  // namespace

@@ -148,7 +148,7 @@ TEST_P(Endurance, NoRunHangs) {
                        .progress = is_asynchronous || run % 2 == 0 ? ProgressMode::thread : ProgressMode::on_wait,
                        .spin_policy = {.spins = 20, .yields = 10},  // as in training with more threads than cores
                        .memory_bytes = 3 * bytes + strategy->fabric_bytes(model, world.size()),
-                       .scatters = true},
+                       .uses_reduce_scatter = true},
                       activity);
     const auto rank = static_cast<std::uint64_t>(world.rank());
     Delaying delaying(fabric, static_cast<std::uint64_t>(run), 2 * rank);

@@ -89,7 +89,7 @@ TEST_F(LimitsCheck, WorkBesideThePointsKeepsToItsShareOnAllRanksAlike) {
 TEST_F(LimitsCheck, AllRanksHaveTheSameBound) {
   const model::Mlp model({64, 48, 10});
   StepLimits limits(session, world, 1);
-  StepDemand d{.operations = model.pass_problems(4), .least = {.rank = 1e6, .node = 0}};
+  StepDemand d{.operations = model.pass_problems(4), .least_sent = {.by_busiest_rank = 1e6, .by_busiest_node = 0}};
   if (world.rank() > 0 && world.rank() + 1 == world.size()) d.operations.clear();  // it only serves
   limits.round(d);
   limits.round(d);
@@ -107,7 +107,7 @@ TEST_F(LimitsCheck, AllRanksHaveTheSameBound) {
 TEST_F(LimitsCheck, RanksThatKeepStepTakeTheSlowestsTimeAndOthersTheHarmonicMean) {
   const model::Mlp model({64, 48, 10});
   StepLimits limits(session, world, 1);
-  StepDemand d{.operations = model.pass_problems(4), .least = {}};
+  StepDemand d{.operations = model.pass_problems(4), .least_sent = {}};
   for (auto& p : d.operations) p.times *= static_cast<std::size_t>(world.rank() + 1);
   limits.round(d);
   double slowest = 0, rates = 0;

@@ -17,7 +17,7 @@ namespace {
 using runtime::Communicator;
 
 /// Of all ranks, while each computes on a core of its own for a while.
-Noise noise_of(const Communicator& world, double seconds) {
+MachineNoise noise_of(const Communicator& world, double seconds) {
   NoiseSampler noise;
   noise.begin();
   test::burn(seconds);
@@ -28,11 +28,11 @@ Noise noise_of(const Communicator& world, double seconds) {
 TEST(MachineCheck, AHogBesideOneRankIsSeenByAll) {
   const Communicator world = runtime::MpiSession::world();
   const test::Pinned pinned(world.rank());
-  const Noise quick = noise_of(world, 0);
+  const MachineNoise quick = noise_of(world, 0);
   EXPECT_TRUE(std::isnan(quick.run_delay_share) && std::isnan(quick.steal_share)) << "less than the counters can tell";
   std::unique_ptr<test::Hog> hog;
   if (world.rank() == world.size() - 1) hog = std::make_unique<test::Hog>();
-  const Noise with = noise_of(world, 0.2);
+  const MachineNoise with = noise_of(world, 0.2);
   hog.reset();
   world.barrier();
   double without = 1;  // one quiet moment of the machine will do

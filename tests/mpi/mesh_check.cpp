@@ -60,7 +60,7 @@ MeshTrace on_ranks(const runtime::Communicator& world, const MeshTraining& t, Tr
                      .progress = progress,
                      .spin_policy = test::spin_policy_of(world, progress == ProgressMode::thread ? 2 : 1),
                      .memory_bytes = std::size_t{2} << 20,
-                     .scatters = true,
+                     .uses_reduce_scatter = true,
                      .groups = 1 + Mesh::groups(parse_mesh(t.mesh).complete(world.size()))},
                     activity);
   return test::train(fabric, t);

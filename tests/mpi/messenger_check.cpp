@@ -29,7 +29,7 @@ struct MessengerSite {
                 .progress = progress,
                 .spin_policy = test::spin_policy_of(world, 3),
                 .memory_bytes = std::size_t{8} << 20,
-                .scatters = true},
+                .uses_reduce_scatter = true},
                activity) {}
   int rank() const { return world.rank(); }
   int size() const { return world.size(); }

@@ -26,7 +26,7 @@ StrategyEnd on_ranks(const runtime::Communicator& world, const StrategyRun& run,
                      .spin_policy = test::spin_policy_of(world, progress == ProgressMode::thread ? 2 : 1),
                      // Weights, gradients and what is judged; the rest is what the strategy says.
                      .memory_bytes = 3 * (bytes + 4096) + strategy->fabric_bytes(*model, world.size()),
-                     .scatters = true},
+                     .uses_reduce_scatter = true},
                     activity);
   return test::run_worker(fabric, run);
 }

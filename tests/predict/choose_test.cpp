@@ -71,9 +71,9 @@ TEST(MostTelling, KeepsSoManyOfEachSystem) {
   rows[3].system = "other";
   rows.push_back(row(2, 1, 1));
   rows.back().step_s = 0;
-  EXPECT_EQ(most_telling(rows, 1).size(), 2u);
-  EXPECT_EQ(most_telling(rows, 2).size(), 3u);
-  EXPECT_EQ(most_telling(rows, 9).size(), 4u) << "a row without a time is none";
+  EXPECT_EQ(most_informative_rows(rows, 1).size(), 2u);
+  EXPECT_EQ(most_informative_rows(rows, 2).size(), 3u);
+  EXPECT_EQ(most_informative_rows(rows, 9).size(), 4u) << "a row without a time is none";
 }
 
 TEST(ChooseRows, ARowWithoutATimeIsNotKnown) {

@@ -103,7 +103,7 @@ TEST(MeasuredSteps, PrecisionsAreReadInAnyCase) {
   EXPECT_EQ(row("MXFP8").problem, "");
   EXPECT_EQ(row("").problem, "");
   EXPECT_THAT(row("posit16").problem, HasSubstr("'posit16' is no known precision"));
-  EXPECT_THAT(row("posit16").unread_cell, HasSubstr("posit16")) << "so that it is not predicted as bf16";
+  EXPECT_THAT(row("posit16").unread_reason, HasSubstr("posit16")) << "so that it is not predicted as bf16";
 }
 
 TEST(MeasuredSteps, MoreGpusThanThereCanBeAreTheRowsProblem) {

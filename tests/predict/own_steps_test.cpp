@@ -99,11 +99,11 @@ TEST(OwnSteps, PartsAddUpAndGrowWithTheRanks) {
   for (const std::int64_t n : {8, 64, 1024, 65536}) {
     const auto p = calibration.predict(on_ranks(calibration.rows().back(), n)).prediction;
     ASSERT_TRUE(p) << n;
-    EXPECT_NEAR(p->compute_s + p->contention_s + p->wire_s, p->step.seconds, 1e-9);
+    EXPECT_NEAR(p->compute_s + p->contention_s + p->exposed_s, p->step.seconds, 1e-9);
     EXPECT_NEAR(p->compute_s, alone_s, 1e-9);
-    EXPECT_GE(p->wire_s, before) << n;
+    EXPECT_GE(p->exposed_s, before) << n;
     EXPECT_LT(p->step.low, p->step.seconds);
-    before = p->wire_s;
+    before = p->exposed_s;
   }
 }
 

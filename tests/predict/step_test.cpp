@@ -330,7 +330,8 @@ TEST(Calibration, OtherQuantilesAreNotFitted) {
   for (TrainingStep& s : slowest) s.quantile = "p99", rows.insert(rows.begin(), s);
   const Calibration calibration(rows);
   EXPECT_DOUBLE_EQ(calibration.predict(asked).prediction.value().seconds, without);
-  EXPECT_EQ(calibration.constant_flops(asked), Calibration(measured_steps(1.5)).constant_flops(asked));
+  EXPECT_EQ(calibration.seconds_at_constant_flops(asked),
+            Calibration(measured_steps(1.5)).seconds_at_constant_flops(asked));
   asked.quantile = "p99";
   EXPECT_THAT(calibration.predict(asked).reason, HasSubstr("the quantile p99"));
 }

@@ -56,7 +56,7 @@ std::vector<std::string> texts(const std::vector<ScreenLine>& lines) {
 
 TEST(WatchedProgress, TheRestTakesAsLongAPointAsThoseDone) {
   const auto file = file_of({point(16, 1), point(32, 1)}, core::make_plan(6, 3));
-  const Progress p = progress_of(file, at(70, 60));
+  const RunProgress p = progress_of(file, at(70, 60));
   EXPECT_EQ(p.state, RunState::running);
   EXPECT_DOUBLE_EQ(p.elapsed_s, 70);
   ASSERT_TRUE(p.left_s);
@@ -72,7 +72,7 @@ TEST(WatchedProgress, IsUnknownWithoutAPlanOrAPoint) {
 }
 
 TEST(WatchedProgress, AClockThatIsAheadDoesNoHarm) {
-  const Progress p = progress_of(file_of({point(16, 1)}, core::make_plan(2, 0)), at(10, 500));
+  const RunProgress p = progress_of(file_of({point(16, 1)}, core::make_plan(2, 0)), at(10, 500));
   EXPECT_DOUBLE_EQ(p.quiet_s, 0);
   EXPECT_DOUBLE_EQ(*p.left_s, 10);
 }

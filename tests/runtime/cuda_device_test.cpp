@@ -44,7 +44,7 @@ void submit_counting(Queue& queue, const Buffer& b) {
 
 std::vector<float> read(Queue& queue, const ConstBuffer& b) {
   std::vector<float> out;
-  queue.at_once([&] { out.assign(b.values<float>().begin(), b.values<float>().end()); });
+  queue.run_and_wait([&] { out.assign(b.values<float>().begin(), b.values<float>().end()); });
   return out;
 }
 

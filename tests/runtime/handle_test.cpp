@@ -87,7 +87,7 @@ TEST(Handle, ReceivingFreesWhatWasThere) {
   const auto create = [&](int** out) { *out = &second; };
   {
     Fake handle(&first);
-    create(handle.receive());
+    create(handle.out_address());
     EXPECT_EQ(first, 1);
     EXPECT_EQ(handle.get(), &second);
   }

@@ -25,7 +25,7 @@ void send(int signal) { ::kill(::getpid(), signal); }
 }
 
 void await_signal(const SignalWatch& watch) {
-  while (watch.pending() == 0) std::this_thread::sleep_for(1ms);
+  while (watch.first_signal() == 0) std::this_thread::sleep_for(1ms);
 }
 
 TEST(SignalWatch, AProgramThatHangsEndsAfterTheGraceAndSaysWhatItDid) {
@@ -56,7 +56,7 @@ TEST(SignalWatch, AWarningIsSeenBetweenPointsAndHasNoDeadline) {
     send(signal);
     while (watch.pending_signal_or_warning() == 0) std::this_thread::sleep_for(1ms);
     std::this_thread::sleep_for(50ms);
-    const bool is_warning = watch.pending() == 0 && watch.pending_signal_or_warning() == signal;
+    const bool is_warning = watch.first_signal() == 0 && watch.pending_signal_or_warning() == signal;
     send(SIGTERM);
     await_signal(watch);
     ::_exit(is_warning && watch.pending_signal_or_warning() == SIGTERM ? 7 : 8);
@@ -87,7 +87,7 @@ TEST(SignalWatch, AProgramThatLooksEndsByItself) {
       SignalWatch watch(10s);
       send(SIGTERM);
       await_signal(watch);
-      signal = watch.pending();
+      signal = watch.first_signal();
     }
     ::_exit(signal == SIGTERM ? 7 : 8);
   };
@@ -148,7 +148,7 @@ TEST(SignalWatch, NohupStaysInForce) {
       const SignalWatch watch(10ms);
       send(SIGHUP);
       std::this_thread::sleep_for(80ms);
-      if (watch.pending() != 0) ::_exit(8);
+      if (watch.first_signal() != 0) ::_exit(8);
     }
     ::_exit(7);
   };
@@ -173,7 +173,7 @@ TEST(SignalWatch, ThreadsThatStartLaterTakeNoSignal) {
     std::thread([&] { pthread_sigmask(SIG_BLOCK, nullptr, &mask); }).join();
     EXPECT_EQ(sigismember(&mask, SIGTERM), 1);
     EXPECT_EQ(sigismember(&mask, SIGINT), 1);
-    EXPECT_EQ(watch.pending(), 0);
+    EXPECT_EQ(watch.first_signal(), 0);
   }
   ASSERT_EQ(pthread_sigmask(SIG_BLOCK, nullptr, &after), 0);
   EXPECT_EQ(sigismember(&after, SIGTERM), sigismember(&before, SIGTERM));

@@ -29,7 +29,7 @@ class DeferredDevice final : public runtime::Device, public runtime::DeviceAcces
   runtime::OwnedBuffer allocate_beside(core::Element, std::span<std::byte> memory) override;
   std::byte* transport_address(const runtime::Buffer&) const override;
   const std::byte* transport_address(const runtime::ConstBuffer&) const override;
-  std::byte* host_address(const std::byte* device_address, std::size_t bytes, bool written) const override;
+  std::byte* host_address(const std::byte* device_address, std::size_t bytes, bool is_writable) const override;
   /// As late as can be.
   std::unique_ptr<runtime::Queue> make_queue() override;
 

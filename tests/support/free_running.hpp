@@ -145,7 +145,7 @@ class FreeTraining {
       sampler_.indices(begun_++, 0, indices);
       model::gather(data_, indices, inputs, labels);
       assembly.probe().begin_step();
-      assembly.strategy().step(assembly.worker(), {inputs, labels}, {.size = run_.step_size, .number = step});
+      assembly.strategy().step(assembly.worker(), {inputs, labels}, {.step_size = run_.step_size, .number = step});
       assembly.probe().end_step();
       end_step(fabric);
     }

@@ -87,7 +87,7 @@ class GpuAndHost {
     on_gpus_->start({.in = in, .out = out, .op = c.known.data.op});
     run_to_end(*on_gpus_);
     // On another queue: `advance` has said that the result is there.
-    rank_.device.make_queue()->at_once([&] {
+    rank_.device.make_queue()->run_and_wait([&] {
       const auto result = bytes_of(out);
       got.assign(result.begin(), result.end());
       after = allreduce::hash_of(bytes_of(in));

@@ -25,7 +25,7 @@ class LinearModel final : public model::Model {
   double step_flops(std::size_t samples) const override { return 2.0 * double(samples * slope_.size()); }
   std::size_t workspace_bytes(std::size_t) const override { return 0; }
   void initialise(runtime::Queue& queue, model::Buffers b, std::uint64_t seed) const override {
-    queue.at_once([&] {
+    queue.run_and_wait([&] {
       const auto p = b.parameters.values<float>();
       for (std::size_t i = 0; i < p.size(); ++i) p[i] = static_cast<float>(core::Random(seed, 1).uniform(i));
     });
@@ -37,7 +37,7 @@ class LinearModel final : public model::Model {
       double loss = 0;
       for (std::size_t i = 0; i < p.size(); ++i) loss += double(slope_[i]) * double(p[i]);
       outcome->loss_sum += loss * double(batch.samples());
-      outcome->samples += batch.samples();
+      outcome->labels += batch.samples();
     });
   }
   void run_pass(runtime::Queue& queue, model::Buffers b, const model::Batch& batch, const Ready& ready,

@@ -21,11 +21,11 @@ std::vector<double> mean_losses(const std::vector<Trace>& traces, const Outcomes
     all.resize(own.size());
     for (std::size_t i = 0; i < own.size(); ++i) {
       all[i].loss_sum += own[i].loss_sum;
-      all[i].samples += own[i].samples;
+      all[i].labels += own[i].labels;
     }
   }
   std::vector<double> out;
-  for (const model::Outcome& o : all) out.push_back(o.loss_sum / static_cast<double>(o.samples));
+  for (const model::Outcome& o : all) out.push_back(o.loss_sum / static_cast<double>(o.labels));
   return out;
 }
 

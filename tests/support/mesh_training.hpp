@@ -127,7 +127,7 @@ inline MeshTrace train(dataparallel::Fabric& fabric, const MeshTraining& t) {
                .optimizer = optimizer,
                .strategy = dataparallel::find_strategy(t.training.strategy),
                .strategy_options = {.bucket_bytes = t.training.bucket_bytes, .optimizer = optimizer},
-               .combines_norms = !t.local_norms});
+               .sums_norms_over_ranks = !t.local_norms});
   const auto& mesh = assembly.mesh();
   dataparallel::Probe& probe = assembly.probe();
   dataparallel::Worker& worker = assembly.worker();
@@ -140,7 +140,7 @@ inline MeshTrace train(dataparallel::Fabric& fabric, const MeshTraining& t) {
     const auto micro = samples.batch(i);
     probe.begin_step();
     const auto outcome =
-        strategy.step(worker, micro, {.size = t.training.step_size, .number = static_cast<std::uint64_t>(i) + 1});
+        strategy.step(worker, micro, {.step_size = t.training.step_size, .number = static_cast<std::uint64_t>(i) + 1});
     const auto& record = probe.end_step();
     trace.step_times.push_back(record.step.end - record.step.begin);
     trace.bytes_sent = decompose(record, {}).bytes_sent;

@@ -46,12 +46,12 @@ class OpRunner {
   runtime::OwnedBuffer upload(const Floats& x, std::size_t offset = 0) {
     auto b = device_.allocate(Element::f32, x.size() + offset);
     b.buffer = b.buffer.part(offset, x.size());
-    queue_.at_once([&] { std::ranges::copy(x, b.buffer.values<float>().begin()); });
+    queue_.run_and_wait([&] { std::ranges::copy(x, b.buffer.values<float>().begin()); });
     return b;
   }
   Floats read(const runtime::ConstBuffer& b) {
     Floats x;
-    queue_.at_once([&] { x.assign(b.values<float>().begin(), b.values<float>().end()); });
+    queue_.run_and_wait([&] { x.assign(b.values<float>().begin(), b.values<float>().end()); });
     return x;
   }
   /// An input's stored form. Offset: elements before it, so that it is less aligned.

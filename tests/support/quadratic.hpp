@@ -28,7 +28,7 @@ class Quadratic final : public model::Model {
   double step_flops(std::size_t) const override { return flops_; }
   std::size_t workspace_bytes(std::size_t) const override { return 0; }
   void initialise(runtime::Queue& queue, model::Buffers b, std::uint64_t seed) const override {
-    queue.at_once([&] {
+    queue.run_and_wait([&] {
       std::size_t i = 0;
       for (float& x : b.parameters.values<float>()) {
         x = 1 + 0.001f * static_cast<float>(seed % 100) + 0.01f * static_cast<float>(i++ % 50);
@@ -40,7 +40,7 @@ class Quadratic final : public model::Model {
     queue.submit("forward", {flops_ / 2, 0}, [this, b, batch, outcome] {
       const auto x = b.parameters.values<float>();
       const auto targets = batch.inputs.values<float>();
-      outcome->samples += batch.samples();
+      outcome->labels += batch.samples();
       for (std::size_t i = 0; i < targets.size(); ++i) {
         const double off = double(x[i % elements_]) - double(targets[i]);
         outcome->loss_sum += 0.5 * double(curvature(i % elements_)) * off * off;

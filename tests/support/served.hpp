@@ -83,7 +83,7 @@ inline void serve(dataparallel::Fabric& fabric, const Served& s, Seen& seen) {
     }
     probe.begin_step();
     strategy.step(worker, {targets, labels},
-                  {.size = step < s.updates ? s.step_size : 0.0f, .number = static_cast<std::uint64_t>(step) + 1});
+                  {.step_size = step < s.updates ? s.step_size : 0.0f, .number = static_cast<std::uint64_t>(step) + 1});
     probe.end_step();
     seen.first.push_back(values_of(fabric, weights.part(0, 1))[0]);
     if (s.path) seen.path.push_back(values_of(fabric, weights));

@@ -76,7 +76,7 @@ inline StrategyEnd run_worker(dataparallel::Fabric& fabric, const StrategyRun& r
     const auto batch = samples.batch(i);
     const float size = run.step_sizes ? run.step_sizes(i) : run.step_size;
     probe.begin_step();
-    const auto outcome = strategy.step(worker, batch, {.size = size, .number = static_cast<std::uint64_t>(i) + 1});
+    const auto outcome = strategy.step(worker, batch, {.step_size = size, .number = static_cast<std::uint64_t>(i) + 1});
     if (i + 1 == run.steps) strategy.settle(worker);
     for (const auto& c : probe.end_step().calls) end.sends += c.label.starts_with("send") ? 1 : 0;
     end.outcomes.push_back(outcome.get());

@@ -60,7 +60,7 @@ class Samples {
         labels_(queue.device().allocate(core::Element::i32, indices_.size() * data.labels())) {}
   model::Batch batch(int step) {
     sampler_.indices(static_cast<std::size_t>(step), part_, indices_);
-    queue_.at_once([this] {
+    queue_.run_and_wait([this] {
       model::gather(data_, indices_, inputs_.buffer.values<float>(), labels_.buffer.values<std::int32_t>());
     });
     return {inputs_.buffer, labels_.buffer, data_.labels()};
@@ -78,14 +78,14 @@ class Samples {
 /// Of all bits that a buffer holds.
 inline std::uint64_t hash_of(runtime::Queue& queue, const runtime::ConstBuffer& b) {
   std::uint64_t hash = 0;
-  queue.at_once([&] { hash = hash_of(std::span(b.host(), b.bytes())); });
+  queue.run_and_wait([&] { hash = hash_of(std::span(b.host(), b.bytes())); });
   return hash;
 }
 
 /// What a buffer holds, after all work submitted so far.
 inline std::vector<float> values_of(runtime::Queue& queue, const runtime::ConstBuffer& b) {
   std::vector<float> out;
-  queue.at_once([&] {
+  queue.run_and_wait([&] {
     const auto values = b.values<float>();
     out.assign(values.begin(), values.end());
   });
@@ -123,7 +123,7 @@ inline Trace train(dataparallel::Fabric& fabric, const Training& t, const model:
     const auto batch = samples.batch(i);
     probe.begin_step();
     const auto outcome =
-        strategy.step(worker, batch, {.size = t.step_size, .number = static_cast<std::uint64_t>(i) + 1});
+        strategy.step(worker, batch, {.step_size = t.step_size, .number = static_cast<std::uint64_t>(i) + 1});
     trace.steps.push_back(trace_of(probe.end_step()));
     trace.outcomes.push_back(outcome.get());
     trace.steps.back().weights = hash_of(fabric, weights);

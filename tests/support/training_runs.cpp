@@ -69,7 +69,7 @@ RunEnd run(Fabric& fabric, const RunCase& c) {
                                                   .codec = c.serves() ? compression::find_codec(c.codec) : nullptr,
                                                   .seed = 7,
                                                   .loss_scale = parse_loss_scaling(c.loss_scale),
-                                                  .gradients = c.gradients}});
+                                                  .gradient_format = c.gradients}});
   Worker& worker = assembly.worker();
   Strategy& strategy = assembly.strategy();
   std::deque<Samples> memory;
@@ -80,7 +80,8 @@ RunEnd run(Fabric& fabric, const RunCase& c) {
   std::vector<model::PendingOutcome> outcomes;
   for (int i = 0; i < steps; ++i) {
     const auto number = static_cast<std::uint64_t>(i) + 1;
-    outcomes.push_back(strategy.step(worker, batches[static_cast<std::size_t>(i)], {.size = 0.02f, .number = number}));
+    outcomes.push_back(
+        strategy.step(worker, batches[static_cast<std::size_t>(i)], {.step_size = 0.02f, .number = number}));
   }
   strategy.settle(worker);
   RunEnd end;
@@ -142,7 +143,7 @@ std::vector<RunEnd> run(const RunCase& c, const QueuesOf& queues_of) {
                          .progress = c.progress,
                          .spin_policy = {20, 0},
                          .memory_bytes = std::size_t{4} << 20,
-                         .scatters = true,
+                         .uses_reduce_scatter = true,
                          .groups = 1 + Mesh::groups(c.shape()),
                          .queue = queues->computation},
                         activity);

@@ -109,11 +109,11 @@ std::unique_ptr<Collective> bind_schedule(const ExchangeSpec& spec, const GroupC
   const AlgorithmPtr a = scheduled_algorithm(spec);
   ExchangeSpec o = spec;
   o.transport_takes_device = connection.network.takes_device_memory();
-  return std::make_unique<Executor>(Algorithm{a->name, a->make(spec.shape)}, connection.transport,
+  return std::make_unique<Executor>(ScheduledAlgorithm{a->name, a->make(spec.shape)}, connection.transport,
                                     connection.network.arena(), std::move(o));
 }
 
-CallParts schedule_parts(const ExchangeSpec& spec, std::span<const TensorPart> pack) {
+InnerCalls schedule_parts(const ExchangeSpec& spec, std::span<const TensorPart> pack) {
   return {{.algorithm = scheduled_algorithm(spec), .count = pack.front().count, .codec = spec.codec}};
 }
 
@@ -121,8 +121,8 @@ CallParts schedule_parts(const ExchangeSpec& spec, std::span<const TensorPart> p
 constexpr CodedExchange scheduled_exchange{.refusal = schedule_refusal,
                                            .arena_bytes = schedule_arena_bytes,
                                            .bind = bind_schedule,
-                                           .parts = schedule_parts,
-                                           .packs = false};
+                                           .inner_calls = schedule_parts,
+                                           .packs_hold_several = false};
 
 const CodedExchange& exchange_of(const CodecChoice& c) {
   if (c.exchange == Exchange::schedule) return scheduled_exchange;
@@ -154,10 +154,10 @@ void join_dense(std::vector<Job>& jobs) {
 
 std::vector<Job> jobs_of(const ExchangeSpec& spec, std::size_t count, std::span<const TensorPart> tensors) {
   const CodedExchange& exchange = exchange_of(*spec.codec);
-  auto jobs =
-      cut_into_jobs(count, tensors, dense_bytes(spec) / sizeof(float), exchange.packs ? most_tensors_in_pack(spec) : 1,
-                    [&](const TensorPart& t) { return is_encoded(spec, t); });
-  if (exchange.takes_dense) join_dense(jobs);
+  auto jobs = cut_into_jobs(count, tensors, dense_bytes(spec) / sizeof(float),
+                            exchange.packs_hold_several ? most_tensors_in_pack(spec) : 1,
+                            [&](const TensorPart& t) { return is_encoded(spec, t); });
+  if (exchange.packs_take_uncoded) join_dense(jobs);
   return jobs;
 }
 
@@ -240,7 +240,7 @@ class CodedAllReduce final : public CollectiveSequence {
     job_ = nullptr;
     jobs_ = jobs_of(spec_, call.count(), call.tensor_layout.tensors);
     if (spec_.codec->feedback) {
-      const std::size_t end = call.tensor_layout.first + call.count();
+      const std::size_t end = call.tensor_layout.offset_in_step + call.count();
       feedback_.worker.grow(end, spec_.queue, device_);
       feedback_.owner.grow(end, spec_.queue, device_);
     }
@@ -259,14 +259,14 @@ class CodedAllReduce final : public CollectiveSequence {
 
   SequenceStep coded_call(const Job& job) {
     Call c = call_;
-    const std::size_t first = call_.tensor_layout.first;
+    const std::size_t first = call_.tensor_layout.offset_in_step;
     c.tensor_layout.tensors = job.parts;
     c.encoding.draw = {.seed = seed_, .step = feedback_.calls};
     if (spec_.codec->feedback) {
       c.encoding.worker_residual = feedback_.worker.data() + first;
       c.encoding.owner_residual = feedback_.owner.data() + first;
     }
-    if (exchange_.packs) return {&coded_, c};
+    if (exchange_.packs_hold_several) return {&coded_, c};
     tensor_.assign(c);
     c = tensor_.calls().front();
     if (records_difference()) open_difference(c);
@@ -275,7 +275,7 @@ class CodedAllReduce final : public CollectiveSequence {
 
   /// True where this class fills in the difference, as the change of the executor's residuals. Collectives that
   /// exchange packs fill it in themselves.
-  bool records_difference() const { return !exchange_.packs && call_.tensor_layout.difference; }
+  bool records_difference() const { return !exchange_.packs_hold_several && call_.tensor_layout.difference; }
 
   /// Begins the difference of one tensor: adds the residuals before the call. Without error feedback, residuals are
   /// made for this call alone. They begin at -0, because x + -0 has the bits of x.
@@ -358,7 +358,7 @@ class CodedAllReduce final : public CollectiveSequence {
   const Job* job_ = nullptr;  ///< the job that runs now
   Feedback feedback_;
   CodingDifference* difference_ = nullptr;  ///< the difference of the tensor that is exchanged now
-  Encoding tensor_encoding_;                ///< the residuals of the tensor that is exchanged now
+  EncodingInputs tensor_encoding_;          ///< the residuals of the tensor that is exchanged now
   Residuals call_residuals_;                ///< the residuals of a call without error feedback
 };
 
@@ -400,11 +400,11 @@ std::string tensor_layout_refusal(const ExchangeSpec& spec, std::span<const Tens
   return why;
 }
 
-CallParts coded_call_parts(const ExchangeSpec& spec, std::size_t count, std::span<const TensorPart> tensors) {
-  CallParts call_parts;
+InnerCalls inner_calls_of(const ExchangeSpec& spec, std::size_t count, std::span<const TensorPart> tensors) {
+  InnerCalls call_parts;
   for (const Job& job : jobs_of(spec, count, tensors)) {
-    const CallParts parts = job.coded ? exchange_of(*spec.codec).parts(spec, job.parts)
-                                      : CallParts{{.algorithm = spec.algorithm, .count = job.elements}};
+    const InnerCalls parts = job.coded ? exchange_of(*spec.codec).inner_calls(spec, job.parts)
+                                       : InnerCalls{{.algorithm = spec.algorithm, .count = job.elements}};
     call_parts.insert(call_parts.end(), parts.begin(), parts.end());
   }
   return call_parts;

@@ -13,7 +13,7 @@ namespace gradmeter::allreduce {
 
 /// An inner call of an exchange with a codec. If `codec` is null, it is a plain collective; else the executor encodes
 /// the blocks that the collective sends.
-struct CallPart {
+struct InnerCall {
   AlgorithmPtr algorithm;
   CollectiveKind collective_kind = CollectiveKind::all_reduce;
   std::size_t count = 0;
@@ -21,24 +21,24 @@ struct CallPart {
   compression::CodecChoicePtr codec = {};
   bool upper_bound = false;  ///< true: the real count depends on the data, and `count` is an upper bound
 };
-using CallParts = std::vector<CallPart>;
+using InnerCalls = std::vector<InnerCall>;
 
 /// An exchange of gradients with a codec. A call exchanges a pack: the tensors listed in its `tensor_layout`, with
 /// residuals if the codec has error feedback. Each tensor is encoded separately, and all encodings travel together.
 /// `refusal` says why this codec cannot be combined with this algorithm and these ranks (null: it always can),
-/// `arena_bytes` how many bytes `bind` takes from the arena, and `parts` which inner calls exchange a pack.
+/// `arena_bytes` how many bytes `bind` takes from the arena, and `inner_calls` which inner calls exchange a pack.
 struct CodedExchange {
   std::string (*refusal)(const ExchangeSpec&);
   std::size_t (*arena_bytes)(const ExchangeSpec&, std::uint32_t rank);
   std::unique_ptr<Collective> (*bind)(const ExchangeSpec&, const GroupConnection&);
-  CallParts (*parts)(const ExchangeSpec&, std::span<const TensorPart>);
+  InnerCalls (*inner_calls)(const ExchangeSpec&, std::span<const TensorPart>);
   /// Says why this tensor must be exchanged without the codec (empty: it can be encoded). Null: every tensor can be
   /// encoded.
   std::string (*tensor_refusal)(const ExchangeSpec&, const TensorPart&) = nullptr;
-  bool packs = true;  ///< false: each pack is a single tensor
+  bool packs_hold_several = true;  ///< false: each pack is a single tensor
   /// True: a pack may also hold tensors that are exchanged without the codec. Such a tensor is listed in the
   /// `tensor_layout` with rows = 1 and columns = count, by which the collective knows that it is not to be encoded.
-  bool takes_dense = false;
+  bool packs_take_uncoded = false;
 };
 
 /// The most bytes by which alignment lengthens an allocation from the arena: one page.
@@ -67,7 +67,7 @@ std::string codec_refusal(const ExchangeSpec&, CollectiveKind, Arithmetic);
 std::string tensor_layout_refusal(const ExchangeSpec&, std::span<const TensorPart>);
 /// The inner calls that exchange a buffer of these tensors, in order; forecasts of the bytes are made from them.
 /// Requires that `codec_refusal` is empty. Without tensors, the buffer counts as one tensor.
-CallParts coded_call_parts(const ExchangeSpec&, std::size_t count, std::span<const TensorPart>);
+InnerCalls inner_calls_of(const ExchangeSpec&, std::size_t count, std::span<const TensorPart>);
 /// The most times that a rank's contribution is encoded on its way into the sum; 0: this tensor travels without the
 /// codec. Requires that `codec_refusal` is empty.
 std::uint32_t encodings_on_the_way(const ExchangeSpec&, const TensorPart&);

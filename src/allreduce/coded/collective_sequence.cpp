@@ -93,12 +93,12 @@ void TensorCalls::assign(const Call& call) {
   calls_.assign(tensors.size(), call);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const TensorPart& t = tensors[i];
-    const std::size_t global_offset = layout.first + t.offset;
+    const std::size_t global_offset = layout.offset_in_step + t.offset;
     tensors_[i].offset = 0;
     Call& c = calls_[i];
     c.in = call.in.part(t.offset, t.count);
     c.out = call.out.part(t.offset, t.count);
-    c.tensor_layout = {.first = global_offset, .tensors = {&tensors_[i], 1}};
+    c.tensor_layout = {.offset_in_step = global_offset, .tensors = {&tensors_[i], 1}};
     c.encoding.draw.tensor = static_cast<std::uint32_t>(global_offset);
     if (c.encoding.worker_residual) c.encoding.worker_residual += t.offset;
     if (c.encoding.owner_residual) c.encoding.owner_residual += t.offset;

@@ -125,14 +125,14 @@ class CollectiveSequence : public Collective {
 // Functions that fill in a call's CodingDifference.
 
 /// The factor of one rank's numbers in the result: 1/ranks for an average, 1 for a sum.
-inline float share_of(const Call& c, float ranks) { return c.op == Op::average ? 1.0f / ranks : 1.0f; }
+inline float contribution_factor(const Call& c, float ranks) { return c.op == Op::average ? 1.0f / ranks : 1.0f; }
 
 /// Fills in the difference of a call that asks for one. `sent` is this rank's term of the sum, not yet divided if the
 /// call is an average. Call this function before the call's input is overwritten.
 inline void record_difference(const Call& c, float ranks, std::span<const float> sent) {
   CodingDifference* d = c.tensor_layout.difference;
   const std::span<const float> in = c.in.values<float>();
-  const float share = share_of(c, ranks);
+  const float share = contribution_factor(c, ranks);
   for (std::size_t i = 0; i < sent.size(); ++i) {
     d->values[i] = share * (sent[i] - in[i]);
     const auto of_input = static_cast<double>(share * in[i]), of_sent = static_cast<double>(share * sent[i]);

@@ -33,12 +33,12 @@ class Encoder {
   std::size_t encode(const Call& call, std::byte* wire) {
     const std::span<const float> x = call.in.values<float>();
     if (correction_) {
-      auto& kept = kept_[call.tensor_layout.first];
+      auto& kept = kept_[call.tensor_layout.offset_in_step];
       kept.u.resize(x.size());
       kept.v.resize(x.size());
       return correction_->encode(x, ranks_, kept.u, kept.v, wire);
     }
-    const Encoding& e = call.encoding;
+    const EncodingInputs& e = call.encoding;
     compression::RandomDraw draw = e.draw;
     draw.rank = rank_;
     if (!e.worker_residual) return plain_->encode(x, wire, draw);
@@ -315,7 +315,7 @@ std::size_t gathered_arena_bytes(const ExchangeSpec& spec, std::uint32_t rank) {
          gatherer_of(spec)->arena_bytes(spec.shape, rank, spec.inner_call_spec(inner), CollectiveKind::all_gather);
 }
 
-CallParts gathered_parts(const ExchangeSpec& spec, std::span<const TensorPart> pack) {
+InnerCalls gathered_parts(const ExchangeSpec& spec, std::span<const TensorPart> pack) {
   const Encoder encoder(spec, 0);
   const std::size_t ranks = spec.shape.ranks;
   std::size_t elements = 0, total_bytes = 0, padded_bytes = 0;
@@ -324,12 +324,12 @@ CallParts gathered_parts(const ExchangeSpec& spec, std::span<const TensorPart> p
     elements += t.count, total_bytes += wire, padded_bytes += compression::padded(wire);
   }
   if (sum_is_dense(spec)) return {{.algorithm = spec.algorithm, .count = elements}};
-  const CallPart bytes{.algorithm = gatherer_of(spec),
-                       .collective_kind = CollectiveKind::all_gather,
-                       .count = ranks * total_bytes,
-                       .element_bytes = 1};
+  const InnerCall bytes{.algorithm = gatherer_of(spec),
+                        .collective_kind = CollectiveKind::all_gather,
+                        .count = ranks * total_bytes,
+                        .element_bytes = 1};
   if (!encoder.codec().variable()) return {bytes};
-  CallPart lengths = bytes, longest = bytes;
+  InnerCall lengths = bytes, longest = bytes;
   lengths.count = ranks * pack.size(), lengths.element_bytes = sizeof(std::int64_t);
   longest.count = ranks * padded_bytes, longest.upper_bound = true;
   return {lengths, longest};
@@ -375,7 +375,7 @@ class WarmingUp final : public CollectiveSequence {
 
   void begin(const Call& call) override {
     call_ = call;
-    auto& calls = progress_.calls[call.tensor_layout.first + call.tensor_layout.tensors.front().offset];
+    auto& calls = progress_.calls[call.tensor_layout.offset_in_step + call.tensor_layout.tensors.front().offset];
     const std::size_t stage = compression::warm_up_stage(steps_, stages_.size(), calls++);
     if (stage == progress_.stage) return;
     stages_[stage]->restore_state(stages_[progress_.stage]->take_state());
@@ -411,16 +411,18 @@ std::unique_ptr<Collective> bind_warm_up(const ExchangeSpec& spec, const GroupCo
   return std::make_unique<WarmingUp>(spec, connection);
 }
 
-CallParts warm_up_parts(const ExchangeSpec& spec, std::span<const TensorPart> pack) {
+InnerCalls warm_up_parts(const ExchangeSpec& spec, std::span<const TensorPart> pack) {
   return gathered_parts(with_codec(spec, compression::warm_up_stages(*spec.codec).back()), pack);
 }
 
 }  // namespace
 
-constinit const CodedExchange gathered_exchange{
-    .refusal = gathered_refusal, .arena_bytes = gathered_arena_bytes, .bind = bind_gathered, .parts = gathered_parts};
+constinit const CodedExchange gathered_exchange{.refusal = gathered_refusal,
+                                                .arena_bytes = gathered_arena_bytes,
+                                                .bind = bind_gathered,
+                                                .inner_calls = gathered_parts};
 constinit const CodedExchange warm_up_exchange{
-    .refusal = warm_up_refusal, .arena_bytes = warm_up_arena_bytes, .bind = bind_warm_up, .parts = warm_up_parts};
+    .refusal = warm_up_refusal, .arena_bytes = warm_up_arena_bytes, .bind = bind_warm_up, .inner_calls = warm_up_parts};
 
 bool gathers_on_gpu(const ExchangeSpec& spec) {
   return !has_momentum(spec) && !spec.codec->codec->variable() && !sum_is_dense(spec);

@@ -99,7 +99,7 @@ class RandomKSum final : public CollectiveSequence {
   std::vector<std::uint32_t> places_;  ///< the indices of all kept elements, tensor by tensor
 };
 
-CallParts random_k_parts(const ExchangeSpec& spec, std::span<const TensorPart> pack) {
+InnerCalls random_k_parts(const ExchangeSpec& spec, std::span<const TensorPart> pack) {
   const compression::RandomK codec(spec.codec->parsed);
   std::size_t kept = 0;
   for (const TensorPart& t : pack) kept += codec.kept(t.count);
@@ -113,7 +113,7 @@ constinit const CodedExchange random_k_exchange{
     .arena_bytes = [](const ExchangeSpec& spec,
                       std::uint32_t rank) { return arena_bytes_of_sum(spec, rank, value_bytes(spec)); },
     .bind = bind<RandomKSum>,
-    .parts = random_k_parts};
+    .inner_calls = random_k_parts};
 
 namespace {
 
@@ -216,7 +216,7 @@ std::string tern_grad_refusal(const ExchangeSpec& spec) {
                      spec.codec->info->name, most, spec.shape.ranks, spec.codec->info->name);
 }
 
-CallParts tern_grad_parts(const ExchangeSpec& spec, std::span<const TensorPart> pack) {
+InnerCalls tern_grad_parts(const ExchangeSpec& spec, std::span<const TensorPart> pack) {
   std::size_t codes = 0;
   for (const TensorPart& t : pack) codes += t.count;
   return {{.algorithm = spec.algorithm, .count = pack.size()},
@@ -230,7 +230,7 @@ constinit const CodedExchange tern_grad_exchange{
     .arena_bytes = [](const ExchangeSpec& spec,
                       std::uint32_t rank) { return arena_bytes_of_sum(spec, rank, tern_grad_memory_bytes(spec)); },
     .bind = bind<TernGradSum>,
-    .parts = tern_grad_parts};
+    .inner_calls = tern_grad_parts};
 
 namespace {
 
@@ -361,7 +361,7 @@ class PowerSgd final : public CollectiveSequence {
   }
 
   std::span<float> last_q(const FactorisedTensor& m) {
-    auto& q = last_q_[m.call->tensor_layout.first];
+    auto& q = last_q_[m.call->tensor_layout.offset_in_step];
     if (q.size() != m.matrix.q_size(factor_rank_)) {
       q.resize(m.matrix.q_size(factor_rank_));
       compression::draw_first_q(m.matrix, factor_rank_, m.call->encoding.draw.seed, m.call->encoding.draw.tensor, q);
@@ -386,7 +386,7 @@ class PowerSgd final : public CollectiveSequence {
       const float own_share_of_out = call.op == Op::average ? 1 : share;
       for (std::size_t i = 0; i < out.size(); ++i) residual[i] = finite ? residual[i] - own_share_of_out * out[i] : 0;
     }
-    if (!finite) last_q_.erase(call.tensor_layout.first);
+    if (!finite) last_q_.erase(call.tensor_layout.offset_in_step);
   }
 
   std::span<float> numbers() { return {reinterpret_cast<float*>(memory_.data()), memory_.size() / sizeof(float)}; }
@@ -420,7 +420,7 @@ std::string power_sgd_tensor_refusal(const ExchangeSpec& spec, const TensorPart&
   return fmt::format("rank {} shrinks a matrix of {} x {} less than 2x: it goes dense", factor_rank, m.rows, m.columns);
 }
 
-CallParts power_sgd_parts(const ExchangeSpec& spec, std::span<const TensorPart> pack) {
+InnerCalls power_sgd_parts(const ExchangeSpec& spec, std::span<const TensorPart> pack) {
   const std::size_t factor_rank = compression::rank_of(spec.codec->parsed);
   std::size_t p = 0, q = 0;
   for (const TensorPart& t : pack) {
@@ -439,8 +439,8 @@ constinit const CodedExchange power_sgd_exchange{
     .arena_bytes = [](const ExchangeSpec& spec,
                       std::uint32_t rank) { return arena_bytes_of_sum(spec, rank, memory_bytes(spec)); },
     .bind = bind<PowerSgd>,
-    .parts = power_sgd_parts,
+    .inner_calls = power_sgd_parts,
     .tensor_refusal = power_sgd_tensor_refusal,
-    .takes_dense = true};
+    .packs_take_uncoded = true};
 
 }  // namespace gradmeter::allreduce

@@ -129,9 +129,9 @@ void CodedSlice::reduce(const ReduceStep& x, std::span<const std::byte* const> e
   for (std::uint32_t b = x.blocks.first; b < x.blocks.first + x.blocks.count; ++b) {
     const std::size_t offset = begins_[b] - begins_[x.blocks.first];
     const Extent e = extent(b);
-    const float* so_far = x.own == Place::wire ? nullptr : values(e, x.own);
+    const float* so_far = x.own_place == Place::wire ? nullptr : values(e, x.own_place);
     for (const std::byte* encoded : encoded_operands) {
-      if (!encoded && x.own != Place::wire) continue;
+      if (!encoded && x.own_place != Place::wire) continue;
       block_codec_->decode(encoded ? encoded + offset : message({b, 1}).data(), so_far, result(e), e.elements);
       so_far = result(e);
     }

@@ -111,7 +111,7 @@ class CodedSlice {
   std::unique_ptr<BlockCodec> block_codec_;
   int rank_, ranks_;
   std::span<std::byte> wire_;
-  Encoding encoding_;
+  EncodingInputs encoding_;
   CallMemory memory_;
   bool divides_ = false;  ///< the call is an average
   Slice slice_;

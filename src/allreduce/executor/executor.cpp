@@ -35,7 +35,7 @@ std::size_t grain_of(const ExchangeSpec& spec) {
 /// True where a buffer must be one slice, since some message holds several blocks. A slice would have a share of each
 /// of these blocks, and shares of neighbouring blocks are not contiguous. Rank 0's steps suffice: where the collective
 /// kind says who owns which block, either all ranks or none send several blocks in a message (a test verifies this).
-bool spans_blocks(const Algorithm& a) {
+bool spans_blocks(const ScheduledAlgorithm& a) {
   return std::ranges::any_of(a.schedules, [](const SchedulePtr& s) {
     return slice_cut_for(s->collective_kind()) == SliceCut::share_of_each_block && sends_several_blocks(*s, 0);
   });
@@ -43,25 +43,28 @@ bool spans_blocks(const Algorithm& a) {
 
 /// The most bytes that the scratch of a slice must hold, for any buffer up to max_bytes. whole: a buffer is one slice.
 /// Blocks may be longer than equal ones, since they are cut at cache lines.
-std::size_t slice_bytes(const Algorithm& a, std::size_t bytes_per_message, const ExchangeSpec& spec, bool whole) {
+std::size_t slice_bytes(const ScheduledAlgorithm& a, std::size_t bytes_per_message, const ExchangeSpec& spec,
+                        bool whole) {
   const std::size_t blocks = a.schedules.front()->blocks();
   const std::size_t usual = whole ? spec.max_bytes : std::min(spec.max_bytes, bytes_per_message * blocks);
   return usual + 4096 + 1024 * blocks;
 }
 
 /// The most elements of a slice that is encoded.
-std::size_t coded_elements(const Algorithm& a, std::size_t bytes_per_message, const ExchangeSpec& spec, bool whole) {
+std::size_t coded_elements(const ScheduledAlgorithm& a, std::size_t bytes_per_message, const ExchangeSpec& spec,
+                           bool whole) {
   if (whole) return spec.max_bytes / sizeof(float);
   return slice_bytes(a, bytes_per_message, spec, whole) / sizeof(float) + grain_of(spec) * 16;
 }
 
 /// The most bytes of an encoded slice that a lane keeps.
-std::size_t wire_bytes(const Algorithm& a, std::size_t bytes_per_message, const ExchangeSpec& spec, bool whole) {
+std::size_t wire_bytes(const ScheduledAlgorithm& a, std::size_t bytes_per_message, const ExchangeSpec& spec,
+                       bool whole) {
   return CodedSlice::most_wire_bytes(*spec.codec->codec, coded_elements(a, bytes_per_message, spec, whole),
                                      a.schedules.front()->blocks());
 }
 
-CodedSlice coded_slice(const Algorithm& a, std::size_t bytes_per_message, const ExchangeSpec& spec, bool whole,
+CodedSlice coded_slice(const ScheduledAlgorithm& a, std::size_t bytes_per_message, const ExchangeSpec& spec, bool whole,
                        const runtime::Transport& t, std::span<std::byte> wire) {
   const std::size_t longest = CodedSlice::longest_block(
       *spec.codec->codec, coded_elements(a, bytes_per_message, spec, whole), a.schedules.front()->blocks());
@@ -70,8 +73,8 @@ CodedSlice coded_slice(const Algorithm& a, std::size_t bytes_per_message, const 
   return {codec, std::move(block_codec), t.rank(), t.size(), wire};
 }
 
-Slices cut(const Algorithm& a, const ExchangeSpec& spec, std::size_t elements, std::size_t element_bytes, bool whole,
-           std::size_t bytes_per_message) {
+Slices cut(const ScheduledAlgorithm& a, const ExchangeSpec& spec, std::size_t elements, std::size_t element_bytes,
+           bool whole, std::size_t bytes_per_message) {
   const Schedule& s = *a.schedules.front();
   const std::size_t bytes = message_bytes_for(a.schedules, elements * element_bytes, bytes_per_message);
   return {slice_cut_for(s.collective_kind()), elements, element_bytes, s.blocks(), bytes, whole, grain_of(spec)};
@@ -79,7 +82,7 @@ Slices cut(const Algorithm& a, const ExchangeSpec& spec, std::size_t elements, s
 
 }  // namespace
 
-std::size_t Executor::arena_bytes(const Algorithm& a, std::uint32_t rank, const ExchangeSpec& spec) {
+std::size_t Executor::arena_bytes(const ScheduledAlgorithm& a, std::uint32_t rank, const ExchangeSpec& spec) {
   const std::size_t bytes_per_message = spec.message_bytes ? spec.message_bytes : runtime::longest_usual_message;
   const std::size_t lanes = lanes_for(a.schedules);
   if (spec.codec) {
@@ -91,11 +94,11 @@ std::size_t Executor::arena_bytes(const Algorithm& a, std::uint32_t rank, const 
   return alternates ? lanes * (slice_bytes(a, bytes_per_message, spec, spans_blocks(a)) + 4096) : 0;
 }
 
-Executor::Executor(Algorithm a, runtime::Transport& t, runtime::Arena& scratch, ExchangeSpec spec)
+Executor::Executor(ScheduledAlgorithm a, runtime::Transport& t, runtime::Arena& scratch, ExchangeSpec spec)
     : algorithm_(std::move(a)),
       transport_(t),
       spec_(std::move(spec)),
-      whole_(takes_whole_tensors(spec_) || spans_blocks(algorithm_)) {
+      is_one_slice_(takes_whole_tensors(spec_) || spans_blocks(algorithm_)) {
   for (const auto& s : algorithm_.schedules)
     plans_.push_back(compile(*s, static_cast<std::uint32_t>(t.rank()), spec_.placement, form_of(spec_)));
   if (spec_.gpu()) {
@@ -137,8 +140,8 @@ void Executor::add_lanes(const Submit& submit, runtime::Arena& scratch) {
   }
   runtime::Transport& t = message_transport();
   const std::size_t bytes_per_message = message_bytes(t, spec_);
-  const std::size_t slice = slice_bytes(algorithm_, bytes_per_message, spec_, whole_);
-  const std::size_t wire = spec_.codec ? wire_bytes(algorithm_, bytes_per_message, spec_, whole_) : 0;
+  const std::size_t slice = slice_bytes(algorithm_, bytes_per_message, spec_, is_one_slice_);
+  const std::size_t wire = spec_.codec ? wire_bytes(algorithm_, bytes_per_message, spec_, is_one_slice_) : 0;
   const std::size_t landing = reads_in_place(t) ? 0 : landing_bytes(algorithm_, wire ? wire : slice, landing_blocks);
   const int lanes = std::min(t.channels(), static_cast<int>(lanes_for(algorithm_.schedules)));
   if (landing && (staged_ || !on_device_)) landings_.emplace(static_cast<std::size_t>(lanes) * (landing + 4096));
@@ -149,20 +152,21 @@ void Executor::add_lanes(const Submit& submit, runtime::Arena& scratch) {
     const auto landings = take_scratch(landings_ ? *landings_ : scratch, landing);
     std::optional<CodedSlice> coded;
     if (spec_.codec)
-      coded.emplace(coded_slice(algorithm_, bytes_per_message, spec_, whole_, t, take_scratch(scratch, wire)));
+      coded.emplace(coded_slice(algorithm_, bytes_per_message, spec_, is_one_slice_, t, take_scratch(scratch, wire)));
     made.emplace_back(t, c, alternates, landings, submit, std::move(coded));
   }
 }
 
-std::size_t Executor::alternate_bytes(const Algorithm& a, const ExchangeSpec& spec) {
+std::size_t Executor::alternate_bytes(const ScheduledAlgorithm& a, const ExchangeSpec& spec) {
   return slice_bytes(a, spec.message_bytes, spec, spans_blocks(a));
 }
 
-std::size_t Executor::landing_bytes(const Algorithm& a, std::size_t slice_bytes, std::uint32_t landing_blocks) {
+std::size_t Executor::landing_bytes(const ScheduledAlgorithm& a, std::size_t slice_bytes,
+                                    std::uint32_t landing_blocks) {
   return (slice_bytes / a.schedules.front()->blocks() + 2048) * landing_blocks;
 }
 
-void Executor::check_call(const Algorithm& a, const ExchangeSpec& spec, const Call& call) {
+void Executor::check_call(const ScheduledAlgorithm& a, const ExchangeSpec& spec, const Call& call) {
   const std::size_t bytes = call.out.bytes();
   if (bytes > spec.max_bytes) {
     throw core::BackendError("allreduce", a.name,
@@ -279,12 +283,13 @@ Waiting Executor::waiting() const {
   return std::visit(first, lanes_);
 }
 
-Slices Executor::slices(const Algorithm& a, const ExchangeSpec& spec, std::size_t elements, std::size_t element_bytes) {
+Slices Executor::slices(const ScheduledAlgorithm& a, const ExchangeSpec& spec, std::size_t elements,
+                        std::size_t element_bytes) {
   return cut(a, spec, elements, element_bytes, takes_whole_tensors(spec) || spans_blocks(a), spec.message_bytes);
 }
 
 Slices Executor::slices_of(std::size_t elements, std::size_t element_bytes) const {
-  return cut(algorithm_, spec_, elements, element_bytes, whole_, message_bytes(transport_, spec_));
+  return cut(algorithm_, spec_, elements, element_bytes, is_one_slice_, message_bytes(transport_, spec_));
 }
 
 std::uint64_t Executor::buffer_bytes(const ExchangeSpec& spec, const Slices& slices, std::size_t element_bytes) {

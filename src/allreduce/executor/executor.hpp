@@ -92,12 +92,12 @@ class Lane {
   std::uint32_t next_receive_ = 0, next_reduction_ = 0;
   std::vector<runtime::MessageHandle> sends_, receives_;
   std::vector<const std::byte*> received_;  ///< the data of each receive of this round; null: it has not arrived
-  Sources sources_;
+  SourceAddresses sources_;
   std::uint32_t sends_done_ = 0;  ///< number of sends, in the order of posting, that are known to be done
 };
 
 /// An algorithm is one or more schedules over the same ranks and blocks; slice s runs schedule s mod schedules.size().
-struct Algorithm {
+struct ScheduledAlgorithm {
   std::string name;
   std::vector<SchedulePtr> schedules;
 };
@@ -150,7 +150,7 @@ struct ExchangeSpec {
 /// that peers cannot read over the transport, and for buffers in host memory where the queue is a GPU's.
 class Executor final : public Collective {
  public:
-  Executor(Algorithm, runtime::Transport&, runtime::Arena& scratch, ExchangeSpec);
+  Executor(ScheduledAlgorithm, runtime::Transport&, runtime::Arena& scratch, ExchangeSpec);
   const std::string& name() const override { return algorithm_.name; }
   bool takes_device_memory() const override { return spec_.queue != nullptr; }
   bool works_on_device_memory() const override { return on_device_; }
@@ -162,18 +162,18 @@ class Executor final : public Collective {
   std::optional<CodingTime> coding() const override;
 
   /// An upper bound of the bytes that the constructor takes from the arena on this rank.
-  static std::size_t arena_bytes(const Algorithm&, std::uint32_t rank, const ExchangeSpec&);
+  static std::size_t arena_bytes(const ScheduledAlgorithm&, std::uint32_t rank, const ExchangeSpec&);
   /// slices: the slices into which a buffer is cut; the spec must give message_bytes. buffer_bytes: the bytes of the
   /// whole buffer, encoded if there is a codec.
-  static Slices slices(const Algorithm&, const ExchangeSpec&, std::size_t elements, std::size_t element_bytes);
+  static Slices slices(const ScheduledAlgorithm&, const ExchangeSpec&, std::size_t elements, std::size_t element_bytes);
   static std::uint64_t buffer_bytes(const ExchangeSpec&, const Slices&, std::size_t element_bytes);
   /// alternate_bytes: the bytes of Place::alternate for one slice, enough for any buffer up to max_bytes.
   /// landing_bytes: the most bytes that are received for the reductions of one round. slice_bytes: the bytes of a
   /// slice, encoded if there is a codec. The spec must give message_bytes.
-  static std::size_t alternate_bytes(const Algorithm&, const ExchangeSpec&);
-  static std::size_t landing_bytes(const Algorithm&, std::size_t slice_bytes, std::uint32_t landing_blocks);
+  static std::size_t alternate_bytes(const ScheduledAlgorithm&, const ExchangeSpec&);
+  static std::size_t landing_bytes(const ScheduledAlgorithm&, std::size_t slice_bytes, std::uint32_t landing_blocks);
   /// Errors: BackendError for a call that the algorithm, bound with this spec, does not take.
-  static void check_call(const Algorithm&, const ExchangeSpec&, const Call&);
+  static void check_call(const ScheduledAlgorithm&, const ExchangeSpec&, const Call&);
 
  private:
   /// Lane i runs slices i, i + lanes, i + 2·lanes … on channel i.
@@ -195,7 +195,7 @@ class Executor final : public Collective {
   Slices slices_of(std::size_t elements, std::size_t element_bytes) const;
   std::uint64_t bytes_required_for(std::size_t elements, std::size_t element_bytes, const Slices&);
 
-  Algorithm algorithm_;
+  ScheduledAlgorithm algorithm_;
   runtime::Transport& transport_;
   ExchangeSpec spec_;
   std::vector<Plan> plans_;
@@ -208,7 +208,7 @@ class Executor final : public Collective {
   std::unique_ptr<runtime::StagedTransport> staged_;
   /// True: the buffer is one slice, since a message holds several blocks whose positions matter, or since the codec
   /// takes whole tensors.
-  bool whole_ = false;
+  bool is_one_slice_ = false;
   std::variant<Lanes<AtOnce>, Lanes<Submitter>> lanes_;
   Call call_{};
   CallMemory memory_;

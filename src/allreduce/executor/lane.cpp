@@ -231,7 +231,7 @@ bool Lane<Submit>::reduce_one(const ReduceStep& r) {
   sources_.clear();
   for (std::uint32_t i = 0; i < r.operands; ++i) {
     const std::uint32_t operand = plan_->operands[r.first_operand + i];
-    sources_.push_back(operand != own_operand ? received_[operand] : coded_ ? nullptr : at(r.own, e));
+    sources_.push_back(operand != own_operand ? received_[operand] : coded_ ? nullptr : at(r.own_place, e));
   }
   sum(r, e);
   for (std::uint32_t i = 0; i < r.operands; ++i) {

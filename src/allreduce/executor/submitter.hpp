@@ -40,7 +40,7 @@ const SliceKernels& gpu_kernels();
 // of the two.
 
 /// The addresses that a sum reads.
-using Sources = std::vector<const std::byte*>;
+using SourceAddresses = std::vector<const std::byte*>;
 
 /// Does work at once, on the caller's thread.
 class AtOnce {
@@ -53,7 +53,7 @@ class AtOnce {
     work();
   }
   template <class Add>
-  static void sum(std::size_t, const Sources& sources, const Add& add) {
+  static void sum(std::size_t, const SourceAddresses& sources, const Add& add) {
     add(sources);
   }
   static bool done() { return true; }
@@ -79,7 +79,7 @@ class Submitter {
   }
   /// Submits `add(sources)`, which reads messages in the memory where they were received.
   template <class Add>
-  void sum(std::size_t bytes, const Sources& sources, const Add& add) {
+  void sum(std::size_t bytes, const SourceAddresses& sources, const Add& add) {
     run("reduce", bytes, [add, sources] { add(sources); });
     last_sum_ = submitted_;
   }

@@ -62,7 +62,7 @@ std::unique_ptr<Collective> make_gpu_ring(const GroupConnection&, runtime::Queue
 ///         has blocks in Place::alternate, a second buffer for each slice under way.
 /// Errors: BackendError, for NCCL's errors and for those of Executor; UsageError without CUDA. `spec.message_bytes` and
 /// `spec.queue` must be given.
-std::unique_ptr<Collective> make_nccl_messages(Algorithm, const GroupConnection&, runtime::NcclOptions,
+std::unique_ptr<Collective> make_nccl_messages(ScheduledAlgorithm, const GroupConnection&, runtime::NcclOptions,
                                                ExchangeSpec spec);
 
 /// The row `nccl-messages:schedule=ring,message=4M`. schedule: any of our rows with a schedule, by its name and at most

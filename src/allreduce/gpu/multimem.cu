@@ -19,7 +19,7 @@ using gpu::SwitchSum;
 constexpr unsigned packs_of_switch = 8;
 
 template <class Format, SwitchSum format>
-__global__ void __launch_bounds__(peer_threads) sum_in_switch(PeerCall c, double factor, CallBuffers x) {
+__global__ void __launch_bounds__(peer_threads) sum_in_switch(PeerArguments c, double factor, CallBuffers x) {
   using T = typename Format::Memory;
   const CallNumbers call = begin_call(c);
   const std::size_t input = call.slot * c.window.room, result = 2 * c.window.room;
@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(peer_threads) sum_in_switch(PeerCall c, double
   gpu::order_aliases();
   // The last pack is summed whole, beyond the last element: places hold whole packs, and only the elements are copied
   // out.
-  Packs<T> own = block_of<T>(c.rank, x);
+  PackRange<T> own = block_of<T>(c.rank, x);
   own.end = own.begin + (own.end - own.begin + Pack<T>::count - 1) / Pack<T>::count * Pack<T>::count;
   const auto sum = [&](std::size_t i) { return gpu::load_sum<format>(c.multicast_all + input + i * sizeof(T)); };
   const auto store = [&](const uint4& words, std::size_t i) {
@@ -57,16 +57,17 @@ __global__ void __launch_bounds__(peer_threads) sum_in_switch(PeerCall c, double
 }
 
 template <class Format, SwitchSum format>
-void launch_sum(const PeerCall& c, double factor, const CallBuffers& x, cudaStream_t stream) {
+void launch_sum(const PeerArguments& c, double factor, const CallBuffers& x, cudaStream_t stream) {
   using T = typename Format::Memory;
-  runtime::check_cuda(gpu::launch(sum_in_switch<Format, format>, shape_of<T>(x.block, c.blocks), stream, c, factor, x),
+  runtime::check_cuda(gpu::launch(sum_in_switch<Format, format>, shape_of<T>(x.rank_block_length, c.most_thread_blocks),
+                                  stream, c, factor, x),
                       "sum_in_switch");
 }
 
 }  // namespace
 
-void reduce_in_switch(core::Element e, Op op, const PeerCall& c, const std::byte* from, std::byte* to, std::size_t n,
-                      cudaStream_t stream) {
+void reduce_in_switch(core::Element e, Op op, const PeerArguments& c, const std::byte* from, std::byte* to,
+                      std::size_t n, cudaStream_t stream) {
   const double factor = op == Op::average ? 1.0 / c.ranks : 1;
   if (e == core::Element::f32)
     return launch_sum<Plain<float>, SwitchSum::f32>(c, factor, call_buffers<float>(from, to, n, c.ranks), stream);

@@ -68,7 +68,7 @@ void check_plan(const Plan& plan) {
 
 class NcclMessages final : public StreamCollective {
  public:
-  NcclMessages(Algorithm a, const GroupConnection& connection, runtime::NcclOptions nccl, ExchangeSpec spec)
+  NcclMessages(ScheduledAlgorithm a, const GroupConnection& connection, runtime::NcclOptions nccl, ExchangeSpec spec)
       : algorithm_(std::move(a)),
         spec_(std::move(spec)),
         queue_(*spec_.queue),
@@ -261,7 +261,7 @@ class NcclMessages final : public StreamCollective {
     std::vector<const std::byte*> sources;
     for (std::uint32_t i = 0; i < r.operands; ++i) {
       const std::uint32_t o = plan.operands[r.first_operand + i];
-      sources.push_back(o == own_operand ? at(r.own, e) : received_at_[o]);
+      sources.push_back(o == own_operand ? at(r.own_place, e) : received_at_[o]);
     }
     submit("reduce", (sources.size() + 1) * bytes(e), [this, &sources, &r, &e] {
       cuda::reduce(call_.element(), call_.accumulates_in(), call_.op, at(r.to, e), sources, e.elements, gpu::stream());
@@ -301,7 +301,7 @@ class NcclMessages final : public StreamCollective {
     return scratch(alternate_offset_ + e.scratch_offset * course_->width);
   }
 
-  const Algorithm algorithm_;
+  const ScheduledAlgorithm algorithm_;
   const ExchangeSpec spec_;
   runtime::Queue& queue_;
   std::vector<int> nodes_;  ///< by rank
@@ -328,7 +328,7 @@ class NcclMessages final : public StreamCollective {
 }  // namespace
 
 // NOLINTBEGIN(performance-unnecessary-value-param): where CUDA is compiled in they are moved
-std::unique_ptr<Collective> make_nccl_messages(Algorithm a, const GroupConnection& connection,
+std::unique_ptr<Collective> make_nccl_messages(ScheduledAlgorithm a, const GroupConnection& connection,
                                                runtime::NcclOptions nccl, ExchangeSpec spec) {
   // NOLINTEND(performance-unnecessary-value-param)
 #ifdef GRADMETER_HAS_CUDA

@@ -179,7 +179,7 @@ struct Combined {
 };
 
 /// The value of the template argument `sources` if the number of sources is known only when the kernel runs.
-inline constexpr unsigned any_number = 0;
+inline constexpr unsigned any_source_count = 0;
 
 /// Combines `packs` packs of all sources: the first begins at element i, and each is `step` elements after the one
 /// before. All packs are whole and aligned. Loads are issued before any of their values is used, so that they are under
@@ -190,7 +190,7 @@ __device__ void combine_whole(const From& from, bool wide, std::size_t i, std::s
                               Pack<typename Format::Memory> (&out)[packs]) {
   using T = typename Format::Memory;
   Combined<Format, op> sums[packs];
-  if constexpr (sources != any_number) {
+  if constexpr (sources != any_source_count) {
     uint4 p[sources][packs];
     GPU_UNROLL
     for (unsigned k = 0; k < sources; ++k) {
@@ -223,7 +223,7 @@ __device__ void combine_whole(const From& from, bool wide, std::size_t i, std::s
 }
 
 /// Combines 16 bytes of all sources from element i on.
-template <class Format, Op op, unsigned sources = any_number, class From>
+template <class Format, Op op, unsigned sources = any_source_count, class From>
 __device__ Pack<typename Format::Memory> combined(const From& from, bool wide, std::size_t i, std::size_t n) {
   using T = typename Format::Memory;
   if (from.aligned && is_whole<T>(i, n)) {

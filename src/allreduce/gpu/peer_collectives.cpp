@@ -54,7 +54,7 @@ struct PeerKernel {
   double moved;            ///< memory read and written by a call [buffers]
   bool in_switch = false;  ///< places are multicast memory, not the window's
   /// Launches the kernel. It is called in work of the queue.
-  std::function<void(const cuda::PeerCall&, const Call&)> launch;
+  std::function<void(const cuda::PeerArguments&, const Call&)> launch;
 };
 
 /// The reason why NVLink's switches cannot make this sum; empty: they can.
@@ -86,8 +86,9 @@ class HostSignals {
   HostSignals() = default;
   void take(const runtime::CudaDevice& device) {
     device.select();
-    check_cuda(cudaHostAlloc(memory_.receive(), sizeof(cuda::PeerSignals), cudaHostAllocMapped | cudaHostAllocPortable),
-               "cudaHostAlloc");
+    check_cuda(
+        cudaHostAlloc(memory_.out_address(), sizeof(cuda::PeerSignals), cudaHostAllocMapped | cudaHostAllocPortable),
+        "cudaHostAlloc");
     host_ = new (memory_.get()) cuda::PeerSignals{};
     void* device_pointer = nullptr;
     check_cuda(cudaHostGetDevicePointer(&device_pointer, memory_.get(), 0), "cudaHostGetDevicePointer");
@@ -323,16 +324,16 @@ void PeerCollective::abort() noexcept {
 }
 
 void PeerCollective::submit(const Call& call) {
-  cuda::PeerCall c{.windows = {},
-                   .ranks = static_cast<unsigned>(windows_.size()),
-                   .rank = static_cast<unsigned>(communicator_.rank()),
-                   .window = window_,
-                   .blocks = blocks_,
-                   .barriers = kernel_.barriers,
-                   .signals = signals_.device_signals(),
-                   .limit_ns = static_cast<std::uint64_t>(1e9 * timeout_.value),
-                   .multicast_own = multicast_ ? multicast_->own() : nullptr,
-                   .multicast_all = multicast_ ? multicast_->all() : nullptr};
+  cuda::PeerArguments c{.windows = {},
+                        .ranks = static_cast<unsigned>(windows_.size()),
+                        .rank = static_cast<unsigned>(communicator_.rank()),
+                        .window = window_,
+                        .most_thread_blocks = blocks_,
+                        .barriers_per_call = kernel_.barriers,
+                        .signals = signals_.device_signals(),
+                        .limit_ns = static_cast<std::uint64_t>(1e9 * timeout_.value),
+                        .multicast_own = multicast_ ? multicast_->own() : nullptr,
+                        .multicast_all = multicast_ ? multicast_->all() : nullptr};
   std::ranges::copy(windows_, std::begin(c.windows));
   const double bytes = kernel_.moved * static_cast<double>(call.out.bytes());
   queue_.submit(kernel_.row_name, {.flops = 0, .bytes = bytes}, [&] { kernel_.launch(c, call); });
@@ -364,7 +365,7 @@ PeerKernel direct_kernel(std::size_t small) {
           .places = 3,
           .barriers = 2,
           .moved = 6,
-          .launch = [small](const cuda::PeerCall& c, const Call& call) {
+          .launch = [small](const cuda::PeerArguments& c, const Call& call) {
             const auto reduce = call.out.bytes() <= small ? cuda::reduce_peers_at_once : cuda::reduce_peers_by_blocks;
             reduce(call.element(), call.accumulates_in(), call.op, c, call.in.device().device_address(),
                    call.out.device().device_address(), call.count(), gpu::stream());
@@ -377,7 +378,7 @@ PeerKernel ring_kernel(CollectiveKind kind, std::uint32_t root, std::uint32_t ra
           .places = 2,
           .barriers = cuda::ring_barriers(ranks),
           .moved = 4,
-          .launch = [kind, root](const cuda::PeerCall& c, const Call& call) {
+          .launch = [kind, root](const cuda::PeerArguments& c, const Call& call) {
             cuda::ring_over_peers(kind, call.element(), call.op, c, root, call.in.device().device_address(),
                                   call.out.device().device_address(), call.count(), gpu::stream());
           }};
@@ -390,7 +391,7 @@ PeerKernel multimem_kernel() {
           .barriers = 2,
           .moved = 4,
           .in_switch = true,
-          .launch = [](const cuda::PeerCall& c, const Call& call) {
+          .launch = [](const cuda::PeerArguments& c, const Call& call) {
             cuda::reduce_in_switch(call.element(), call.op, c, call.in.device().device_address(),
                                    call.out.device().device_address(), call.count(), gpu::stream());
           }};

@@ -18,7 +18,7 @@ namespace {
 /// would fill the registers.
 struct RankInputs {
   struct InputAddresses {
-    const PeerCall& c;
+    const PeerArguments& c;
     std::size_t offset;
     __device__ const std::byte* operator[](unsigned r) const { return c.windows[r] + offset; }
   };
@@ -27,21 +27,22 @@ struct RankInputs {
   bool aligned;
 };
 
-__device__ RankInputs inputs_of_ranks(const PeerCall& c, unsigned slot) {
+__device__ RankInputs inputs_of_ranks(const PeerArguments& c, unsigned slot) {
   return {{c, c.window.place_offset(slot)}, c.ranks, true};
 }
 
 /// Copies packs of the input to this rank's slot, where peers read them. The thread block that copies a pack has the
 /// same index as the thread blocks that read it on all GPUs.
 template <class T>
-__device__ void copy_to_slot(const PeerCall& c, unsigned slot, const CallBuffers& x, const Packs<T>& packs) {
+__device__ void copy_to_slot(const PeerArguments& c, unsigned slot, const CallBuffers& x, const PackRange<T>& packs) {
   copy_packs<T>(packs, x.from, x.from_is_aligned, c.windows[c.rank] + c.window.place_offset(slot), true);
 }
 
-/// Combines the inputs of all ranks in rank order, and writes the results to `to`. ranks: their number, or any_number.
+/// Combines the inputs of all ranks in rank order, and writes the results to `to`. ranks: their number, or
+/// any_source_count.
 template <class Format, Op op, unsigned ranks>
-__device__ void sum_inputs(const PeerCall& c, unsigned slot, const Packs<typename Format::Memory>& packs, bool wide,
-                           double factor, std::byte* to, bool to_is_aligned) {
+__device__ void sum_inputs(const PeerArguments& c, unsigned slot, const PackRange<typename Format::Memory>& packs,
+                           bool wide, double factor, std::byte* to, bool to_is_aligned) {
   using T = typename Format::Memory;
   constexpr unsigned packs_per_turn = packs_of_sum<Format, op, ranks>;
   const RankInputs inputs = inputs_of_ranks(c, slot);
@@ -66,20 +67,20 @@ __device__ void sum_inputs(const PeerCall& c, unsigned slot, const Packs<typenam
 /// Collects the results of all ranks' blocks. Each GPU begins with its own block, so that at any time the GPUs read
 /// from different peers.
 template <class T, unsigned ranks>
-__device__ void collect(const PeerCall& c, const CallBuffers& x) {
+__device__ void collect(const PeerArguments& c, const CallBuffers& x) {
   constexpr unsigned packs_per_turn = ranks == 2 ? 4 : 2;
   const auto rank_after = [&](unsigned k) { return c.rank + k < c.ranks ? c.rank + k : c.rank + k - c.ranks; };
-  const auto copy = [&](unsigned r, const Packs<T>& packs) {
+  const auto copy = [&](unsigned r, const PackRange<T>& packs) {
     copy_packs<T>(packs, c.windows[r] + c.window.result_offset(), true, x.to, x.to_is_aligned);
   };
-  if constexpr (ranks == any_number) {
+  if constexpr (ranks == any_source_count) {
     for (unsigned k = 0; k < c.ranks; ++k) copy(rank_after(k), block_of<T>(rank_after(k), x));
   } else {
     // Packs at the same place of all blocks go together, as far as the last block, the shortest, reaches.
-    const std::size_t length = x.block;
-    const Packs<T> shortest = block_of<T>(ranks - 1, x);
+    const std::size_t length = x.rank_block_length;
+    const PackRange<T> shortest = block_of<T>(ranks - 1, x);
     std::size_t i = shortest.first() - shortest.begin;
-    const std::size_t step = Packs<T>::step(), last = (packs_per_turn - 1) * step;
+    const std::size_t step = PackRange<T>::step(), last = (packs_per_turn - 1) * step;
     for (; x.to_is_aligned && is_whole<T>(shortest.begin + i + last, shortest.end); i += packs_per_turn * step) {
       uint4 p[ranks][packs_per_turn];
       GPU_UNROLL
@@ -97,7 +98,7 @@ __device__ void collect(const PeerCall& c, const CallBuffers& x) {
       }
     }
     for (unsigned k = 0; k < ranks; ++k) {
-      const Packs<T> whole = block_of<T>(rank_after(k), x);
+      const PackRange<T> whole = block_of<T>(rank_after(k), x);
       const std::size_t done = i - Pack<T>::count * (std::size_t{blockIdx.x} * blockDim.x + threadIdx.x);
       const std::size_t begin = whole.begin + done;
       copy(rank_after(k), {begin < whole.end ? begin : whole.end, whole.end});
@@ -106,9 +107,9 @@ __device__ void collect(const PeerCall& c, const CallBuffers& x) {
 }
 
 template <class Format, Op op, unsigned ranks>
-__global__ void __launch_bounds__(peer_threads) sum_at_once(PeerCall c, bool wide, double factor, CallBuffers x) {
+__global__ void __launch_bounds__(peer_threads) sum_at_once(PeerArguments c, bool wide, double factor, CallBuffers x) {
   const CallNumbers call = begin_call(c);
-  const Packs<typename Format::Memory> packs{0, x.n};
+  const PackRange<typename Format::Memory> packs{0, x.n};
   copy_to_slot(c, call.slot, x, packs);
   if (!peer_barrier(c, call, call.barrier)) return;
   sum_inputs<Format, op, ranks>(c, call.slot, packs, wide, factor, x.to, x.to_is_aligned);
@@ -116,7 +117,8 @@ __global__ void __launch_bounds__(peer_threads) sum_at_once(PeerCall c, bool wid
 }
 
 template <class Format, Op op, unsigned ranks>
-__global__ void __launch_bounds__(peer_threads) sum_by_blocks(PeerCall c, bool wide, double factor, CallBuffers x) {
+__global__ void __launch_bounds__(peer_threads)
+    sum_by_blocks(PeerArguments c, bool wide, double factor, CallBuffers x) {
   using T = typename Format::Memory;
   const CallNumbers call = begin_call(c);
   for (unsigned r = 0; r < c.ranks; ++r) copy_to_slot<T>(c, call.slot, x, block_of<T>(r, x));
@@ -140,36 +142,38 @@ void with_ranks(unsigned ranks, bool wide, const Launch& launch) {
       if (ranks == 8) return launch.template operator()<8>();
     }
   }
-  launch.template operator()<any_number>();
+  launch.template operator()<any_source_count>();
 }
 
 }  // namespace
 
-void reduce_peers_at_once(core::Element e, core::Element accumulate, Op op, const PeerCall& c, const std::byte* from,
-                          std::byte* to, std::size_t n, cudaStream_t stream) {
+void reduce_peers_at_once(core::Element e, core::Element accumulate, Op op, const PeerArguments& c,
+                          const std::byte* from, std::byte* to, std::size_t n, cudaStream_t stream) {
   const double factor = op == Op::average ? 1.0 / c.ranks : 1;
   with_format(e, [&]<class Format>(Format) {
     launch_op(op, [&]<Op o>() {
       with_ranks<Format, o>(c.ranks, accumulate != e, [&]<unsigned ranks>() {
         runtime::check_cuda(
-            gpu::launch(sum_at_once<Format, o, ranks>, shape_of<typename Format::Memory>(n, c.blocks), stream, c,
-                        accumulate != e, factor, call_buffers<typename Format::Memory>(from, to, n, c.ranks)),
+            gpu::launch(sum_at_once<Format, o, ranks>, shape_of<typename Format::Memory>(n, c.most_thread_blocks),
+                        stream, c, accumulate != e, factor,
+                        call_buffers<typename Format::Memory>(from, to, n, c.ranks)),
             "sum_at_once");
       });
     });
   });
 }
 
-void reduce_peers_by_blocks(core::Element e, core::Element accumulate, Op op, const PeerCall& c, const std::byte* from,
-                            std::byte* to, std::size_t n, cudaStream_t stream) {
+void reduce_peers_by_blocks(core::Element e, core::Element accumulate, Op op, const PeerArguments& c,
+                            const std::byte* from, std::byte* to, std::size_t n, cudaStream_t stream) {
   const double factor = op == Op::average ? 1.0 / c.ranks : 1;
   with_format(e, [&]<class Format>(Format) {
     using T = typename Format::Memory;
     launch_op(op, [&]<Op o>() {
       with_ranks<Format, o>(c.ranks, accumulate != e, [&]<unsigned ranks>() {
         runtime::check_cuda(
-            gpu::launch(sum_by_blocks<Format, o, ranks>, shape_of<T>(block_length<T>(n, c.ranks), c.blocks), stream, c,
-                        accumulate != e, factor, call_buffers<typename Format::Memory>(from, to, n, c.ranks)),
+            gpu::launch(sum_by_blocks<Format, o, ranks>, shape_of<T>(block_length<T>(n, c.ranks), c.most_thread_blocks),
+                        stream, c, accumulate != e, factor,
+                        call_buffers<typename Format::Memory>(from, to, n, c.ranks)),
             "sum_by_blocks");
       });
     });
@@ -179,7 +183,7 @@ void reduce_peers_by_blocks(core::Element e, core::Element accumulate, Op op, co
 namespace {
 
 struct RingCall {
-  PeerCall peers;
+  PeerArguments peers;
   const std::byte* in;
   std::byte* out;
   bool buffers_aligned;  ///< `in` and `out` are aligned to packs
@@ -190,7 +194,7 @@ struct RingCall {
 
 /// A barrier with both neighbours. After it the right neighbour may read what this thread block wrote before, and this
 /// thread block what the left neighbour's wrote. False: the barrier was given up.
-__device__ bool ring_barrier(const PeerCall& c, const CallNumbers& call, std::uint32_t number) {
+__device__ bool ring_barrier(const PeerArguments& c, const CallNumbers& call, std::uint32_t number) {
   const unsigned right = (c.rank + 1) % c.ranks, left = (c.rank + c.ranks - 1) % c.ranks;
   __syncthreads();
   if (threadIdx.x == 0) signal_and_wait(c, call, right, left, number);
@@ -201,7 +205,7 @@ __device__ bool ring_barrier(const PeerCall& c, const CallNumbers& call, std::ui
 /// A stretch of elements in all places that a step may touch.
 template <class T>
 struct Stretch {
-  Packs<T> packs;
+  PackRange<T> packs;
   bool aligned;
   const std::byte *in, *left_slot;
   std::byte *own_slot, *out;
@@ -362,14 +366,14 @@ void launch(const char* name, void (*kernel)(P...), const gpu::Shape& shape, cud
 template <class T>
 void launch_copies(CollectiveKind kind, const RingCall& c, unsigned root, std::size_t longest_block,
                    cudaStream_t stream) {
-  const gpu::Shape whole = shape_of<T>(c.n, c.peers.blocks);
+  const gpu::Shape whole = shape_of<T>(c.n, c.peers.most_thread_blocks);
   if (kind == CollectiveKind::all_gather) {
-    launch("gather_in_ring", gather_in_ring<T>, shape_of<T>(longest_block, c.peers.blocks), stream, c);
+    launch("gather_in_ring", gather_in_ring<T>, shape_of<T>(longest_block, c.peers.most_thread_blocks), stream, c);
   } else if (kind == CollectiveKind::broadcast) {
     const unsigned pieces = 4 * c.peers.ranks;
     const std::size_t length = block_length<T>(c.n, pieces);
-    launch("broadcast_in_ring", broadcast_in_ring<T>, shape_of<T>(length, c.peers.blocks), stream, c, root, pieces,
-           length);
+    launch("broadcast_in_ring", broadcast_in_ring<T>, shape_of<T>(length, c.peers.most_thread_blocks), stream, c, root,
+           pieces, length);
   } else {
     launch("pass_in_ring", pass_in_ring<T>, whole, stream, c);
   }
@@ -377,7 +381,7 @@ void launch_copies(CollectiveKind kind, const RingCall& c, unsigned root, std::s
 
 }  // namespace
 
-void ring_over_peers(CollectiveKind kind, core::Element e, Op op, const PeerCall& peers, unsigned root,
+void ring_over_peers(CollectiveKind kind, core::Element e, Op op, const PeerArguments& peers, unsigned root,
                      const std::byte* in, std::byte* out, std::size_t n, cudaStream_t stream) {
   if (peers.ranks == 1) return finish(e, op, out, in, n, 1, stream);
   RingCall c{.peers = peers,
@@ -396,8 +400,8 @@ void ring_over_peers(CollectiveKind kind, core::Element e, Op op, const PeerCall
     using T = typename Format::Memory;
     if (!reduces(kind)) return launch_copies<T>(kind, c, root, longest_block, stream);
     launch_op(op, [&]<Op o>() {
-      launch("reduce_in_ring", reduce_in_ring<Format, o>, shape_of<T>(longest_block, peers.blocks), stream, c,
-             kind == CollectiveKind::all_reduce);
+      launch("reduce_in_ring", reduce_in_ring<Format, o>, shape_of<T>(longest_block, peers.most_thread_blocks), stream,
+             c, kind == CollectiveKind::all_reduce);
     });
   });
 }

@@ -23,7 +23,7 @@ inline constexpr unsigned peer_threads = 512;
 inline constexpr unsigned packs_of_copy = 8;
 /// Packs that a thread combines at once, so few that their sums fit into its 128 registers: a pack of 8-bit floats
 /// makes 16 sums in fp32. Operations on small floats other than sums are rare, so they get short code: one pack.
-template <class Format, Op op, unsigned ranks = any_number>
+template <class Format, Op op, unsigned ranks = any_source_count>
 inline constexpr unsigned packs_of_sum = is_small<Format>&& op != Op::sum                                          ? 1
                                          : ranks > 2 || (is_small<Format> && sizeof(typename Format::Memory) == 1) ? 2
                                                                                                                    : 4;
@@ -33,11 +33,11 @@ __device__ inline std::uint32_t* flag_of(std::byte* window, unsigned block, unsi
   return reinterpret_cast<std::uint32_t*>(window) + block * most_peers + from;
 }
 
-__device__ inline std::uint32_t* counts_of(const PeerCall& c) {
+__device__ inline std::uint32_t* counts_of(const PeerArguments& c) {
   return reinterpret_cast<std::uint32_t*>(c.windows[c.rank] + PeerWindow::counts_offset());
 }
 /// The word of this GPU's window that says whether one of its blocks has given up a barrier.
-__device__ inline std::uint32_t* given_up_of(const PeerCall& c) { return counts_of(c) + 2; }
+__device__ inline std::uint32_t* given_up_of(const PeerArguments& c) { return counts_of(c) + 2; }
 
 /// The values of a call that depend on how many calls came before. GPUs themselves count the calls, so that a graph
 /// that holds a call may be launched again.
@@ -54,15 +54,15 @@ __device__ inline std::uint32_t& block_gives_up() {
 }
 
 /// To be called by all threads at the beginning of a call.
-__device__ inline CallNumbers begin_call(const PeerCall& c) {
+__device__ inline CallNumbers begin_call(const PeerArguments& c) {
   if (threadIdx.x == 0) block_gives_up() = 0;
   const std::uint32_t calls = counts_of(c)[0];
-  return {calls % 2, c.barriers * calls + 1, gpu::load_relaxed(given_up_of(c)) != 0};
+  return {calls % 2, c.barriers_per_call * calls + 1, gpu::load_relaxed(given_up_of(c)) != 0};
 }
 
 /// True if a wait that began at the time `begin` must end without the flag: the host says so, another block of this GPU
 /// has given up, or the wait is too long.
-__device__ inline bool must_leave(const PeerCall& c, unsigned from, std::uint64_t begin) {
+__device__ inline bool must_leave(const PeerArguments& c, unsigned from, std::uint64_t begin) {
   if (gpu::load_relaxed(given_up_of(c)) != 0) return true;
   const bool is_late = gpu::nanoseconds() - begin > c.limit_ns;
   if (!is_late && gpu::load_relaxed(&c.signals->leave) == 0) return false;
@@ -73,7 +73,7 @@ __device__ inline bool must_leave(const PeerCall& c, unsigned from, std::uint64_
 
 /// To be called by one thread. Waits until rank `from` has reached the barrier `number`; false: the barrier was given
 /// up. Barrier numbers may wrap, so the sign of their difference says which barrier is later.
-__device__ inline bool await_flag(const PeerCall& c, unsigned from, std::uint32_t number) {
+__device__ inline bool await_flag(const PeerArguments& c, unsigned from, std::uint32_t number) {
   std::uint32_t* const theirs = flag_of(c.windows[c.rank], blockIdx.x, from);
   std::uint64_t begin = 0;  // time of the first look at the clock; most waits end before it
   for (unsigned turns = 1; static_cast<std::int32_t>(gpu::acquire_from_all(theirs) - number) < 0; ++turns) {
@@ -87,7 +87,7 @@ __device__ inline bool await_flag(const PeerCall& c, unsigned from, std::uint32_
 
 /// To be called by one thread. Tells rank `to` that this block has reached a barrier, and waits until rank `from` has
 /// reached it.
-__device__ inline void signal_and_wait(const PeerCall& c, const CallNumbers& call, unsigned to, unsigned from,
+__device__ inline void signal_and_wait(const PeerArguments& c, const CallNumbers& call, unsigned to, unsigned from,
                                        std::uint32_t number) {
   bool has_come = false;
   if (!call.is_given_up) {
@@ -99,7 +99,7 @@ __device__ inline void signal_and_wait(const PeerCall& c, const CallNumbers& cal
 
 /// A barrier between the blocks that have the same index on all GPUs. A block that passes it sees what the others wrote
 /// before they arrived. False: the barrier was given up, and the block must leave the kernel.
-__device__ inline bool peer_barrier(const PeerCall& c, const CallNumbers& call, std::uint32_t number) {
+__device__ inline bool peer_barrier(const PeerArguments& c, const CallNumbers& call, std::uint32_t number) {
   __syncthreads();
   if (threadIdx.x < c.ranks) signal_and_wait(c, call, threadIdx.x, threadIdx.x, number);
   __syncthreads();
@@ -108,7 +108,7 @@ __device__ inline bool peer_barrier(const PeerCall& c, const CallNumbers& call, 
 
 /// To be called by all threads at the end of a call. The last block to come counts the call. By then all threads have
 /// read the old count, since each call has a barrier before its end.
-__device__ inline void count_call(const PeerCall& c) {
+__device__ inline void count_call(const PeerArguments& c) {
   if (threadIdx.x != 0) return;
   std::uint32_t* const counts = counts_of(c);
   __threadfence();
@@ -131,7 +131,7 @@ __device__ void scale_pack(Pack<typename Format::Memory>& p, double factor) {
 /// The packs of a block of elements, dealt out to the threads of the grid. Pack k of a block goes to the same thread on
 /// every GPU.
 template <class T>
-struct Packs {
+struct PackRange {
   std::size_t begin, end;
   __device__ std::size_t first() const {
     return begin + Pack<T>::count * (std::size_t{blockIdx.x} * blockDim.x + threadIdx.x);
@@ -152,7 +152,7 @@ struct Packs {
 /// Copies packs from `from` to `to` and to `also`, either of which may be null. If all addresses are aligned, several
 /// loads are under way at once; else elements are copied one by one. `to_is_aligned` holds for `also`, too.
 template <class T>
-__device__ void copy_packs(const Packs<T>& packs, const std::byte* from, bool from_is_aligned, std::byte* to,
+__device__ void copy_packs(const PackRange<T>& packs, const std::byte* from, bool from_is_aligned, std::byte* to,
                            bool to_is_aligned, std::byte* also = nullptr) {
   packs.template each<packs_of_copy>(
       from_is_aligned && to_is_aligned,
@@ -207,7 +207,7 @@ std::size_t block_length(std::size_t n, unsigned ranks) {
 struct CallBuffers {
   const std::byte* from;
   std::byte* to;
-  std::size_t n, block;  ///< elements of the buffer, and of a rank's block
+  std::size_t n, rank_block_length;  ///< elements of the buffer, and of a rank's block
   bool from_is_aligned, to_is_aligned;
 };
 
@@ -218,9 +218,9 @@ CallBuffers call_buffers(const std::byte* from, std::byte* to, std::size_t n, un
 
 /// The packs of a rank's block.
 template <class T>
-__device__ Packs<T> block_of(unsigned rank, const CallBuffers& x) {
-  const std::size_t begin = rank * x.block;
-  return {begin < x.n ? begin : x.n, begin + x.block < x.n ? begin + x.block : x.n};
+__device__ PackRange<T> block_of(unsigned rank, const CallBuffers& x) {
+  const std::size_t begin = rank * x.rank_block_length;
+  return {begin < x.n ? begin : x.n, begin + x.rank_block_length < x.n ? begin + x.rank_block_length : x.n};
 }
 
 }  // namespace gradmeter::allreduce::cuda

@@ -49,13 +49,13 @@ struct PeerSignals {
 };
 
 /// The arguments of a kernel that describe its rank, its peers and their memory.
-struct PeerCall {
+struct PeerArguments {
   std::byte* windows[most_peers];  ///< by rank, at the addresses by which this GPU reaches them
   unsigned ranks, rank;
   PeerWindow window;
-  unsigned blocks;  ///< the most thread blocks of a kernel, up to most_peer_blocks; the same on all GPUs
+  unsigned most_thread_blocks;  ///< the most thread blocks of a kernel, up to most_peer_blocks; the same on all GPUs
   /// Each call on the window advances the number of the next barrier by this, even if it waits at fewer barriers.
-  std::uint32_t barriers;
+  std::uint32_t barriers_per_call;
   PeerSignals* signals;
   std::uint64_t limit_ns;  ///< the longest wait at a barrier
   /// Multicast memory of three places of `room` bytes each: this GPU's own part, and the address that reaches all
@@ -71,11 +71,11 @@ struct PeerCall {
 /// rank order, so all GPUs get equal bits, which are those of allreduce::reduce and finish. Errors: BackendError.
 ///
 /// One shot: each GPU sums all elements. Cost: 1 barrier, (ranks+1)·n elements read, 2·n written.
-void reduce_peers_at_once(core::Element, core::Element accumulate, Op, const PeerCall&, const std::byte* from,
+void reduce_peers_at_once(core::Element, core::Element accumulate, Op, const PeerArguments&, const std::byte* from,
                           std::byte* to, std::size_t n, cudaStream_t);
 /// Two shots: each GPU sums its own block, and collects the blocks of the others. Cost: 2 barriers, 3·n elements read,
 /// 2·n and its block written.
-void reduce_peers_by_blocks(core::Element, core::Element accumulate, Op, const PeerCall&, const std::byte* from,
+void reduce_peers_by_blocks(core::Element, core::Element accumulate, Op, const PeerArguments&, const std::byte* from,
                             std::byte* to, std::size_t n, cudaStream_t);
 
 /// Two shots in which NVLink's switches add and distribute: each GPU asks them for its own block, by multimem
@@ -83,7 +83,7 @@ void reduce_peers_by_blocks(core::Element, core::Element accumulate, Op, const P
 /// fp32. The order of a sum is the switch's, but all GPUs get equal bits, since each block is summed once.
 /// Cost: 2 barriers; each GPU copies n elements in and n out, and through the switches reads n/p from every GPU and
 /// writes n/p to every GPU.
-void reduce_in_switch(core::Element, Op, const PeerCall&, const std::byte* from, std::byte* to, std::size_t n,
+void reduce_in_switch(core::Element, Op, const PeerArguments&, const std::byte* from, std::byte* to, std::size_t n,
                       cudaStream_t);
 
 // Collectives in which each GPU runs one kernel, which reads only its left neighbour's memory.
@@ -99,7 +99,7 @@ constexpr unsigned ring_barriers(unsigned ranks) { return 8 * ranks; }
 /// Errors: BackendError. Cost: p-1 steps, twice as many for an all-reduce; in each step a barrier between neighbours,
 /// and n/p elements read and written. A broadcast takes p-1 steps more than it has pieces; send-receive takes one
 /// barrier among all GPUs.
-void ring_over_peers(CollectiveKind, core::Element, Op, const PeerCall&, unsigned root, const std::byte* in,
+void ring_over_peers(CollectiveKind, core::Element, Op, const PeerArguments&, unsigned root, const std::byte* in,
                      std::byte* out, std::size_t n, cudaStream_t);
 
 }  // namespace gradmeter::allreduce::cuda

@@ -40,7 +40,7 @@ class Timeline {
         const auto bytes = static_cast<double>(message_bytes(slice, x));
         const core::LinksInUse::Passage m = receive(x.peer, r);
         // Messages to one rank share its port: each begins when the one before it is in.
-        t = std::max({t, port_free_[r], m.begin + m.latency_s}) + m.seconds;
+        t = std::max({t, port_free_[r], m.begin + m.latency_s}) + m.occupied_s;
         port_free_[r] = t;
         if (x.kind == StepKind::recv_reduce)
           core_free_[r] = t = std::max(t, core_free_[r]) + bytes / machine_.reduce_bytes_per_s;

@@ -127,7 +127,7 @@ class Compiler {
     for (std::size_t i = 0; i < order.size();) {
       const ReceiveStep first_receive = receive(order[i]);
       ReduceStep r{.blocks = first_receive.blocks,
-                   .own = own_operand_place(first_receive.blocks),
+                   .own_place = own_operand_place(first_receive.blocks),
                    .to = first_receive.to,
                    .sends_before_write = sends_before_write(first_receive.to, first_receive.blocks),
                    .first_operand = size(plan_.operands),

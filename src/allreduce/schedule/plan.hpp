@@ -51,7 +51,7 @@ inline constexpr std::uint32_t own_operand = 0xffffffff;
 /// this rank's own value.
 struct ReduceStep {
   Blocks blocks;
-  Place own, to;
+  Place own_place, to;
   std::uint32_t sends_before_write, first_operand, operands;
 };
 /// One round's range in one of the plan's lists of steps.

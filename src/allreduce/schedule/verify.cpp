@@ -149,7 +149,7 @@ bool reads_input(const Plan& p) {
   return std::ranges::any_of(p.sends, from_in) || std::ranges::any_of(p.encodes, from_in) ||
          std::ranges::any_of(p.finishes, from_in) || std::ranges::any_of(p.first_copies, from_in) ||
          std::ranges::any_of(p.copies, from_in) ||
-         std::ranges::any_of(p.reductions, [](const ReduceStep& x) { return x.own == Place::in; });
+         std::ranges::any_of(p.reductions, [](const ReduceStep& x) { return x.own_place == Place::in; });
 }
 
 /// One rank's state in its plan.
@@ -321,7 +321,7 @@ class Simulation {
     std::vector<u32> ranks;
     for (u32 o : operands) {
       if (o == own_operand) {
-        const auto& own = me.at(x.own);
+        const auto& own = me.at(x.own_place);
         values.emplace_back(own.begin() + x.blocks.first, own.begin() + x.blocks.first + x.blocks.count);
         ranks.push_back(r);
       } else {

@@ -151,7 +151,7 @@ std::vector<std::uint64_t> sizes_to_tune(std::uint64_t least, std::uint64_t most
 
 std::string faster_choice(const RoundTimes& times, const std::string& shipped) {
   const std::vector<double>& shipped_times = times.at(shipped);
-  const auto interval = core::median_interval_ranks(shipped_times.size());
+  const auto interval = core::median_interval_indices(shipped_times.size());
   if (!interval) return shipped;
   std::string best = shipped;
   double least_median = core::median(shipped_times) * (1 - least_gain);

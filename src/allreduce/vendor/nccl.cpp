@@ -150,10 +150,10 @@ void NcclCollective::before_launch() { nccl_.begin(nccl_call_name(collective_kin
 
 void NcclCollective::submit(const Call& call) {
   call_ = call;
-  if (lands()) reserve_landing(call.out.bytes());
+  if (receives_in_scratch()) reserve_landing(call.out.bytes());
   const auto bytes = static_cast<double>(call.out.bytes());
   queue_.submit("nccl", {.flops = 0, .bytes = 2 * bytes}, [this] { issue(); });
-  follow_up();
+  submit_work_after_nccl();
 }
 
 void NcclCollective::issue() {
@@ -223,8 +223,8 @@ bool NcclCollective::advance() {
 }
 
 /// Submits the work that follows NCCL's calls: the copy from scratch, and the division of an average.
-void NcclCollective::follow_up() {
-  if (lands()) {
+void NcclCollective::submit_work_after_nccl() {
+  if (receives_in_scratch()) {
     const std::size_t bytes = call_.out.bytes();
     const runtime::Buffer out(core::Element::i8, call_.out.device());
     queue_.copy("nccl.land", landing_.buffer.part(0, bytes), out);
@@ -250,7 +250,7 @@ ElementRange NcclCollective::block(int rank) const {
   return block_range(call_.count(), static_cast<std::uint32_t>(nccl_.size()), static_cast<std::uint32_t>(rank));
 }
 bool NcclCollective::blocks_are_equal() const { return call_.count() % static_cast<std::size_t>(nccl_.size()) == 0; }
-bool NcclCollective::lands() const {
+bool NcclCollective::receives_in_scratch() const {
   return goes_by_messages(collective_kind_) && call_.in_place() && call_.count() > 0;
 }
 const std::byte* NcclCollective::in(std::size_t element) const {
@@ -260,7 +260,7 @@ std::byte* NcclCollective::out(std::size_t element) const {
   return call_.out.device().device_address() + element * core::size_of(call_.element());
 }
 std::byte* NcclCollective::landing_or_out(std::size_t element) const {
-  if (!lands()) return out(element);
+  if (!receives_in_scratch()) return out(element);
   return landing_.buffer.device().device_address() + element * core::size_of(call_.element());
 }
 

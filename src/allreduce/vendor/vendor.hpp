@@ -147,7 +147,7 @@ class NcclCollective final : public StreamCollective {
   void reserve_landing(std::size_t bytes);
   void submit(const Call&);
   void issue();
-  void follow_up();
+  void submit_work_after_nccl();
   void finish_average();
   void reduce_scatter(const runtime::NcclCalls&) const;
   void all_gather(const runtime::NcclCalls&) const;
@@ -156,7 +156,7 @@ class NcclCollective final : public StreamCollective {
   ElementRange block(int rank) const;
   bool blocks_are_equal() const;
   /// True where a call receives its messages in scratch (`landing_`), since its buffers are in place.
-  bool lands() const;
+  bool receives_in_scratch() const;
   const std::byte* in(std::size_t element) const;
   std::byte* out(std::size_t element) const;
   std::byte* landing_or_out(std::size_t element) const;

@@ -23,7 +23,7 @@ bool is_vendor(const MergedRow& row) {
   static constexpr std::array<std::string_view, 3> vendors{"mpi", "nccl", "gloo"};
   const std::string algorithm = row.text(Factor::algorithm);
   if (algorithm.empty()) return false;
-  return std::ranges::find(vendors, core::name_of(algorithm).base) != vendors.end();
+  return std::ranges::find(vendors, core::parse_name_or_text(algorithm).base) != vendors.end();
 }
 
 bool has_less_time(const MergedRow* a, const MergedRow* b) { return time_of(*a).value < time_of(*b).value; }

@@ -80,7 +80,7 @@ class CollectiveSweep final : public Experiment {
                               core::to_text(core::Bytes{first.bytes()}), points.size()));
     const double begin = runtime::host_clock();
     const auto count = static_cast<double>(points.size());
-    measure_in_turn(points, benchmark_options(rows.share(usual_call_budget).value), [&](core::Seconds rest) {
+    measure_in_turn(points, benchmark_options(rows.time_for_point(usual_call_budget).value), [&](core::Seconds rest) {
       const double seconds_per_point = (runtime::host_clock() - begin + rest.value) / count;
       rows.foresee({rest.value + seconds_per_point * later_work(group, first)},
                    fmt::format("each of {} is checked, and timed until it has an interval",
@@ -222,7 +222,7 @@ class CollectiveSweep final : public Experiment {
     const auto estimate = estimator_.of(p);
     if (!estimate) return;
     p.row.metrics[core::Metric::link_bytes_per_s] = estimate->link.value;
-    p.row.metrics[core::Metric::crossover_bytes_per_s] = estimate->crossover.value;
+    p.row.metrics[core::Metric::crossover_bytes_per_s] = estimate->break_even.value;
     p.row.metrics[core::Metric::predicted_time_s] = estimate->predicted_s;
   }
 
@@ -259,7 +259,7 @@ class CollectiveSweep final : public Experiment {
   /// The shared memory that a node needs [bytes]. The largest need of all ranks counts, also for memory below, since
   /// ranks differ in scratch and must agree on what to skip.
   std::size_t shm_of(const SetupNeeds& n) const {
-    const auto windows = n.window_bytes(session_.ranks_per_node(map_.ranks()), map_.ranks());
+    const auto windows = n.shared_bytes_on_node(session_.ranks_per_node(map_.ranks()), map_.ranks());
     return runtime::shm_for(static_cast<std::size_t>(session_.world().max(static_cast<double>(windows))));
   }
 

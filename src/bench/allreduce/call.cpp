@@ -123,7 +123,7 @@ class CallTask final : public CollectiveTask {
       if (in_time) own.push_back((end - begin) / static_cast<double>(caller_.calls()));
     }
     after_last();
-    caller_.retire();
+    caller_.announce_end();
     if (keep) own_times_.insert(own_times_.end(), own.begin(), own.end());
     std::vector<double> times;
     for (const auto& t : table_.reduce()) times.push_back(t.front() / static_cast<double>(caller_.calls()));
@@ -133,7 +133,7 @@ class CallTask final : public CollectiveTask {
   void call_once() override {
     caller_.announce();
     caller_.run_one();
-    caller_.retire();
+    caller_.announce_end();
   }
 
  private:

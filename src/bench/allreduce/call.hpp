@@ -67,7 +67,7 @@ class CollectiveCaller {
   /// call.
   void announce() { activity_.waiting({.operation = label_}); }
   /// To be called once after each block of iterations.
-  void retire() { activity_.wait_ended(); }
+  void announce_end() { activity_.wait_ended(); }
 
  private:
   void run(allreduce::Collective& c) {

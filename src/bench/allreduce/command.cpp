@@ -82,7 +82,7 @@ int export_schedule(const Flags& flags, const Invocation& invocation) {
   const auto map = planned_nodes(read_fake_nodes(flags, is_count_given ? ranks : 0), ranks);
   const auto options = read_collective_options(flags, map.ranks(), 1);
   write_goal_file(read_goal_file(flags), plan_collectives(options, map), map,
-                  [&] { return invocation.process.signals.pending(); });
+                  [&] { return invocation.process.signals.first_signal(); });
   return 0;
 }
 
@@ -228,7 +228,7 @@ int measure_collectives(const Flags& flags, const Invocation& invocation) {
   const bool per_rank = flags.on("per-rank");
   std::vector<TimesOfRanks> times_of_points;
   return measure(
-      measurer(session), flags, invocation,
+      measuring_ranks(session), flags, invocation,
       {.experiment = "allreduce",
        .points = plan_collectives(options, map).size(),
        .printers = {collective_tables, collective_csv()},
@@ -317,7 +317,7 @@ void check_measured_table(const std::string& path, const CollectiveOptions& opti
   need_one("--transport", options.transports);
   need_one("--buffers", options.buffers);
   need_one("--in-place", options.in_place);
-  need_one("--cudagraph", options.cudagraphs);
+  need_one("--cudagraph", options.graph_launches);
   need_one("--cadence", options.cadences);
   need_one("--reduction", options.reductions);
   need_one("--overlap", options.overlaps);

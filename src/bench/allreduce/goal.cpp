@@ -94,8 +94,8 @@ void write_goal_file(const GoalFile& file, std::span<const CollectivePoint> poin
   if (!file.replaces && std::filesystem::exists(file.path))
     throw UsageError(fmt::format("--goal {}: exists; give --force, or another name", core::printable(file.path)));
   const auto kind = p.collective->collective_kind;
-  const allreduce::Algorithm algorithm{p.algorithm->name,
-                                       p.algorithm->make(shape, kind, static_cast<std::uint32_t>(p.root))};
+  const allreduce::ScheduledAlgorithm algorithm{p.algorithm->name,
+                                                p.algorithm->make(shape, kind, static_cast<std::uint32_t>(p.root))};
   allreduce::ExchangeSpec exchange = exchange_of(p, shape, p.bytes());
   exchange.message_bytes = runtime::longest_usual_message;
   const std::size_t width = core::size_of(p.element);

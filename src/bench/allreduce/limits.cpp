@@ -132,8 +132,9 @@ LimitBenchmark::LimitBenchmark(Session& s, CollectiveSetup& setup, runtime::Shar
     : setup_(setup),
       point_(p),
       most_traffic_(traffic_of(p, setup.world(), false)),
-      work_(setup.slowed(std::make_unique<LeastWork>(traffic_of(p, setup.world(), setup.world().rank() == p.root),
-                                                     static_cast<std::size_t>(setup.world().size())))),
+      work_(setup.with_slow_fault(
+          std::make_unique<LeastWork>(traffic_of(p, setup.world(), setup.world().rank() == p.root),
+                                      static_cast<std::size_t>(setup.world().size())))),
       call_(call_of(p, setup.buffers(p))),
       task_(make_call_task(
           {setup.world(), clock, p.cadence, p.reduction},

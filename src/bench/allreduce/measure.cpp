@@ -66,13 +66,13 @@ std::optional<allreduce::CodingTime> CodingTimes::of_a_call(const MachineState& 
                                .decode_s = core::median(turns_.undisturbed(decode_s_, state).samples())};
 }
 
-void PartBlocks::add(const PartTimes& times) {
+void OverlapPartTimes::add(const PartTimes& times) {
   exchange_s_.add(times.exchange_s);
   compute_s_.add(times.compute_s);
   turns_.note(exchange_s_.count());
 }
 
-std::optional<OverlapTimes> PartBlocks::medians(const MachineState& state) const {
+std::optional<OverlapTimes> OverlapPartTimes::medians(const MachineState& state) const {
   if (exchange_s_.count() == 0) return std::nullopt;
   return OverlapTimes{.exchange_s = core::summarise(turns_.undisturbed(exchange_s_, state)).median,
                       .compute_s = core::summarise(turns_.undisturbed(compute_s_, state)).median};
@@ -92,7 +92,7 @@ CollectiveBenchmark::CollectiveBenchmark(Session& s, CollectiveSetup& setup, con
       call_(call_of(p, buffers_)),
       pace_{setup.world(), clock, p.cadence, p.reduction},
       caller_(s.activity(), spin_policy_of(s, map), *bound_.collective, bound_.label.c_str(), call_,
-              p.calls_of_iteration(), bound_.iteration.get(), &first_elements_),
+              p.calls_of_iteration(), bound_.graph_of_iteration.get(), &first_elements_),
       data_seed_(o.seed + data_hash(p)),
       checked_call_draw_(o.run_seed, point_hash(p.row)),
       first_page_draw_(o.run_seed, point_hash(p.row) + 1) {}
@@ -108,7 +108,7 @@ void CollectiveBenchmark::call_once() {
   if (task_) return task_->call_once();
   caller_.announce();
   caller_.run_one();
-  caller_.retire();
+  caller_.announce_end();
 }
 
 /// Makes the first call and counts its bytes. Returns false after refusing the point: algorithms on shared memory may
@@ -195,7 +195,7 @@ void CollectiveBenchmark::restamp() {
 /// next call what it has left undone in this one.
 void CollectiveBenchmark::note_result() {
   setup_.download(buffers_);
-  result_ = allreduce::hash_of(buffers_.out);
+  result_hash_ = allreduce::hash_of(buffers_.out);
 }
 
 /// Judges the result of the noted call. Collective.
@@ -210,7 +210,7 @@ void CollectiveBenchmark::check_noted_result(const allreduce::KnownCollective& k
 /// Adds the finding, and a fault if the result has changed since `note_result`.
 void CollectiveBenchmark::add(CheckOfAllRanks found) {
   setup_.download(buffers_);
-  const double has_changed = allreduce::hash_of(buffers_.out) == result_ ? 0 : 1;
+  const double has_changed = allreduce::hash_of(buffers_.out) == result_hash_ ? 0 : 1;
   if (setup_.world().max(has_changed) > 0) {
     found.wrong = std::max<std::uint64_t>(found.wrong, 1);
     found.fault = "a result changed after its call had returned";
@@ -222,7 +222,7 @@ void CollectiveBenchmark::add(CheckOfAllRanks found) {
 void CollectiveBenchmark::check(allreduce::Pattern pattern, std::uint64_t seed, std::size_t calls) {
   const auto& c = setup_.world();
   auto known = known_call(point_, pattern, seed, c.size());
-  known.data.calls = calls;
+  known.data.calls_in_place = calls;
   {
     const runtime::Computing note(session_.activity(), "known data");
     give_known(known, c.rank(), buffers_);
@@ -373,7 +373,8 @@ void CollectiveBenchmark::prepare() {
   } else {
     task_ = make_call_task(pace_, caller_);
   }
-  if (timed_data_are_known() && point_.overlap == OverlapLoad::none && !bound_.iteration && !setup_.is_on_device()) {
+  if (timed_data_are_known() && point_.overlap == OverlapLoad::none && !bound_.graph_of_iteration &&
+      !setup_.is_on_device()) {
     first_elements_ = {.at = buffers_.in.data(), .width = core::size_of(point_.element), .values = {}};
     if (point_.count > 0) first_elements_.values.resize(caller_.calls() - 1);
   }
@@ -420,7 +421,7 @@ void CollectiveBenchmark::count_bytes(const std::optional<runtime::Traffic>& bef
   // Exact up to 8 PiB over all ranks.
   std::array sums{static_cast<double>(sent), static_cast<double>(between), static_cast<double>(required)};
   c.sum(sums);
-  bytes_of_a_call_ = SentBytes{.most = static_cast<std::uint64_t>(c.max(static_cast<double>(sent))),
+  bytes_of_a_call_ = SentBytes{.most_by_one_rank = static_cast<std::uint64_t>(c.max(static_cast<double>(sent))),
                                .total = static_cast<std::uint64_t>(sums[0]),
                                .between_nodes = static_cast<std::uint64_t>(sums[1]),
                                .required = static_cast<std::uint64_t>(sums[2]),
@@ -493,7 +494,7 @@ void CollectiveBenchmark::finish(const MachineState& state) {
       .sent = sent_bytes(),
       .overlap = overlap,
       .coding = coding,
-      .noise = timed ? noise_.over(setup_.world()) : Noise{},
+      .noise = timed ? noise_.over(setup_.world()) : MachineNoise{},
       .oversubscribed = is_oversubscribed(),
       .implementation = std::move(implementation_text)};
   fill_collective_row(measurement, map_.ranks(), row_);

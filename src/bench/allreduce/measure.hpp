@@ -42,7 +42,7 @@ class CodingTimes {
 /// The times of the exchange alone and of the matrix product alone, when their overlap is measured. Their medians leave
 /// out the blocks of disturbed turns, as the median time of both at once does. So all three come from the same turns
 /// and can be subtracted.
-class PartBlocks {
+class OverlapPartTimes {
  public:
   /// Adds the times of a turn, which may have none.
   void add(const PartTimes&);
@@ -146,11 +146,11 @@ class CollectiveBenchmark {
   std::size_t inputs_taken_ = 0;   ///< number of times that data were taken from `prepared_inputs_`
   bool filled_ = false;            ///< true: the buffers hold this block's data
   bool notes_results_ = false;     ///< true: after a block's last call `note_result` is called
-  std::uint64_t result_ = 0;       ///< hash of a call's result, taken when the call returned
+  std::uint64_t result_hash_ = 0;  ///< hash of a call's result, taken when the call returned
   /// The bytes that one call sends, counted in the point's first call; empty: not known, as for a vendor's algorithm.
   std::optional<SentBytes> bytes_of_a_call_;
   CodingTimes coding_;  ///< this rank's times of encoding and decoding
-  PartBlocks parts_;
+  OverlapPartTimes parts_;
   bool done_ = false;
 };
 

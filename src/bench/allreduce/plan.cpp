@@ -107,7 +107,7 @@ std::string why_unsupported(const CollectivePoint& p, const CollectiveOptions& o
     if (p.codec || !p.algorithm->info().registers_buffers)
       return fmt::format("{} registers no buffers; take nccl, or buffers arena", p.algorithm->info().name);
   }
-  if (p.cudagraph > 0 && (p.codec || !p.algorithm->info().on_device)) {
+  if (p.graph_launches > 0 && (p.codec || !p.algorithm->info().on_device)) {
     return fmt::format(
         "{} needs the host between its parts, and cannot be captured; nccl, nccl-messages, gpu-direct, gpu-multimem "
         "and gpu-ring can",
@@ -200,7 +200,7 @@ bool ranks_have_equal_work(const CollectivePoint& p, const allreduce::AlgorithmC
            });
   };
   if (!p.codec) return is_equal(serving, p.collective->collective_kind);
-  return std::ranges::all_of(allreduce::coded_call_parts(exchange_of(p, shape, p.bytes()), p.count, {}),
+  return std::ranges::all_of(allreduce::inner_calls_of(exchange_of(p, shape, p.bytes()), p.count, {}),
                              [&](const auto& part) { return is_equal(*part.algorithm, part.collective_kind); });
 }
 
@@ -238,7 +238,7 @@ std::vector<CollectivePoint> plan_collectives(const CollectiveOptions& options, 
       points, [&](const Point& p) { return transports_of(p, options, map); },
       [](Point& p, auto v) { p.transport = v; });
   cross(points, same_for_all_points(options.in_place), [](Point& p, bool v) { p.in_place = v; });
-  cross(points, same_for_all_points(options.cudagraphs), [](Point& p, std::size_t v) { p.cudagraph = v; });
+  cross(points, same_for_all_points(options.graph_launches), [](Point& p, std::size_t v) { p.graph_launches = v; });
   cross(
       points, [&](const Point& p) { return accumulations_of(p, options); },
       [](Point& p, bool v) { p.accumulate_wide = v; });
@@ -301,13 +301,13 @@ std::vector<WantedTable> tables_of(std::span<const CollectivePoint> points, cons
   std::vector<WantedTable> out;
   for (const CollectivePoint& p : points) {
     if (!p.unsupported.empty() || !chooses_by_tables(p)) continue;
-    add_wanted_table(out,
-                     {.use = use_of(p, map),
-                      .ranks = ranks,
-                      .map = map,
-                      .least_bytes = p.bytes(),
-                      .most_bytes = p.bytes(),
-                      .pages = p.buffers == BufferKind::malloc ? runtime::Pages::ordinary : runtime::Pages::advised});
+    add_wanted_table(
+        out, {.use = use_of(p, map),
+              .ranks = ranks,
+              .map = map,
+              .least_bytes = p.bytes(),
+              .most_bytes = p.bytes(),
+              .pages = p.buffers == BufferKind::malloc ? runtime::Pages::ordinary : runtime::Pages::huge_if_granted});
   }
   return out;
 }
@@ -335,7 +335,7 @@ core::Factors to_factors(const CollectivePoint& p, const NodeMap& map, const Col
   factors[Factor::reduction] = std::string(name(p.reduction));
   factors[Factor::overlap] = std::string(name(p.overlap));
   if (p.threads > 0) factors[Factor::threads] = std::int64_t{p.threads};
-  if (p.cudagraph > 0) factors[Factor::cudagraph] = static_cast<std::int64_t>(p.cudagraph);
+  if (p.graph_launches > 0) factors[Factor::cudagraph] = static_cast<std::int64_t>(p.graph_launches);
   if (const auto problem = problem_text(p); !problem.empty()) factors[Factor::problem] = problem;
   if (p.repeat > 0) factors[Factor::repeat] = static_cast<std::int64_t>(p.repeat);
   if (chooses_by_tables(p)) fill_tuned(*p.algorithm, use_of(p, map), factors);
@@ -374,7 +374,7 @@ double wire_bound(const CollectivePoint& p, const NodeMap& map, const core::Mach
   if (!p.codec) return wire_bound(p.collective->collective_kind, static_cast<double>(p.bytes()), map, machine);
   double sum = 0;
   for (const auto& part :
-       allreduce::coded_call_parts(exchange_of(p, allreduce::shape_of(map.node_of), p.bytes()), p.count, {})) {
+       allreduce::inner_calls_of(exchange_of(p, allreduce::shape_of(map.node_of), p.bytes()), p.count, {})) {
     const std::size_t bytes = part.codec ? part.codec->codec->wire_bytes(part.count) : part.count * part.element_bytes;
     if (!part.upper_bound) sum += wire_bound(part.collective_kind, static_cast<double>(bytes), map, machine);
   }
@@ -543,7 +543,7 @@ CollectiveOptions read_factors(const Flags& flags, int ranks, int threads) {
       choose("--overlap", "overlap", flags.text("overlap"), std::vector{OverlapLoad::none, OverlapLoad::gemm},
              [](auto load) { return std::string(name(load)); });
   options.roots = read_roots(flags, ranks);
-  options.cudagraphs = read_cudagraphs(flags);
+  options.graph_launches = read_cudagraphs(flags);
   options.repeats = read_repeats(flags);
   options.calls = parse_count("--agg_iters", flags.text("agg_iters"), 1, 1'000'000);
   options.threads = threads;

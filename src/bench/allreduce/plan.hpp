@@ -66,7 +66,7 @@ struct CollectiveOptions {
   std::vector<int> roots;
   std::size_t calls = 1;  ///< number of calls in one timed iteration, back to back
   /// The numbers of times that a timed iteration launches a graph of `calls` calls; 0: calls are not captured.
-  std::vector<std::size_t> cudagraphs{0};
+  std::vector<std::size_t> graph_launches{0};
   std::size_t repeats = 1;     ///< number of measurements of the same work
   int threads = 1;             ///< threads of the matrix product that overlaps
   std::string device = "cpu";  ///< device whose memory is exchanged
@@ -104,12 +104,12 @@ struct CollectivePoint : SweepPoint {
   int root = 0;
   std::size_t calls = 1;
   /// The number of times that a timed iteration launches a graph of `calls` calls; 0: calls are not captured.
-  std::size_t cudagraph = 0;
+  std::size_t graph_launches = 0;
   std::size_t repeat = 0;        ///< the number, from 1, of this measurement of the same work; 0: it is the only one
   int threads = 0;               ///< threads of the matrix product that overlaps; 0: there is none
   std::string unsupported = {};  ///< why the point cannot be measured; empty: it can be
   std::size_t bytes() const { return count * core::size_of(element); }
-  std::size_t calls_of_iteration() const { return calls * std::max<std::size_t>(1, cudagraph); }
+  std::size_t calls_of_iteration() const { return calls * std::max<std::size_t>(1, graph_launches); }
   /// The operation that a call is made with; a collective that reduces nothing is given the sum.
   allreduce::Op call_op() const { return op.value_or(allreduce::Op::sum); }
   /// True for sums in place with a codec, whose data must be written anew after some calls: each call sums the result

@@ -58,7 +58,7 @@ void fill_times(const CollectiveMeasurement& measurement, int ranks, Point& row)
 
 void fill_bytes(const SentBytes& sent, Point& row) {
   auto& m = row.metrics;
-  m[Metric::bytes_sent_per_rank_max] = static_cast<std::int64_t>(sent.most);
+  m[Metric::bytes_sent_per_rank_max] = static_cast<std::int64_t>(sent.most_by_one_rank);
   m[Metric::bytes_sent_total] = static_cast<std::int64_t>(sent.total);
   m[Metric::bytes_inter_node] = static_cast<std::int64_t>(sent.between_nodes);
   m[Metric::bytes_predicted] = static_cast<std::int64_t>(sent.required);

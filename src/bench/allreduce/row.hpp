@@ -9,10 +9,10 @@
 
 namespace gradmeter::bench {
 
-/// The bytes that one call has sent: by the rank that sent most (`most`), by all ranks together, and between nodes; and
-/// the bytes that the schedules require of all ranks (`required`). All ranks have the same numbers.
+/// The bytes that one call has sent: by the rank that sent most (`most_by_one_rank`), by all ranks together, and
+/// between nodes; and the bytes that the schedules require of all ranks (`required`). All ranks have the same numbers.
 struct SentBytes {
-  std::uint64_t most = 0, total = 0, between_nodes = 0, required = 0;
+  std::uint64_t most_by_one_rank = 0, total = 0, between_nodes = 0, required = 0;
   bool right = true;  ///< in all calls, every rank sent as many bytes as its schedule requires
 };
 
@@ -41,7 +41,7 @@ struct CollectiveMeasurement {
   std::optional<SentBytes> sent;         ///< empty: the algorithm is a vendor's
   std::optional<OverlapTimes> overlap;
   std::optional<allreduce::CodingTime> coding = {};  ///< times of one call's encoding and decoding; empty: no codec
-  Noise noise;
+  MachineNoise noise;
   bool oversubscribed;
   std::string implementation;
 };

@@ -57,7 +57,7 @@ void InjectedCollective::omit() {
   });
 }
 
-void InjectedCollective::on_host(const runtime::Work& work) { queue_ ? queue_->at_once(work) : work(); }
+void InjectedCollective::on_host(const runtime::Work& work) { queue_ ? queue_->run_and_wait(work) : work(); }
 
 bool InjectedCollective::advance() {
   if (!running_) return true;
@@ -93,7 +93,7 @@ BindingKey key_of(const CollectivePoint& p) {
           p.in_place,
           p.collective->collective_kind,
           p.root,
-          p.cudagraph,
+          p.graph_launches,
           p.buffers == BufferKind::registered,
           p.buffers != BufferKind::arena,
           p.repeat};
@@ -148,7 +148,7 @@ std::size_t SetupNeeds::resident_bytes() const {
   return transports.size() * network_bytes + (buffers.size() - (arena ? 1 : 0)) * buffer_bytes();
 }
 
-std::size_t SetupNeeds::window_bytes(int ranks_per_node, int ranks) const {
+std::size_t SetupNeeds::shared_bytes_on_node(int ranks_per_node, int ranks) const {
   const auto shared_transports = std::ranges::count_if(
       transports, [](auto t) { return t == runtime::TransportKind::shm || t == runtime::TransportKind::hybrid; });
   const std::size_t arena = (has(BufferKind::arena) ? buffer_bytes() : 0) + scratch_bytes + 2 * runtime::page_bytes;
@@ -174,7 +174,7 @@ CollectiveSetup::CollectiveSetup(Session& s, const NodeMap& map, const SetupNeed
   const auto note = [&](const std::string& why) { refusal = refusal.empty() ? why : refusal; };
   for (const auto kind : needs.buffers) {
     if (kind == BufferKind::arena) continue;
-    const auto pages = kind == BufferKind::plain ? runtime::Pages::advised : runtime::Pages::ordinary;
+    const auto pages = kind == BufferKind::plain ? runtime::Pages::huge_if_granted : runtime::Pages::ordinary;
     private_buffers_[kind] = std::make_unique<PrivateBuffers>(needs.buffer_bytes(), pages);
     if (queue_) pinned_.push_back(s.device().pin(private_buffers_[kind]->arena.memory()));
     note(refusal_of([&] { private_buffers_[kind]->buffers = take(private_buffers_[kind]->arena, kind); }));
@@ -258,7 +258,7 @@ CollectiveBuffers CollectiveSetup::buffers(const CollectivePoint& p, std::size_t
   return buffers.part(first_page, p.bytes(), p.in_place);
 }
 
-std::unique_ptr<allreduce::Collective> CollectiveSetup::slowed(std::unique_ptr<allreduce::Collective> work) {
+std::unique_ptr<allreduce::Collective> CollectiveSetup::with_slow_fault(std::unique_ptr<allreduce::Collective> work) {
   if (!limit_faults_.concerns_calls()) return work;
   return std::make_unique<InjectedCollective>(std::move(work), allreduce::CollectiveKind::all_reduce, limit_faults_);
 }
@@ -267,7 +267,7 @@ BoundCollective& CollectiveSetup::bound(const CollectivePoint& p) { return bound
 
 CollectiveSetup::BindOutcome CollectiveSetup::bind_one(const CollectivePoint& p) {
   if (bound_.contains(key_of(p))) return {};
-  if (p.cudagraph > 0) {
+  if (p.graph_launches > 0) {
     if (auto why = allreduce::graph_refusal(world(), *queue_); !why.empty())
       return {core::Status::unsupported, std::move(why)};
   }
@@ -292,13 +292,13 @@ CollectiveSetup::BindOutcome CollectiveSetup::bind_one(const CollectivePoint& p)
       const std::array both{buffers.device_in, buffers.device_out};
       binding.collective->register_buffers(std::span(both).first(needs_.out_of_place ? 2 : 1));
     }
-    if (p.cudagraph > 0) {
-      auto graphs =
-          allreduce::capture_calls(std::move(binding.collective), *queue_, {.calls = p.calls, .launches = p.cudagraph});
+    if (p.graph_launches > 0) {
+      auto graphs = allreduce::capture_calls(std::move(binding.collective), *queue_,
+                                             {.calls = p.calls, .launches = p.graph_launches});
       binding.collective = std::move(graphs.one);
-      binding.iteration = std::move(graphs.iteration);
+      binding.graph_of_iteration = std::move(graphs.iteration);
     }
-    for (auto* const c : {&binding.collective, &binding.iteration}) {
+    for (auto* const c : {&binding.collective, &binding.graph_of_iteration}) {
       if (*c && faults_.concerns_calls())
         *c = std::make_unique<InjectedCollective>(std::move(*c), p.collective->collective_kind, faults_, queue_.get());
     }

@@ -90,7 +90,7 @@ struct BoundCollective {
   std::unique_ptr<allreduce::Collective> collective;
   /// Null unless calls are captured as a graph. One call of this collective launches the graphs that hold all calls of
   /// a timed iteration. If it is null, an iteration calls `collective` once for each of its calls.
-  std::unique_ptr<allreduce::Collective> iteration = {};
+  std::unique_ptr<allreduce::Collective> graph_of_iteration = {};
   runtime::Transport* transport = nullptr;
   std::string label;                    ///< "allreduce ring", for the watchdog
   bool works_on_device_memory = false;  ///< true: it works on a device's memory; false: on copies in host memory
@@ -111,7 +111,7 @@ struct SetupNeeds {
   std::size_t resident_bytes() const;  ///< bytes of all buffers and arenas
   /// The bytes of shared memory that all transports together take on a node that holds `ranks_per_node` of the `ranks`
   /// ranks.
-  std::size_t window_bytes(int ranks_per_node, int ranks) const;
+  std::size_t shared_bytes_on_node(int ranks_per_node, int ranks) const;
 };
 
 /// Points with equal keys share a binding. The members in order: transport, algorithm, codec, whether calls are in
@@ -156,7 +156,7 @@ class CollectiveSetup {
   BoundCollective& bound(const CollectivePoint&);
   /// Wraps work that is timed as the lower bound of a call's time (LeastWork in limits.hpp): if a fault slows this
   /// rank, that work is slowed too.
-  std::unique_ptr<allreduce::Collective> slowed(std::unique_ptr<allreduce::Collective>);
+  std::unique_ptr<allreduce::Collective> with_slow_fault(std::unique_ptr<allreduce::Collective>);
   const allreduce::RankShape& shape() const { return shape_; }
   const runtime::Communicator& world() const { return session_.world(); }
 
@@ -168,7 +168,7 @@ class CollectiveSetup {
   Session& session_;
   SetupNeeds needs_;
   InjectedFaults& faults_;
-  InjectedFaults limit_faults_;  ///< for `slowed`: as `faults_`, but without `flip` and `omit`
+  InjectedFaults limit_faults_;  ///< for `with_slow_fault`: as `faults_`, but without `flip` and `omit`
   allreduce::RankShape shape_;
   struct PrivateBuffers {
     PrivateBuffers(std::size_t bytes, runtime::Pages pages) : arena(bytes, pages) {}

@@ -108,7 +108,7 @@ class CodecSweep final : public Experiment {
         fmt::format("{} {} {}", p.codec->label, core::to_text(core::Bytes{p.size_bytes}), p.distribution->name()));
     draw(p);
     CodecBenchmark benchmark(p, options_.factors, gradient_, options_.seed, device(), options_.gauge);
-    if (benchmark.check(row)) benchmark.measure(peers_, round_options(rows.share(usual_codec_budget)), row);
+    if (benchmark.check(row)) benchmark.measure(peers_, round_options(rows.time_for_point(usual_codec_budget)), row);
   }
 
  private:

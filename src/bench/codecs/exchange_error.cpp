@@ -62,7 +62,7 @@ void exchange_on_threads(const ExchangeErrorPoint& p, int cores, std::uint64_t s
   runtime::run_thread_ranks(p.ranks, [&](const runtime::Communicator& c) {
     auto& mine = values[static_cast<std::size_t>(c.rank())];
     const allreduce::ExchangeSpec options{.max_bytes = mine.size() * sizeof(float), .codec = p.codec};
-    const allreduce::Algorithm algorithm{p.algorithm->name, p.algorithm->make(one_node(p.ranks))};
+    const allreduce::ScheduledAlgorithm algorithm{p.algorithm->name, p.algorithm->make(one_node(p.ranks))};
     runtime::SharedMemoryTransport transport("thread", c.rank(), p.ranks, channels, cells, {});
     const auto rank = static_cast<std::uint32_t>(c.rank());
     runtime::PrivateArena arena(allreduce::Executor::arena_bytes(algorithm, rank, options) + 4096);

@@ -44,7 +44,7 @@ struct CodecFindings {
   CodecError error;
   std::array<core::Summary, codec_call_count> times{};  ///< empty summaries for calls that this codec does not have
   std::span<const double> encode_times;                 ///< all samples of encode [s]
-  Noise noise;
+  MachineNoise noise;
 };
 
 /// Fills in error and wire bits. If they are not as required, the status is `wrong`, and the codec is not timed.

@@ -161,10 +161,10 @@ Expected expected_of(const runtime::Communicator& c, const CodedTensor& t, std::
           .worst_case = !has_random_error || (e && e->is_bound)};
 }
 
-/// An upper bound of the sum's squared error (CodedSum::lost). Every encoding on the way is taken to lose the same
-/// share of its input as the first one loses of the contributions. The input of an encoding is at most as long as the
-/// sum or all contributions, whichever is longer, plus what was lost before. Random errors add up as variances, others
-/// at worst as lengths. n: number of elements.
+/// An upper bound of the sum's squared error (CodedSum::squared_error). Every encoding on the way is taken to lose the
+/// same share of its input as the first one loses of the contributions. The input of an encoding is at most as long as
+/// the sum or all contributions, whichever is longer, plus what was lost before. Random errors add up as variances,
+/// others at worst as lengths. n: number of elements.
 double most_error(const Expected& e, std::uint32_t encodings, double sum_norm, double n) {
   constexpr double margin = 1.25, kurtosis = 8;
   const double share = e.squared_norm > 0 ? e.mean / e.squared_norm : 0,
@@ -216,8 +216,8 @@ class SumCheck {
 
   CodedSum judge() {
     for (std::size_t at = 0; at < result_.size(); at += piece) add(at, std::min(piece, result_.size() - at));
-    return {.lost = sums_.lost,
-            .exact = sums_.exact,
+    return {.squared_error = sums_.lost,
+            .squared_sum = sums_.exact,
             .fault = runtime::first_report(c_, result_.empty() ? "" : fault()).text};
   }
 
@@ -315,11 +315,11 @@ CodedSum check_signs(const runtime::Communicator& c, const CodedTensor& t, std::
   std::vector<float> rank0_contribution(result.size());  // all ranks' contributions have the same signs
   draw_coded(t, 0, c.size(), rank0_contribution);
   CodedSum out;
-  out.exact = n * squared(sum);
+  out.squared_sum = n * squared(sum);
   double aligned_sum = 0;
   for (std::size_t i = 0; i < result.size(); ++i) {
     const double actual = (rank0_contribution[i] < 0 ? -scale : scale) * as_double(result[i]);
-    out.lost += squared(actual - sum);
+    out.squared_error += squared(actual - sum);
     aligned_sum += actual;
   }
   // If rounding puts a magnitude just below its level, stochastic rounding takes it to the next lower level with a
@@ -328,7 +328,7 @@ CodedSum check_signs(const runtime::Communicator& c, const CodedTensor& t, std::
   const double encodings = t.encodings, fp32_rounding = rounding * c.size() * (encodings + 1);
   const double allowed_elements =
       t.encodings > 0 ? elements_between_levels + wrong_level_probability * encodings * n : 0;
-  const double off = std::fabs(aligned_sum - n * sum) / sum, lost = out.lost / squared(sum);
+  const double off = std::fabs(aligned_sum - n * sum) / sum, lost = out.squared_error / squared(sum);
   const bool right =
       off <= allowed_elements + fp32_rounding * n && lost <= allowed_elements + squared(fp32_rounding) * n;
   if (!right) {
@@ -363,7 +363,7 @@ void compare_bits(const runtime::Communicator& c, std::span<const float> result,
 
 CodedSum check_coded_sum(const runtime::Communicator& c, const CodedTensor& t, std::span<const float> result) {
   CodedSum out = t.data == CodedData::signs ? check_signs(c, t, result) : SumCheck(c, t, result).judge();
-  out.error = out.exact > 0 ? out.lost / out.exact : out.lost;
+  out.error = out.squared_sum > 0 ? out.squared_error / out.squared_sum : out.squared_error;
   compare_bits(c, result, out);
   return out;
 }

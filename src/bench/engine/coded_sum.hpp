@@ -55,7 +55,7 @@ double magnitude_of_sum(const CodedTensor&, int ranks);
 struct CodedSum {
   /// Sums over the elements of (result - exact)^2 and of exact^2. Where the result is an average, it is scaled to a
   /// sum.
-  double lost = 0, exact = 0;
+  double squared_error = 0, squared_sum = 0;
   double error = 0;             ///< relative and squared: lost / exact
   bool same_bits = true;        ///< all ranks hold the same bits
   std::uint64_t differing = 0;  ///< number of elements that differ from rank 0's, over all ranks
@@ -63,16 +63,18 @@ struct CodedSum {
   std::string fault;
 };
 
-/// Checks a sum. Collective. If all ranks hold the same bits, all get the same finding; otherwise `lost` and `error`
-/// are those of this rank's result. The call must have begun without residuals of earlier calls. Without a codec
+/// Checks a sum. Collective. If all ranks hold the same bits, all get the same finding; otherwise `squared_error` and
+/// `error` are those of this rank's result. The call must have begun without residuals of earlier calls. Without a
+/// codec
 /// (`encodings` 0) the result must be the exact sum, within fp32 rounding. Otherwise the check depends on what the
 /// codec's decoder gets of a contribution (compression::ReceivedValue); n is the number of elements:
 ///   all         The error may be at most the expected error of all encodings on the way, plus a quarter of it and six
 ///               standard deviations. The sum is also projected on each rank's own numbers (`draw_own_gradient`). This
 ///               gives the factor, called share, by which the sum contains them. The share should be 1, and may be off
-///               by 1/4 plus six of its standard deviations; one standard deviation is about sqrt(CodedSum::lost)/n.
-///               The share of a dropped contribution is about 0, so the check notices a dropped contribution if six
-///               standard deviations are less than 3/4 (qsgd4 over direct on 8 ranks: from some 200 elements on).
+///               by 1/4 plus six of its standard deviations; one standard deviation is about
+///               sqrt(CodedSum::squared_error)/n. The share of a dropped contribution is about 0, so the check notices
+///               a dropped contribution if six standard deviations are less than 3/4 (qsgd4 over direct on 8 ranks:
+///               from some 200 elements on).
 ///   encoded     The sum must be that of the ranks' own encodings, within fp32 rounding. Where sums are encoded again
 ///               on the way, only the error is checked, against the worst case.
 ///   chosen      At the k elements that the codec sends, the result must be the exact sum (times n/k where the codec

@@ -31,11 +31,12 @@ std::span<const float> const_floats_of(std::span<std::byte> memory) {
 }  // namespace
 
 core::Seconds exchange_time_bound(MinimumSent least, const core::Machine& m) {
-  const double memory = m.ranks_per_node == 1 ? 0 : m.within_node.bytes_per_s(static_cast<std::uint64_t>(least.rank));
+  const double memory =
+      m.ranks_per_node == 1 ? 0 : m.within_node.bytes_per_s(static_cast<std::uint64_t>(least.by_busiest_rank));
   const double port = m.ranks_per_node == 0 ? 0 : m.node_port.bytes_per_s;
   const double both = memory + port;
-  const double rank = both > 0 ? least.rank / both : 0;
-  const double node = port > 0 ? least.node / port : 0;
+  const double rank = both > 0 ? least.by_busiest_rank / both : 0;
+  const double node = port > 0 ? least.by_busiest_node / port : 0;
   return core::Seconds{std::max(rank, node)};
 }
 

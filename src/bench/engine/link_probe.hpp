@@ -18,7 +18,7 @@ namespace gradmeter::bench {
 /// Lower bounds of the bytes that must be sent in a training step [bytes]. rank: by the busiest rank. node: by a node
 /// to the other nodes.
 struct MinimumSent {
-  double rank = 0, node = 0;
+  double by_busiest_rank = 0, by_busiest_node = 0;
 };
 
 /// A lower bound for the time of any exchange that sends these bytes. All that a node sends to other nodes goes through

@@ -188,7 +188,7 @@ double known_or_none(double share) {
 }
 
 /// Takes the delay of the rank whose threads waited longest, and its host.
-void combine_delays(const runtime::Communicator& c, Noise& noise) {
+void combine_delays(const runtime::Communicator& c, MachineNoise& noise) {
   const std::vector<double> delays = c.gather_value(known_or_none(noise.run_delay_share));
   const int worst = c.broadcast_value(static_cast<int>(std::ranges::max_element(delays) - delays.begin()));
   noise.run_delay_share = c.broadcast_value(noise.run_delay_share, worst);
@@ -198,7 +198,7 @@ void combine_delays(const runtime::Communicator& c, Noise& noise) {
 
 /// Takes the lowest clock, the highest power and the union of the events of all ranks, by one maximum. Ranks that know
 /// nothing are ignored.
-void combine_gpus(const runtime::Communicator& c, Noise& noise) {
+void combine_gpus(const runtime::Communicator& c, MachineNoise& noise) {
   std::vector<double> maxima(2 + event_bits, none);
   if (noise.gpu_clock_hz) maxima[0] = -*noise.gpu_clock_hz;
   if (noise.gpu_power_watts) maxima[1] = *noise.gpu_power_watts;
@@ -231,7 +231,7 @@ void NoiseSampler::read_gpu() {
   if (s.clock_events) gpu_events_ = gpu_events_.value_or(0) | (*s.clock_events & ~idle);
 }
 
-Noise NoiseSampler::alone() const {
+MachineNoise NoiseSampler::alone() const {
   const bool is_known = elapsed_s_ >= least_known_s;
   return {.steal_share = is_known ? stolen_s_ / elapsed_s_ : unknown,
           .run_delay_share = is_known ? delayed_s_ / elapsed_s_ : unknown,
@@ -242,8 +242,8 @@ Noise NoiseSampler::alone() const {
           .gpu_events = gpu_events_};
 }
 
-Noise NoiseSampler::over(const runtime::Communicator& c) const {
-  Noise noise = alone();
+MachineNoise NoiseSampler::over(const runtime::Communicator& c) const {
+  MachineNoise noise = alone();
   const double stolen = c.max(known_or_none(noise.steal_share));
   noise.steal_share = stolen == none ? unknown : stolen;
   combine_delays(c, noise);
@@ -252,7 +252,7 @@ Noise NoiseSampler::over(const runtime::Communicator& c) const {
   return noise;
 }
 
-void fill_noise(const Noise& noise, core::Point& row) {
+void fill_noise(const MachineNoise& noise, core::Point& row) {
   row.metrics[core::Metric::noise_steal] = noise.steal_share;
   row.metrics[core::Metric::noise_run_delay] = noise.run_delay_share;
   if (!noise.busy_host.empty()) row.metrics[core::Metric::busy_host] = noise.busy_host;

@@ -156,7 +156,7 @@ class MachineMonitor {
 
 /// A share is NaN if the system does not tell it, or if less than 0.1 s were measured, since the system's clock ticks
 /// and time slices are some milliseconds long.
-struct Noise {
+struct MachineNoise {
   /// The largest share, over nodes, of (elapsed time × cores) that the hypervisor took.
   double steal_share = 0;
   /// The largest share, over ranks, of the elapsed time in which a thread of the rank was ready but not running.
@@ -171,7 +171,7 @@ struct Noise {
   std::optional<std::uint64_t> gpu_events = {};  ///< what slowed a GPU in any round: bits (runtime::clock_event_names)
 };
 
-void fill_noise(const Noise&, core::Point& row);
+void fill_noise(const MachineNoise&, core::Point& row);
 
 class NoiseSampler {
  public:
@@ -181,10 +181,10 @@ class NoiseSampler {
   void begin() { gauge_.emplace(); }
   void end();
   /// The noise of a process that measures alone.
-  Noise alone() const;
+  MachineNoise alone() const;
   /// The noise of all ranks together: shares, GPU clock and power are those of the worst rank, involuntary switches are
   /// summed, and GPU events united; `frequency_hz` is this rank's own. Collective over `c`.
-  Noise over(const runtime::Communicator& c) const;
+  MachineNoise over(const runtime::Communicator& c) const;
 
  private:
   void read_gpu();

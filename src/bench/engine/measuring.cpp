@@ -44,7 +44,7 @@ std::unique_ptr<Session> open_session(const Flags& f, const Invocation& invocati
   auto session = std::make_unique<Session>(*invocation.world, invocation.process,
                                            parse_time("--timeout", f.text("timeout")), invocation.command_line);
   // Reading it takes a while, so it is only read for runs whose head line is written.
-  if (f.has("out") || f.on("json")) session->read_mpi_single_copy();
+  if (f.has("out") || f.on("json")) session->read_mpi_copy_mechanism();
   if (!f.has("device")) return session;
   check_one_of("--device", f.text("device"), device_names);
   const OpenedDevice device = open_device(f.text("device"), session->world());
@@ -53,7 +53,7 @@ std::unique_ptr<Session> open_session(const Flags& f, const Invocation& invocati
   return session;
 }
 
-MeasuringRanks measurer(const Session& s, const runtime::Communicator* ranks) {
+MeasuringRanks measuring_ranks(const Session& s, const runtime::Communicator* ranks) {
   return {s.run_info(), ranks ? ranks : &s.world(), s.device(), s.device_note()};
 }
 

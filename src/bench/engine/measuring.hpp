@@ -130,7 +130,7 @@ struct MeasuringRanks {
   bool is_root() const { return !ranks || ranks->rank() == 0; }
 };
 /// ranks: the ranks that measure; null: all of the session.
-MeasuringRanks measurer(const Session&, const runtime::Communicator* ranks = nullptr);
+MeasuringRanks measuring_ranks(const Session&, const runtime::Communicator* ranks = nullptr);
 
 /// The parts in which commands differ. All functions but `measure` are called on rank 0 only.
 struct MeasuringCommand {

@@ -21,7 +21,7 @@ RoundPeers no_peers(const runtime::SignalWatch& signals) {
   return {.agree = [](std::size_t value) { return value; },
           .stop_if_interrupted =
               [&signals] {
-                if (const int seen = signals.pending(); seen > 0) throw core::Interrupted(seen);
+                if (const int seen = signals.first_signal(); seen > 0) throw core::Interrupted(seen);
               },
           .stop_between_points =
               [&signals] {
@@ -59,7 +59,7 @@ core::Stop Rounds::round() {
   const std::size_t length = block_length();
   const double block_begin = peers_.clock();
   const auto times = run_(length, true);
-  paced_s_ = (peers_.clock() - block_begin) / static_cast<double>(std::max<std::size_t>(1, length));
+  iteration_with_gaps_s_ = (peers_.clock() - block_begin) / static_cast<double>(std::max<std::size_t>(1, length));
   blocks_.add(times);
   measured_s_ += peers_.clock() - begin;
   if (!times.empty()) last_median_ = core::median(times);  // the median of all times would need a sort in every round

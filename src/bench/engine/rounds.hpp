@@ -97,7 +97,7 @@ class Rounds {
   std::size_t block_length() const;  ///< [iterations] of the next block, the same on all peers
   /// The time of one iteration [s], including the time between samples, which can be long: where ranks have fewer free
   /// cores than they need, each barrier before a call of 1 us takes some milliseconds.
-  double iteration_s() const { return std::max(last_median_, paced_s_); }
+  double iteration_s() const { return std::max(last_median_, iteration_with_gaps_s_); }
   std::size_t discarded() const;  ///< [iterations] to discard at the start of the next block
   core::Stop decide() const;
 
@@ -107,7 +107,8 @@ class Rounds {
   core::Blocks blocks_;
   core::Stop stop_ = core::Stop::none;
   double last_median_ = 0, measured_s_ = 0, warmup_s_ = 0;  ///< measured_s_: time of all rounds so far
-  double paced_s_ = 0;      ///< time of one iteration in the last block, including the time between its samples
+  double iteration_with_gaps_s_ =
+      0;                    ///< time of one iteration in the last block, including the time between its samples
   double first_begin_ = 0;  ///< begin of the first round, by this host's clock
   std::size_t warmup_iterations_ = 0, rounds_ = 0;
 };

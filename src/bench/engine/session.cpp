@@ -84,8 +84,8 @@ void Session::describe(std::string command, const runtime::Communicator& node) {
   info.cores_per_node = cores_per_node_;
 }
 
-void Session::read_mpi_single_copy() {
-  if (is_root()) run_info_.mpi_single_copy = runtime::MpiSession::single_copy();
+void Session::read_mpi_copy_mechanism() {
+  if (is_root()) run_info_.mpi_copy_mechanism = runtime::MpiSession::single_copy();
 }
 
 std::uint64_t Session::run_seed() const { return allreduce::hash_of(std::as_bytes(std::span(run_info_.run_id))); }
@@ -95,7 +95,7 @@ const std::string& Session::host_of(int rank) const {
 }
 
 void Session::stop_if_interrupted(const runtime::Communicator& c) const {
-  if (const double seen = c.max(watched_.signals().pending()); seen > 0)
+  if (const double seen = c.max(watched_.signals().first_signal()); seen > 0)
     throw core::Interrupted(static_cast<int>(seen));
 }
 

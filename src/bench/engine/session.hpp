@@ -68,11 +68,11 @@ class Session {
   const std::string& device_note() const { return device_note_; }
   const runtime::HostFacts& host() const { return host_; }
   /// The head line of this run in the result file. It is the same on every rank, except for the facts of the rank's
-  /// host and for what `read_mpi_single_copy` adds.
+  /// host and for what `read_mpi_copy_mechanism` adds.
   const core::RunInfo& run_info() const { return run_info_; }
   /// Adds `MpiSession::single_copy` to the head line of rank 0. Reading it takes a while, so this is only called where
   /// the head line is written.
-  void read_mpi_single_copy();
+  void read_mpi_copy_mechanism();
   /// The seed of random choices that differ between runs, such as the timed calls that are checked; the same on every
   /// rank.
   std::uint64_t run_seed() const;

@@ -46,7 +46,7 @@ core::Seconds SweepRows::left() const {
   return core::Seconds{std::max(0.0, budget.begin + budget.all.value - runtime::host_clock())};
 }
 
-core::Seconds SweepRows::share(core::Seconds usual) const {
+core::Seconds SweepRows::time_for_point(core::Seconds usual) const {
   if (!budget_) return usual;
   const auto mine = std::bit_cast<std::size_t>(equal_share(TimeBudget{left()}, points_left_, usual).value);
   return core::Seconds{std::bit_cast<double>(peers_.agree(mine))};
@@ -62,7 +62,7 @@ void SweepRows::foresee(core::Seconds needed_time, const std::string& why) {
   if (peers_.agree(needs_warning(needed) ? 1 : 0) != 0) refuse_budget(needed, why);
 }
 
-void SweepRows::foresee_here(core::Seconds needed_time, const std::string& why) {
+void SweepRows::foresee_on_first_peer(core::Seconds needed_time, const std::string& why) {
   if (!budget_) return;
   if (const auto needed = predicted_launch_time(needed_time); needs_warning(needed)) refuse_budget(needed, why);
 }

@@ -95,7 +95,7 @@ class SweepRows {
   void progress(const std::string& now) const;
   /// The time for a point: an equal part of what is left of the budget; without a budget `usual`. All peers take the
   /// first peer's value, since clocks differ.
-  core::Seconds share(core::Seconds usual) const;
+  core::Seconds time_for_point(core::Seconds usual) const;
   /// The rest of the budget by this rank's clock; there must be a budget.
   core::Seconds left() const;
   /// Warns if the launch cannot keep the budget, and warns again once the launch is predicted to take more than 1.5
@@ -104,7 +104,7 @@ class SweepRows {
   /// warning, if the budget must be kept.
   void foresee(core::Seconds needed_time, const std::string& why);
   /// As `foresee`, but called on the first peer alone, while the others wait.
-  void foresee_here(core::Seconds needed_time, const std::string& why);
+  void foresee_on_first_peer(core::Seconds needed_time, const std::string& why);
   /// The number of new rows with status wrong.
   std::size_t wrong() const { return wrong_; }
 

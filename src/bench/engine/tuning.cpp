@@ -66,7 +66,7 @@ std::filesystem::path cache_folder() {
 /// Names the machine, the settings, the ranks and the transport that a table is made for. Tables with equal text are
 /// kept in one file.
 std::string made_for(const core::RunInfo& run, const WantedTable& w) {
-  std::string settings = run.mpi_single_copy.empty() ? "" : "; single copy " + run.mpi_single_copy;
+  std::string settings = run.mpi_copy_mechanism.empty() ? "" : "; single copy " + run.mpi_copy_mechanism;
   for (const auto& [name, value] : run.environment)
     if (!name.starts_with("SLURM_")) settings += fmt::format("; {}={}", name, value);
   return fmt::format("gradmeter {}, format {}; {}; {} cores a node, {}; {}; {} ranks as {}, {} a node on {}{}; {}{}",
@@ -456,7 +456,7 @@ TablesPtr tuned_tables(Session& s, const Flags& f, const std::vector<WantedTable
   auto out = std::make_shared<TunedTables>();
   std::map<std::string, TableFile> files;
   std::size_t due = 0, missed = 0;
-  s.read_mpi_single_copy();
+  s.read_mpi_copy_mechanism();
   for (const WantedTable& w : wanted) {
     const std::string purpose = world.broadcast_text(made_for(s.run_info(), w));
     auto [entry, is_new] = files.try_emplace(purpose);

@@ -29,10 +29,10 @@ void check_tune(const Flags&, std::span<const allreduce::AlgorithmPtr>);
 /// A table by which `auto` is to choose algorithms.
 struct WantedTable {
   allreduce::TableUse use;
-  std::vector<int> ranks;                          ///< ranks of the session's world, in their communicator's order
-  NodeMap map;                                     ///< the nodes of these ranks
-  std::size_t least_bytes = 0, most_bytes = 0;     ///< the sizes of the calls that the table serves
-  runtime::Pages pages = runtime::Pages::advised;  ///< the pages of private buffers
+  std::vector<int> ranks;                       ///< ranks of the session's world, in their communicator's order
+  NodeMap map;                                  ///< the nodes of these ranks
+  std::size_t least_bytes = 0, most_bytes = 0;  ///< the sizes of the calls that the table serves
+  runtime::Pages pages = runtime::Pages::huge_if_granted;  ///< the pages of private buffers
 };
 /// Adds a table to the list. If the list has one of the same use already, that one's range of sizes is widened instead.
 void add_wanted_table(std::vector<WantedTable>&, WantedTable);

@@ -153,7 +153,7 @@ int measure_inference(const Flags& flags, const Invocation& invocation) {
   const int threads = std::max(1, session->cores_per_node() / session->ranks_per_node(world.size()));
   const auto options = read_infer_options(flags, data, threads);
   return measure(
-      measurer(*session), flags, invocation,
+      measuring_ranks(*session), flags, invocation,
       {.experiment = "infer",
        .points = plan_infer(options.factors).size(),
        .printers = {infer_tables, infer_csv()},

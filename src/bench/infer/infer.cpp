@@ -247,8 +247,8 @@ class InferSweep final : public Experiment {
       if (step > last_step) fastest = std::min(fastest, (now - last_report_s) / static_cast<double>(step - last_step));
       last_step = step, last_report_s = now;
       if (step == 0) return;
-      rows.foresee_here({fastest * static_cast<double>(steps - step)},
-                        fmt::format("{} trains {} steps before it is measured", name, steps));
+      rows.foresee_on_first_peer({fastest * static_cast<double>(steps - step)},
+                                 fmt::format("{} trains {} steps before it is measured", name, steps));
     });
     weights_ = copy_to_device(trained_.weights);
   }
@@ -274,7 +274,7 @@ class InferSweep final : public Experiment {
                     fmt::format("{} leaves a layer to the host ({}), whose time is not its own",
                                 session_.device().name(), pass.left_to_host));
     core::StoppingRule rule = options_.rule;
-    rule.budget = rows.share(usual_time);
+    rule.budget = rows.time_for_point(usual_time);
     entry.row.metrics[core::Metric::implementation] = c_.broadcast_text(pass.implementation);
     timed.push_back({&entry, std::make_unique<LatencyBenchmark>(
                                  session_, c_, std::move(pass.timed),

@@ -67,7 +67,7 @@ struct LatencyFindings {
   core::Stop stop = core::Stop::none;
   double warmup_s = 0;
   std::size_t warmup_samples = 0;
-  Noise noise = {};
+  MachineNoise noise = {};
 };
 
 /// Times every pass by itself, so that the tail of the times is the tail that requests see. Each rank has a copy of the

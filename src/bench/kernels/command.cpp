@@ -347,7 +347,7 @@ int measure_kernels(const Flags& flags, const Invocation& invocation) {
   const bool prints_limits = read_format(flags) == Format::table && !session->device().is_emulated();
   return run_on_ranks(*session, flags.on("solo"), [&](const runtime::Communicator& c) {
     if (session->is_root()) print_faults(request.faults);
-    return measure(measurer(*session, &c), flags, invocation,
+    return measure(measuring_ranks(*session, &c), flags, invocation,
                    {.experiment = "kernels",
                     .points = points,
                     .printers = {kernel_tables, kernel_csv()},

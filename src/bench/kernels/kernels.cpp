@@ -88,7 +88,8 @@ class KernelSweep final : public Experiment {
     const std::string& application = point.problem.application;
     p.row.metrics[core::Metric::application] = application.empty() ? core::Value() : core::Value(application);
     if (options_.against)
-      fill_published(options_.against->name(), options_.against->find(point.problem, point.training), p.row);
+      fill_published(options_.against->name(), options_.against->find(point.problem, point.is_from_training_list),
+                     p.row);
   }
 
  private:
@@ -247,7 +248,7 @@ class KernelSweep final : public Experiment {
     const bool padded = conv && conv->pad_width + conv->pad_height > 0;
     b.certain = is_certain(b, {.on_host = on_host(),
                                .computes_all = !padded,
-                               .is_own_peak = limits_->is_own_peak(p.precision),
+                               .is_upper_bound = limits_->is_upper_bound(p.precision),
                                .rotation_bytes = rotation_bytes(e.point),
                                .caches = limits_->cache_bytes()});
     return b;

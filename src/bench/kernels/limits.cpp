@@ -228,18 +228,19 @@ KernelBound kernel_bound(double flops, double bytes, core::FlopsPerSecond peak, 
 
 bool is_certain(const KernelBound& b, const BoundFacts& f) {
   if (!f.on_host) return false;
-  if (b.name == "compute") return f.computes_all && f.is_own_peak;
+  if (b.name == "compute") return f.computes_all && f.is_upper_bound;
   return b.name == "memory" && f.caches > 0 && f.rotation_bytes / 2 >= f.caches;
 }
 
 std::size_t memory_pass_bytes(const MemoryPassFacts& n) {
   constexpr std::size_t at_least = std::size_t{16} << 20;
   const auto ranks = static_cast<std::size_t>(std::max(1, n.ranks_per_node));
-  const std::size_t usual = std::max(at_least, n.usual / ranks);
+  const std::size_t usual = std::max(at_least, n.usual_pass_bytes / ranks);
   // No more caches hold what a rank touches than serve its processing units, than it has threads, or than are its share
   // of the machine's.
-  std::size_t caches = std::min(n.reached_caches, n.all_caches / ranks);
-  if (n.cache > 0) caches = std::min(caches, n.cache * static_cast<std::size_t>(std::max(1, n.threads)));
+  std::size_t caches = std::min(n.reached_cache_bytes, n.all_cache_bytes / ranks);
+  if (n.one_cache_bytes > 0)
+    caches = std::min(caches, n.one_cache_bytes * static_cast<std::size_t>(std::max(1, n.threads)));
   const std::size_t room = n.free_memory / 2 / ranks / 4 * 3;  // measure_memory takes a third more than a pass
   return std::max(usual, std::min(4 * caches, room));
 }
@@ -294,7 +295,7 @@ core::FlopsPerSecond KernelLimits::peak(Precision precision) {
   return peaks_[precision] = {measure_peak(precision)};
 }
 
-bool KernelLimits::is_own_peak(Precision precision) const {
+bool KernelLimits::is_upper_bound(Precision precision) const {
   const bool in_fp32 = precision == Precision::bf16 && !kernels::has_bf16_kernels();
   return on_host_ && (precision == Precision::fp32 || in_fp32);
 }
@@ -322,20 +323,20 @@ double KernelLimits::measure_peak(Precision precision) {
     return 0;
   }
   if (!on_host_) return least_of_ranks(products);
-  fma_ = std::max(fma_, kernels::measure_fma_peak(limit_budget));
+  fma_rate_ = std::max(fma_rate_, kernels::measure_fma_peak(limit_budget));
   // The products are made by the library that is to be measured, so their rate is trusted only up to a multiple of the
   // rate of our own multiply-adds.
-  double mine = std::min(products, kernels::product_rate_bound(precision) * fma_.value);
-  if (is_own_peak(precision)) mine = std::max(mine, fma_.value);
+  double mine = std::min(products, kernels::product_rate_bound(precision) * fma_rate_.value);
+  if (is_upper_bound(precision)) mine = std::max(mine, fma_rate_.value);
   return least_of_ranks(mine);
 }
 
 std::size_t KernelLimits::host_pass_bytes() const {
   const auto& host = session_.host();
-  return memory_pass_bytes({.cache = host.l3_bytes,
-                            .reached_caches = host.reached_last_cache_bytes,
-                            .all_caches = host.all_last_cache_bytes,
-                            .usual = kernels::memory_pass_bytes(host.l3_bytes),
+  return memory_pass_bytes({.one_cache_bytes = host.l3_bytes,
+                            .reached_cache_bytes = host.reached_last_cache_bytes,
+                            .all_cache_bytes = host.all_last_cache_bytes,
+                            .usual_pass_bytes = kernels::memory_pass_bytes(host.l3_bytes),
                             .free_memory = session_.free_memory_per_node(),
                             .ranks_per_node = ranks_per_node_,
                             .threads = threads_});

@@ -41,7 +41,7 @@ KernelBound kernel_bound(double flops, double bytes, core::FlopsPerSecond peak, 
 struct BoundFacts {
   bool on_host = true;       ///< false: on a device, a call may be faster than those that the rates were measured with
   bool computes_all = true;  ///< false: its FLOP include products with padding, which need not be computed
-  bool is_own_peak = true;   ///< KernelLimits::is_own_peak of the call's precision
+  bool is_upper_bound = true;  ///< KernelLimits::is_upper_bound of the call's precision
   /// rotation_bytes: the bytes that calls touch before they come back to the same operands. caches: the bytes of all
   /// caches that may hold them; 0: unknown.
   std::size_t rotation_bytes = 0, caches = 0;
@@ -63,7 +63,7 @@ class KernelLimits {
   /// True if the peak in this precision is at least the rate of gradmeter's own bare multiply-adds, which no call
   /// exceeds. Otherwise the peak is only the rate of the library's best square product, and a call of another shape may
   /// be faster.
-  bool is_own_peak(kernels::Precision) const;
+  bool is_upper_bound(kernels::Precision) const;
   /// The fault of a product that this peak was measured with, if its result was wrong on some rank; empty if all
   /// results were right, or if the peak was not asked for. With a fault the peak is 0, and the rows of this precision
   /// are wrong even if their own calls are right.
@@ -97,7 +97,7 @@ class KernelLimits {
   std::vector<MemoryLevel> levels_;
   std::map<kernels::Precision, core::FlopsPerSecond> peaks_;
   std::map<kernels::Precision, std::string> faults_;
-  core::FlopsPerSecond fma_{};  ///< rate of a host's bare multiply-adds, the best so far
+  core::FlopsPerSecond fma_rate_{};  ///< rate of a host's bare multiply-adds, the best so far
 };
 
 // Times calls on a device by events in its queue, so that neither the host's clock nor its waiting is in the times.
@@ -139,15 +139,15 @@ class DeviceClock {
 struct MemoryPassFacts {
   /// Bytes of the last-level caches: of one, of all that serve the rank's processing units, of all of the machine. 0:
   /// unknown.
-  std::size_t cache = 0, reached_caches = 0, all_caches = 0;
-  std::size_t usual = 0;  ///< the bytes of a pass on a machine with one rank and one such cache
+  std::size_t one_cache_bytes = 0, reached_cache_bytes = 0, all_cache_bytes = 0;
+  std::size_t usual_pass_bytes = 0;  ///< the bytes of a pass on a machine with one rank and one such cache
   std::size_t free_memory = 0;
   int ranks_per_node = 1, threads = 1;
 };
 /// The bytes of memory that a pass of this rank touches: four times the bytes of the last-level caches that count for
-/// the rank. These are `reached_caches`, but at most one cache for each thread, and at most the rank's share of
-/// `all_caches`. The pass is shorter if otherwise the arrays of all ranks would take more than half of the free memory.
-/// It is never below 16 MiB, nor below the rank's share of `usual`.
+/// the rank. These are `reached_cache_bytes`, but at most one cache for each thread, and at most the rank's share of
+/// `all_cache_bytes`. The pass is shorter if otherwise the arrays of all ranks would take more than half of the free
+/// memory. It is never below 16 MiB, nor below the rank's share of `usual_pass_bytes`.
 std::size_t memory_pass_bytes(const MemoryPassFacts&);
 
 /// The bytes read and written a second while a device copies `bytes` bytes from one buffer to another: the median of

@@ -137,7 +137,7 @@ double KernelBenchmark::checked_sample() {
   });
   // With one set, a device may run it in a graph of captured calls, more often than `call` was called.
   checked.runs = clock_ && sets_ == 1 ? clock_->calls_made() - calls_before : checked_runs_;
-  timed_.add(kernel_case_->finish_check(checked));
+  timed_call_findings_.add(kernel_case_->finish_check(checked));
   return took.front();
 }
 
@@ -237,7 +237,7 @@ void KernelBenchmark::finish(KernelResults& results) {
   results.noise = noise_.over(communicator_);
   // This check is after the last block, since a kernel that was built anew may be right only in its first calls.
   if (check_flops_ > 0 && (!checked_last_ || built_anew_)) checked_sample();
-  if (timed_checks_ > 0) results.timed_checks = over_all(communicator_, timed_);
+  if (timed_checks_ > 0) results.timed_checks = over_all(communicator_, timed_call_findings_);
   gather(results);
 }
 

@@ -87,7 +87,7 @@ class KernelBenchmark {
   std::unique_ptr<kernels::KernelCase> kernel_case_;
   double probe_s_ = 0, own_probe_s_ = 0;  ///< time of a call in `probe` on the slowest rank, and on this rank [s]
   core::Blocks times_;                    ///< this rank's samples
-  RankCheck timed_;                       ///< findings of the checks of this rank's timed calls
+  RankCheck timed_call_findings_;         ///< findings of the checks of this rank's timed calls
   std::uint64_t secret_seed_;             ///< seed for the choice of checked samples; measured code cannot know it
   std::size_t timed_checks_ = 0;
   double check_flops_ = 0;              ///< FLOP of one check of a timed call; 0: no check is made

@@ -27,7 +27,7 @@ bool has_chosen_pass(const KernelFactors& f, const Problem& p) {
 
 /// The points of one chosen problem: one with the problem's own shape, or one for each batch.
 std::vector<KernelPoint> points_of(const KernelFactors& f, const ChosenProblem& chosen) {
-  KernelPoint p{.problem = chosen.problem, .training = chosen.training};
+  KernelPoint p{.problem = chosen.problem, .is_from_training_list = chosen.is_from_training_list};
   if (auto* gemm = std::get_if<kernels::GemmShape>(&p.problem.shape)) gemm->packed |= f.packed;
   if (f.batches.empty()) return {p};
   if (const auto* gemm = std::get_if<kernels::GemmShape>(&p.problem.shape); gemm && gemm->packed) {

@@ -30,10 +30,9 @@ class ProblemFilter {
   std::vector<std::string> conditions_;
 };
 
-/// `training`: the problem comes from a list for training, so it is compared with published results of training.
 struct ChosenProblem {
   kernels::Problem problem;
-  bool training = true;
+  bool is_from_training_list = true;  ///< true: it is compared with published results of training
 };
 
 struct KernelFactors {
@@ -53,7 +52,7 @@ struct KernelPoint {
   kernels::Problem problem;
   CacheState cache = CacheState::hot;
   kernels::AlgorithmSearch search = kernels::AlgorithmSearch::estimated;
-  bool training = true;
+  bool is_from_training_list = true;
   std::size_t batch = 0;   ///< the mini-batch, in a sweep over mini-batches; 0: there is no such sweep
   std::size_t repeat = 0;  ///< the number, from 1, of this measurement of the same work; 0: it is the only one
 };

@@ -36,7 +36,7 @@ struct KernelResults {
   std::size_t calls = 1, sets = 1;  ///< number of calls of one sample, number of operand sets
   double warmup_s = 0;
   std::size_t warmup_samples = 0;
-  Noise noise = {};
+  MachineNoise noise = {};
   bool oversubscribed = false;
   bool on_host = true;
   std::string implementation = {};

@@ -234,7 +234,7 @@ int measure_links(const Flags& flags, const Invocation& invocation) {
   const auto& world = session->world();
   const auto request = read_link_request(flags, world.size(), world.ranks_as());
   const LinkExperiment experiment = experiment_of(*session, request);
-  return measure(measurer(*session), flags, invocation,
+  return measure(measuring_ranks(*session), flags, invocation,
                  {.experiment = request.soak ? "soak" : "links",
                   .points = experiment.total,
                   .printers = experiment.printers,

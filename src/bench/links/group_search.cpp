@@ -114,7 +114,7 @@ class GroupSearch {
     for (std::size_t i = 0; i < places.size(); i += 2) {
       times[places[i]] = second[i];
       times[places[i + 1]] = second[i + 1];
-      if (!is_slow(second[i]) && !is_slow(second[i + 1])) ++result_.lost;
+      if (!is_slow(second[i]) && !is_slow(second[i + 1])) ++result_.disturbed_groups;
     }
   }
 

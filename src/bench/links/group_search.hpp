@@ -26,8 +26,9 @@ struct GroupSearchResult {
   std::vector<int> slow;   ///< ascending
   std::size_t tests = 0;   ///< number of groups measured
   std::size_t rounds = 0;  ///< number of calls of the measuring function
-  std::size_t lost = 0;    ///< number of groups that were slow, though afterwards neither half was: a disturbance
-  double usual_s = 0;      ///< time of a group without a slow node
+  std::size_t disturbed_groups =
+      0;               ///< number of groups that were slow, though afterwards neither half was: a disturbance
+  double usual_s = 0;  ///< time of a group without a slow node
 };
 
 /// Finds the slow nodes among 0 to nodes - 1. All nodes are shuffled by `seed` and dealt into the first groups. The

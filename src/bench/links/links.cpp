@@ -202,7 +202,7 @@ class LinkSweep final : public Experiment {
     const double due_count = static_cast<double>(due.size());
     const bool links = pattern == LinkPattern::one_way || pattern == LinkPattern::both_ways;
     const double usual = links ? usual_links_s / due_count : usual_pairs_s;
-    const double each = rows.share(core::Seconds{usual}).value;
+    const double each = rows.time_for_point(core::Seconds{usual}).value;
     links ? measure_links(groups_[group], each * due_count, due) : measure_pairs(each, due);
   }
 
@@ -246,7 +246,7 @@ class LinkSweep final : public Experiment {
     for (const int rank : found.slow) hosts.insert(session_.host_of(rank));
     auto& m = p.row.metrics;
     m[Metric::group_tests] = static_cast<std::int64_t>(found.tests);
-    m[Metric::lost_groups] = static_cast<std::int64_t>(found.lost);
+    m[Metric::lost_groups] = static_cast<std::int64_t>(found.disturbed_groups);
     m[Metric::slow_ranks] = fmt::format("{}", fmt::join(found.slow, ","));
     m[Metric::slow_hosts] = fmt::format("{}", fmt::join(hosts, ","));
     m[Metric::time_s] = found.usual_s;

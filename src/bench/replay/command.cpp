@@ -104,7 +104,7 @@ int measure_replay(const Flags& flags, const Invocation& invocation) {
                         .computation = computation == "sleep" ? dataparallel::ReplayedComputation::sleep
                                                               : dataparallel::ReplayedComputation::spin,
                         .rule = {.budget = core::Seconds{seconds}},
-                        .is_over = [&signals = invocation.process.signals] { return signals.pending() != 0; }};
+                        .is_over = [&signals = invocation.process.signals] { return signals.first_signal() != 0; }};
   if (overlap == "auto")
     options.progress_thread =
         options.busy_threads() * session->ranks_per_node(world.size()) <= session->cores_per_node();
@@ -113,7 +113,7 @@ int measure_replay(const Flags& flags, const Invocation& invocation) {
     rows.insert(rows.end(), measured.begin(), measured.end());
     return replay_tables(rows, width);
   };
-  return measure(measurer(*session), flags, invocation,
+  return measure(measuring_ranks(*session), flags, invocation,
                  {.experiment = "replay",
                   .points = 1,
                   .printers = {.tables = tables, .csv = replay_csv()},

@@ -51,7 +51,7 @@ dataparallel::RankFabricOptions replay_fabric_options(const Session& s, const Re
               runtime::spin_policy_for(o.busy_threads() * s.ranks_per_node(s.world().size()), s.cores_per_node()),
           .memory_bytes =
               dataparallel::replay_floats(o.trace) * sizeof(float) + (calls + 1) * dataparallel::memory_page_bytes,
-          .scatters = true,
+          .uses_reduce_scatter = true,
           .groups = 1};
 }
 
@@ -82,7 +82,7 @@ class ReplayBenchmark {
 
  private:
   void check(core::Point& row) {
-    const double wrong = communicator_.sum(static_cast<double>(replay_.wrong(options_.seed)));
+    const double wrong = communicator_.sum(static_cast<double>(replay_.count_wrong_elements(options_.seed)));
     row.metrics[Metric::wrong] = static_cast<std::int64_t>(wrong);
     if (wrong > 0) refuse(row, core::Status::wrong, fmt::format("{:.0f} elements of its collectives are wrong", wrong));
   }

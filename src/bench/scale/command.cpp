@@ -279,7 +279,7 @@ int measure_curve(const Flags& flags, const Invocation& invocation) {
     core::print(stderr, "{}\n", note);
   std::string ranks, buckets;  // the tables of --per-rank and of --per-bucket
   return measure(
-      measurer(session), flags, invocation,
+      measuring_ranks(session), flags, invocation,
       {.experiment = "scale",
        .points = plan_scale(options.factors).size(),
        .printers = {scale_tables, scale_csv()},

@@ -42,7 +42,7 @@ Measurement undisturbed(const Measurement& m, const MachineState& s) {
 bool steps_are_alike(const ScalePoint& p) {
   using enum dataparallel::CommunicationPattern;
   const auto communication = p.strategy->info().communication;
-  return (communication == nothing || communication == all_reduce || communication == blocks) && !p.codec &&
+  return (communication == nothing || communication == all_reduce || communication == sharded_buckets) && !p.codec &&
          !p.loss_scale.adapts() && !p.injection.flip && !p.injection.omit && p.bucket_bytes != automatic_bucket;
 }
 
@@ -186,7 +186,7 @@ class StepBenchmark {
   }
 
   void finish_active(const MachineState& state, core::Stop cut) {
-    const Noise noise = noise_.over(rank_group_.active);
+    const MachineNoise noise = noise_.over(rank_group_.active);
     const bool crowded =
         session_.ranks_per_node(point_.point.ranks, point_.point.placement.value_or(Placement::packed)) *
             (point_.point.threads + training_->helper_threads()) >
@@ -200,18 +200,18 @@ class StepBenchmark {
       fill_timeline(rank_group_.active, point_.measured, training_->model().layer_names(), bucket_names(),
                     point_.row.metrics);
       set_least_between_nodes();
-      fill_row(
-          {.point = point_.point,
-           .training = *training_,
-           .measurement = point_.measured,
-           .bound = limits_->bound(demand_),
-           .noise = noise,
-           .totals = totals_,
-           .steps = steps_,
-           .oversubscribed = crowded,
-           .blocks = UsedBlocks::of(state, state.turns, meter_->result().blocks.size(), point_.measured.blocks.size()),
-           .error = check_.error},
-          point_.row);
+      fill_row({.point = point_.point,
+                .training = *training_,
+                .measurement = point_.measured,
+                .bound = limits_->bound(demand_),
+                .machine_noise = noise,
+                .totals = totals_,
+                .steps = steps_,
+                .oversubscribed = crowded,
+                .used_blocks =
+                    UsedBlocks::of(state, state.turns, meter_->result().blocks.size(), point_.measured.blocks.size()),
+                .error = check_.error},
+               point_.row);
       auto& m = point_.row.metrics;
       if (const auto least =
               least_exposed(training_->model().tensors(), m.number(core::Metric::limit_exchange_s), point_.measured))
@@ -230,7 +230,7 @@ class StepBenchmark {
     if (!is_fixed || !totals_.bytes_known || totals_.steps == 0) return;
     const auto placement = point_.point.placement.value_or(Placement::packed);
     const double nodes = session_.nodes(point_.point.ranks, placement), steps = static_cast<double>(totals_.steps);
-    demand_.least.node = static_cast<double>(totals_.bytes_between_nodes) / nodes / steps;
+    demand_.least_sent.by_busiest_node = static_cast<double>(totals_.bytes_between_nodes) / nodes / steps;
   }
 
   void share_status() {

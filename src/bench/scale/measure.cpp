@@ -82,7 +82,7 @@ std::vector<KernelTimes> kernels_of(std::span<const StepRecord> steps) {
   const auto share = 1 / static_cast<double>(steps.size());
   for (const StepRecord& step : steps) {
     for (const auto& c : step.computations) {
-      if (c.is_exchange) continue;
+      if (c.is_message_handling) continue;
       auto at = std::ranges::find(out, c.label, &KernelTimes::name);
       if (at == out.end()) at = out.insert(out.end(), {.name = c.label});
       at->count += share;

@@ -125,7 +125,7 @@ class Planner {
   void each_strategy(ScalePoint p) {
     std::set<std::string> seen;  // names; on one rank two strategies may become the same
     for (const auto& s : strategies_) {
-      set_strategy(p, p.ranks == 1 ? s->alone() : s);
+      set_strategy(p, p.ranks == 1 ? s->for_one_rank() : s);
       if (!seen.insert(p.strategy->name).second) continue;
       const ScalePoint settled = with_batches(p);
       const auto exchanges = each_exchange(settled);
@@ -151,7 +151,8 @@ class Planner {
   /// those of every training.
   std::vector<ScalePoint> with_settings(std::vector<ScalePoint> points, const ExchangeFactors* exchange) const {
     for (const auto& factor : factors_.settings) {
-      const bool wanted = exchange ? factor.applies && exchange->*factor.applies : !factor.applies;
+      const bool wanted =
+          exchange ? factor.exchange_factor && exchange->*factor.exchange_factor : !factor.exchange_factor;
       if (wanted) points = cross(points, factor.values, [](auto& p, const auto& set) { set(p); });
     }
     return points;
@@ -221,7 +222,7 @@ ScalePoint alone_of(ScalePoint p) {
   p.placement.reset();
   p.scaling.reset();
   p.mesh = {};
-  set_strategy(p, p.strategy->alone());
+  set_strategy(p, p.strategy->for_one_rank());
   return without_exchange(p);
 }
 

@@ -39,7 +39,7 @@ void fill_times(const PointResults& results, Point& row) {
   m[Metric::flops_per_s] = results.training.model().step_flops(results.point.batch_per_rank) / time.median;
   m[Metric::warmup_s] = results.measurement.warmup_s;
   m[Metric::warmup_samples] = static_cast<std::int64_t>(results.measurement.warmup_samples);
-  fill_blocks(results.blocks, m);
+  fill_blocks(results.used_blocks, m);
   m[Metric::progress_threads] = static_cast<std::int64_t>(results.training.has_progress_thread());
   m[Metric::oversubscribed] = results.oversubscribed;
   if (const auto bytes = results.training.chosen_bucket())
@@ -85,7 +85,7 @@ void fill_row(const PointResults& results, Point& row) {
   fill_waits(results.steps, row.metrics);
   fill_loss_scale(results.totals.loss_scale, row.metrics);
   fill_observations(results.totals.observed, results.totals.seconds, row.metrics);
-  fill_noise(results.noise, row);
+  fill_noise(results.machine_noise, row);
   fill_bound(results.bound, row);
 }
 
@@ -196,10 +196,10 @@ void fill_verdict(const ScalePoint& p, const References& references, const Compa
 
 void compare_row(const ScalePoint& p, const References& references, const Measurement& measured, Point& row) {
   auto& m = row.metrics;
-  if (references.node) m[Metric::efficiency_node] = rate_of_a_rank(row) / rate_of_a_rank(references.node->row);
-  if (references.alone)
+  if (references.one_node) m[Metric::efficiency_node] = rate_of_a_rank(row) / rate_of_a_rank(references.one_node->row);
+  if (references.one_rank)
     m[Metric::self_speedup] =
-        m.number(Metric::samples_per_s) / references.alone->row.metrics.number(Metric::samples_per_s);
+        m.number(Metric::samples_per_s) / references.one_rank->row.metrics.number(Metric::samples_per_s);
   if (!references.base || !references.control) return;
   const double step = m.number(Metric::time_s), base = references.base->row.metrics.number(Metric::time_s);
   // In strong scaling the ideal step is 1/P of one rank's step, and with a mesh 1/R, if R ranks share a replica's

@@ -16,11 +16,11 @@ struct PointResults {
   const Training& training;
   const Measurement& measurement;
   const StepBound& bound;
-  const Noise& noise;
+  const MachineNoise& machine_noise;
   const TrainingTotals& totals;
   const StepSamples& steps;
   bool oversubscribed;
-  UsedBlocks blocks = {};
+  UsedBlocks used_blocks = {};
   std::optional<double> error = {};  ///< relative squared error of a sum exchanged with a codec; empty: none
 };
 
@@ -36,10 +36,10 @@ struct Reference {
 /// The points that a row is compared with. Null: that point was not measured in turns with the row, and figures that
 /// need it stay empty.
 struct References {
-  const Reference* base = nullptr;     ///< the point's `baseline_of`
-  const Reference* control = nullptr;  ///< `independent` at the same factors
-  const Reference* node = nullptr;     ///< `independent` on the ranks of one full node
-  const Reference* alone = nullptr;    ///< the same strategy on one rank
+  const Reference* base = nullptr;      ///< the point's `baseline_of`
+  const Reference* control = nullptr;   ///< `independent` at the same factors
+  const Reference* one_node = nullptr;  ///< `independent` on the ranks of one full node
+  const Reference* one_rank = nullptr;  ///< the same strategy on one rank
 };
 /// Fills in the efficiency, the parts of lost time, and the verdict, which names the cause that made the point slow.
 /// With too few blocks for an interval there is no verdict. In weak scaling no rank can be faster than one alone at the

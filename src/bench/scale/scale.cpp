@@ -273,8 +273,8 @@ class ScaleSweep final : public Experiment {
     compare_row(c.point,
                 {.base = pointer_to(base),
                  .control = pointer_to(control),
-                 .node = pointer_to(node),
-                 .alone = pointer_to(alone)},
+                 .one_node = pointer_to(node),
+                 .one_rank = pointer_to(alone)},
                 c.measured, c.row);
     if (const auto slow = c.row.metrics[core::Metric::slowest_rank].as<std::int64_t>()) {
       const auto ranks = session_.ranks_for(c.point.ranks, c.point.placement.value_or(Placement::packed));
@@ -367,7 +367,7 @@ class ScaleSweep final : public Experiment {
   /// The time for each point of a group. Points that are asked for share the time budget evenly. References in the
   /// group take part of that share, because each group of a curve measures them again.
   core::Seconds point_budget(const std::deque<CurvePoint>& group, const SweepRows& rows) const {
-    const core::Seconds share = rows.share(usual_training_budget);
+    const core::Seconds share = rows.time_for_point(usual_training_budget);
     if (!options_.time_budget) return share;
     const auto asked = static_cast<double>(std::ranges::count(group, false, &CurvePoint::reference));
     return core::Seconds{share.value * asked / static_cast<double>(group.size())};

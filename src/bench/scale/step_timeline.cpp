@@ -22,7 +22,7 @@ using dataparallel::Bucket;
 std::vector<BucketTimes> name_buckets(std::span<const model::Tensor> tensors, std::span<const Bucket> buckets) {
   std::vector<BucketTimes> times;
   for (const Bucket& b : buckets) {
-    const auto bucket_tensors = tensors.subspan(b.first_tensor, b.tensors);
+    const auto bucket_tensors = tensors.subspan(b.first_tensor, b.tensor_count);
     const model::Tensor& largest = *std::ranges::max_element(bucket_tensors, {}, &model::Tensor::count);
     BucketTimes& named = times.emplace_back();
     named.first = bucket_tensors.front().name;
@@ -119,14 +119,14 @@ bool exchange_ended_between(const StepRecord& r, double from, double until) {
 }
 
 Spans computations_of(const StepRecord& r, std::span<const std::string> layers) {
-  const auto computed =
-      static_cast<std::size_t>(std::ranges::count(r.computations, false, &dataparallel::ComputeRecord::is_exchange));
+  const auto computed = static_cast<std::size_t>(
+      std::ranges::count(r.computations, false, &dataparallel::ComputeRecord::is_message_handling));
   // If the log has another number of computations than were submitted, their layers are unknown.
   LayerCursor cursor(r, computed == r.submitted ? layers : std::span<const std::string>());
   Spans out;
   double before = r.step.begin;
   for (const auto& c : r.computations) {
-    if (c.is_exchange) continue;
+    if (c.is_message_handling) continue;
     std::string name = cursor.name(c.label);
     const double begin = c.when.begin - r.step.begin, end = c.when.end - r.step.begin;
     const bool same = !out.empty() && out.back().name == name;
@@ -156,7 +156,7 @@ Spans exchanges_of(const StepRecord& r, std::span<const Span> buckets) {
 Spans exposed_of(const StepRecord& r, const Spans& exchanges) {
   std::vector<Interval> covered;
   for (const auto& c : r.computations)
-    if (!c.is_exchange) covered.push_back({c.when.begin - r.step.begin, c.when.end - r.step.begin});
+    if (!c.is_message_handling) covered.push_back({c.when.begin - r.step.begin, c.when.end - r.step.begin});
   covered = dataparallel::unite(covered);
   Spans out;
   for (const Span& call : exchanges) {
@@ -211,7 +211,7 @@ StepTimeline make_timeline(const StepRecord& r, std::span<const std::string> lay
 Spans bucket_spans(std::span<const model::Tensor> tensors, std::span<const Bucket> buckets) {
   Spans out;
   for (const Bucket& b : buckets) {
-    const auto bucket_tensors = tensors.subspan(b.first_tensor, b.tensors);
+    const auto bucket_tensors = tensors.subspan(b.first_tensor, b.tensor_count);
     std::string name = fmt::format("{} {}", out.size(), bucket_tensors.front().name);
     if (bucket_tensors.size() > 1) name += fmt::format(" … {}", bucket_tensors.back().name);
     out.push_back({.name = std::move(name), .bytes = static_cast<std::int64_t>(b.count * sizeof(float))});

@@ -16,7 +16,7 @@ constexpr std::size_t steps_of_visit = 3;
 
 std::vector<std::size_t> ends_of(std::span<const dataparallel::Bucket> buckets) {
   std::vector<std::size_t> out;
-  for (const auto& b : buckets) out.push_back(b.first_tensor + b.tensors);
+  for (const auto& b : buckets) out.push_back(b.first_tensor + b.tensor_count);
   return out;
 }
 
@@ -84,7 +84,7 @@ std::vector<std::size_t> fitted_ends(const runtime::Communicator& c, const model
   }
   const auto cost = dataparallel::fit_cost(t.bytes, t.seconds);
   constexpr double slack = 0.005;  // a share of the time on the link
-  const double whole_cost = cost.byte * static_cast<double>(m.element_count() * sizeof(float));
+  const double whole_cost = cost.seconds_per_byte * static_cast<double>(m.element_count() * sizeof(float));
   std::vector<std::size_t> ends = dataparallel::best_cut(tensors, cost, slack * whole_cost);
   ends.resize(c.broadcast_value(ends.size()));
   c.broadcast<std::size_t>(ends);

@@ -274,7 +274,7 @@ int run_training(const Flags& flags, const Invocation& invocation) {
   const bool rounded = is_rounded_by_software(config, data);
   TrainResult result;
   return measure(
-      measurer(session), flags, invocation,
+      measuring_ranks(session), flags, invocation,
       {.experiment = "train",
        .printers = {.tables = {}, .csv = train_csv(), .live = train_row},
        .can_resume = false,
@@ -306,7 +306,7 @@ int run_training(const Flags& flags, const Invocation& invocation) {
              print_unwritten(options, result);
              if (!result.weights_equal)
                throw core::WrongResult("ranks hold different weights after synchronous training");
-             if (!result.totals.is_right()) throw core::WrongResult(result.totals.fault());
+             if (!result.totals.bytes_agree()) throw core::WrongResult(result.totals.fault());
              return options.target && !result.reached ? core::ExitCode::missed_target : core::ExitCode::done;
            }});
 }

@@ -60,7 +60,7 @@ std::string loss_scale_refusal(const TrainingConfig& config, const Layout& layou
 }
 
 std::string gradient_refusal(const TrainingConfig& config) {
-  if (!config.own_gradients) return {};
+  if (!config.narrow_gradients) return {};
   if (config.precision != kernels::Precision::bf16)
     return fmt::format("--gradients own is for --precision bf16: gradients of products in {} are exchanged in fp32",
                        kernels::name(config.precision));
@@ -119,12 +119,12 @@ dataparallel::StrategyOptions TrainingConfig::strategy_options() const {
           .codec = exchange_factors(*strategy).codec ? codec : nullptr,
           .seed = seed,
           .loss_scale = loss_scale,
-          .gradients = own_gradients ? "bf16" : "fp32"};
+          .gradient_format = narrow_gradients ? "bf16" : "fp32"};
 }
 
 compression::CodecChoicePtr TrainingConfig::gradient_codec(compression::CodecChoicePtr given) const {
   // min=0: every tensor; ef=off: a gradient that is in bf16 already loses nothing that feedback could bring back.
-  return own_gradients ? compression::find_codec("bf16:ef=off,min=0") : std::move(given);
+  return narrow_gradients ? compression::find_codec("bf16:ef=off,min=0") : std::move(given);
 }
 
 Layout layout_of(const TrainingConfig& config, int ranks, int rank) {
@@ -177,7 +177,7 @@ std::unique_ptr<model::Model> sized_model(const TrainingConfig& config, const La
 
 ExchangeFactors exchange_factors(const dataparallel::StrategyChoice& strategy) {
   const CommunicationPattern pattern = strategy.info().communication;
-  const bool buckets = pattern == CommunicationPattern::all_reduce || pattern == CommunicationPattern::blocks;
+  const bool buckets = pattern == CommunicationPattern::all_reduce || pattern == CommunicationPattern::sharded_buckets;
   return {
       .algorithm = buckets || pattern == CommunicationPattern::collectives || pattern == CommunicationPattern::changes,
       .codec = encodes_sums(pattern) || pattern == CommunicationPattern::client_server,
@@ -269,9 +269,9 @@ dataparallel::RankFabricOptions fabric_options(const TrainingConfig& config, con
           // Parameters, gradients, evaluation weights, and a word for barriers.
           .memory_bytes =
               3 * (part.parameters + slack) + slack + part.peers.memory_bytes + part.strategy + part.norm_memory,
-          .scatters = communication == CommunicationPattern::collectives ||
-                      communication == CommunicationPattern::blocks ||
-                      dataparallel::shares_norms(layout.mesh, config.optimizer),
+          .uses_reduce_scatter = communication == CommunicationPattern::collectives ||
+                                 communication == CommunicationPattern::sharded_buckets ||
+                                 dataparallel::needs_norm_sums(layout.mesh, config.optimizer),
           .background_threads = config.threads,
           .groups = 1 + dataparallel::Mesh::groups(layout.mesh)};
 }

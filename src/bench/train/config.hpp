@@ -59,7 +59,7 @@ struct TrainingConfig {
   std::string weight_format = "fp32";  ///< format of the weights; may be given in the optimizer's name instead
   dataparallel::LossScaling loss_scale = {};
   /// True: gradients have the number format of the operations' results, also in exchanges; false: fp32.
-  bool own_gradients = false;
+  bool narrow_gradients = false;
   std::uint64_t seed = 1;
   float step_size = 0.05f;
   core::Injection injection = {};  ///< faults that are injected to test whether checks find them
@@ -68,7 +68,7 @@ struct TrainingConfig {
   /// `weight_format` give different formats.
   std::string optimizer_name() const { return dataparallel::with_update_format(optimizer, weight_format); }
   dataparallel::StrategyOptions strategy_options() const;
-  /// The codec with which gradients are exchanged: with `own_gradients` a cast to their own format, else `given`.
+  /// The codec with which gradients are exchanged: with `narrow_gradients` a cast to their own format, else `given`.
   compression::CodecChoicePtr gradient_codec(compression::CodecChoicePtr given) const;
 };
 
@@ -84,7 +84,7 @@ struct TrainingFactor {
   std::string flag;  ///< "--accumulate"
   std::vector<Setting> values;
   /// The factor applies wherever this exchange factor applies; null: to every training.
-  bool ExchangeFactors::*applies = nullptr;
+  bool ExchangeFactors::*exchange_factor = nullptr;
 };
 
 /// The number of samples that an evaluation passes through the model at once, unless a batch is longer. A split model

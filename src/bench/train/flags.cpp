@@ -199,7 +199,7 @@ std::vector<Gradients> gradients_of(const std::string& text) {
 std::vector<Setting> parse_gradients(const std::string& text) {
   std::vector<Setting> out;
   for (const auto g : gradients_of(text))
-    out.push_back([g](TrainingConfig& c) { c.own_gradients = g == Gradients::own; });
+    out.push_back([g](TrainingConfig& c) { c.narrow_gradients = g == Gradients::own; });
   return out;
 }
 
@@ -400,7 +400,7 @@ void fill_training(const TrainingConfig& config, const ExchangeFactors& applies,
     f[Factor::update] = format;
   if (const auto optimizer = canonical_optimizer(config); optimizer != "sgd") f[Factor::optimizer] = optimizer;
   if (config.loss_scale.used()) f[Factor::loss_scale] = config.loss_scale.text();
-  if (config.own_gradients) f[Factor::gradients] = std::string(kernels::name(config.precision));
+  if (config.narrow_gradients) f[Factor::gradients] = std::string(kernels::name(config.precision));
   f[Factor::strategy] = config.strategy->name;
   f[Factor::device] = config.device;
   if (config.injection.any()) f[Factor::inject] = config.injection.text();

@@ -44,7 +44,7 @@ OperationTimer::Memory& OperationTimer::memory_of(const kernels::NumberFormat* f
   return inputs_.emplace_back(Memory{.format = format, .bytes = {}});
 }
 
-void OperationTimer::provide(const kernels::Op& op) {
+void OperationTimer::reserve_operands(const kernels::Op& op) {
   std::map<Memory*, std::size_t> needed;
   for (const kernels::Operand& o : op.inputs())
     needed[&memory_of(o.format)] += kernels::whole_line_bytes(o.stored_bytes);
@@ -62,7 +62,7 @@ OperationTimer::Entry& OperationTimer::entry(const kernels::Problem& problem) {
   for (Entry& e : entries_)
     if (same_work(e.problem, problem)) return e;
   auto op = kernels::prepare(problem, {.training = true});
-  provide(*op);
+  reserve_operands(*op);
   return entries_.emplace_back(Entry{.problem = problem, .op = std::move(op)});
 }
 
@@ -160,7 +160,7 @@ StepBound StepLimits::bound(const StepDemand& d) const {
   b.machine.flops_per_s = -communicator_.max(-operations_.peak().value);
   if (!d.exchanges()) return b;
   link_->fill(b.machine);
-  b.exchange = exchange_time_bound(d.least, b.machine);
+  b.exchange = exchange_time_bound(d.least_sent, b.machine);
   return b;
 }
 

@@ -57,7 +57,7 @@ class OperationTimer {
   Entry& entry(const kernels::Problem&);
   Memory& memory_of(const kernels::NumberFormat*);
   /// Enlarges the memory so that it has room for all operands of the operation, each on cache lines of its own.
-  void provide(const kernels::Op&);
+  void reserve_operands(const kernels::Op&);
   void run(Entry&);
 
   int threads_;
@@ -91,10 +91,10 @@ void fill_bound(const StepBound&, core::Point&);
 /// The least work that a point's step demands of the machine, as seen by this rank.
 struct StepDemand {
   std::vector<model::RepeatedProblem> operations = {};  ///< empty on ranks that only serve
-  MinimumSent least = {};  ///< least bytes to send, the same on all ranks; 0: nothing is exchanged
+  MinimumSent least_sent = {};  ///< least bytes to send, the same on all ranks; 0: nothing is exchanged
   /// True: the time of a step is that of the slowest rank. False: it is the harmonic mean of the ranks' times.
   bool lock_step = true;
-  bool exchanges() const { return least.rank > 0 || least.node > 0; }
+  bool exchanges() const { return least_sent.by_busiest_rank > 0 || least_sent.by_busiest_node > 0; }
 };
 
 /// All limits of steps on one group of ranks with `threads` threads each. Only steps on hosts have limits; on a device

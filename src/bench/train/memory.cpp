@@ -33,11 +33,11 @@ LargestPart largest_part(const TrainingConfig& config, Layout layout, const Data
     const auto needs = m->peer_needs();
     most.parameters = std::max(most.parameters, m->element_count() * sizeof(float));
     most.strategy = std::max(most.strategy, strategy->fabric_bytes(*m, layout.mesh.data));
-    most.own = std::max(most.own, strategy->bytes_besides_fabric(*m, layout.mesh.data));
+    most.strategy_own = std::max(most.strategy_own, strategy->bytes_besides_fabric(*m, layout.mesh.data));
     const std::size_t sums = dataparallel::sums_per_tensor * m->tensors().size();
     const int ranks = std::max(layout.mesh.data, layout.mesh.tensor);
     most.norm_message = std::max(most.norm_message, GroupSums::gathered_floats(ranks, sums) * sizeof(float));
-    if (dataparallel::shares_norms(layout.mesh, config.optimizer))
+    if (dataparallel::needs_norm_sums(layout.mesh, config.optimizer))
       most.norm_memory = std::max(most.norm_memory, GroupSums::memory_bytes(layout.mesh.tensor, sums));
     most.peers.memory_bytes = std::max(most.peers.memory_bytes, needs.memory_bytes);
     most.peers.largest_sum_bytes = std::max(most.peers.largest_sum_bytes, needs.largest_sum_bytes);
@@ -55,7 +55,7 @@ std::size_t state_bytes(const TrainingConfig& config, const Layout& layout, cons
           ? 0
           : dataparallel::optimizer_bytes(config.optimizer_name(), part.parameters / sizeof(float));
   const bool feeds_back = config.codec && config.codec->feedback && encodes_sums(config.strategy->info().communication);
-  return part.own + optimizer_state +
+  return part.strategy_own + optimizer_state +
          (feeds_back && exchanges(config, layout) ? copies_of_feedback * part.parameters : 0);
 }
 

@@ -20,7 +20,7 @@ std::size_t training_bytes(const TrainingConfig&, const DataFacts&, int ranks);
 /// parameters: one fp32 array of the weights. strategy: what the strategy takes from the fabric's memory. own: what the
 /// strategy allocates itself. norm_*: memory and longest message of the sums for tensors' norms.
 struct LargestPart {
-  std::size_t parameters = 0, strategy = 0, own = 0, norm_memory = 0, norm_message = 0;
+  std::size_t parameters = 0, strategy = 0, strategy_own = 0, norm_memory = 0, norm_message = 0;
   model::PeerNeeds peers = {};
 };
 LargestPart largest_part(const TrainingConfig&, Layout, const DataFacts&);

@@ -63,7 +63,7 @@ void fill_observations(const dataparallel::Observations& o, double seconds, core
   m[Metric::staleness_p99] = static_cast<std::int64_t>(s.p99);
   m[Metric::staleness_max] = static_cast<std::int64_t>(s.max);
   m[Metric::clock_gap] = static_cast<std::int64_t>(o.largest_gap);
-  m[Metric::held_s] = o.held_s;
+  m[Metric::held_s] = o.read_wait_s;
   if (o.dropped > 0) m[Metric::updates_dropped] = static_cast<std::int64_t>(o.dropped);
   if (seconds > 0) m[Metric::updates_per_s] = static_cast<double>(o.updates) / seconds;
 }
@@ -81,7 +81,7 @@ void fill_totals(const TrainingTotals& t, core::Point& p) {
   p.metrics[Metric::bytes_sent_per_rank_max] = per_step(t.bytes_sent_max);
   p.metrics[Metric::bytes_inter_node] = per_step(t.bytes_between_nodes);
   p.metrics[Metric::bytes_predicted] = per_step(t.expected_bytes());
-  if (t.is_right() || p.status == core::Status::wrong) return;  // the first reason may be the cause of this one
+  if (t.bytes_agree() || p.status == core::Status::wrong) return;  // the first reason may be the cause of this one
   p.status = core::Status::wrong;
   p.reason = t.fault();
 }

@@ -62,7 +62,7 @@ void RankEvents::add_background(std::size_t step, const dataparallel::StepRecord
   for (const auto& c : r.calls) add_call(Kind::server_call, step, c);
 }
 
-double RankEvents::begin(const runtime::DriftModel& clock) const {
+double RankEvents::first_begin(const runtime::DriftModel& clock) const {
   double first = std::numeric_limits<double>::infinity();
   for (const TraceEvent& e : events_) first = std::min(first, clock.reference(e.when.begin));
   return first;
@@ -175,7 +175,7 @@ void TraceFile::close() {
 
 void gather_trace(const runtime::Communicator& c, const RankEvents& mine, const runtime::DriftModel& clock,
                   const std::string& path, bool replace) {
-  const double origin = -c.max(-mine.begin(clock));
+  const double origin = -c.max(-mine.first_begin(clock));
   std::optional<TraceFile> file;
   if (c.rank() == 0) file.emplace(path, replace);
   runtime::collect(c, core::json_text(mine.events(origin, clock)),

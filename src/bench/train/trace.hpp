@@ -35,7 +35,7 @@ class RankEvents {
   bool empty() const { return events_.empty(); }
   /// The begin of the first event, by rank 0's clock [s]; infinite without events. `clock`: the relation of this host's
   /// clock to rank 0's, as known at the end.
-  double begin(const runtime::DriftModel& clock) const;
+  double first_begin(const runtime::DriftModel& clock) const;
   /// The events as a JSON array in the trace format; their times (ts) count from `origin`, a time of rank 0's clock.
   core::Json events(double origin, const runtime::DriftModel& clock) const;
 

@@ -114,7 +114,7 @@ Training::Training(Session& session, const runtime::Communicator& comm, const mo
       fabric_(comm, options_of(session, comm, config_, layout_, facts_of(data), {*queue_, *exchange_queue_}),
               session.activity()),
       fault_injector_(injecting(fabric_, session, config_.injection)),
-      verifier_(under_test(), comm, config_.codec && encodes_sums(config_.strategy->info().communication)),
+      verifier_(checked_fabric(), comm, config_.codec && encodes_sums(config_.strategy->info().communication)),
       assembly_(verifier_, assembly_options(config_, layout_, facts_of(data))),
       evaluation_weights_(fabric_.memory(model().element_count())),
       barrier_float_(fabric_.memory(1)),
@@ -137,7 +137,7 @@ TrainingTotals& TrainingTotals::operator+=(const TrainingTotals& o) {
   bytes_sent += o.bytes_sent;
   bytes_sent_max += o.bytes_sent_max;
   bytes_between_nodes += o.bytes_between_nodes;
-  bytes_required += o.bytes_required;
+  bytes_of_messages += o.bytes_of_messages;
   forecast = steps == 0 ? o.forecast : forecast += o.forecast;
   steps += o.steps;
   observed = o.observed;
@@ -198,7 +198,7 @@ model::PendingOutcome Training::step(std::size_t step, float step_size) {
   if (std::exchange(checks_operations_, false)) calls.emplace(check_seed_++);
   verifier_.begin_step(steps_);
   assembly_.probe().begin_step();
-  auto outcome = assembly_.strategy().step(assembly_.worker(), batch(), {.size = step_size, .number = steps_});
+  auto outcome = assembly_.strategy().step(assembly_.worker(), batch(), {.step_size = step_size, .number = steps_});
   assembly_.probe().leave_step();
   verifier_.end_step();
   if (calls) {
@@ -230,8 +230,8 @@ std::span<const float> Training::local_gradient(std::size_t step) {
   const runtime::Buffer gradients = assembly_.buffers().gradients;
   assembly_.model().pass(*queue_, assembly_.buffers(), scaled, [](std::size_t) {});
   if (scaler) scaler->submit_unscale(*queue_, gradients);
-  if (const auto format = dataparallel::make_update_format(config_.strategy_options().gradients))
-    queue_->at_once([&] { format->round(gradients); });
+  if (const auto format = dataparallel::make_update_format(config_.strategy_options().gradient_format))
+    queue_->run_and_wait([&] { format->round(gradients); });
   return on_host(gradients, gradient_copy_);
 }
 
@@ -328,7 +328,7 @@ Forecast Training::forecast(const dataparallel::ForecastInput& forecast_input) c
   if (layout_.place.data == 0) mine += assembly_.strategy().predict(forecast_input);
   if (layout_.trains() && layout_.place.tensor == 0) {
     auto work = assembly_.strategy().replica_work(forecast_input);
-    work.shares_norms = dataparallel::shares_norms(layout_.mesh, config_.optimizer);
+    work.shares_norms = dataparallel::needs_norm_sums(layout_.mesh, config_.optimizer);
     const std::size_t batch = config_.batch_per_rank;
     Forecast replica_forecast = dataparallel::forecast_replica(forecast_input, layout_.mesh, layout_.place.stage,
                                                                assembly_.model(), batch, work);
@@ -342,22 +342,22 @@ StepDemand Training::demand() const {
   // A period far beyond the first steps, which some strategies make differently.
   const std::uint64_t period = assembly_.strategy().period(), first = period * (std::uint64_t{1} << 30) + 1;
   const dataparallel::ForecastInput usual_period = forecast_input(first, period);
-  StepDemand d{.operations = {}, .least = {}, .lock_step = !uses_ports()};
+  StepDemand d{.operations = {}, .least_sent = {}, .lock_step = !uses_ports()};
   if (layout_.trains()) {
     const auto work = assembly_.strategy().replica_work(usual_period);
     const auto take = [&](std::vector<model::RepeatedProblem> problems, std::size_t times) {
       for (auto& p : problems) p.times *= times;
       if (times > 0) d.operations.insert(d.operations.end(), problems.begin(), problems.end());
     };
-    take(assembly_.model().pass_problems(config_.batch_per_rank), work.passes);
-    take(assembly_.model().forward_problems(config_.batch_per_rank), work.forwards);
+    take(assembly_.model().pass_problems(config_.batch_per_rank), work.training_passes);
+    take(assembly_.model().forward_problems(config_.batch_per_rank), work.forward_only_passes);
   }
   const Forecast mine = forecast(usual_period);
   const auto steps = static_cast<double>(period), ranks = static_cast<double>(communicator_.size());
   const double mean = communicator_.sum(static_cast<double>(mine.least)) / ranks;
-  d.least.rank = std::max(mean, communicator_.max(static_cast<double>(mine.least_of_one))) / steps;
+  d.least_sent.by_busiest_rank = std::max(mean, communicator_.max(static_cast<double>(mine.least_of_one))) / steps;
   const double nodes = NodeMap{.node_of = node_of_rank_}.nodes();
-  d.least.node = communicator_.sum(static_cast<double>(mine.least_between_nodes)) / nodes / steps;
+  d.least_sent.by_busiest_node = communicator_.sum(static_cast<double>(mine.least_between_nodes)) / nodes / steps;
   return d;
 }
 
@@ -374,7 +374,7 @@ Observations Training::observed() {
   observations.applied = static_cast<std::uint64_t>(communicator_.max(static_cast<double>(observations.applied)));
   observations.largest_gap =
       static_cast<std::uint64_t>(communicator_.max(static_cast<double>(observations.largest_gap)));
-  observations.held_s = communicator_.sum(observations.held_s);
+  observations.read_wait_s = communicator_.sum(observations.read_wait_s);
   observations.dropped = static_cast<std::uint64_t>(communicator_.sum(static_cast<double>(observations.dropped)));
   observations.staleness_under_way =
       static_cast<std::uint64_t>(communicator_.sum(static_cast<double>(observations.staleness_under_way)));
@@ -406,7 +406,7 @@ TrainingTotals Training::finish() {
   t.bytes_sent = sum(sent.bytes_sent);
   t.bytes_sent_max = static_cast<std::uint64_t>(communicator_.max(static_cast<double>(sent.bytes_sent)));
   t.bytes_between_nodes = sum(sent.bytes_between_nodes);
-  t.bytes_required = sum(sent.bytes_required);
+  t.bytes_of_messages = sum(sent.bytes_required);
   t.bytes_known = communicator_.all(sent.bytes_known);
   t.seconds = communicator_.max(seconds_);
   t.forecast = {.bytes = sum(mine.bytes),

@@ -31,8 +31,8 @@ struct ExchangeCheck {
 /// Totals over all ranks since the first step.
 struct TrainingTotals {
   std::uint64_t bytes_sent = 0, bytes_sent_max = 0;  ///< max: the bytes of the rank that sent the most
-  /// bytes_required: the bytes that the messages of all calls should have.
-  std::uint64_t bytes_between_nodes = 0, bytes_required = 0, steps = 0;
+  /// bytes_of_messages: the bytes that the messages of all calls should have.
+  std::uint64_t bytes_between_nodes = 0, bytes_of_messages = 0, steps = 0;
   dataparallel::Forecast forecast = {};  ///< the forecast of strategy and model
   dataparallel::Observations observed = {};
   std::optional<dataparallel::LossScaler::State> loss_scale = {};  ///< empty where the loss is not scaled
@@ -40,11 +40,11 @@ struct TrainingTotals {
   /// The longest time that a rank has spent in steps [s], including warm-up and discarded steps, since these made
   /// updates too.
   double seconds = 0;
-  /// True if as many bytes were sent as expected (the forecast's number if that is exact, else `bytes_required`), and
-  /// not more than the forecast's upper bound, if it has one. Also true if the bytes sent are not known.
-  bool is_right() const { return !bytes_known || (bytes_sent == expected_bytes() && !is_over_bound()); }
+  /// True if as many bytes were sent as expected (the forecast's number if that is exact, else `bytes_of_messages`),
+  /// and not more than the forecast's upper bound, if it has one. Also true if the bytes sent are not known.
+  bool bytes_agree() const { return !bytes_known || (bytes_sent == expected_bytes() && !is_over_bound()); }
   bool is_over_bound() const { return forecast.upper_bound && bytes_sent > forecast.bytes; }
-  std::uint64_t expected_bytes() const { return forecast.exact ? forecast.bytes : bytes_required; }
+  std::uint64_t expected_bytes() const { return forecast.exact ? forecast.bytes : bytes_of_messages; }
   std::string fault() const;  ///< says in a line what is not right
   /// Adds the totals of another training of the same point. Observations and loss scale become those of the other.
   TrainingTotals& operator+=(const TrainingTotals&);
@@ -162,7 +162,7 @@ class Training {
   /// Waits until this rank's messages have left, which is when their receivers have read them; 5 s at most.
   void await_departures();
   /// The fabric that the verifier checks: with injected faults, if there are any.
-  dataparallel::Fabric& under_test() {
+  dataparallel::Fabric& checked_fabric() {
     return fault_injector_ ? static_cast<dataparallel::Fabric&>(*fault_injector_) : fabric_;
   }
   bool sums_are_exact();

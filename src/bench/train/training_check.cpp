@@ -60,7 +60,7 @@ ExchangeCheck Training::check_sums() {
   } else if (!sums_are_exact()) {
     found.fault = fmt::format("the all-reduce {} gives wrong sums", config_.algorithm->name);
   }
-  queue_->at_once([&] { std::ranges::fill(assembly_.buffers().gradients.values<float>(), 0.0f); });
+  queue_->run_and_wait([&] { std::ranges::fill(assembly_.buffers().gradients.values<float>(), 0.0f); });
   return found;
 }
 
@@ -78,7 +78,7 @@ void Training::exchange_gradients() {
 bool Training::sums_are_exact() {
   const KnownSums known(assembly_.worker().ranks());
   const runtime::Buffer gradients = assembly_.buffers().gradients;
-  queue_->at_once([&] {
+  queue_->run_and_wait([&] {
     const auto numbers = gradients.values<float>();
     for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = KnownSums::value(assembly_.worker().rank(), i);
   });
@@ -123,7 +123,7 @@ ExchangeCheck Training::try_coded_exchange(CodedData data) {
       }
     }
   };
-  queue_->at_once([&] {
+  queue_->run_and_wait([&] {
     const auto numbers = gradients.values<float>();
     std::ranges::fill(numbers, 0.0f);  // as between tensors in training
     each_tensor(numbers,
@@ -135,8 +135,8 @@ ExchangeCheck Training::try_coded_exchange(CodedData data) {
   ExchangeCheck found;
   each_tensor(on_host(gradients, gradient_copy_), [&](const CodedTensor& t, std::span<const float> result) {
     const CodedSum sum = check_coded_sum(axis, t, result);
-    lost += sum.lost;
-    exact += sum.exact;
+    lost += sum.squared_error;
+    exact += sum.squared_sum;
     if (found.fault.empty()) found.fault = sum.same_bits ? sum.fault : "ranks hold different sums";
   });
   found.error = exact > 0 ? lost / exact : lost;

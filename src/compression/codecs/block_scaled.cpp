@@ -170,7 +170,7 @@ HWY_INLINE Floats value_at(NaturalRule, const VectorDecoder<scaling>& c, const s
     return hn::Mul(hn::BitCast(F32(), hn::And(code, hn::Set(d, static_cast<std::int32_t>(0xbf800000)))), c.second);
   }
   const auto power = hn::BitCast(F32(), hn::And(code, hn::Set(d, 0x3f800000)));
-  const auto clamped = hn::Min(hn::Mul(power, c.first), hn::Set(F32(), NaturalRule::most));
+  const auto clamped = hn::Min(hn::Mul(power, c.first), hn::Set(F32(), NaturalRule::largest_product));
   return hn::Xor(hn::Mul(clamped, c.second),
                  hn::BitCast(F32(), hn::And(code, hn::Set(d, std::numeric_limits<std::int32_t>::min()))));
 }

@@ -143,8 +143,9 @@ struct NaturalRule {
   }
 
   /// The product of a code's power and the first factor is limited to this. It matters only for E = 128: 2^128 is not a
-  /// float, so its code decodes to `most` times the second factor, 2^64, which is the largest float, 2^128·(1 - 2^-24).
-  static constexpr float most = 0x1.fffffep63f;
+  /// float, so its code decodes to `largest_product` times the second factor, 2^64, which is the largest float,
+  /// 2^128·(1 - 2^-24).
+  static constexpr float largest_product = 0x1.fffffep63f;
   GRADMETER_HOST_DEVICE static Coefficients decoder(Scale e) {
     if (e == not_finite) return {0, core::quiet_nan<float>()};
     if (e >= -126 && e <= 127) return {1, power(e)};
@@ -153,7 +154,8 @@ struct NaturalRule {
   /// True if the first factor is 1 and need not be multiplied: a number is its power times the second factor.
   GRADMETER_HOST_DEVICE static bool direct(Coefficients decoder) { return decoder.first == 1; }
   GRADMETER_HOST_DEVICE static float value(Coefficients c, std::uint32_t code) {
-    const float magnitude = core::lesser(core::bits_as<float>((code & 0x7f) << 23) * c.first, most) * c.second;
+    const float magnitude =
+        core::lesser(core::bits_as<float>((code & 0x7f) << 23) * c.first, largest_product) * c.second;
     return code & 0x80 ? -magnitude : magnitude;
   }
 };

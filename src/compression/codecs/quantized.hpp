@@ -156,7 +156,7 @@ GRADMETER_HOST_DEVICE inline float clipped_scale(float most, double squares, std
   if (clip == 0 || !(most > 0)) return most;
   const double sigma = std::sqrt(squares / static_cast<double>(n));
   // For a few tiny numbers among zeros sigma may be rounded to zero. The limit is then the smallest float, not zero.
-  constexpr double smallest = core::least_float;
+  constexpr double smallest = core::smallest_positive_float;
   const double limit = core::greater(clip * sigma, smallest);
   return limit < double{most} ? static_cast<float>(limit) : most;
 }

@@ -226,7 +226,7 @@ Density::Density(const core::ParsedName& name) : value_(fraction(name, "density"
   decimals_ = static_cast<unsigned>(behind_point - exponent);
 }
 
-std::size_t Density::of(std::size_t n) const {
+std::size_t Density::sent_of(std::size_t n) const {
   // With a density this small, one element of any tensor that fits in memory is sent.
   if (n == 0 || decimals_ > most_decimals) return n == 0 ? 0 : 1;
   Wide ten = 1;

@@ -30,7 +30,7 @@ class Density {
   /// Reads the parameter `density`. Errors: UsageError unless it is in (0, 1].
   explicit Density(const core::ParsedName&);
   /// ceil(density·n), exact, at most n.
-  std::size_t of(std::size_t n) const;
+  std::size_t sent_of(std::size_t n) const;
   double value() const { return value_; }
 
  private:
@@ -97,7 +97,7 @@ class TopK final : public Codec {
  public:
   /// Reads only the parameter `density`, so dgc, which has that parameter too, can pass its own name.
   explicit TopK(const core::ParsedName&);
-  TopKLayout wire(std::size_t n) const { return {.n = n, .k = density_.of(n), .bitmap = bitmap_}; }
+  TopKLayout wire(std::size_t n) const { return {.n = n, .k = density_.sent_of(n), .bitmap = bitmap_}; }
   std::size_t grain() const override { return whole_tensor; }
   std::size_t wire_bytes(std::size_t n) const override;
   std::size_t encode(std::span<const float> x, std::byte* wire, const RandomDraw&) const override;
@@ -133,7 +133,7 @@ inline void write_place(const TopKLayout& w, std::size_t slot, std::size_t i, st
 // The places that `randomk` sends: arithmetic for one place, which the host and a GPU's threads share.
 
 /// Maps random bits to [0, n) by multiply-shift; the bias is under 2^-32 for n up to 2^32.
-GRADMETER_HOST_DEVICE constexpr std::uint64_t below(std::uint64_t bits, std::uint64_t n) {
+GRADMETER_HOST_DEVICE constexpr std::uint64_t scaled_below(std::uint64_t bits, std::uint64_t n) {
   __extension__ using Wide = unsigned __int128;
   return static_cast<std::uint64_t>(Wide{bits} * n >> 64);
 }
@@ -150,7 +150,7 @@ class RandomPlaces {
         whole_(n / k),
         rest_(n % k),
         factor_(fraction_of(rest_, k)),
-        rotation_(below(mixed(key_), n)),
+        rotation_(scaled_below(hash64(key_), n)),
         first_wrapped_(first_wrapped()) {}
 
   /// Place number j in ascending order.
@@ -163,13 +163,13 @@ class RandomPlaces {
   /// The place drawn in piece j, which is [j·n/k, (j+1)·n/k) before the rotation.
   GRADMETER_HOST_DEVICE constexpr std::uint64_t of_piece(std::uint64_t j) const {
     const std::uint64_t begin = begin_of(j), end = begin_of(j + 1);
-    const std::uint64_t place = begin + below(mixed(key_ ^ mixed(j)), end - begin) + rotation_;
+    const std::uint64_t place = begin + scaled_below(hash64(key_ ^ hash64(j)), end - begin) + rotation_;
     return place < n_ ? place : place - n_;
   }
   /// j·n/k, rounded down, for j <= k. To avoid divisions on GPUs, j·rest/k is computed by a factor that may give one
   /// too few, which is corrected.
   GRADMETER_HOST_DEVICE constexpr std::uint64_t begin_of(std::uint64_t j) const {
-    const std::uint64_t least = below(j, factor_);
+    const std::uint64_t least = scaled_below(j, factor_);
     return j * whole_ + least + (j * rest_ - least * k_ >= k_ ? 1 : 0);
   }
   /// 2^64·rest/k, rounded down; rest < k.
@@ -213,7 +213,7 @@ class RandomK {
  public:
   /// Reads the parameters `density` and `ef`. Errors: UsageError.
   explicit RandomK(const core::ParsedName&);
-  std::size_t kept(std::size_t n) const { return density_.of(n); }  ///< k
+  std::size_t kept(std::size_t n) const { return density_.sent_of(n); }  ///< k
   /// places [kept(n)], ascending. `rank`, `phase` and `first` of the draw are not used.
   /// Errors: UsageError beyond 2^32 elements.
   void draw_places(const RandomDraw&, std::size_t n, std::span<std::uint32_t> places) const;

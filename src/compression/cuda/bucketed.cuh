@@ -87,7 +87,7 @@ inline bool whole_quads(const void* address) { return reinterpret_cast<std::uint
 /// A lane's part of a piece (the elements that a warp works on at a time, cuda/bucketed.hpp): quad s begins 128·s +
 /// 4·lane elements behind the piece's first element.
 struct Piece {
-  Quad quads[steps];
+  Quad quads[steps_of_piece];
 };
 
 struct FromFloats {
@@ -100,7 +100,7 @@ struct FromFloats {
   bool gives_whole_pieces() const { return aligned; }
   __device__ Piece whole_piece(std::size_t, std::size_t first) const {
     Piece p;
-    for (std::size_t s = 0; s < steps; ++s) p.quads[s] = load_quad(x + first + s * step_elements);
+    for (std::size_t s = 0; s < steps_of_piece; ++s) p.quads[s] = load_quad(x + first + s * step_elements);
     return p;
   }
   __device__ Quad quad(std::size_t, std::size_t i, std::size_t end) const { return read_quad(x, aligned, i, end); }
@@ -134,7 +134,7 @@ struct FromWires {
     Piece p{};
     for (unsigned w = 0; w < wires.count; ++w) {
       const detail::Coefficients c = decoder(w, bucket);
-      for (std::size_t s = 0; s < steps; ++s) add(w, c, first + s * step_elements, p.quads[s]);
+      for (std::size_t s = 0; s < steps_of_piece; ++s) add(w, c, first + s * step_elements, p.quads[s]);
     }
     return p;
   }
@@ -185,7 +185,7 @@ __device__ inline std::uint32_t largest_bits(const Piece& p) {
 template <class Source>
 __device__ std::uint32_t largest_bits(const Source& source, std::size_t bucket, std::size_t i, std::size_t end) {
   std::uint32_t most = 0;
-  for (std::size_t s = 0; s < steps; ++s) {
+  for (std::size_t s = 0; s < steps_of_piece; ++s) {
     most = core::greater(most, largest_doubled(source.quad(bucket, i + s * step_elements, end)));
   }
   return most >> 1;
@@ -324,12 +324,12 @@ __device__ void write_whole_piece(const Piece& p, float norm, std::size_t mine, 
   std::byte* to = codes + mine / group * (group * Rule::bits / 8);
   const auto at = static_cast<unsigned>(mine % group);
   if (!(norm > 0)) {
-    for (unsigned s = 0; s < steps; ++s) write_codes<Rule::bits>(0, to, at + s * step, true);
+    for (unsigned s = 0; s < steps_of_piece; ++s) write_codes<Rule::bits>(0, to, at + s * step, true);
     return;
   }
   const detail::Coefficients encoder = Rule::encoder(norm);
   const std::uint32_t low = draws.low + static_cast<std::uint32_t>(mine);
-  for (unsigned s = 0; s < steps; ++s) {
+  for (unsigned s = 0; s < steps_of_piece; ++s) {
     std::uint32_t word = 0;
     for (unsigned c = 0; c < 4; ++c) {
       const std::uint32_t draw = Rule::random ? draws.keys.draw(low + (s * step + c)) : detail::half_draw;

@@ -17,7 +17,7 @@ namespace gradmeter::compression::cuda {
 
 /// A warp works on a piece of 512 elements at a time, in four steps: in each step, each lane has four neighbouring
 /// elements.
-inline constexpr std::size_t step_elements = 128, steps = 4, piece_elements = step_elements * steps;
+inline constexpr std::size_t step_elements = 128, steps_of_piece = 4, piece_elements = step_elements * steps_of_piece;
 /// The most warps that may share a bucket; a bucket with more pieces than this is read twice.
 inline constexpr std::size_t most_warps = 16;
 /// The number of pieces in a group. A block joins the results of one group, since a single block for all pieces of a

@@ -203,41 +203,44 @@ constexpr std::string_view fused = "one read and one write; a warp for each 512 
 
 /// Codecs that are not here have no kernels.
 constexpr std::array table{
-    DeviceForm{.name = "bf16", .description = cast, .make = make_with<cast_kernels, false>},
-    DeviceForm{.name = "dgc", .description = "one pass gathers momentum; then as topk"},
-    DeviceForm{.name = "fp16", .description = cast, .make = make_with<cast_kernels, true>},
-    DeviceForm{.name = "fp8-e4m3", .description = fused, .make = make_with<fp8_kernels, true>},
-    DeviceForm{.name = "fp8-e5m2", .description = fused, .make = make_with<fp8_kernels, false>},
-    DeviceForm{.name = "lns4", .description = fused, .make = make_with<lns4_kernels>},
-    DeviceForm{.name = "natural8", .description = fused, .make = make_with<natural_kernels>},
-    DeviceForm{.name = "onebit", .description = "one read and one write; signs by ballots", .make = make_onebit},
-    DeviceForm{.name = "powersgd", .description = "products by rows and by columns, orthonormal columns by one block"},
-    DeviceForm{.name = "qsgd-elias",
-               .description =
-                   "its stream of bits has no place where a second thread could begin to read, so that decoding would "
-                   "take one thread as long as a tensor has elements"},
-    DeviceForm{.name = "qsgd1", .description = fused, .make = make_with<qsgd1_kernels>},
-    DeviceForm{.name = "qsgd2", .description = fused, .make = make_qsgd},
-    DeviceForm{.name = "qsgd4", .description = fused, .make = make_qsgd},
-    DeviceForm{.name = "qsgd8", .description = fused, .make = make_qsgd},
-    DeviceForm{.name = "randomk", .description = "a thread to each place"},
-    DeviceForm{.name = "terngrad",
-               .description = "two reads: the scale of the tensor, then its codes",
-               .make = [](const CodecChoice& c) -> DeviceCodecPtr { return std::make_unique<DeviceTernGrad>(c); }},
-    DeviceForm{.name = "topk",
-               .description = "two passes over histograms, then two that count and write",
-               .make = [](const CodecChoice& c) -> DeviceCodecPtr { return std::make_unique<DeviceTopK>(c.parsed); }},
+    DeviceCodecInfo{.name = "bf16", .description = cast, .make = make_with<cast_kernels, false>},
+    DeviceCodecInfo{.name = "dgc", .description = "one pass gathers momentum; then as topk"},
+    DeviceCodecInfo{.name = "fp16", .description = cast, .make = make_with<cast_kernels, true>},
+    DeviceCodecInfo{.name = "fp8-e4m3", .description = fused, .make = make_with<fp8_kernels, true>},
+    DeviceCodecInfo{.name = "fp8-e5m2", .description = fused, .make = make_with<fp8_kernels, false>},
+    DeviceCodecInfo{.name = "lns4", .description = fused, .make = make_with<lns4_kernels>},
+    DeviceCodecInfo{.name = "natural8", .description = fused, .make = make_with<natural_kernels>},
+    DeviceCodecInfo{.name = "onebit", .description = "one read and one write; signs by ballots", .make = make_onebit},
+    DeviceCodecInfo{.name = "powersgd",
+                    .description = "products by rows and by columns, orthonormal columns by one block"},
+    DeviceCodecInfo{
+        .name = "qsgd-elias",
+        .description =
+            "its stream of bits has no place where a second thread could begin to read, so that decoding would "
+            "take one thread as long as a tensor has elements"},
+    DeviceCodecInfo{.name = "qsgd1", .description = fused, .make = make_with<qsgd1_kernels>},
+    DeviceCodecInfo{.name = "qsgd2", .description = fused, .make = make_qsgd},
+    DeviceCodecInfo{.name = "qsgd4", .description = fused, .make = make_qsgd},
+    DeviceCodecInfo{.name = "qsgd8", .description = fused, .make = make_qsgd},
+    DeviceCodecInfo{.name = "randomk", .description = "a thread to each place"},
+    DeviceCodecInfo{.name = "terngrad",
+                    .description = "two reads: the scale of the tensor, then its codes",
+                    .make = [](const CodecChoice& c) -> DeviceCodecPtr { return std::make_unique<DeviceTernGrad>(c); }},
+    DeviceCodecInfo{
+        .name = "topk",
+        .description = "two passes over histograms, then two that count and write",
+        .make = [](const CodecChoice& c) -> DeviceCodecPtr { return std::make_unique<DeviceTopK>(c.parsed); }},
 };
 
 }  // namespace
 
-DeviceForm device_form(std::string_view codec) {
-  const auto row = std::ranges::find(table, codec, &DeviceForm::name);
-  return row == table.end() ? DeviceForm{.name = codec, .description = "it has no kernels for GPUs"} : *row;
+DeviceCodecInfo device_form(std::string_view codec) {
+  const auto row = std::ranges::find(table, codec, &DeviceCodecInfo::name);
+  return row == table.end() ? DeviceCodecInfo{.name = codec, .description = "it has no kernels for GPUs"} : *row;
 }
 
 DeviceCodecPtr make_device_codec(const CodecChoice& c) {
-  const DeviceForm form = device_form(c.info->name);
+  const DeviceCodecInfo form = device_form(c.info->name);
   if (form.make) return form.make(c);
   throw core::UsageError(fmt::format("codec {} cannot encode on a GPU by itself: {}; take another codec or the host's",
                                      c.info->name, c.codec ? form.description : "it consists of collectives"));

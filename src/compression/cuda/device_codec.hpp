@@ -53,14 +53,14 @@ using DeviceCodecPtr = std::unique_ptr<const DeviceCodec>;
 /// What GPUs offer for one of the registry's codecs. `make` is null where the codec has no kernels, and where it
 /// consists of collectives, whose arithmetic has kernels of its own (below). `description` says what the kernels do, or
 /// why there are none.
-struct DeviceForm {
+struct DeviceCodecInfo {
   std::string_view name;
   std::string_view description;
   DeviceCodecPtr (*make)(const CodecChoice&) = nullptr;
 };
-DeviceForm device_form(std::string_view codec);
+DeviceCodecInfo device_form(std::string_view codec);
 
-/// Makes a codec on a GPU. Errors: UsageError with the reason where its DeviceForm has no `make`.
+/// Makes a codec on a GPU. Errors: UsageError with the reason where its DeviceCodecInfo has no `make`.
 DeviceCodecPtr make_device_codec(const CodecChoice&);
 
 // Error feedback, and the work that `dgc` does before and after `topk`: both keep what is not sent (feedback.cu).

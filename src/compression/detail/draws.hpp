@@ -10,7 +10,7 @@
 namespace gradmeter::compression::detail {
 
 /// SplitMix64's finaliser (Steele, Lea, Flood, OOPSLA 2014): every bit of the input reaches every bit of the output.
-GRADMETER_HOST_DEVICE constexpr std::uint64_t mixed(std::uint64_t x) {
+GRADMETER_HOST_DEVICE constexpr std::uint64_t hash64(std::uint64_t x) {
   x += 0x9e3779b97f4a7c15;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
   x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
@@ -44,7 +44,7 @@ class Draws {
   GRADMETER_HOST_DEVICE constexpr std::uint64_t number(std::uint64_t i) const { return first_ + i; }
   /// The keys for element i; they are the same for all numbers with equal upper 32 bits.
   GRADMETER_HOST_DEVICE constexpr DrawKeys keys(std::uint64_t i) const {
-    const std::uint64_t mix = mixed(key_ ^ mixed(number(i) >> 32));
+    const std::uint64_t mix = hash64(key_ ^ hash64(number(i) >> 32));
     return {static_cast<std::uint32_t>(mix), static_cast<std::uint32_t>(mix >> 32)};
   }
   /// True if the numbers of elements [i, i + n) differ in their upper 32 bits, so that their keys differ.

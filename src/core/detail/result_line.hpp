@@ -85,7 +85,7 @@ void each_run_field(Info& info, const Visit& visit) {
   visit("mapping", info.mapping);
   visit("mpi", info.mpi);
   visit("mpi_threads", info.mpi_threads);
-  visit("mpi_single_copy", info.mpi_single_copy);
+  visit("mpi_single_copy", info.mpi_copy_mechanism);
   visit("libraries", info.libraries);
   visit("cpu", info.cpu);
   visit("cores_per_node", info.cores_per_node);
@@ -119,7 +119,7 @@ class NotJson : public UsageError {
 /// Reads the lines of one file. Texts that several points share are stored once.
 class LineReader {
  public:
-  LineReader(Reading reading, Samples samples) : reading_(reading), samples_(samples) {}
+  LineReader(Reading reading, RawTimes raw_times) : reading_(reading), raw_times_(raw_times) {}
   /// Adds the contents of the next line to `file`. Errors: UsageError ("'ranks' is a text; it should be a whole
   /// number"), to which the caller adds file and line; NotJson if the text breaks off or is no JSON.
   void read(std::string_view line, ResultFile& file);
@@ -137,7 +137,7 @@ class LineReader {
   const JsonNode& parse(std::string_view without_raw_times, std::string_view whole);
 
   Reading reading_;
-  Samples samples_;
+  RawTimes raw_times_;
   JsonLine json_;
   std::string rest_;                                                     ///< the current line without raw times
   std::unordered_map<std::string, Value, Hash, std::equal_to<>> texts_;  ///< values by their text in the file

@@ -60,12 +60,13 @@ struct Group {
 };
 inline constexpr Group everybody{};
 
-/// An entry of a log: one computation of a task, or, if `is_exchange` is true, one run of `exchange` on the task's own
-/// thread (which may contain computations and waits). `label` is the literal that was passed to `submit` or `exchange`.
+/// An entry of a log: one computation of a task, or, if `is_message_handling` is true, one run of `handle_messages` on
+/// the task's own thread (which may contain computations and waits). `label` is the literal that was passed to `submit`
+/// or `handle_messages`.
 struct ComputeRecord {
   std::string_view label;
   Interval when;
-  bool is_exchange = false;
+  bool is_message_handling = false;
 };
 using ComputeLog = std::vector<ComputeRecord>;
 
@@ -76,7 +77,7 @@ class ExecutionContext : public runtime::Queue {
   virtual int size(Group g = everybody) const = 0;
 
   /// Runs work of this thread that handles messages (posting, taking, copying). Some contexts also time it.
-  virtual void exchange(std::string_view, const runtime::Work& work) { work(); }
+  virtual void handle_messages(std::string_view, const runtime::Work& work) { work(); }
   /// Adds the times of every computation and exchange from now on to `log`, each at the latest when the next
   /// `synchronise` returns; the log must live until then. Null: from now on nothing is logged.
   virtual void log_to(ComputeLog* log) = 0;
@@ -92,7 +93,7 @@ using BackgroundProgram = std::function<void(ExecutionContext&)>;
 // Unlike collectives, messages need no agreed order: the header says what a message is, and the receiver polls for it.
 
 /// The header of every message. Tasks decide what its fields mean (server/protocol.hpp), except for `outside_step`,
-/// `bytes`, `check`, `answer_place` and `payload_place`.
+/// `bytes`, `hash`, `answer_place` and `payload_place`.
 struct MessageHeader {
   std::uint16_t operation = 0;
   /// Not 0: the message belongs to no step, and its bytes are not counted. A probe sets this in messages that a worker
@@ -105,7 +106,7 @@ struct MessageHeader {
   std::uint64_t first = 0, count = 0;  ///< the elements that the message is about
   std::uint64_t bytes = 0;             ///< bytes of payload behind the header
   double value = 0;
-  std::uint64_t check = 0;  ///< hash of header and payload, if the message is verified (see MessageVerifier); 0: none
+  std::uint64_t hash = 0;  ///< hash of header and payload, if the message is verified (see MessageVerifier); 0: none
   // The next two fields name memory by the number that `Port::place_of` gives it.
   std::uint64_t answer_place = 0;  ///< where in the sender's memory an answer may be written; 0: nowhere
   /// The place in the receiver's memory that holds the payload already; 0: the payload follows the header.
@@ -344,7 +345,9 @@ class ForwardingContext : public Interface {
   void enter_layer(int layer) override { inner_.enter_layer(layer); }
   runtime::Device& device() override { return inner_.device(); }
   runtime::EventPtr record() override { return inner_.record(); }
-  void exchange(std::string_view label, const runtime::Work& work) override { inner_.exchange(label, work); }
+  void handle_messages(std::string_view label, const runtime::Work& work) override {
+    inner_.handle_messages(label, work);
+  }
   void log_to(ComputeLog* log) override { inner_.log_to(log); }
   void stamp(double& to) override { inner_.stamp(to); }
   void begin_after(const runtime::EventPtr& e) override { inner_.begin_after(e); }

@@ -148,7 +148,7 @@ class Lars final : public NormOptimizer {
   }
   void update_weights(const UpdateInput& input, runtime::ConstBuffer sums, UpdateStep step) override {
     kernels::LarsParameters p = parameters_;
-    p.step = step.size;
+    p.step = step.step_size;
     kernels::loops().lars(input.w, input.state_range(velocity_), input.g, input.pieces, sums, p, step.update_number());
   }
 
@@ -177,7 +177,7 @@ class Lamb final : public NormOptimizer {
   }
   kernels::LambParameters parameters_for(UpdateStep step) const {
     kernels::LambParameters p = parameters_;
-    p.step = step.size;
+    p.step = step.step_size;
     return p;
   }
 
@@ -223,10 +223,10 @@ void GroupSums::sum(std::span<double> values) {
   if (ranks == 1 || values.empty()) return;
   const Buffer words = words_.part(0, all_floats);
   const std::size_t own_begin = floats_per_rank * static_cast<std::size_t>(fabric_.rank(group_));
-  fabric_.at_once([&] { std::memcpy(&words.values<float>()[own_begin], values.data(), values.size_bytes()); });
+  fabric_.run_and_wait([&] { std::memcpy(&words.values<float>()[own_begin], values.data(), values.size_bytes()); });
   fabric_.wait(fabric_.all_gather(group_, words));
   std::ranges::fill(values, 0.0);
-  fabric_.at_once([&] {
+  fabric_.run_and_wait([&] {
     const std::span<const float> gathered = words.values<float>();
     for (std::size_t rank_begin = 0; rank_begin < all_floats; rank_begin += floats_per_rank) {
       for (std::size_t i = 0; i < values.size(); ++i) {

@@ -34,7 +34,7 @@ class Sgd final : public Optimizer {
  public:
   using Optimizer::Optimizer;
   void apply(runtime::Buffer w, runtime::ConstBuffer g, std::size_t, UpdateStep step) override {
-    kernels::loops().sgd(w, g, step.size, step.update_number());
+    kernels::loops().sgd(w, g, step.step_size, step.update_number());
   }
   runtime::Cost cost(std::size_t n) const override { return {2.0 * double(n), 12.0 * double(n)}; }
 };
@@ -46,7 +46,7 @@ class Momentum final : public Optimizer {
   Momentum(std::string name, const OptimizerScope& scope, float mu, bool nesterov)
       : Optimizer(std::move(name)), mu_(mu), nesterov_(nesterov), velocity_(scope.state()) {}
   void apply(runtime::Buffer w, runtime::ConstBuffer g, std::size_t offset, UpdateStep step) override {
-    kernels::loops().momentum(w, velocity_.buffer.part(offset, w.count()), g, {step.size, mu_, nesterov_},
+    kernels::loops().momentum(w, velocity_.buffer.part(offset, w.count()), g, {step.step_size, mu_, nesterov_},
                               step.update_number());
   }
   std::vector<runtime::Buffer> state() override { return {velocity_.buffer}; }
@@ -87,9 +87,9 @@ class Adam final : public Optimizer {
 
   void apply(runtime::Buffer w, runtime::ConstBuffer g, std::size_t offset, UpdateStep step) override {
     kernels::AdamParameters p = parameters_;
-    p.step = step.size;
+    p.step = step.step_size;
     const auto of = [&](const runtime::OwnedBuffer& state) { return state.buffer.part(offset, w.count()); };
-    kernels::loops().adam_step(w, of(mean_), of(square_), g, p, decay_ > 0 ? 1 - step.size * decay_ : 1,
+    kernels::loops().adam_step(w, of(mean_), of(square_), g, p, decay_ > 0 ? 1 - step.step_size * decay_ : 1,
                                step.update_number());
   }
 
@@ -127,7 +127,7 @@ class Outer final : public Optimizer {
         velocity_(scope.state()) {}
   void apply(runtime::Buffer w, runtime::ConstBuffer change, std::size_t offset, UpdateStep step) override {
     if (momentum_.follows_step_size && step.number != last_.number) {
-      growth_ = last_.size > 0 ? step.size / last_.size : 1;
+      growth_ = last_.step_size > 0 ? step.step_size / last_.step_size : 1;
       last_ = step;
     }
     // The step is negative, because a change is added, whereas the kernel subtracts gradients.
@@ -138,7 +138,7 @@ class Outer final : public Optimizer {
 
  private:
   OuterMomentum momentum_;
-  UpdateStep last_{.size = 0, .number = 0};
+  UpdateStep last_{.step_size = 0, .number = 0};
   float growth_ = 1;  ///< the factor by which the step size has grown since the last update
   runtime::OwnedBuffer velocity_;
 };

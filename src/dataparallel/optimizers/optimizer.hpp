@@ -23,7 +23,7 @@ namespace gradmeter::dataparallel {
 /// loss_scale_counts: the counts of a loss scale that adapts; if these say that the step is skipped, the update does
 /// nothing and is not counted. `update_number`: the number and the counts, in the form that kernels::loops() takes.
 struct UpdateStep {
-  float size = 0;
+  float step_size = 0;
   std::uint64_t number = 1;
   runtime::ConstBuffer loss_scale_counts = runtime::empty_buffer;
   kernels::UpdateNumber update_number() const { return {.value = number, .counts = loss_scale_counts}; }

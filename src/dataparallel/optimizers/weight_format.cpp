@@ -45,7 +45,7 @@ class LnsUpdateRule final : public UpdateFormat {
     kernels::loops().lns_update(rule_, w, target, carry, step.update_number());
   }
   void descend(Buffer w, ConstBuffer gradient, Buffer carry, const UpdateStep& step) const override {
-    kernels::loops().lns_descend(rule_, w, gradient, step.size, carry, step.update_number());
+    kernels::loops().lns_descend(rule_, w, gradient, step.step_size, carry, step.update_number());
   }
 
  private:

@@ -196,7 +196,7 @@ void Replay::step(std::size_t i) {
   }
 }
 
-std::uint64_t Replay::wrong(std::uint64_t seed) {
+std::uint64_t Replay::count_wrong_elements(std::uint64_t seed) {
   std::uint64_t wrong = 0;
   const auto rank = static_cast<std::size_t>(fabric_.rank());
   for (const Step& s : steps_) {

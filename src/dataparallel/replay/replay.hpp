@@ -45,7 +45,7 @@ class Replay {
   std::size_t steps() const { return steps_.size(); }
   void step(std::size_t);
   /// Runs every call once, without computations, on known data. Returns how many elements are wrong on this rank.
-  std::uint64_t wrong(std::uint64_t seed);
+  std::uint64_t count_wrong_elements(std::uint64_t seed);
 
  private:
   struct Step {

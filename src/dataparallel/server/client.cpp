@@ -26,7 +26,7 @@ ServerClient::ServerClient(Fabric& fabric, std::unique_ptr<Port> port, const Sha
       plan_(plan),
       rank_(rank),
       weights_(initial.count()) {
-  fabric.at_once([&] { std::ranges::copy(initial.values<float>(), weights_.begin()); });
+  fabric.run_and_wait([&] { std::ranges::copy(initial.values<float>(), weights_.begin()); });
   for (std::uint32_t s = 0; s < sharding.servers() && sharding.chunks(s) > 0; ++s) {
     const std::size_t chunks = sharding.chunks(s);
     ServerConnection& connection = connections_.emplace_back();
@@ -42,7 +42,7 @@ ServerClient::ServerClient(Fabric& fabric, std::unique_ptr<Port> port, const Sha
 
 template <class Done>
 void ServerClient::wait_for(const char* why, const Done& done) {
-  fabric_.exchange(why, [&] {
+  fabric_.handle_messages(why, [&] {
     send();
     for (;;) {
       const auto behind = std::find_if_not(connections_.begin(), connections_.end(), done);
@@ -68,7 +68,7 @@ void ServerClient::begin_push(ConstBuffer change, float size, bool fetch) {
 
 void ServerClient::announce_ready(std::size_t elements) {
   ready_ = elements;
-  fabric_.exchange("push", [this] {
+  fabric_.handle_messages("push", [this] {
     while (const auto message = port_->poll()) take(*message);
     send();
   });
@@ -101,7 +101,7 @@ void ServerClient::request(std::uint64_t clock, std::uint64_t own_updates) { ask
 
 void ServerClient::ask(Opcode opcode, std::uint64_t clock, std::uint64_t own_updates) {
   ++sequence_;
-  fabric_.exchange("pull", [&] {
+  fabric_.handle_messages("pull", [&] {
     for (ServerConnection& connection : connections_) {
       expect(connection, opcode, clock, own_updates);
       connection.asks = true;
@@ -128,18 +128,18 @@ void ServerClient::receive() {
 void ServerClient::fetch(Buffer to) {
   for (ServerConnection& connection : connections_) {
     for (std::size_t i = 0; i < connection.chunks; ++i) {
-      if (connection.versions[i].waits) put(connection, i, to);
+      if (connection.versions[i].must_be_copied) copy_received(connection, i, to);
     }
   }
   target_ = to;
   receive();
   target_ = runtime::empty_buffer;
-  for (ServerConnection& connection : connections_) take_over(connection, to);
+  for (ServerConnection& connection : connections_) adopt_versions(connection, to);
   set_exchanging(false);
 }
 
 /// Makes the weights that have come those from which the next pushes are computed.
-void ServerClient::take_over(ServerConnection& connection, const Buffer& to) {
+void ServerClient::adopt_versions(ServerConnection& connection, const Buffer& to) {
   for (std::size_t i = 0; i < connection.chunks; ++i) {
     ChunkVersions& v = connection.versions[i];
     v.base = v.incoming, v.updates_included = v.incoming_updates;
@@ -150,13 +150,13 @@ void ServerClient::take_over(ServerConnection& connection, const Buffer& to) {
 
 /// Copies a chunk from `weights_` to `to`. Later answers cannot change it before that, since they are decoded on the
 /// same queue.
-void ServerClient::put(ServerConnection& connection, std::size_t i, const Buffer& to) {
+void ServerClient::copy_received(ServerConnection& connection, std::size_t i, const Buffer& to) {
   const Range chunk = sharding_.chunk(connection.server, i);
   const std::span<const float> from = std::span(weights_).subspan(chunk.first, chunk.count);
   fabric_.submit("weights", {0, 8.0 * double(chunk.count)}, [from, to = to.part(chunk.first, chunk.count)] {
     std::ranges::copy(from, to.values<float>().begin());
   });
-  connection.versions[i].waits = false;
+  connection.versions[i].must_be_copied = false;
 }
 
 std::uint64_t ServerClient::updates_included() const {
@@ -240,9 +240,9 @@ void ServerClient::take_weights(ServerConnection& connection, const MessageHeade
   if (for_evaluation) return;
   ChunkVersions& v = connection.versions.at(i);
   v.incoming = h.version, v.incoming_updates = h.clock;
-  v.waits = !written && !direct;
+  v.must_be_copied = !written && !direct;
   v.is_written = written;
-  if (v.waits && target_.count() > 0) put(connection, i, target_);
+  if (v.must_be_copied && target_.count() > 0) copy_received(connection, i, target_);
 }
 
 /// Decodes weights to `to`. dense: the payload has the weights as fp32; otherwise it has a change, which is added to

@@ -59,8 +59,8 @@ class ServerClient {
     std::uint64_t base = 0, updates_included = 0;
     /// The same two numbers for the weights that have arrived since then, but were not fetched yet.
     std::uint64_t incoming = 0, incoming_updates = 0;
-    bool waits = false;       ///< the incoming weights lie in `weights_`, and `fetch` must copy them
-    bool is_written = false;  ///< a server has written the incoming weights to the buffer of `finish_push`
+    bool must_be_copied = false;  ///< the incoming weights lie in `weights_`, and `fetch` must copy them
+    bool is_written = false;      ///< a server has written the incoming weights to the buffer of `finish_push`
   };
   /// This worker's state for one server.
   struct ServerConnection {
@@ -88,8 +88,8 @@ class ServerClient {
   static bool is_posted(const ServerConnection& connection) { return connection.next == connection.chunks; }
   std::span<const std::byte> bytes_of(const ConstBuffer& change);
   std::uint64_t answer_place(std::size_t first, std::size_t count);
-  void take_over(ServerConnection&, const Buffer& to);
-  void put(ServerConnection&, std::size_t chunk, const Buffer& to);
+  void adopt_versions(ServerConnection&, const Buffer& to);
+  void copy_received(ServerConnection&, std::size_t chunk, const Buffer& to);
   void send_request(ServerConnection&);
   void tell(Opcode, const char* why, bool acknowledged = false);
   void ask(Opcode, std::uint64_t clock, std::uint64_t own_updates);

@@ -25,7 +25,7 @@ class Admission {
   Admission(int workers, std::uint64_t staleness);
   std::uint64_t staleness() const { return staleness_; }
   /// True if staleness is 0: the updates of one clock, from all workers, are collected and applied as one.
-  bool grouped() const { return staleness_ == 0; }
+  bool is_bulk_synchronous() const { return staleness_ == 0; }
 
   /// Says that the server has one more update of this worker.
   void note_push(int worker);

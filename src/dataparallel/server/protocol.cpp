@@ -109,7 +109,7 @@ std::span<const float> Coding::numbers(ExecutionContext& context, std::string_vi
 
 void Coding::work(ExecutionContext& context, std::string_view label, std::size_t n, std::size_t bytes,
                   const std::function<void()>& code) const {
-  if (!encodes(n)) return context.at_once(code);
+  if (!encodes(n)) return context.run_and_wait(code);
   context.submit(label, {double(n), 4.0 * double(n) + double(bytes)}, code);
   context.synchronise();
 }

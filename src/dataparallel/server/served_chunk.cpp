@@ -194,7 +194,7 @@ void ServedChunk::take(ExecutionContext& context, Port& port, const Message& mes
   Change change{.worker = worker, .base = h.version, .size = static_cast<float>(h.value)};
   change.values = plan_.changes.numbers(context, "server.decode", message.payload, range_.count, decoded,
                                         draw_of_change(plan_.options.seed, worker, h.clock, h.first));
-  if (admission_.grouped()) {
+  if (admission_.is_bulk_synchronous()) {
     change.memory = std::move(decoded);
     take_in_turn(context, std::move(change), port);
   } else {
@@ -249,7 +249,7 @@ void ServedChunk::rest(ExecutionContext& context, int worker) {
 
 /// Makes a step if enough changes have come.
 void ServedChunk::finish_group(ExecutionContext& context) {
-  if (summed_ == 0 || summed_ < needed()) return;
+  if (changes_in_sum_ == 0 || changes_in_sum_ < needed()) return;
   const int steps = plan_.options.rule.softsync_steps(plan_.workers);
   apply_sum(context, steps > 0 ? 1.0f / static_cast<float>(steps) : 1.0f);
 }
@@ -263,7 +263,7 @@ void ServedChunk::count(const Change& c) {
 void ServedChunk::apply(ExecutionContext& context, Terms terms, int divisor, float size) {
   const ChunkWeights::Step weights = weights_.begin_step();
   const bool out_of_place = weights.from.data() != weights.to.data();
-  const UpdateStep step{.size = size, .number = version_ + 1};
+  const UpdateStep step{.step_size = size, .number = version_ + 1};
   const double n = double(range_.count), further_terms = double(terms.size() - 1);
   runtime::Cost cost = optimizer_->cost(range_.count);
   cost.flops += n * (further_terms + (divisor == 1 ? 0 : 1));
@@ -312,7 +312,7 @@ void ServedChunk::copy(ExecutionContext& context, Change& change) {
 
 void ServedChunk::add(Change change) {
   count(change);
-  ++summed_;
+  ++changes_in_sum_;
   terms_.push_back(std::move(change));
 }
 
@@ -365,14 +365,14 @@ void ServedChunk::finish_clock(ExecutionContext& context) {
   }
   if (next_worker_ < plan_.workers) return;
   next_worker_ = 0;
-  if (summed_ > 0) apply_sum(context, 1);
+  if (changes_in_sum_ > 0) apply_sum(context, 1);
 }
 
 void ServedChunk::apply_sum(ExecutionContext& context, float factor) {
-  const int divisor = plan_.options.rule.scale == ChangeScale::sum ? 1 : summed_;
+  const int divisor = plan_.options.rule.scale == ChangeScale::sum ? 1 : changes_in_sum_;
   apply(context, terms(), divisor, factor * terms_.front().size);
   drop_terms();
-  summed_ = 0;
+  changes_in_sum_ = 0;
 }
 
 void ServedChunk::note_gap(std::uint64_t clock) {
@@ -395,7 +395,7 @@ void ServedChunk::leave(ExecutionContext& context, int worker) {
   resting_.erase(worker);
   weights_.forget(context, worker);
   std::erase_if(held_reads_, [worker](const Read& r) { return r.worker == worker; });
-  if (admission_.grouped()) {
+  if (admission_.is_bulk_synchronous()) {
     finish_clock(context);
   } else {
     finish_group(context);
@@ -414,7 +414,7 @@ std::optional<Read> ServedChunk::next_read(ExecutionContext& context) {
   held_reads_.erase(it);
   if (compensation_) compensation_->read(context, read.worker, weights_.values());
   const std::lock_guard lock(mutex_);
-  observed_.held_s += context.now() - read.since;
+  observed_.read_wait_s += context.now() - read.since;
   if (admission_.all_train()) staleness_.read(read.worker, version_);
   return read;
 }

@@ -193,7 +193,7 @@ class ServedChunk {
   std::vector<Read> held_reads_;  ///< reads that must still wait
 
   std::vector<Change> terms_;    ///< changes whose sum makes the next step; the first may be a sum of earlier ones
-  int summed_ = 0;               ///< number of changes in `terms_`, counting those that are summed already
+  int changes_in_sum_ = 0;       ///< number of changes in `terms_`, counting those that are summed already
   int next_worker_ = 0;          ///< with staleness 0: the worker whose change is added next
   std::map<int, Change> early_;  ///< with staleness 0: changes that arrived before their turn, by worker
 

@@ -137,7 +137,7 @@ bool ReplyQueue::send_weights(ExecutionContext& context, int worker) {
                                                                 : std::as_bytes(std::span<const float>(weights.values));
   const auto draft = port_.draft(worker, bytes.size());
   if (!draft) return false;
-  context.at_once([&] { std::ranges::copy(bytes, draft->begin()); });
+  context.run_and_wait([&] { std::ranges::copy(bytes, draft->begin()); });
   port_.post(worker, header_of(reply, bytes.size()), "weights");
   replies.pop_front();
   return true;
@@ -331,7 +331,7 @@ Observations Server::observed() const {
     observations.applied = std::max(observations.applied, o.applied);
     observations.largest_gap = std::max(observations.largest_gap, o.largest_gap);
     observations.dropped += o.dropped;
-    observations.held_s += o.held_s / static_cast<double>(chunks_.size());
+    observations.read_wait_s += o.read_wait_s / static_cast<double>(chunks_.size());
   }
   return observations;
 }

@@ -115,7 +115,7 @@ void ServerStrategy::serve(Worker& worker, const Sharding& shards, const Service
   const Buffer memory = worker.fabric().memory(Server::elements_needed(shards, server));
   const std::span<float> at{reinterpret_cast<float*>(worker.queue().device().transport_address(memory)),
                             memory.count()};
-  worker.queue().at_once([&] {
+  worker.queue().run_and_wait([&] {
     server_ = std::make_shared<Server>(plan, shards, server, worker.parameters().values<float>(),
                                        worker.model().tensors(), std::move(port), at);
   });

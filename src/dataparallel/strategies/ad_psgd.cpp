@@ -215,7 +215,7 @@ void ActiveSide::begin(int passive, std::uint64_t clock, const ConstBuffer& weig
 }
 
 void ActiveSide::poll() {
-  fabric_.exchange("average", [this] {
+  fabric_.handle_messages("average", [this] {
     while (const auto message = port_->poll()) take(*message);
     send();
   });
@@ -223,7 +223,7 @@ void ActiveSide::poll() {
 
 bool ActiveSide::finish() {
   constexpr const char* why = "weights of a passive rank";
-  fabric_.exchange(why, [&] {
+  fabric_.handle_messages(why, [&] {
     send();
     while (answered_ < plan_.chunks() && !gone(passive_)) {
       if (const auto message = port_->next(why, std::numeric_limits<double>::infinity(), passive_)) take(*message);
@@ -259,7 +259,7 @@ void ActiveSide::send() {
 
 void ActiveSide::disconnect() {
   constexpr const char* why = "passive ranks to hear of the end";
-  fabric_.exchange(why, [&] {
+  fabric_.handle_messages(why, [&] {
     for (int rank = 0; rank < plan_.ranks(); ++rank) {
       if (is_active(rank)) continue;
       while (!port_->draft(rank, 0)) {
@@ -279,7 +279,7 @@ PassiveSide::PassiveSide(const PairPlan& plan, std::unique_ptr<Port> port, Worke
       gone_(static_cast<std::size_t>(plan.ranks())),
       connected_(active_ranks(plan.ranks())),
       answers_(static_cast<std::size_t>(plan.ranks())) {
-  worker.queue().at_once(
+  worker.queue().run_and_wait(
       [&] { std::ranges::copy(worker.parameters().values<float>(), weights_.values<float>().begin()); });
 }
 
@@ -362,7 +362,7 @@ void PassiveSide::update(Worker& worker, UpdateStep step) {
 }
 
 void PassiveSide::read(Worker& worker, const Buffer& to) const {
-  worker.queue().at_once([&] {
+  worker.queue().run_and_wait([&] {
     const std::lock_guard lock(mutex_);
     std::ranges::copy(weights_.values<float>(), to.values<float>().begin());
   });

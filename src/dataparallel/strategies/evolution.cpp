@@ -140,7 +140,7 @@ class EvolutionStrategies final : public Strategy {
       pairs.push_back(
           {evaluate_at(worker, batch, noise(step, k), sigma_), evaluate_at(worker, batch, noise(step, k), -sigma_)});
     model::PendingOutcome mean(worker.queue());
-    worker.queue().at_once([&] { compare(pairs, gains_.part(first, own).values<float>(), *mean.place()); });
+    worker.queue().run_and_wait([&] { compare(pairs, gains_.part(first, own).values<float>(), *mean.place()); });
     worker.broadcast_to_replica(gains_.part(first, own));
     if (worker.ranks() > 1) worker.fabric().wait(worker.fabric().all_gather(worker.axis(), gains_));
     apply_estimate(worker, step);
@@ -153,7 +153,7 @@ class EvolutionStrategies final : public Strategy {
   }
   ReplicaWork replica_work(const ForecastInput& input) const override {
     const std::size_t own = all_pairs(static_cast<int>(input.ranks)) / input.ranks;
-    return {.passes = 0, .forwards = 2 * own, .replica_floats = own};
+    return {.training_passes = 0, .forward_only_passes = 2 * own, .replica_floats = own};
   }
 
  private:
@@ -169,7 +169,7 @@ class EvolutionStrategies final : public Strategy {
       gains[k] = static_cast<float>(minus.mean_loss() - plus.mean_loss());
       loss += plus.loss_sum + minus.loss_sum;
       correct += static_cast<double>(plus.correct + minus.correct);
-      mean.samples = plus.samples;
+      mean.labels = plus.labels;
     }
     const double evaluated = 2.0 * static_cast<double>(pairs.size());
     mean.loss_sum = loss / evaluated;
@@ -196,7 +196,7 @@ class EvolutionStrategies final : public Strategy {
 
   void apply_estimate(Worker& worker, UpdateStep step) {
     const double n = static_cast<double>(gains_.count()), elements = static_cast<double>(worker.parameters().count());
-    const float scale = step.size / (2.0f * static_cast<float>(n) * sigma_);
+    const float scale = step.step_size / (2.0f * static_cast<float>(n) * sigma_);
     worker.queue().submit("update", {.flops = n * elements, .bytes = 12.0 * elements},
                           [=, this, to = worker.parameters()] {
                             const auto p = to.values<float>(), gains = gains_.values<float>();
@@ -304,14 +304,14 @@ class Population final : public Strategy {
       if (o.get().loss_sum < best.get().loss_sum) best = o;
     }
     const Buffer own = losses_.part(first_, members_.size());
-    worker.queue().at_once([&] {
+    worker.queue().run_and_wait([&] {
       const auto losses = own.values<float>();
       for (std::size_t k = 0; k < losses.size(); ++k)
         losses[k] = static_cast<float>(outcomes[k].place()->mean_loss() - shared_loss);
     });
     worker.broadcast_to_replica(own);
     if (worker.ranks() > 1) worker.fabric().wait(worker.fabric().all_gather(worker.axis(), losses_));
-    worker.queue().at_once([&] { select(losses_.values<float>()); });
+    worker.queue().run_and_wait([&] { select(losses_.values<float>()); });
     broadcast_ranking(worker);
     fetch(worker, step.number);
     for (std::size_t k = 0; k < members_.size(); ++k) {
@@ -322,7 +322,7 @@ class Population final : public Strategy {
 
   void evaluation_weights(Worker& worker, Buffer to) override {
     const std::size_t best = ranking_.front();
-    if (owns(best)) worker.queue().at_once([&] { copy_values(members_[best - first_], to); });
+    if (owns(best)) worker.queue().run_and_wait([&] { copy_values(members_[best - first_], to); });
     const int root = static_cast<int>(best / members_.size());
     if (worker.ranks() > 1) worker.fabric().wait(worker.fabric().broadcast(worker.axis(), to, root));
   }
@@ -350,7 +350,9 @@ class Population final : public Strategy {
   /// The passes of a rank that does not own the shared model; the owner does not evaluate it a second time.
   ReplicaWork replica_work(const ForecastInput& input) const override {
     const std::size_t own = models_per_rank(static_cast<int>(input.ranks));
-    return {.passes = 0, .forwards = own + (input.ranks > 1 ? 1 : 0), .replica_floats = own + ranking_floats()};
+    return {.training_passes = 0,
+            .forward_only_passes = own + (input.ranks > 1 ? 1 : 0),
+            .replica_floats = own + ranking_floats()};
   }
 
  private:
@@ -393,14 +395,14 @@ class Population final : public Strategy {
   /// rankings would wait for different peers for ever, and the fault would not be reported. For the same reason the
   /// ranking is sent three times over, so that a majority corrects one wrong number.
   void broadcast_ranking(Worker& worker) {
-    worker.queue().at_once([&] { write_ranking(); });
+    worker.queue().run_and_wait([&] { write_ranking(); });
     if (worker.ranks() > 1) worker.fabric().wait(worker.fabric().broadcast(worker.axis(), ranking_buffer_, 0));
-    worker.queue().at_once([&] {
+    worker.queue().run_and_wait([&] {
       read_ranking();
       write_ranking();
     });
     worker.broadcast_to_replica(ranking_buffer_);
-    worker.queue().at_once([&] { read_ranking(); });
+    worker.queue().run_and_wait([&] { read_ranking(); });
   }
 
   void write_ranking() {

@@ -99,7 +99,7 @@ class Gossip final : public Strategy {
     own_ = worker.fabric().memory(elements_ + tail_floats);
     received_ = worker.fabric().memory(elements_ + tail_floats);
     if (!targets_.regular()) next_ = worker.fabric().memory(elements_ + tail_floats);
-    worker.queue().at_once([&] {
+    worker.queue().run_and_wait([&] {
       const auto x = own_.values<float>();
       std::ranges::copy(worker.parameters().values<float>(), x.begin());
       x[elements_] = 1;
@@ -136,7 +136,7 @@ class Gossip final : public Strategy {
 
   void evaluation_weights(Worker& worker, Buffer to) override {
     if (worker.ranks() == 1) return Strategy::evaluation_weights(worker, to);
-    worker.queue().at_once([&] {
+    worker.queue().run_and_wait([&] {
       const auto x = to.values<float>(), mine = own_.values<float>(), theirs = received_.values<float>();
       for (std::size_t i = 0; i < elements_; ++i) x[i] = leaving_ ? mine[i] + theirs[i] : mine[i];
     });
@@ -163,7 +163,7 @@ class Gossip final : public Strategy {
     });
     further_senders_ = targets_.senders_to(rank, ranks, number);
     if (further_senders_.empty()) {
-      worker.queue().at_once([&] { std::ranges::fill(received_.values<float>(), 0.0f); });
+      worker.queue().run_and_wait([&] { std::ranges::fill(received_.values<float>(), 0.0f); });
     } else {
       arriving_ = worker.fabric().receive(worker.axis(), further_senders_.front(), received_, worker.fabric().record());
       further_senders_.erase(further_senders_.begin());

@@ -50,7 +50,7 @@ constexpr std::size_t averaged_floats = 2;  ///< length of the all-reduce of los
 /// Blocks that get shorter as the loss falls (AdaComm).
 class LossDrivenPeriod final : public BlockPeriod {
  public:
-  explicit LossDrivenPeriod(LossPeriod rule)
+  explicit LossDrivenPeriod(AdaCommRule rule)
       : BlockPeriod(rule.every), rule_(rule), period_(rule.every), end_(rule.every) {}
 
   std::size_t memory_bytes(int ranks) const override {
@@ -109,9 +109,10 @@ class LossDrivenPeriod final : public BlockPeriod {
     const Buffer means = losses_.part(0, averaged_floats);
     if (worker.ranks() > 1)
       worker.fabric().wait(worker.fabric().all_reduce(worker.axis(), means, allreduce::Op::average));
-    worker.queue().at_once([&] {
+    worker.queue().run_and_wait([&] {
       const auto values = means.values<float>();
-      period_ = rule_.next(period_, double{values[0]}, double{values[1]} / static_cast<double>(step - changed_));
+      period_ =
+          rule_.next_block_steps(period_, double{values[0]}, double{values[1]} / static_cast<double>(step - changed_));
       values[1] = 0;
     });
     if (worker.ranks() > 1) compare_periods(worker, step);
@@ -122,10 +123,10 @@ class LossDrivenPeriod final : public BlockPeriod {
   /// ranks do not begin. Errors: WrongResult.
   void compare_periods(Worker& worker, std::uint64_t step) {
     const auto rank = static_cast<std::size_t>(worker.rank());
-    worker.queue().at_once([&] { periods_.part(rank, 1).values<float>()[0] = as_float(period_); });
+    worker.queue().run_and_wait([&] { periods_.part(rank, 1).values<float>()[0] = as_float(period_); });
     worker.fabric().wait(worker.fabric().all_gather(worker.axis(), periods_));
     std::size_t other = rank;
-    worker.queue().at_once([&] {
+    worker.queue().run_and_wait([&] {
       const auto periods = periods_.values<float>();
       const auto found = std::ranges::find_if(periods, [&](float p) {
         return std::bit_cast<std::uint32_t>(p) != std::bit_cast<std::uint32_t>(as_float(period_));
@@ -142,7 +143,7 @@ class LossDrivenPeriod final : public BlockPeriod {
   /// The bits of a period (below 2^31) as a float, since collectives move floats.
   static float as_float(std::uint64_t period) { return std::bit_cast<float>(static_cast<std::uint32_t>(period)); }
 
-  LossPeriod rule_;
+  AdaCommRule rule_;
   std::uint64_t period_, end_;
   std::uint64_t changed_ = 0;  ///< the step after which the period was last chosen
   Buffer losses_ =
@@ -152,7 +153,7 @@ class LossDrivenPeriod final : public BlockPeriod {
 
 }  // namespace
 
-std::uint64_t LossPeriod::next(std::uint64_t now, double first_loss, double loss) const {
+std::uint64_t AdaCommRule::next_block_steps(std::uint64_t now, double first_loss, double loss) const {
   const double wanted = std::ceil(std::sqrt(loss / first_loss) * static_cast<double>(every));
   const double smaller = wanted < static_cast<double>(now) ? wanted : gamma * static_cast<double>(now);
   return std::max<std::uint64_t>(1, static_cast<std::uint64_t>(smaller));
@@ -195,7 +196,7 @@ class BlockAveraging final : public Strategy {
     period_->begin(worker);
     if (!outer_) return;
     anchor_ = worker.queue().device().allocate(core::Element::f32, worker.parameters().count());
-    worker.queue().at_once(
+    worker.queue().run_and_wait(
         [&] { std::ranges::copy(worker.parameters().values<float>(), anchor_.buffer.values<float>().begin()); });
     OuterMomentum o = *outer_;
     if (o.mu < 0) o.mu = 1.0f - 1.0f / static_cast<float>(worker.ranks());
@@ -322,9 +323,9 @@ extern constinit const StrategyInfo adacomm_strategy{
     .source = "Wang & Joshi, MLSys 2019",
     .communication = CommunicationPattern::collectives,
     .make = [](const core::ParsedName& name, const StrategyOptions& o) -> std::unique_ptr<Strategy> {
-      const LossPeriod rule{.every = every_of(name),
-                            .interval = core::count_parameter(name, "interval", {1, 1u << 30}),
-                            .gamma = core::number_parameter(name, "gamma", {0.01, 1})};
+      const AdaCommRule rule{.every = every_of(name),
+                             .interval = core::count_parameter(name, "interval", {1, 1u << 30}),
+                             .gamma = core::number_parameter(name, "gamma", {0.01, 1})};
       return std::make_unique<BlockAveraging>(o, std::make_unique<LossDrivenPeriod>(rule), std::nullopt);
     }};
 
@@ -382,7 +383,7 @@ struct Fragment {
   std::uint64_t first = 0, every = 1;  ///< its first block ends with step `first`, later ones every `every` steps
   /// The tensors, or parts of tensors, in the fragment, with offsets from the fragment's beginning.
   std::vector<allreduce::TensorPart> parts = {};
-  allreduce::TensorLayout tensor_layout() const { return {.first = offset, .tensors = parts}; }
+  allreduce::TensorLayout tensor_layout() const { return {.offset_in_step = offset, .tensors = parts}; }
   /// The number of blocks that have ended after step n.
   std::uint64_t blocks_ended(std::uint64_t n) const { return n < first ? 0 : 1 + (n - first) / every; }
   bool ends_with(std::uint64_t n) const { return n >= first && (n - first) % every == 0; }

@@ -63,12 +63,12 @@ class ParameterServer final : public ServerStrategy {
     const auto& tensors = worker.model().tensors();
     const auto push = [&](std::size_t i) {
       if (!pushes_during_pass) return;
-      if (i == 0) server_client.begin_push(worker.gradients(), step.size, pulls_after_push);
+      if (i == 0) server_client.begin_push(worker.gradients(), step.step_size, pulls_after_push);
       if (i + 1 < tensors.size()) server_client.announce_ready(tensors[i + 1].offset);
     };
     auto outcome = worker.pass(batch, push);
     if (clip_ > 0) worker.clip(clip_, workers(worker.ranks()));
-    if (pushes && !pushes_during_pass) server_client.begin_push(accrue(worker), step.size, pulls_after_push);
+    if (pushes && !pushes_during_pass) server_client.begin_push(accrue(worker), step.step_size, pulls_after_push);
     if (!pushes) accrue(worker);
     if (pushes)
       server_client.finish_push(periods_.pulls_what_it_pushes() ? worker.parameters() : runtime::empty_buffer);
@@ -80,7 +80,7 @@ class ParameterServer final : public ServerStrategy {
     }
     if (pushes && periods_.push > 1) {
       server_client.await_acknowledgements();
-      worker.queue().at_once([&] { std::ranges::fill(accrued_.values<float>(), 0.0f); });
+      worker.queue().run_and_wait([&] { std::ranges::fill(accrued_.values<float>(), 0.0f); });
     }
     return outcome;
   }

@@ -28,7 +28,7 @@ class Sync final : public Strategy {
       if (clips) return;  // the norm needs all tensors, so nothing can be sent before the last is ready
       if (tickets.size() == buckets_.size()) return;
       const Bucket& b = buckets_[tickets.size()];
-      if (tensor + 1 < b.first_tensor + b.tensors) return;
+      if (tensor + 1 < b.first_tensor + b.tensor_count) return;
       tickets.push_back(exchange(worker, b));
     });
     if (clips) {
@@ -157,7 +157,7 @@ class Sharded final : public Strategy {
     auto outcome = worker.pass(batch, [&](std::size_t tensor) {
       if (alone || reduced.size() == buckets_.size()) return;
       const Bucket& b = buckets_[reduced.size()];
-      if (tensor + 1 < b.first_tensor + b.tensors) return;
+      if (tensor + 1 < b.first_tensor + b.tensor_count) return;
       reduced.push_back(worker.fabric().reduce_scatter(worker.axis(), worker.gradients(b.offset, b.count),
                                                        allreduce::Op::average, worker.fabric().record()));
     });
@@ -181,7 +181,7 @@ class Sharded final : public Strategy {
     for (const Bucket& b : buckets(input)) {
       step += forecast_collective(input, allreduce::CollectiveKind::reduce_scatter, b.count);
       step += forecast_collective(input, allreduce::CollectiveKind::all_gather, b.count);
-      if (takes_norms_) step += GroupSums::predict(input, sums_per_tensor * b.tensors);
+      if (takes_norms_) step += GroupSums::predict(input, sums_per_tensor * b.tensor_count);
     }
     if (agrees_on_skipping_) step += GroupSums::predict(input, 1);
     return step.times(input.steps);
@@ -207,7 +207,7 @@ class Sharded final : public Strategy {
   /// Makes the optimizer for the parts of a bucket's tensors in this rank's share. All ranks list all tensors of the
   /// bucket, some as empty parts, so that norms can be summed over ranks.
   std::unique_ptr<Optimizer> make_bucket_optimizer(Worker& worker, const Bucket& b, const Range& own) {
-    const auto whole = worker.model().tensors().subspan(b.first_tensor, b.tensors);
+    const auto whole = worker.model().tensors().subspan(b.first_tensor, b.tensor_count);
     std::vector<model::Tensor> mine(whole.begin(), whole.end());
     for (model::Tensor& t : mine) {
       const auto inside = [&](std::size_t at) { return std::clamp(at, own.first, own.end()) - own.first; };
@@ -259,7 +259,7 @@ extern constinit const StrategyInfo sharded_strategy{
         "stage 1: only the optimizer's state is partitioned, gradients and weights are whole",
     .bytes_text = "2(P-1)/P M",
     .source = "Rajbhandari et al., SC20",
-    .communication = CommunicationPattern::blocks,
+    .communication = CommunicationPattern::sharded_buckets,
     .keeps_optimizer_state = true,
     .only_optimizer_changes_weights = true,
     .may_skip_steps = true,

@@ -29,12 +29,12 @@ struct ConvDescriptors {
   ConvDescriptors(const ConvShape& s, Precision p) {
     describe_tensor(input, p, s.batch, s.channels, s.height, s.width);
     describe_tensor(output, p, s.batch, s.filters, s.out_height(), s.out_width());
-    check_cudnn(cudnnCreateFilterDescriptor(filters.receive()), "cudnnCreateFilterDescriptor");
+    check_cudnn(cudnnCreateFilterDescriptor(filters.out_address()), "cudnnCreateFilterDescriptor");
     check_cudnn(
         cudnnSetFilter4dDescriptor(filters.get(), cudnn_type(p), CUDNN_TENSOR_NCHW, cudnn_int(s.filters),
                                    cudnn_int(s.channels), cudnn_int(s.filter_height), cudnn_int(s.filter_width)),
         "cudnnSetFilter4dDescriptor");
-    check_cudnn(cudnnCreateConvolutionDescriptor(convolution.receive()), "cudnnCreateConvolutionDescriptor");
+    check_cudnn(cudnnCreateConvolutionDescriptor(convolution.out_address()), "cudnnCreateConvolutionDescriptor");
     check_cudnn(cudnnSetConvolution2dDescriptor(convolution.get(), cudnn_int(s.pad_height), cudnn_int(s.pad_width),
                                                 cudnn_int(s.stride_height), cudnn_int(s.stride_width), 1, 1,
                                                 CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT),
@@ -47,7 +47,7 @@ struct ConvDescriptors {
 
  private:
   static void describe_tensor(CudnnTensor& t, Precision p, std::size_t n, std::size_t c, std::size_t h, std::size_t w) {
-    check_cudnn(cudnnCreateTensorDescriptor(t.receive()), "cudnnCreateTensorDescriptor");
+    check_cudnn(cudnnCreateTensorDescriptor(t.out_address()), "cudnnCreateTensorDescriptor");
     check_cudnn(cudnnSetTensor4dDescriptor(t.get(), CUDNN_TENSOR_NCHW, cudnn_type(p), cudnn_int(n), cudnn_int(c),
                                            cudnn_int(h), cudnn_int(w)),
                 "cudnnSetTensor4dDescriptor");

@@ -19,7 +19,7 @@ void release_cudnn(cudnnStatus_t status) noexcept {
   if (status != CUDNN_STATUS_SUCCESS) core::note_failed_release("cuDNN", "destroy", cudnnGetErrorString(status));
 }
 
-CudnnLibrary::CudnnLibrary() { check_cudnn(cudnnCreate(handle_.receive()), "cudnnCreate"); }
+CudnnLibrary::CudnnLibrary() { check_cudnn(cudnnCreate(handle_.out_address()), "cudnnCreate"); }
 
 std::shared_ptr<CudnnLibrary> CudnnLibrary::of_device() {
   static std::mutex mutex;

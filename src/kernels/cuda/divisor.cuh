@@ -17,7 +17,7 @@ struct Quotient {
 /// Divides n < 2^31 by `value`, by a multiplication and a shift.
 /// Source: Granlund and Montgomery, "Division by invariant integers using multiplication", PLDI 1994.
 struct Divisor {
-  static constexpr std::size_t end = std::size_t{1} << 31;
+  static constexpr std::size_t dividend_limit = std::size_t{1} << 31;
   unsigned value = 1, factor = 1, shift = 0;
   Divisor() = default;
   explicit Divisor(std::size_t by) : value(by == 0 ? 1 : static_cast<unsigned>(by)) {  // by 0: no elements, never used
@@ -47,7 +47,7 @@ struct LongDivisor {
 /// n is at most 2^31, else LongDivisor.
 template <class Launch>
 void with_divisors_below(std::size_t n, Launch launch) {
-  if (n <= Divisor::end) return launch(std::type_identity<Divisor>{});
+  if (n <= Divisor::dividend_limit) return launch(std::type_identity<Divisor>{});
   launch(std::type_identity<LongDivisor>{});
 }
 

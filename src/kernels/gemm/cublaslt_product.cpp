@@ -23,7 +23,7 @@ std::shared_ptr<const LtHandle> library_of_device() {
   const std::lock_guard lock(mutex);
   if (auto kept = by_device[device].lock()) return kept;
   const auto handle = std::make_shared<LtHandle>();
-  check_cublaslt(cublasLtCreate(handle->receive()), "cublasLtCreate");
+  check_cublaslt(cublasLtCreate(handle->out_address()), "cublasLtCreate");
   by_device[device] = handle;
   return handle;
 }
@@ -34,7 +34,7 @@ std::size_t most_workspace() { return std::size_t{current_device().major >= 9 ? 
 /// Describes row-major matrices. The library's matrices are column-major, so it sees each of these as its transpose.
 LtLayout layout(cudaDataType type, std::size_t rows, std::size_t columns, std::size_t count) {
   LtLayout l;
-  check_cublaslt(cublasLtMatrixLayoutCreate(l.receive(), type, columns, rows, static_cast<std::int64_t>(columns)),
+  check_cublaslt(cublasLtMatrixLayoutCreate(l.out_address(), type, columns, rows, static_cast<std::int64_t>(columns)),
                  "cublasLtMatrixLayoutCreate");
   if (count == 1) return l;
   const auto products = static_cast<std::int32_t>(count);
@@ -145,7 +145,7 @@ void LtProduct::describe() {
   const bool is_integer = problem_.c == CUDA_R_32I;
   const cublasComputeType_t float_type =
       problem_.mode == LtMode::tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
-  check_cublaslt(cublasLtMatmulDescCreate(description_.receive(), is_integer ? CUBLAS_COMPUTE_32I : float_type,
+  check_cublaslt(cublasLtMatmulDescCreate(description_.out_address(), is_integer ? CUBLAS_COMPUTE_32I : float_type,
                                           is_integer ? CUDA_R_32I : CUDA_R_32F),
                  "cublasLtMatmulDescCreate");
   if (problem_.mode == LtMode::fast_sums) set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, std::int8_t{1});
@@ -175,7 +175,7 @@ const LtProduct::Chosen& LtProduct::chosen_for(const Alignments& aligned) {
 /// Asks the library for at most `most` algorithms, the one that it estimates to be fastest first.
 std::vector<LtProduct::Candidate> LtProduct::candidates(const Alignments& aligned, int most) {
   LtPreference preference;
-  check_cublaslt(cublasLtMatmulPreferenceCreate(preference.receive()), "cublasLtMatmulPreferenceCreate");
+  check_cublaslt(cublasLtMatmulPreferenceCreate(preference.out_address()), "cublasLtMatmulPreferenceCreate");
   const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t which, const auto& value) {
     check_cublaslt(cublasLtMatmulPreferenceSetAttribute(preference.get(), which, &value, sizeof value),
                    "cublasLtMatmulPreferenceSetAttribute");

@@ -143,7 +143,7 @@ struct LnsKernelTables {
   const std::uint16_t* exponentials;
 
   explicit LnsKernelTables(const DeviceLnsTables& t)
-      : conversion(t.conversion), sums(LnsSumTable::of(t.doubled)), exponentials(t.exponential.device_address()) {}
+      : conversion(t.conversion), sums(LnsSumTable::of(t.doubled_sums)), exponentials(t.exponential.device_address()) {}
   __device__ Lns16 encode(float x) const { return kernels::lns_encode(conversion, x, nullptr); }
   __device__ float decode(Lns16 x) const { return kernels::lns_decode(conversion, x); }
   __device__ Lns16 add(Lns16 x, Lns16 y) const { return kernels::lns_add(x, y, sums, nullptr); }

@@ -15,8 +15,8 @@ namespace gradmeter::kernels::cuda {
 
 /// The tables for one number of fraction bits, some 340 KB in the device's memory.
 struct DeviceLnsTables {
-  runtime::DeviceSpan<const std::int16_t> doubled;  ///< LnsTables::doubled()
-  LnsConversion conversion;                         ///< points to device memory
+  runtime::DeviceSpan<const std::int16_t> doubled_sums;  ///< LnsTables::doubled()
+  LnsConversion conversion;                              ///< points to device memory
   /// Table of exp x for x ≤ 0 [32768]: entry e holds the bits (Lns16::bits) of exp x for the x whose Lns16::code() is
   /// e. Results that are too small for the number system are zero.
   runtime::DeviceSpan<const std::uint16_t> exponential;

@@ -29,7 +29,7 @@ class Tables {
     const std::vector<std::uint16_t> exponential = lns_exponentials(fraction_bits);
     upload(exponential_, exponential, stream);
     stream.synchronize();  // after this, any stream may read the tables
-    view_ = {.doubled = doubled_.span(),
+    view_ = {.doubled_sums = doubled_.span(),
              .conversion = {number_.span().device_address(), code_.span().device_address(),
                             begin_.span().device_address(), fraction_bits},
              .exponential = exponential_.span()};
@@ -117,9 +117,9 @@ class OwnLns final : public DeviceOp {
     if (is_linear_) {
       multiply_floats(a, b, c, stream);
     } else {
-      lns_gemm(product_alone(shape_), tables_.doubled, a, b, c, stream);
+      lns_gemm(product_alone(shape_), tables_.doubled_sums, a, b, c, stream);
     }
-    if (shape_.bias) lns_add_bias(tables_.doubled, device_values<Lns16>(in[2]), c, stream);
+    if (shape_.bias) lns_add_bias(tables_.doubled_sums, device_values<Lns16>(in[2]), c, stream);
     if (shape_.activation == Activation::relu) lns_relu(c, stream);
   }
 

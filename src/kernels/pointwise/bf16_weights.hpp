@@ -9,14 +9,14 @@ namespace gradmeter::kernels {
 
 /// Adds `added` to the bits of x, so that a carry may reach the upper half, and clears the lower half. Infinities and
 /// NaNs stay.
-GRADMETER_HOST_DEVICE constexpr float bf16_with(float x, std::uint32_t added) {
+GRADMETER_HOST_DEVICE constexpr float bf16_after_adding(float x, std::uint32_t added) {
   const auto bits = core::bits_as<std::uint32_t>(x);
   const bool finite = (bits & 0x7f800000) != 0x7f800000;
   return core::bits_as<float>(finite ? (bits + added) & 0xffff0000u : bits);
 }
 /// Rounds to nearest, ties to even.
 GRADMETER_HOST_DEVICE constexpr float bf16_nearest(float x) {
-  return bf16_with(x, 0x7fff + (core::bits_as<std::uint32_t>(x) >> 16 & 1));
+  return bf16_after_adding(x, 0x7fff + (core::bits_as<std::uint32_t>(x) >> 16 & 1));
 }
 
 /// w becomes `target` minus the carry, rounded to bf16; the carry becomes the new rounding error, which is also in
@@ -32,10 +32,11 @@ GRADMETER_HOST_DEVICE constexpr void bf16_kahan(float& w, float target, float& c
 /// update and the place of the weight among all weights are the key of the draw; a block of random bits serves four
 /// neighbours. Source: Gupta et al., ICML 2015.
 struct Bf16Stochastic {
-  static constexpr std::uint64_t seed = 0x62663136, each = 4;  ///< each draw of 64 bits gives four numbers of 16 bits
+  static constexpr std::uint64_t seed = 0x62663136,
+                                 numbers_per_draw = 4;  ///< each draw of 64 bits gives four numbers of 16 bits
   /// bits: the random bits of block number `place / each`.
   GRADMETER_HOST_DEVICE static constexpr float rounded(float x, std::uint64_t bits, std::uint64_t place) {
-    return bf16_with(x, static_cast<std::uint32_t>(bits >> (16 * (place % each))) & 0xffff);
+    return bf16_after_adding(x, static_cast<std::uint32_t>(bits >> (16 * (place % numbers_per_draw))) & 0xffff);
   }
 };
 

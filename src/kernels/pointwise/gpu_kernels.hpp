@@ -23,7 +23,7 @@ struct UpdateGate {
   const LossScaleCounts* counts = nullptr;  ///< null: every update is made
   GRADMETER_HOST_DEVICE bool is_skipped() const { return counts && counts->skips_step != 0; }
   /// The update's number when skipped steps are not counted.
-  GRADMETER_HOST_DEVICE std::uint64_t counted() const {
+  GRADMETER_HOST_DEVICE std::uint64_t number_without_skipped() const {
     return counts ? number - static_cast<std::uint64_t>(counts->skipped) : number;
   }
 };

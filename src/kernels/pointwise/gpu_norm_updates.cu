@@ -54,7 +54,7 @@ struct LambSquares {
   float *m, *v;
   LambParameters p;
   UpdateGate gate;
-  __device__ Unbiased unbiased() const { return p.unbiased(gate.counted()); }
+  __device__ Unbiased unbiased() const { return p.unbiased(gate.number_without_skipped()); }
   __device__ NormSquares compute_terms(std::size_t i, Unbiased u) const {
     p.average(m[i], v[i], g[i]);
     const double x = static_cast<double>(w[i]), y = static_cast<double>(p.direction(w[i], m[i], v[i], u));
@@ -81,15 +81,15 @@ __global__ void sum_blocks(PieceTable table, Squares squares, UpdateGate gate, N
   NormSquares s;
   for (std::size_t i = lane; i < in_lanes; i += lanes) {
     const NormSquares term = squares.compute_terms(block.begin + i, u);
-    s.first += term.first;
-    s.second += term.second;
+    s.weight_squares += term.weight_squares;
+    s.other_squares += term.other_squares;
   }
-  s = {add_lanes(s.first), add_lanes(s.second)};
+  s = {add_lanes(s.weight_squares), add_lanes(s.other_squares)};
   if (lane != 0 || number >= table.first_block[table.count]) return;
   for (std::size_t i = in_lanes; i < block.elements; ++i) {
     const NormSquares term = squares.compute_terms(block.begin + i, u);
-    s.first += term.first;
-    s.second += term.second;
+    s.weight_squares += term.weight_squares;
+    s.other_squares += term.other_squares;
   }
   blocks[number] = s;
 }
@@ -104,8 +104,8 @@ __global__ void add_blocks(PieceTable table, UpdateGate gate, const NormSquares*
     const std::uint32_t own_block = at + threadIdx.x, n = core::lesser(32u, end - at);
     const NormSquares own_sums = own_block < end ? blocks[own_block] : NormSquares{};
     for (std::uint32_t k = 0; k < n; ++k) {
-      s.first += __shfl_sync(~0u, own_sums.first, static_cast<int>(k));
-      s.second += __shfl_sync(~0u, own_sums.second, static_cast<int>(k));
+      s.weight_squares += __shfl_sync(~0u, own_sums.weight_squares, static_cast<int>(k));
+      s.other_squares += __shfl_sync(~0u, own_sums.other_squares, static_cast<int>(k));
     }
   }
   if (threadIdx.x == 0) sums[blockIdx.x] = s;
@@ -121,14 +121,14 @@ struct LarsMove {
   const float* g;
   LarsParameters p;
   __device__ TensorFactors tensor_factors(NormSquares s, UpdateGate) const { return {p.rate(s), {}}; }
-  __device__ void update(std::size_t i, const TensorFactors& t) const { p.move(w[i], v[i], g[i], t.rate); }
+  __device__ void update(std::size_t i, const TensorFactors& t) const { p.update(w[i], v[i], g[i], t.rate); }
 };
 struct LambMove {
   float* w;
   const float *m, *v;
   LambParameters p;
   __device__ TensorFactors tensor_factors(NormSquares s, UpdateGate gate) const {
-    return {p.rate(s), p.unbiased(gate.counted())};
+    return {p.rate(s), p.unbiased(gate.number_without_skipped())};
   }
   __device__ void update(std::size_t i, const TensorFactors& t) const {
     w[i] -= t.rate * p.direction(w[i], m[i], v[i], t.unbiased);

@@ -49,7 +49,7 @@ __global__ void descend_momentum(T* w, T* v, const T* g, MomentumParameters p, U
 }
 
 __global__ void find_rates(AdamParameters p, UpdateGate gate, AdamRates* rates) {
-  const std::uint64_t t = gate.counted();
+  const std::uint64_t t = gate.number_without_skipped();
   *rates = {adam_rate(p.step, p.beta1, p.beta2, t), adam_epsilon(p.epsilon, p.beta2, t)};
 }
 
@@ -184,14 +184,14 @@ __global__ void add_with_carry(float* w, const float* target, float* carry, Upda
   if (i < n && !gate.is_skipped()) kernels::bf16_kahan(w[i], target[i], carry[i]);
 }
 
-/// A thread handles a block of random bits, which serves Bf16Stochastic::each neighbours. The first and the last block
-/// may reach beyond w.
+/// A thread handles a block of random bits, which serves Bf16Stochastic::numbers_per_draw neighbours. The first and the
+/// last block may reach beyond w.
 __global__ void round_at_random(float* w, const float* target, std::uint64_t place, UpdateGate gate, std::size_t n) {
   using Rule = Bf16Stochastic;
   if (gate.is_skipped()) return;
-  const std::uint64_t block = place / Rule::each + element_of_thread();
-  const std::uint64_t bits = core::random_bits(Rule::seed, gate.counted(), block);
-  for (std::uint64_t at = block * Rule::each; at < (block + 1) * Rule::each; ++at) {
+  const std::uint64_t block = place / Rule::numbers_per_draw + element_of_thread();
+  const std::uint64_t bits = core::random_bits(Rule::seed, gate.number_without_skipped(), block);
+  for (std::uint64_t at = block * Rule::numbers_per_draw; at < (block + 1) * Rule::numbers_per_draw; ++at) {
     if (at < place || at - place >= n) continue;
     w[at - place] = Rule::rounded(target[at - place], bits, at);
   }
@@ -216,7 +216,8 @@ void bf16_stochastic(DeviceSpan<float> w, DeviceSpan<const float> target, std::u
                      cudaStream_t stream) {
   check_lengths("bf16_stochastic: target", target.size(), w.size());
   if (w.empty()) return;
-  const std::uint64_t blocks = (place + w.size() - 1) / Bf16Stochastic::each - place / Bf16Stochastic::each + 1;
+  const std::uint64_t blocks =
+      (place + w.size() - 1) / Bf16Stochastic::numbers_per_draw - place / Bf16Stochastic::numbers_per_draw + 1;
   launch_each(round_at_random, "round_at_random", blocks, stream, w.device_address(), target.device_address(), place,
               gate, w.size());
 }

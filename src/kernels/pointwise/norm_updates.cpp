@@ -21,7 +21,7 @@ NormSquares sum_blocks(std::size_t n, const Block& block) {
       parts[b] = block(b * NormBlocks::length, std::min(NormBlocks::length, n - b * NormBlocks::length));
   });
   NormSquares sum;
-  for (const NormSquares& p : parts) sum.first += p.first, sum.second += p.second;
+  for (const NormSquares& p : parts) sum.weight_squares += p.weight_squares, sum.other_squares += p.other_squares;
   return sum;
 }
 
@@ -39,11 +39,11 @@ NormSquares squares(std::size_t first, std::size_t count, const A& a, const B& b
     }
   }
   NormSquares s;
-  for (std::size_t k = 0; k < lanes; ++k) s.first += a_sums[k], s.second += b_sums[k];
+  for (std::size_t k = 0; k < lanes; ++k) s.weight_squares += a_sums[k], s.other_squares += b_sums[k];
   for (std::size_t i = lanes_end; i < end; ++i) {
     const double x = double{a(i)}, y = double{b(i)};
-    s.first += x * x;
-    s.second += y * y;
+    s.weight_squares += x * x;
+    s.other_squares += y * y;
   }
   return s;
 }
@@ -63,7 +63,7 @@ void lars(std::span<float> weights, std::span<float> velocity, std::span<const f
   float *const w = weights.data() + piece.offset, *const v = velocity.data() + piece.offset;
   const float* const g = gradients.data() + piece.offset;
   split(piece.count, grain, [=, rate = p.rate(sums)](std::size_t first, std::size_t count) {
-    for (std::size_t i = first; i < first + count; ++i) p.move(w[i], v[i], g[i], rate);
+    for (std::size_t i = first; i < first + count; ++i) p.update(w[i], v[i], g[i], rate);
   });
 }
 

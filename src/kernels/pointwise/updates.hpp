@@ -44,7 +44,7 @@ struct UpdateNumber {
   /// is_skipped: true if this step is skipped. counted: the number of this update when skipped steps are not counted.
   /// Both read `counts` on the host, so call them only within work that a queue runs on the host.
   bool is_skipped() const { return counts.count() > 0 && counts.values<std::int64_t>()[0] != 0; }
-  std::uint64_t counted() const {
+  std::uint64_t number_without_skipped() const {
     return counts.count() == 0 ? value : value - static_cast<std::uint64_t>(counts.values<std::int64_t>()[1]);
   }
 };
@@ -87,7 +87,7 @@ struct TensorPiece {
 };
 /// Two sums of squares over a piece, in float64: Σw², and Σg² (LARS) or Σr² (LAMB, see LambParameters).
 struct NormSquares {
-  double first = 0, second = 0;
+  double weight_squares = 0, other_squares = 0;
 };
 /// The order in which a NormSquares is added up, so that neither the number of threads, nor the width of vectors, nor
 /// the device changes a bit. The elements are cut into blocks of 4096. In a block, element i is added to lane i mod
@@ -107,11 +107,11 @@ struct LarsParameters {
   float step, mu, eta, decay;
   /// step·trust from Σw² and Σg².
   GRADMETER_HOST_DEVICE float rate(NormSquares s) const {
-    const double w_norm = sqrt(s.first), g_norm = sqrt(s.second);
+    const double w_norm = sqrt(s.weight_squares), g_norm = sqrt(s.other_squares);
     const double trust = w_norm > 0 && g_norm > 0 ? double{eta} * w_norm / (g_norm + double{decay} * w_norm) : 1.0;
     return static_cast<float>(double{step} * trust);
   }
-  GRADMETER_HOST_DEVICE constexpr void move(float& w, float& v, float g, float rate) const {
+  GRADMETER_HOST_DEVICE constexpr void update(float& w, float& v, float g, float rate) const {
     v = mu * v + rate * (g + decay * w);
     w -= v;
   }
@@ -140,8 +140,8 @@ struct LambParameters {
   }
   /// step·‖w‖/‖r‖ from Σw² and Σr².
   GRADMETER_HOST_DEVICE float rate(NormSquares s) const {
-    const bool both = s.first > 0 && s.second > 0;
-    return static_cast<float>(double{step} * (both ? sqrt(s.first / s.second) : 1.0));
+    const bool both = s.weight_squares > 0 && s.other_squares > 0;
+    return static_cast<float>(double{step} * (both ? sqrt(s.weight_squares / s.other_squares) : 1.0));
   }
 };
 

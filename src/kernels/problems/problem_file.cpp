@@ -52,9 +52,9 @@ ProblemShape conv_of(const CsvRow& r) {
                     .stride_width = r.count("stride_w", 1, 1),
                     .stride_height = r.count("stride_h", 1, 1)};
   if (s.filter_width > s.width + 2 * s.pad_width)
-    throw CsvFault{r.column("filter_w"), "the filter is wider than the image"};
+    throw CsvFault{r.begin_byte("filter_w"), "the filter is wider than the image"};
   if (s.filter_height > s.height + 2 * s.pad_height) {
-    throw CsvFault{r.column("filter_h"), "the filter is higher than the image"};
+    throw CsvFault{r.begin_byte("filter_h"), "the filter is higher than the image"};
   }
   return s;
 }

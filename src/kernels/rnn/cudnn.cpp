@@ -61,9 +61,9 @@ class RnnDescriptors {
 
  private:
   void describe_layer(Precision p, cudnnHandle_t handle) {
-    check_cudnn(cudnnCreateDropoutDescriptor(dropout_.receive()), "cudnnCreateDropoutDescriptor");
+    check_cudnn(cudnnCreateDropoutDescriptor(dropout_.out_address()), "cudnnCreateDropoutDescriptor");
     check_cudnn(cudnnSetDropoutDescriptor(dropout_.get(), handle, 0, nullptr, 0, 0), "cudnnSetDropoutDescriptor");
-    check_cudnn(cudnnCreateRNNDescriptor(rnn.receive()), "cudnnCreateRNNDescriptor");
+    check_cudnn(cudnnCreateRNNDescriptor(rnn.out_address()), "cudnnCreateRNNDescriptor");
     const int hidden = cudnn_int(shape_.hidden);
     check_cudnn(cudnnSetRNNDescriptor_v8(
                     rnn.get(), CUDNN_RNN_ALGO_STANDARD, shape_.cell == Cell::lstm ? CUDNN_LSTM : CUDNN_RNN_RELU,
@@ -75,7 +75,7 @@ class RnnDescriptors {
   /// Describes a tensor [steps x batch x width]: sequences of equal length, with the rows of a step one after another.
   void describe_steps(CudnnRnnData& data, Precision p, std::size_t width) const {
     const std::vector<int> lengths(shape_.batch, cudnn_int(shape_.steps));
-    check_cudnn(cudnnCreateRNNDataDescriptor(data.receive()), "cudnnCreateRNNDataDescriptor");
+    check_cudnn(cudnnCreateRNNDataDescriptor(data.out_address()), "cudnnCreateRNNDataDescriptor");
     check_cudnn(cudnnSetRNNDataDescriptor(data.get(), cudnn_type(p), CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_PACKED,
                                           cudnn_int(shape_.steps), cudnn_int(shape_.batch), cudnn_int(width),
                                           lengths.data(), nullptr),
@@ -84,7 +84,7 @@ class RnnDescriptors {
   void describe_state(Precision p) {
     const int batch = cudnn_int(shape_.batch), hidden = cudnn_int(shape_.hidden);
     const std::array<int, 3> extents{1, batch, hidden}, strides{cudnn_int(shape_.batch * shape_.hidden), hidden, 1};
-    check_cudnn(cudnnCreateTensorDescriptor(state.receive()), "cudnnCreateTensorDescriptor");
+    check_cudnn(cudnnCreateTensorDescriptor(state.out_address()), "cudnnCreateTensorDescriptor");
     check_cudnn(cudnnSetTensorNdDescriptor(state.get(), cudnn_type(p), 3, extents.data(), strides.data()),
                 "cudnnSetTensorNdDescriptor");
   }
@@ -93,8 +93,8 @@ class RnnDescriptors {
   std::pair<std::size_t, std::size_t> offsets_of(cudnnHandle_t handle, const std::byte* weights,
                                                  std::size_t product) const {
     CudnnTensor matrix, bias;
-    check_cudnn(cudnnCreateTensorDescriptor(matrix.receive()), "cudnnCreateTensorDescriptor");
-    check_cudnn(cudnnCreateTensorDescriptor(bias.receive()), "cudnnCreateTensorDescriptor");
+    check_cudnn(cudnnCreateTensorDescriptor(matrix.out_address()), "cudnnCreateTensorDescriptor");
+    check_cudnn(cudnnCreateTensorDescriptor(bias.out_address()), "cudnnCreateTensorDescriptor");
     void *matrix_at = nullptr, *bias_at = nullptr;
     check_cudnn(cudnnGetRNNWeightParams(handle, rnn.get(), 0, weight_bytes, weights, static_cast<std::int32_t>(product),
                                         matrix.get(), &matrix_at, bias.get(), &bias_at),

@@ -326,7 +326,7 @@ class Backward {
 
 void check_operands(const RnnShape& s, const RnnOperands& operands) {
   const Layer layer(s);
-  if (layer.state() > Divisor::end) throw std::invalid_argument("rnn: a state of more than 2^31 numbers");
+  if (layer.state() > Divisor::dividend_limit) throw std::invalid_argument("rnn: a state of more than 2^31 numbers");
   check_lengths("rnn: input", operands.input.size(), layer.rows() * layer.input);
   check_lengths("rnn: state", operands.state.size(), layer.state());
   check_lengths("rnn: memory", operands.memory.size(), s.cell == Cell::lstm ? layer.state() : 0);

@@ -167,7 +167,7 @@ void make_numbers_of(core::Element element, std::span<float> x, std::uint64_t se
 }
 
 void check_row(std::size_t row, const SparseShape& s, Precision precision, const SparseOperands& x,
-               const ProductElement& c, ElementCheck& element_check) {
+               const ReadProductElement& c, ElementCheck& element_check) {
   std::vector<ReferenceSum> sums(s.n);
   const std::size_t height = x.a.height(), unit = row / height;
   for (std::size_t e = x.a.starts[unit]; e < x.a.starts[unit + 1]; ++e) {
@@ -209,7 +209,7 @@ SparseOperands random_sparse_operands(const SparseShape& s, Precision precision,
 }
 
 KernelCaseCheck checked_product(const SparseShape& s, Precision precision, const SparseOperands& x,
-                                const ProductElement& c, const CheckedCall& call) {
+                                const ReadProductElement& c, const CheckedCall& call) {
   const double stored_numbers = static_cast<double>(x.a.values.size()), rows = static_cast<double>(s.m);
   const double row_flops = 2 * (stored_numbers / rows + 1) * static_cast<double>(s.n);
   const std::size_t checked_rows = std::clamp<std::size_t>(

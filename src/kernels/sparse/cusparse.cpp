@@ -68,11 +68,11 @@ CusparseProduct::CusparseProduct(const SparseMatrix& a, std::size_t n, runtime::
     : rows_(a.rows), columns_(a.columns), n_(n) {
   static_cast<runtime::CudaDevice&>(device).select();
   const auto starts = checked_starts(a);
-  check_cusparse(cusparseCreate(library_.receive()), "cusparseCreate");
+  check_cusparse(cusparseCreate(library_.out_address()), "cusparseCreate");
   starts_ = uploaded(starts.data(), starts.size(), device);
   columns_of_ = uploaded(a.columns_of.data(), a.columns_of.size(), device);
   values_ = uploaded(a.values.data(), a.values.size(), device);
-  check_cusparse(cusparseCreateConstCsr(a_.receive(), extent(rows_), extent(columns_), extent(a.values.size()),
+  check_cusparse(cusparseCreateConstCsr(a_.out_address(), extent(rows_), extent(columns_), extent(a.values.size()),
                                         address(starts_), address(columns_of_), address(values_), CUSPARSE_INDEX_32I,
                                         CUSPARSE_INDEX_32I, CUSPARSE_INDEX_BASE_ZERO, CUDA_R_32F),
                  "cusparseCreateConstCsr");
@@ -81,7 +81,7 @@ CusparseProduct::CusparseProduct(const SparseMatrix& a, std::size_t n, runtime::
 
 CusparseProduct::ConstDense CusparseProduct::describe_b(const std::byte* b) const {
   ConstDense d;
-  check_cusparse(cusparseCreateConstDnMat(d.receive(), extent(columns_), extent(n_), extent(n_), b, CUDA_R_32F,
+  check_cusparse(cusparseCreateConstDnMat(d.out_address(), extent(columns_), extent(n_), extent(n_), b, CUDA_R_32F,
                                           CUSPARSE_ORDER_ROW),
                  "cusparseCreateConstDnMat");
   return d;
@@ -89,7 +89,7 @@ CusparseProduct::ConstDense CusparseProduct::describe_b(const std::byte* b) cons
 CusparseProduct::Dense CusparseProduct::describe_c(std::byte* c) const {
   Dense d;
   check_cusparse(
-      cusparseCreateDnMat(d.receive(), extent(rows_), extent(n_), extent(n_), c, CUDA_R_32F, CUSPARSE_ORDER_ROW),
+      cusparseCreateDnMat(d.out_address(), extent(rows_), extent(n_), extent(n_), c, CUDA_R_32F, CUSPARSE_ORDER_ROW),
       "cusparseCreateDnMat");
   return d;
 }

@@ -67,9 +67,9 @@ struct SparseOperands {
 SparseOperands random_sparse_operands(const SparseShape&, Precision, std::uint64_t seed);
 
 /// Reads element i of C [m x n], row-major.
-using ProductElement = std::function<double(std::size_t i)>;
+using ReadProductElement = std::function<double(std::size_t i)>;
 /// Checks rows of a result C against float64 sums of the operands. KernelCase::finish_check on all devices uses it.
-KernelCaseCheck checked_product(const SparseShape&, Precision, const SparseOperands&, const ProductElement& c,
+KernelCaseCheck checked_product(const SparseShape&, Precision, const SparseOperands&, const ReadProductElement& c,
                                 const CheckedCall&);
 
 }  // namespace gradmeter::kernels

@@ -150,7 +150,7 @@ class Layer {
   virtual bool keeps_activations() const { return false; }
   /// Bytes that these layers need together, besides what each of them keeps, if `prepare_run` prepares them. All
   /// micro-batches share these bytes.
-  virtual std::size_t run_bytes(std::span<const std::unique_ptr<Layer>> layers, std::size_t samples) const {
+  virtual std::size_t shared_bytes(std::span<const std::unique_ptr<Layer>> layers, std::size_t samples) const {
     return (void)layers, (void)samples, 0;
   }
   /// True if a backward pass also depends on `LayerBackward::pass`: such passes are not recorded.

@@ -126,7 +126,7 @@ class PreparedInferenceProduct final : public InferenceLayer {
     const auto zeros = floats(op_.op().inputs()[0].elements), outputs = floats(op_.op().outputs()[0].elements);
     forward(queue, zeros.buffer, outputs.buffer);
     offsets_ = floats(bias.count() * places);
-    queue.at_once([&] {
+    queue.run_and_wait([&] {
       const auto of_zeros = outputs.buffer.values<float>();
       const auto to = offsets_.buffer.values<float>();
       for (std::size_t i = 0; i < to.size(); ++i) to[i] = bias.values<float>()[i / places] - of_zeros[i];
@@ -154,7 +154,7 @@ kernels::OpOptions quantized(kernels::Precision precision, const ActivationRange
   if (!kernels::info(precision).integer) return {};
   kernels::Quantization q = kernels::quantize_range(input.least, input.greatest);
   q.weight_quanta.resize(outputs);
-  queue.at_once([&] {
+  queue.run_and_wait([&] {
     for (const ConstBuffer& w : weights)
       kernels::raise_to_largest(w.values<float>(), weights_per_output, q.weight_quanta);
     kernels::to_weight_quanta(q.weight_quanta);
@@ -175,7 +175,7 @@ void submit_loss(Queue& queue, const ConstBuffer& logits, const Batch& batch, co
       if (!outcome) return;
       outcome->loss_sum += loss.loss_sum;
       outcome->correct += loss.correct;
-      outcome->samples += labels;
+      outcome->labels += labels;
     };
     const kernels::Loops& loops = kernels::loops();
     const kernels::PrecisionInfo& p = kernels::info(precision);

@@ -24,7 +24,7 @@ void calibrate(Network& network, Queue& queue, Buffers buffers, const Batch& bat
                std::vector<ActivationRange>& ranges) {
   const std::vector<ConstBuffer> outputs = network.layer_outputs(queue, buffers, batch);
   ranges.resize(outputs.size());
-  queue.at_once([&] {
+  queue.run_and_wait([&] {
     for (std::size_t l = 0; l < outputs.size(); ++l)
       ranges[l].add((l == 0 ? batch.inputs : outputs[l - 1]).values<float>());
   });
@@ -92,7 +92,7 @@ runtime::OwnedBuffer ForwardOperations::weights(const kernels::Op& op, std::size
   const kernels::Operand& operand = op.inputs()[input];
   const auto bytes = [&](std::size_t n) { return queue.device().allocate(core::Element::i8, n); };
   runtime::OwnedBuffer plain = bytes(operand.plain_bytes());
-  queue.at_once([&] { fill_random(plain.buffer, *operand.format, seed, kernels::random_scale(*operand.format)); });
+  queue.run_and_wait([&] { fill_random(plain.buffer, *operand.format, seed, kernels::random_scale(*operand.format)); });
   if (!operand.packed) return plain;
   runtime::OwnedBuffer stored = bytes(operand.stored_bytes);
   const std::unique_ptr<kernels::Op> packing = op.packing(input);
@@ -120,7 +120,7 @@ void ForwardOperations::share_activations(Queue& queue, std::uint64_t seed) {
     if (found == input_by_format.end()) {
       memory_.push_back(queue.device().allocate(core::Element::i8, largest.at(input.format->name)));
       found = input_by_format.emplace(input.format->name, memory_.back().buffer).first;
-      queue.at_once([&] { fill_random(found->second, *input.format, seed); });
+      queue.run_and_wait([&] { fill_random(found->second, *input.format, seed); });
     }
     for (auto& inputs : o.inputs) inputs[0] = found->second.part(0, input.stored_bytes);
     for (const auto& operand : o.op->outputs()) o.outputs.push_back(outputs.part(0, operand.stored_bytes));

@@ -49,7 +49,7 @@ Network::Network(std::string name, std::vector<std::unique_ptr<Layer>> layers, c
       gradient_sum_(held_.element_count(), part.micro_batches),
       tied_weight_(held_, part),
       may_record_(std::ranges::none_of(held_.layers(), [](const auto& l) { return l->draws_by_pass(); })) {
-  const std::size_t peer_readable = needed_memory(pass_samples(part.batch)).peer_readable();
+  const std::size_t peer_readable = needed_memory(pass_samples(part.largest_batch)).peer_readable();
   if (part.peers && peer_readable > 0) peer_memory_ = part.peers->memory(peer_readable);
 }
 
@@ -103,7 +103,7 @@ void Network::provide_memory(Queue& queue, std::size_t samples) {
   if (!part_.peers && !part_.is_whole())
     throw std::logic_error("model: a part that was made without peers can only be asked for its sizes");
   if (samples <= memory_samples_) return;
-  memory_samples_ = part_.is_whole() ? samples : pass_samples(part_.batch);
+  memory_samples_ = part_.is_whole() ? samples : pass_samples(part_.largest_batch);
   queue.synchronise();  // earlier work uses the memory that is freed now
   recorded_.forget();
   own_memory_ = queue.device().allocate(core::Element::f32, needed_memory(memory_samples_).own());
@@ -117,7 +117,7 @@ std::size_t Network::pass_samples(std::size_t batch) const {
 }
 
 std::size_t Network::forward_samples(std::size_t batch) const {
-  return part_.is_whole() ? batch : pass_samples(part_.batch);  // a part has memory for this many
+  return part_.is_whole() ? batch : pass_samples(part_.largest_batch);  // a part has memory for this many
 }
 
 std::size_t Network::workspace_bytes(std::size_t samples) const {
@@ -127,7 +127,7 @@ std::size_t Network::workspace_bytes(std::size_t samples) const {
   for (std::size_t l = 0; l < held_.layers().size(); ++l) {
     const Layer& layer = *held_.layers()[l];
     activations += messages_.size() * samples_each * layer.activation_elements();
-    run_bytes = std::max(run_bytes, layer.run_bytes(held_.layers().subspan(l), samples_each));
+    run_bytes = std::max(run_bytes, layer.shared_bytes(held_.layers().subspan(l), samples_each));
   }
   const std::size_t sums = part_.micro_batches > 1 ? element_count() : 0;
   return (needed_memory(samples_each).own() + activations + sums + tied_weight_.summed_floats()) * sizeof(float) +
@@ -135,7 +135,7 @@ std::size_t Network::workspace_bytes(std::size_t samples) const {
 }
 
 PeerNeeds Network::peer_needs() const {
-  const std::size_t samples = pass_samples(part_.batch);
+  const std::size_t samples = pass_samples(part_.largest_batch);
   const std::vector<std::size_t> summed = sum_lengths(samples, true);
   const std::size_t largest = summed.empty() ? 0 : std::ranges::max(summed);
   return {.memory_bytes = needed_memory(samples).peer_readable() * sizeof(float),
@@ -182,7 +182,7 @@ PeerTraffic Network::pass_traffic(std::size_t samples) const {
     if (!is_first()) traffic.messages += 1, traffic.floats_sent += samples_each * held_.input_width();
     if (!is_last()) traffic.messages += 1, traffic.floats_sent += samples_each * output_width();
   }
-  tied_weight_.count(traffic, true);
+  tied_weight_.add_traffic(traffic, true);
   return traffic;
 }
 
@@ -195,7 +195,7 @@ PeerTraffic Network::forward_traffic(std::size_t samples) const {
     traffic.sums.insert(traffic.sums.end(), summed.begin(), summed.end());
     if (!is_last()) traffic.messages += 1, traffic.floats_sent += n * output_width();
   }
-  tied_weight_.count(traffic, false);
+  tied_weight_.add_traffic(traffic, false);
   return traffic;
 }
 
@@ -220,7 +220,7 @@ void Network::run_pass(Queue& queue, Buffers buffers, const Batch& batch, const 
   check(buffers, batch);
   kernels::require_elements("network: gradients", buffers.gradients.count(), element_count());
   const std::size_t samples_each = micro_batch_samples(batch.samples(), part_.micro_batches);
-  if (!part_.is_whole() && samples_each > pass_samples(part_.batch))
+  if (!part_.is_whole() && samples_each > pass_samples(part_.largest_batch))
     throw std::logic_error("model: its memory is for a smaller batch");
   provide_memory(queue, samples_each);
   const Run run{.queue = queue,
@@ -345,7 +345,7 @@ void Network::forward_micro_batch(const Run& run, std::size_t micro_batch) {
 void Network::submit_outcome(const Run& run, std::size_t micro_batch) {
   if (!options_.learns)
     return run.queue.submit("forward.count", {},
-                            [outcome = run.outcome, n = run.part(micro_batch).samples()] { outcome->samples += n; });
+                            [outcome = run.outcome, n = run.part(micro_batch).samples()] { outcome->labels += n; });
   const StageSlot& slot = slots_[run.slot(micro_batch)];
   const std::size_t logits = run.samples_in(micro_batch) * output_width();
   static const OutcomePlace not_reported = nullptr;
@@ -369,7 +369,7 @@ void Network::backward_micro_batch(const Run& run, std::size_t micro_batch) {
     (*run.ready)(tensor);
   };
   Stage::Pass pass = stage_pass(run, micro_batch);
-  tied_weight_.clear(run.queue, target);
+  tied_weight_.clear_gradient(run.queue, target);
   pass.tied_gradient = tied_weight_.gradient_target(run.queue, micro_batch);
   stage_.backward(pass, slot, target, std::ref(ready));
   if (!is_first()) {

@@ -81,7 +81,7 @@ struct Part {
   std::size_t micro_batches = 1;  ///< number of micro-batches into which a pass cuts its batch
   PipelineOrder order = PipelineOrder::one_f_one_b;
   /// The largest number of samples of a pass. A split model allocates its memory once, for this number.
-  std::size_t batch = 0;
+  std::size_t largest_batch = 0;
   Peers* peers = nullptr;  ///< null: the model is whole, or only tells its sizes and cannot be run
 
   bool is_whole() const { return tensor_ranks == 1 && stages == 1; }

@@ -92,7 +92,7 @@ TiedWeight::TiedWeight(const HeldLayers& held, const Part& part)
       micro_batches_(part.micro_batches),
       gradient_sum_(held.tied_between_stages(), part.micro_batches) {}
 
-void TiedWeight::count(PeerTraffic& traffic, bool backward) const {
+void TiedWeight::add_traffic(PeerTraffic& traffic, bool backward) const {
   if (floats() == 0 || (uses() && !backward)) return;
   traffic.messages += 1, traffic.floats_sent += floats();
 }
@@ -130,7 +130,7 @@ void TiedWeight::return_gradient(Queue& queue, std::size_t micro_batch) {
   if (micro_batch + 1 == micro_batches_) send_ = peers_->send(OtherStage::first, gradient_);
 }
 
-void TiedWeight::clear(Queue& queue, const Buffer& gradients) const {
+void TiedWeight::clear_gradient(Queue& queue, const Buffer& gradients) const {
   if (owns()) submit_clear(queue, "backward.clear", weight_in(gradients));
 }
 

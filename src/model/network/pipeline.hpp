@@ -119,7 +119,7 @@ class TiedWeight {
   /// Floats of the memory in which the last stage sums the gradient over micro-batches; 0 if it needs none.
   std::size_t summed_floats() const { return uses() && micro_batches_ > 1 ? floats() : 0; }
   /// Adds the messages of one pass, or of one forward pass alone.
-  void count(PeerTraffic&, bool backward) const;
+  void add_traffic(PeerTraffic&, bool backward) const;
 
   /// Takes two buffers that peers can read: first for the weight, then for its gradient.
   std::array<Buffer, 2> take_memory(MemoryPlanner& from) const {
@@ -144,7 +144,7 @@ class TiedWeight {
   /// On the first stage, sets the weight's gradient to zero before the backward pass of a micro-batch. This is needed
   /// because the first layer adds to that gradient: in a model with one stage, the last layer has already written its
   /// share there.
-  void clear(Queue&, const Buffer& gradients) const;
+  void clear_gradient(Queue&, const Buffer& gradients) const;
   /// On the first stage, posts the receive of the gradient. Call it before the last micro-batch is sent. The gradient
   /// can only arrive after that; by then nothing reads the memory in which it is received.
   void expect_gradient();

@@ -188,7 +188,7 @@ void draw_uniform(const LayerTensor& t, const core::Random& random, std::size_t 
 void HeldLayers::initialise(Queue& queue, Buffers buffers, std::uint64_t seed) const {
   kernels::require_elements("network: parameters", buffers.parameters.count(), element_count_);
   kernels::require_elements("network: gradients", buffers.gradients.count(), element_count_);
-  queue.at_once([&] {
+  queue.run_and_wait([&] {
     std::ranges::fill(buffers.parameters.values<float>(), 0.0F);
     std::ranges::fill(buffers.gradients.values<float>(), 0.0F);
     for (std::size_t l = 0; l < layers_.size(); ++l) {

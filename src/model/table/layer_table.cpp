@@ -69,19 +69,19 @@ bool has_products(RowKind kind) { return kind != RowKind::embedding && kind != R
 
 void check_shape(const CsvRow& r, const TableRow& t) {
   if (t.shape.empty() && !has_no_tensor(t.kind)) {
-    throw CsvFault{r.column("shape"), fmt::format("a {} row needs a shape", name(t.kind))};
+    throw CsvFault{r.begin_byte("shape"), fmt::format("a {} row needs a shape", name(t.kind))};
   }
   const std::size_t extents = extents_of(t.kind);
   if (!t.shape.empty() && extents != 0 && t.shape.size() != extents) {
-    throw CsvFault{r.column("shape"), fmt::format("the shape of a {} row has {} extents", name(t.kind), extents)};
+    throw CsvFault{r.begin_byte("shape"), fmt::format("the shape of a {} row has {} extents", name(t.kind), extents)};
   }
   if (!t.shape.empty() && t.kind == RowKind::attention_matmul) {
-    throw CsvFault{r.column("shape"), "an attention_matmul row multiplies no tensor: its shape is -"};
+    throw CsvFault{r.begin_byte("shape"), "an attention_matmul row multiplies no tensor: its shape is -"};
   }
   const std::size_t product = has_no_tensor(t.kind) ? 0 : elements(t.shape);
   if (t.parameters != product) {
-    throw CsvFault{r.column("params"), fmt::format("{} parameters, but the shape '{}' of a {} row has {}", t.parameters,
-                                                   r.text("shape"), name(t.kind), product)};
+    throw CsvFault{r.begin_byte("params"), fmt::format("{} parameters, but the shape '{}' of a {} row has {}",
+                                                       t.parameters, r.text("shape"), name(t.kind), product)};
   }
 }
 
@@ -90,13 +90,13 @@ double flops_of_row(const CsvRow& r, const TableRow& t) {
   const double flops = r.number(column).value_or(0);
   constexpr double most = 9007199254740992.0;  // 2^53: beyond it a double skips whole numbers
   if (flops < 0 || flops > most || std::floor(flops) != flops) {
-    throw CsvFault{r.column(column), fmt::format("'{}' is no whole number from 0 to 2^53", r.text(column))};
+    throw CsvFault{r.begin_byte(column), fmt::format("'{}' is no whole number from 0 to 2^53", r.text(column))};
   }
   if (flops > 0 && !has_products(t.kind)) {
-    throw CsvFault{r.column(column), fmt::format("a {} row has no products: write 0", name(t.kind))};
+    throw CsvFault{r.begin_byte(column), fmt::format("a {} row has no products: write 0", name(t.kind))};
   }
   if (!t.shape.empty() && std::fmod(flops, 2.0 * static_cast<double>(elements(t.shape))) != 0) {
-    throw CsvFault{r.column(column),
+    throw CsvFault{r.begin_byte(column),
                    fmt::format("'{}' is no multiple of 2 FLOP for each of the {} elements of the shape", r.text(column),
                                elements(t.shape))};
   }
@@ -109,7 +109,7 @@ TableRow read_row(const CsvRow& r, std::size_t line) {
              .shape = r.extents("shape", 1),
              .parameters = r.count("params", 0),
              .line = line};
-  if (t.layer.empty()) throw CsvFault{r.column("layer"), "a row needs a name"};
+  if (t.layer.empty()) throw CsvFault{r.begin_byte("layer"), "a row needs a name"};
   check_shape(r, t);
   t.forward_flops = flops_of_row(r, t);
   read_geometry(r, t);
@@ -157,11 +157,12 @@ LayerTable parse_layer_table(std::string_view text, const std::string& file) {
   const auto faults = core::read_csv(text, file, check_columns_of_table, [&](const CsvRow& r, std::size_t line) {
     TableRow row = read_row(r, line);
     if (!names.insert(row.layer).second) {
-      throw CsvFault{r.column("layer"),
+      throw CsvFault{r.begin_byte("layer"),
                      fmt::format("'{}' is the name of an earlier row; names must differ", row.layer)};
     }
     constexpr std::size_t most = std::size_t{1} << 40;
-    if ((parameters += row.parameters) > most) throw CsvFault{r.column("params"), "more than 2^40 parameters in all"};
+    if ((parameters += row.parameters) > most)
+      throw CsvFault{r.begin_byte("params"), "more than 2^40 parameters in all"};
     table.rows.push_back(std::move(row));
   });
   if (!faults.empty()) throw core::UsageError(faults.front());
@@ -216,19 +217,19 @@ std::size_t count(const CsvRow& r, const char* column) { return is_given(r, colu
 std::array<std::size_t, 2> height_and_width(const CsvRow& r, const char* column, std::size_t least) {
   const auto given = r.extents(column, least);
   if (given.empty()) return {least, least};
-  if (given.size() > 2) throw CsvFault{r.column(column), fmt::format("{} is one number or HEIGHTxWIDTH", column)};
+  if (given.size() > 2) throw CsvFault{r.begin_byte(column), fmt::format("{} is one number or HEIGHTxWIDTH", column)};
   return {given.front(), given.back()};
 }
 
 void need_input(const CsvRow& r, const TableRow& t, std::size_t extents, const char* what) {
   if (t.input.size() == extents) return;
-  throw CsvFault{r.column("input"),
+  throw CsvFault{r.begin_byte("input"),
                  fmt::format("'{}' is no input of a {} row; give {}", r.text("input"), name(t.kind), what)};
 }
 
 std::size_t output_extent(const CsvRow& r, std::size_t in, std::size_t padding, std::size_t filter,
                           std::size_t stride) {
-  if (filter > in + 2 * padding) throw CsvFault{r.column("input"), "the filter is larger than the padded input"};
+  if (filter > in + 2 * padding) throw CsvFault{r.begin_byte("input"), "the filter is larger than the padded input"};
   return (in + 2 * padding - filter) / stride + 1;
 }
 
@@ -241,13 +242,13 @@ double conv_outputs(const CsvRow& r, const TableRow& t) {
   if (t.kind == RowKind::conv1d) {
     need_input(r, t, 2, "CHANNELSxSTEPS");
     if (t.input[0] != t.shape[1])
-      throw CsvFault{r.column("input"), "its channels are not the second extent of the shape"};
+      throw CsvFault{r.begin_byte("input"), "its channels are not the second extent of the shape"};
     return static_cast<double>(output_extent(r, t.input[1], t.padding[1], t.shape[0], t.stride[1]));
   }
   need_input(r, t, 3, "CHANNELSxHEIGHTxWIDTH");
-  if (t.shape[0] % t.groups != 0) throw CsvFault{r.column("groups"), "groups do not divide the filters"};
+  if (t.shape[0] % t.groups != 0) throw CsvFault{r.begin_byte("groups"), "groups do not divide the filters"};
   if (t.input[0] != t.shape[1] * t.groups) {
-    throw CsvFault{r.column("input"), "its channels are not the second extent of the shape times groups"};
+    throw CsvFault{r.begin_byte("input"), "its channels are not the second extent of the shape times groups"};
   }
   return static_cast<double>(output_extent(r, t.input[1], t.padding[0], t.shape[2], t.stride[0])) *
          static_cast<double>(output_extent(r, t.input[2], t.padding[1], t.shape[3], t.stride[1]));
@@ -255,20 +256,20 @@ double conv_outputs(const CsvRow& r, const TableRow& t) {
 
 void check_matrix_input(const CsvRow& r, const TableRow& t) {
   need_input(r, t, 1, "the number of features");
-  if (t.shape.empty()) throw CsvFault{r.column("shape"), "a row with an input needs a shape"};
+  if (t.shape.empty()) throw CsvFault{r.begin_byte("shape"), "a row with an input needs a shape"};
   if (t.input[0] != t.shape[0] && t.input[0] != t.shape[1]) {
-    throw CsvFault{r.column("input"), "the features are no extent of the shape"};
+    throw CsvFault{r.begin_byte("input"), "the features are no extent of the shape"};
   }
 }
 
 /// Checks that the shape has one of three forms: (input + hidden) x (gates * hidden), (gates * hidden) x input, and
 /// (gates * hidden) x hidden.
 void check_recurrent_input(const CsvRow& r, const TableRow& t) {
-  if (t.steps == 0) throw CsvFault{r.column("steps"), "a recurrent row with an input needs its steps"};
+  if (t.steps == 0) throw CsvFault{r.begin_byte("steps"), "a recurrent row with an input needs its steps"};
   const std::size_t gates = gates_of(t.kind);
   if (t.input.empty()) {
     if (t.shape[0] != gates * t.shape[1]) {
-      throw CsvFault{r.column("shape"), "without an input the shape is (gates * hidden) x hidden"};
+      throw CsvFault{r.begin_byte("shape"), "without an input the shape is (gates * hidden) x hidden"};
     }
     return;
   }
@@ -277,7 +278,7 @@ void check_recurrent_input(const CsvRow& r, const TableRow& t) {
   const bool fused = t.shape[1] % gates == 0 && t.shape[0] == t.input[0] + t.shape[1] / gates;
   if (!of_input && !fused) {
     throw CsvFault{
-        r.column("input"),
+        r.begin_byte("input"),
         "with this input the shape is neither (input + hidden) x (gates * hidden) nor (gates * hidden) x input"};
   }
 }
@@ -290,9 +291,9 @@ std::vector<double> flops_by_geometry(const CsvRow& r, TableRow& t) {
       return {2 * weight_count(t) * conv_outputs(r, t)};
     case RowKind::attention_matmul: {
       need_input(r, t, 1, "the width of the model");
-      if (t.steps == 0) throw CsvFault{r.column("steps"), "an attention needs its steps"};
+      if (t.steps == 0) throw CsvFault{r.begin_byte("steps"), "an attention needs its steps"};
       t.heads = std::max<std::size_t>(t.heads, 1);
-      if (t.input[0] % t.heads != 0) throw CsvFault{r.column("heads"), "heads do not divide the input"};
+      if (t.input[0] % t.heads != 0) throw CsvFault{r.begin_byte("heads"), "heads do not divide the input"};
       const double product =
           2.0 * static_cast<double>(t.steps) * static_cast<double>(t.steps) * static_cast<double>(t.input[0]);
       return {2 * product, product};
@@ -319,7 +320,7 @@ void check_columns(const CsvRow& r, RowKind kind) {
   const auto known = columns_of(kind);
   for (const char* column : geometry_columns) {
     if (is_given(r, column) && std::ranges::count(known, column) == 0) {
-      throw CsvFault{r.column(column), fmt::format("a {} row has no {}; leave it empty", name(kind), column)};
+      throw CsvFault{r.begin_byte(column), fmt::format("a {} row has no {}; leave it empty", name(kind), column)};
     }
   }
 }
@@ -361,7 +362,7 @@ void read_geometry(const CsvRow& r, TableRow& t) {
   t.has_geometry = std::ranges::any_of(geometry_columns, [&](const char* c) { return is_given(r, c); });
   if (!t.has_geometry) {
     if (t.shape.empty() && t.forward_flops > 0) {
-      throw CsvFault{r.column("input"),
+      throw CsvFault{r.begin_byte("input"),
                      "a row without a shape needs its input and steps: its products are not known else"};
     }
     return;
@@ -375,7 +376,7 @@ void read_geometry(const CsvRow& r, TableRow& t) {
   const auto flops = flops_by_geometry(r, t);
   if (std::ranges::count(flops, t.forward_flops) == 0) {
     throw CsvFault{
-        r.column("forward_flops_per_sample"),
+        r.begin_byte("forward_flops_per_sample"),
         fmt::format("{:.0f} FLOP, but the geometry gives {:.0f}; correct one of them", t.forward_flops, flops[0])};
   }
 }

@@ -100,7 +100,7 @@ class CallBuilder {
   // ---- products and convolutions: forward (x, w) to y; then gradients of weights and of inputs
 
   LayerProblems problems() const {
-    return problems_of(table_layer(), shape_.samples, run_layer().has_input_gradient, shape_.precision);
+    return problems_of(table_layer(), shape_.samples, run_layer().needs_input_gradient, shape_.precision);
   }
 
   void forward_weight_layer() {
@@ -128,7 +128,7 @@ class CallBuilder {
                                         "backward.pack",
                                         is_conv ? std::vector{x, delta} : std::vector{delta, x},
                                         {gradient}});
-    if (!run_layer().has_input_gradient) return;
+    if (!run_layer().needs_input_gradient) return;
     Op& inputs = operation(p.backward[1]);
     scratch_used_ = 0;
     const Place below = flow_below(delta, inputs.outputs()[0]);
@@ -189,7 +189,7 @@ class CallBuilder {
     const std::size_t output = kernels::index_of(op.outputs(), "input gradient");
     const Place below = call.outputs[output];
     calls().weight_gradients.push_back(std::move(call));
-    if (run_layer().has_input_gradient) set_gradient_edge(below, op, output);
+    if (run_layer().needs_input_gradient) set_gradient_edge(below, op, output);
   }
 
   Place recurrent_gradient(Op& op, std::size_t i, const Place& delta) {
@@ -213,7 +213,7 @@ class CallBuilder {
   TensorPart recurrent_part(std::size_t part) const {
     const auto& s = std::get<kernels::RnnShape>(table_layer().shape);
     const std::size_t hidden = s.hidden, gates = kernels::gates_of(s.cell), state_weights = gates * hidden * hidden;
-    const std::size_t input_weights = gates * hidden * s.input_width(), bias = table_layer().matrices;
+    const std::size_t input_weights = gates * hidden * s.input_width(), bias = table_layer().weight_rows;
     if (part == 0) return {.count = input_weights};
     if (part == 1) return bias == 1 ? TensorPart{.first = input_weights, .count = state_weights} : whole(1);
     return bias < table_layer().rows.size() ? whole(bias) : TensorPart{};
@@ -309,7 +309,7 @@ class CallBuilder {
   }
   Place random_floats() {
     const Place p = own_floats(shape_.output_floats);
-    queue_.at_once([&] { fill_random(p.memory, *p.format, seed_++); });
+    queue_.run_and_wait([&] { fill_random(p.memory, *p.format, seed_++); });
     return p;
   }
 
@@ -345,7 +345,7 @@ class CallBuilder {
   }
   Place random(const kernels::Operand& o) {
     const Place p = own(o.stored_bytes, o.format);
-    queue_.at_once([&] { fill_random(p.memory, *o.format, seed_++); });
+    queue_.run_and_wait([&] { fill_random(p.memory, *o.format, seed_++); });
     return p;
   }
   Place zeros(const kernels::Operand& o) { return own(o.stored_bytes, o.format); }

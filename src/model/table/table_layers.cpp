@@ -145,7 +145,7 @@ class LayerBuilder {
       if (!state || state->kind != kind || state->parameters != gates * hidden * hidden)
         refuse(r, fmt::format("is not followed by its recurrent weights, {} x {}", gates * hidden, hidden));
       l.rows.push_back(next_row_++);
-      l.matrices = 2;
+      l.weight_rows = 2;
     }
     while (next_row_ < table_.rows.size() && table_.rows[next_row_].kind == RowKind::bias &&
            table_.rows[next_row_].parameters == gates * hidden)
@@ -170,7 +170,7 @@ std::vector<TableLayer> layers_of(const LayerTable& t) { return LayerBuilder(t).
 std::size_t rows_with_computed_gradients(const TableLayer& l) {
   if (l.kind == TableLayer::Kind::tensor) return 0;
   if (l.kind != TableLayer::Kind::recurrent) return 1;
-  return std::min(l.rows.size(), l.matrices + 1);  // a recurrent operation has one bias
+  return std::min(l.rows.size(), l.weight_rows + 1);  // a recurrent operation has one bias
 }
 
 std::size_t TableLayer::input_elements() const {

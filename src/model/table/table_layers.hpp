@@ -24,12 +24,12 @@ struct TableLayer {
   /// product: for one sample, m rows, n outputs and k inputs. attention: m = n tokens, and k is a head's width. The
   /// batch is 1 everywhere.
   kernels::ProblemShape shape = kernels::GemmShape{};
-  std::size_t matrices = 1;  ///< recurrent: number of table rows with weights: two, or one that has both
-  std::size_t heads = 1;     ///< attention heads
-  bool has_scores = true;    ///< attention: computes scores and context; if false, only the context
-  bool is_tied = false;      ///< product: another row has its tensor; embedding: a product adds to its gradient
-  std::size_t owner = 0;     ///< tied product: index of the embedding among the layers
-  bool is_implied = false;   ///< its row has no geometry: the product follows from the row's shape and FLOP
+  std::size_t weight_rows = 1;  ///< recurrent: number of table rows with weights: two, or one that has both
+  std::size_t heads = 1;        ///< attention heads
+  bool has_scores = true;       ///< attention: computes scores and context; if false, only the context
+  bool is_tied = false;         ///< product: another row has its tensor; embedding: a product adds to its gradient
+  std::size_t owner = 0;        ///< tied product: index of the embedding among the layers
+  bool is_implied = false;      ///< its row has no geometry: the product follows from the row's shape and FLOP
   std::size_t vocabulary = 0, width = 0, lookups = 0;  ///< an embedding's sizes for one sample
 
   bool computes() const { return kind >= Kind::product; }

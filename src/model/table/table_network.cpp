@@ -82,12 +82,12 @@ class LayerOfTable final : public Layer {
   SampleShape output() const override { return FeatureShape{place_.output}; }
   std::span<const LayerTensor> tensors() const override { return tensors_; }
   LayerProblems problems(std::size_t samples, bool input_gradient) const override {
-    return problems_of(run_layer_.layer, samples, input_gradient && run_layer_.has_input_gradient, facts_->precision);
+    return problems_of(run_layer_.layer, samples, input_gradient && run_layer_.needs_input_gradient, facts_->precision);
   }
   std::size_t activation_elements() const override { return place_.kept; }
   bool keeps_activations() const override { return true; }
   bool draws_by_pass() const override { return true; }
-  std::size_t run_bytes(std::span<const std::unique_ptr<Layer>> layers, std::size_t samples) const override;
+  std::size_t shared_bytes(std::span<const std::unique_ptr<Layer>> layers, std::size_t samples) const override;
 
   std::unique_ptr<PreparedLayer> prepare(std::size_t samples, bool input_gradient,
                                          runtime::Device& device) const override {
@@ -117,7 +117,7 @@ class LayerOfTable final : public Layer {
     const auto& [first, last] = std::pair(table_layers.front(), table_layers.back());
     TableRunShape run{.samples = samples, .precision = first->facts_->precision};
     for (const LayerOfTable* table_layer : table_layers) run.layers.push_back(table_layer->run_layer_);
-    run.layers.front().has_input_gradient &= input_gradient;
+    run.layers.front().needs_input_gradient &= input_gradient;
     if (!first->place_.is_first) run.input_floats = samples * first->place_.input;
     if (!last->place_.is_last) run.output_floats = samples * last->place_.output;
     const auto prepared =
@@ -147,7 +147,7 @@ std::size_t packed_weight_bytes(const RunLayer& l, kernels::Precision precision)
 
 /// An estimate of the bytes of gradients of activations, random gradients, operands in the library's layouts, and the
 /// numbers that are sent to other stages.
-std::size_t LayerOfTable::run_bytes(std::span<const std::unique_ptr<Layer>> layers, std::size_t samples) const {
+std::size_t LayerOfTable::shared_bytes(std::span<const std::unique_ptr<Layer>> layers, std::size_t samples) const {
   const std::vector<const LayerOfTable*> table_layers = leading_table_layers(layers);
   const kernels::Precision precision = facts_->precision;
   std::vector<kernels::RnnShape> recurrent;
@@ -255,7 +255,7 @@ std::unique_ptr<Network> make_table_network(const LayerTable& table, const Table
   bool any_before = false;
   for (std::size_t l = 0; l < layers.size(); ++l) {
     network_layers.push_back(std::make_unique<LayerOfTable>(
-        table, RunLayer{.layer = layers[l], .has_input_gradient = any_before}, places[l], facts));
+        table, RunLayer{.layer = layers[l], .needs_input_gradient = any_before}, places[l], facts));
     any_before |= layers[l].kind != TableLayer::Kind::tensor;
   }
   return std::make_unique<Network>(o.name, std::move(network_layers), o.part,

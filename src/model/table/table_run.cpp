@@ -40,7 +40,7 @@ TableWorkspace::TableWorkspace(Needs n, std::uint64_t worker) : needs(std::move(
     const double size = gradient_size(needs.samples);
     for (std::size_t sign = 0; sign < 2; ++sign) {
       r.signs[sign] = allocate(bytes + random_offsets * kernels::cache_line_bytes);
-      queue->at_once(
+      queue->run_and_wait(
           [&] { fill_random(r.signs[sign].buffer, format, ((worker + 1) << 32) + number, sign == 0 ? size : -size); });
     }
     return r;

@@ -23,7 +23,7 @@ struct RunLayer {
   TableLayer layer;
   /// The number of elements of each tensor, in the order of `TableLayer::rows`.
   std::vector<std::size_t> counts = {};
-  bool has_input_gradient = false;  ///< true if an earlier layer computes or is an embedding
+  bool needs_input_gradient = false;  ///< true if an earlier layer computes or is an embedding
 };
 
 /// A run of layers: all layers of the table, or those of one pipeline stage.

@@ -188,7 +188,7 @@ std::string summary_of(std::span<const analysis::Side> sides, std::size_t points
 void write_html_page(const PageTable& table, const ReportText& summary, std::span<const analysis::Side> sides,
                      std::ostream& to) {
   const auto points = static_cast<std::size_t>(
-      std::ranges::count_if(table.rows, [](const PageRow& row) { return row.point.experiment != compared; }));
+      std::ranges::count_if(table.rows, [](const PageRow& row) { return row.point.experiment != compare_experiment; }));
   const auto charts = charts_for(table);
   Json varying = Json::array();
   for (const core::Factor f : table.varying) varying.push_back(core::name(f));
@@ -352,7 +352,7 @@ std::string markdown(const PageTable& rows, const ReportText& summary) {
   std::vector<std::string> experiments;
   for (const PageRow& row : rows.rows) {
     const std::string& experiment = row.point.experiment;
-    if (experiment != compared && std::ranges::find(experiments, experiment) == experiments.end())
+    if (experiment != compare_experiment && std::ranges::find(experiments, experiment) == experiments.end())
       experiments.push_back(experiment);
   }
   for (const auto& experiment : experiments) out += markdown_table(experiment, rows);

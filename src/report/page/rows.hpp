@@ -88,7 +88,7 @@ PageTable make_separate_rows(std::span<const analysis::Side>);
 void name_by_file(std::span<analysis::Side>);
 
 /// The experiment of rows that compare two points.
-inline constexpr std::string_view compared = "compare";
+inline constexpr std::string_view compare_experiment = "compare";
 /// Adds a row of experiment "compare" for each point of the comparison, also for points that are missing on a side. Its
 /// columns are series, panel, point (the point's label), ratio and its interval, verdict, reason and q_value.
 void add_comparison(PageTable&, const analysis::Comparison&);

@@ -461,7 +461,7 @@ void name_by_file(std::span<analysis::Side> sides) {
 void add_comparison(PageTable& table, const analysis::Comparison& comparison) {
   for (const auto& p : comparison.points) {
     PageRow row;
-    row.point.experiment = compared;
+    row.point.experiment = compare_experiment;
     row.put("series", "measured");
     row.put("panel", fmt::format("{} against {}", comparison.b_name, comparison.a_name));
     row.put("point", comparison_label(comparison, p));

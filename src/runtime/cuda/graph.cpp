@@ -24,7 +24,7 @@ class StreamCapture {
     if (!is_capturing_) return;
     Handle<GraphTraits> graph;
     queue_.submit("graph.captured", {}, [&graph] {
-      (void)cudaStreamEndCapture(gpu::stream(), graph.receive());  // an earlier error is reported instead
+      (void)cudaStreamEndCapture(gpu::stream(), graph.out_address());  // an earlier error is reported instead
     });
     cudaGetLastError();
   }
@@ -35,7 +35,7 @@ class StreamCapture {
     Handle<GraphTraits> graph;
     is_capturing_ = false;  // the capture is over even if the call fails
     queue_.submit("graph.captured", {}, [&graph] {
-      check_cuda(cudaStreamEndCapture(gpu::stream(), graph.receive()), "cudaStreamEndCapture");
+      check_cuda(cudaStreamEndCapture(gpu::stream(), graph.out_address()), "cudaStreamEndCapture");
     });
     return graph;
   }
@@ -51,7 +51,7 @@ CudaGraph::CudaGraph(Queue& queue, const std::function<void()>& body) : queue_(q
   StreamCapture capture(queue);
   body();
   const auto captured = capture.end();
-  check_cuda(cudaGraphInstantiate(graph_.receive(), captured.get(), 0), "cudaGraphInstantiate");
+  check_cuda(cudaGraphInstantiate(graph_.out_address(), captured.get(), 0), "cudaGraphInstantiate");
   queue.submit("graph.upload", {}, [this] {
     // uploads the graph now; otherwise the first launch would
     check_cuda(cudaGraphUpload(graph_.get(), gpu::stream()), "cudaGraphUpload");

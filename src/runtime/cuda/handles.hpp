@@ -63,7 +63,7 @@ class CudaEvent;
 /// A queue of work on the device that is current when it is made. It does not wait for the default stream.
 class Stream {
  public:
-  Stream() { check_cuda(cudaStreamCreateWithFlags(handle_.receive(), cudaStreamNonBlocking), "cudaStreamCreate"); }
+  Stream() { check_cuda(cudaStreamCreateWithFlags(handle_.out_address(), cudaStreamNonBlocking), "cudaStreamCreate"); }
   cudaStream_t get() const { return handle_.get(); }
   void synchronize() const { check_cuda(cudaStreamSynchronize(get()), "cudaStreamSynchronize"); }
   /// Makes all work that is queued after this call wait until the event has happened.
@@ -76,7 +76,7 @@ class Stream {
 /// A point in a stream, with its time. An event that was never recorded counts as done.
 class CudaEvent {
  public:
-  CudaEvent() { check_cuda(cudaEventCreateWithFlags(handle_.receive(), cudaEventDefault), "cudaEventCreate"); }
+  CudaEvent() { check_cuda(cudaEventCreateWithFlags(handle_.out_address(), cudaEventDefault), "cudaEventCreate"); }
   cudaEvent_t get() const { return handle_.get(); }
   void record(const Stream& stream) const { check_cuda(cudaEventRecord(get(), stream.get()), "cudaEventRecord"); }
   void synchronize() const { check_cuda(cudaEventSynchronize(get()), "cudaEventSynchronize"); }
@@ -117,7 +117,7 @@ class DeviceBuffer {
     if (count > std::numeric_limits<std::size_t>::max() / sizeof(T)) {
       throw core::BackendError("CUDA", "cudaMalloc", "more bytes than an address space has");
     }
-    if (count > 0) *memory_.receive() = allocate_device_memory(count * sizeof(T));
+    if (count > 0) *memory_.out_address() = allocate_device_memory(count * sizeof(T));
   }
   DeviceBuffer(DeviceBuffer&& other) noexcept
       : memory_(std::move(other.memory_)), count_(std::exchange(other.count_, 0)) {}

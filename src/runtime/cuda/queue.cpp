@@ -80,7 +80,7 @@ HostView::Copy& HostView::copy_of(const CudaDevice::Range& range) const {
   if (range.bytes > 0) copies_.erase(copies_.upper_bound(begin), copies_.lower_bound(begin + range.bytes));
   Copy& copy = copies_[begin];
   if (copy.bytes == range.bytes) return copy;
-  check_cuda(cudaHostAlloc(copy.memory.receive(), range.bytes, cudaHostAllocDefault), "cudaHostAlloc");
+  check_cuda(cudaHostAlloc(copy.memory.out_address(), range.bytes, cudaHostAllocDefault), "cudaHostAlloc");
   copy.bytes = range.bytes;
   return copy;
 }
@@ -90,7 +90,7 @@ std::byte* HostView::pinned_address_of(std::uintptr_t device_address) const {
   return copy.at(device_address - begin);
 }
 
-std::byte* HostView::host_address(const std::byte* device_address, std::size_t bytes, bool written) const {
+std::byte* HostView::host_address(const std::byte* device_address, std::size_t bytes, bool is_writable) const {
   ++requests_;
   const CudaDevice::Range range = device_.range_of(device_address, bytes);
   const std::size_t offset = static_cast<std::size_t>(device_address - range.begin);
@@ -110,7 +110,7 @@ std::byte* HostView::host_address(const std::byte* device_address, std::size_t b
   }
   stream_.synchronize();
   present_ += requested;
-  if (written) written_ += requested;
+  if (is_writable) written_ += requested;
   return copy.at(offset);
 }
 

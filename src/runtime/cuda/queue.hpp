@@ -42,7 +42,7 @@ class HostView final : public DeviceAccess {
   HostView(const CudaDevice& device, const Stream& stream) : device_(device), stream_(stream) {}
   /// Waits for the stream, then copies those bytes from the device that the pinned copy does not hold yet. Errors:
   /// std::logic_error for an address that is not the device's; BackendError.
-  std::byte* host_address(const std::byte* device_address, std::size_t bytes, bool written) const override;
+  std::byte* host_address(const std::byte* device_address, std::size_t bytes, bool is_writable) const override;
   /// Queues copies to the device of all bytes that host code may have written. The next `host_address` copies from the
   /// device again.
   void flush() const;

@@ -201,7 +201,7 @@ GpuLibrary linked_library(const char* name, std::string version, const char* fun
           .version = std::move(version),
           .needed_for = needed_for,
           .remedy = fmt::format("{}, and configure with -DGRADMETER_CUDA=ON", installation),
-          .absence = not_linked,
+          .absence_reason = not_linked,
           .place = library_file(function)};
 }
 
@@ -221,7 +221,7 @@ GpuLibrary device_mpi() {
       .name = "MPI on GPUs",
       .needed_for = "MPI's own messages and reductions of device memory",
       .remedy = "without, they pass through host memory; build Open MPI --with-cuda, or over a UCX with CUDA",
-      .absence = "not CUDA-aware"};
+      .absence_reason = "not CUDA-aware"};
   switch (cuda_aware_mpi()) {
     case CudaAwareMpi::yes:
       library.version = "CUDA-aware";
@@ -229,10 +229,10 @@ GpuLibrary device_mpi() {
     case CudaAwareMpi::no:
       break;
     case CudaAwareMpi::unknown:
-      library.absence = "it does not say whether it is CUDA-aware";
+      library.absence_reason = "it does not say whether it is CUDA-aware";
       break;
     case CudaAwareMpi::no_mpi:
-      library.absence = "built without MPI";
+      library.absence_reason = "built without MPI";
       library.remedy = "install MPI and configure again";
       break;
   }
@@ -245,7 +245,7 @@ GpuLibrary driver_nvml() {
           .version = gauge.version(),
           .needed_for = "the clock, power and slowdowns of each measured block",
           .remedy = fmt::format("it comes with the driver ({})", gauge.problem()),
-          .absence = "not there"};
+          .absence_reason = "not there"};
 }
 
 }  // namespace
@@ -270,7 +270,7 @@ std::string availability(const GpuLibrary& library) {
   if (!library.version.empty()) {
     return library.place.empty() ? library.version : fmt::format("{}  ({})", library.version, library.place);
   }
-  return fmt::format("{}: needed for {}; {}", library.absence, library.needed_for, library.remedy);
+  return fmt::format("{}: needed for {}; {}", library.absence_reason, library.needed_for, library.remedy);
 }
 
 std::map<std::string, std::string> gpu_library_versions() {

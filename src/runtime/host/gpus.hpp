@@ -86,7 +86,7 @@ struct GpuLibrary {
   std::string version{};
   std::string needed_for{};  ///< text that completes "needed for ..."
   std::string remedy{};      ///< what to do where the library is missing
-  std::string absence = "not built in";
+  std::string absence_reason = "not built in";
   std::string place = {};  ///< file from which it was loaded; empty: it is part of the program, or this is unknown
 };
 

@@ -46,7 +46,7 @@ void check_hwloc(int result, const char* call) {
 
 Topology load_topology() {
   Topology topology;
-  check_hwloc(hwloc_topology_init(topology.receive()), "hwloc_topology_init");
+  check_hwloc(hwloc_topology_init(topology.out_address()), "hwloc_topology_init");
   // Loads the whole machine, since the part that a job may use is recorded separately and must not change the
   // fingerprint.
   check_hwloc(hwloc_topology_set_flags(topology.get(), HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED),

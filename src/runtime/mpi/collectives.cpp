@@ -98,12 +98,12 @@ Reduction::Reduction(core::Element e, Combine c)
 Reduction::Reduction(core::Element e, Combiner combiner) : element_bytes_(core::size_of(e)) {
   auto handles = std::make_shared<Handles>();
   const MpiTurn turn;  // destroyed before `handles`, which takes a turn of its own to be freed
-  check_mpi(MPI_Type_contiguous(mpi_count(element_bytes_), MPI_BYTE, handles->own_type.receive()),
+  check_mpi(MPI_Type_contiguous(mpi_count(element_bytes_), MPI_BYTE, handles->own_type.out_address()),
             "MPI_Type_contiguous");
   handles->type = handles->own_type.get();
   check_mpi(MPI_Type_commit(&handles->type), "MPI_Type_commit");
   constexpr int commutative = 1;
-  check_mpi(MPI_Op_create(function_for(combiner), commutative, handles->own_operation.receive()), "MPI_Op_create");
+  check_mpi(MPI_Op_create(function_for(combiner), commutative, handles->own_operation.out_address()), "MPI_Op_create");
   handles->operation = handles->own_operation.get();
   handles_ = std::move(handles);
 }

@@ -69,7 +69,7 @@ MpiTransport::MpiTransport(MPI_Comm parent, int channels, std::vector<int> node_
   const MPI_Request arrival = begin("MPI_Ibarrier", [&](MPI_Request* r) { return MPI_Ibarrier(parent, r); });
   finish(arrival, "MPI_Ibarrier");  // so that no rank waits long for others while it holds its turn
   const MpiTurn turn;
-  check_mpi(MPI_Comm_dup(parent, comm_.receive()), "MPI_Comm_dup");
+  check_mpi(MPI_Comm_dup(parent, comm_.out_address()), "MPI_Comm_dup");
   check_mpi(MPI_Comm_set_errhandler(comm_.get(), MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   check_mpi(MPI_Comm_rank(comm_.get(), &rank_), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(comm_.get(), &size_), "MPI_Comm_size");

@@ -92,7 +92,7 @@ void SignalWatch::watch() {
   for (;;) {
     const Wakeup event = wait(deadline);
     if (event == Wakeup::stop) return;
-    if (event == Wakeup::deadline) end(pending(), "");
+    if (event == Wakeup::deadline) end(first_signal(), "");
     const int signal = take_signal();
     if (signal == 0 || signal == SIGXFSZ) continue;
     if (std::ranges::find(warnings, signal) != warnings.end()) {
@@ -101,7 +101,7 @@ void SignalWatch::watch() {
       continue;
     }
     const auto now = Clock::now();
-    if (pending() == 0) {
+    if (first_signal() == 0) {
       first = now;
       deadline = now + grace_;
       pending_.store(signal, std::memory_order_relaxed);

@@ -30,7 +30,7 @@ void before_sudden_end(std::function<void(int code, const std::string& why)> han
 /// (OpenMP's, MPI's), and receives them on a thread of its own. So it must be made first in `main`, before MPI. Child
 /// processes inherit the mask. A signal that was ignored at the start (nohup, background jobs) stays ignored.
 ///
-/// After the first signal, `pending()` returns its number. If the program has not ended `grace` later, one line on
+/// After the first signal, `first_signal()` returns its number. If the program has not ended `grace` later, one line on
 /// standard error says what this rank was doing, and the process ends with 128 + signal. A SIGINT that comes over 0.1 s
 /// after the first signal ends it at once. The grace is short because mpirun sends SIGKILL about a second after
 /// SIGTERM. A warning (SIGUSR1, SIGUSR2, SIGXCPU) has no deadline: the scheduler sends another signal when the time is
@@ -48,11 +48,11 @@ class SignalWatch {
   SignalWatch& operator=(const SignalWatch&) = delete;
 
   /// The first signal that arrived, warnings left out; 0: none. Cost: one relaxed load, so it may be called often.
-  int pending() const noexcept { return pending_.load(std::memory_order_relaxed); }
+  int first_signal() const noexcept { return pending_.load(std::memory_order_relaxed); }
   /// The first signal, else the first warning, else 0. Call it between two points, so that after a warning the present
   /// point is still measured.
   int pending_signal_or_warning() const noexcept {
-    const int now = pending();
+    const int now = first_signal();
     return now != 0 ? now : warning_.load(std::memory_order_relaxed);
   }
 

@@ -42,7 +42,7 @@ PrivateArena::PrivateArena(std::size_t bytes, Pages pages) {
   const auto aligned = round_up(reinterpret_cast<std::size_t>(mapping_), huge_page);
   memory_ = {reinterpret_cast<std::byte*>(aligned + offset), round_up(bytes, page_bytes)};
   // Only advice: a kernel without transparent huge pages refuses it, and small pages are used.
-  if (pages == Pages::advised) (void)madvise(memory_.data() - offset, offset + memory_.size(), MADV_HUGEPAGE);
+  if (pages == Pages::huge_if_granted) (void)madvise(memory_.data() - offset, offset + memory_.size(), MADV_HUGEPAGE);
 }
 
 PrivateArena::~PrivateArena() { munmap(mapping_, mapped_bytes_); }

@@ -230,7 +230,7 @@ MessageHandle UnreliableTransport::receive(int peer, int channel, std::span<std:
   const auto world_rank = [this](int r) {
     return static_cast<std::uint32_t>(world_ranks_[static_cast<std::size_t>(r)]);
   };
-  Line& line = lines_[{peer, channel}];
+  PeerChannel& line = lines_[{peer, channel}];
   const core::MessageId message{.from = world_rank(peer),
                                 .to = world_rank(rank()),
                                 .channel = static_cast<std::uint32_t>(channel),

@@ -30,11 +30,12 @@ class HybridTransport final : public Transport {
   int channels() const override { return between_->channels(); }
   bool zero_copy_from(int peer) const override { return local_rank_[static_cast<std::size_t>(peer)] != elsewhere; }
   bool can_send_from(std::span<const std::byte> data) const override { return inside_->can_send_from(data); }
-  std::optional<std::uint64_t> place_of(std::span<const std::byte> data) const override {
-    return inside_->place_of(data);
+  std::optional<std::uint64_t> memory_number_of(std::span<const std::byte> data) const override {
+    return inside_->memory_number_of(data);
   }
-  std::byte* peer_memory(int peer, std::uint64_t place) const override {
-    return zero_copy_from(peer) ? inside_->peer_memory(local_rank_[static_cast<std::size_t>(peer)], place) : nullptr;
+  std::byte* peer_memory(int peer, std::uint64_t memory_number) const override {
+    return zero_copy_from(peer) ? inside_->peer_memory(local_rank_[static_cast<std::size_t>(peer)], memory_number)
+                                : nullptr;
   }
   std::size_t message_bytes() const override { return between_->message_bytes(); }
   MessageHandle send(int peer, int channel, std::span<const std::byte> data) override;
@@ -136,10 +137,12 @@ class UnreliableTransport final : public Transport {
   int channels() const override { return inner_->channels(); }
   bool zero_copy_from(int peer) const override { return inner_->zero_copy_from(peer); }
   bool can_send_from(std::span<const std::byte> data) const override { return inner_->can_send_from(data); }
-  std::optional<std::uint64_t> place_of(std::span<const std::byte> data) const override {
-    return inner_->place_of(data);
+  std::optional<std::uint64_t> memory_number_of(std::span<const std::byte> data) const override {
+    return inner_->memory_number_of(data);
   }
-  std::byte* peer_memory(int peer, std::uint64_t place) const override { return inner_->peer_memory(peer, place); }
+  std::byte* peer_memory(int peer, std::uint64_t memory_number) const override {
+    return inner_->peer_memory(peer, memory_number);
+  }
   std::size_t message_bytes() const override { return inner_->message_bytes(); }
   MessageHandle send(int peer, int channel, std::span<const std::byte> data) override;
   MessageHandle receive(int peer, int channel, std::span<std::byte> landing) override;
@@ -150,7 +153,7 @@ class UnreliableTransport final : public Transport {
 
  private:
   /// The messages from one peer in one channel.
-  struct Line {
+  struct PeerChannel {
     std::uint64_t messages = 0;  ///< number of receives posted so far
     double last_s = 0;           ///< latest delivery of these messages [s since the ranks were connected]
   };
@@ -160,7 +163,7 @@ class UnreliableTransport final : public Transport {
     int peer;
     std::size_t bytes;
     core::MessageId message;
-    Line* line;
+    PeerChannel* line;
     const std::byte* data = nullptr;   ///< null: the message has not arrived
     double delivery_s = 0;             ///< time of delivery [s since the ranks were connected]
     std::vector<std::byte> copy = {};  ///< copy of data that lies in the peer's memory
@@ -172,7 +175,7 @@ class UnreliableTransport final : public Transport {
   core::MessageFaults faults_;
   std::vector<int> world_ranks_;
   double connected_s_;
-  std::map<std::pair<int, int>, Line> lines_;  ///< by peer and channel
+  std::map<std::pair<int, int>, PeerChannel> lines_;  ///< by peer and channel
   std::unordered_map<std::uint64_t, Awaited> awaited_;
   std::uint64_t next_id_ = 1;  ///< never 0, the id of a default handle, which names no message
 };

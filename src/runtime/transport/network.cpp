@@ -71,7 +71,7 @@ Network::Network(const Communicator& world, const NetworkOptions& o)
   }
   // The device is not known here, so the check is made for a GPU. Callers have checked with their own device.
   if (auto why = transport_refusal(transport_, world.ranks_as(), "cuda"); !why.empty()) throw core::UsageError(why);
-  if (is_mpi_alone()) {
+  if (uses_only_mpi()) {
     arena_ = std::make_unique<PrivateArena>(o.memory_bytes);
   } else {
     arena_ = std::make_unique<SharedArena>(node_, o.memory_bytes);
@@ -95,7 +95,7 @@ std::vector<int> Network::nodes_of(const Communicator& members) const {
 std::vector<std::span<std::byte>> Network::arenas_of(const Communicator& members) const {
   const auto ranks = ranks_of(members);
   std::vector<std::span<std::byte>> out(ranks.size());
-  if (is_mpi_alone()) return out;
+  if (uses_only_mpi()) return out;
   const auto& shared = static_cast<const SharedArena&>(*arena_);
   const int own_node = node_of_[static_cast<std::size_t>(rank_)];
   for (std::size_t i = 0; i < ranks.size(); ++i) {
@@ -125,7 +125,7 @@ std::unique_ptr<Transport> Network::connect(const Communicator& members, int cha
 
 std::unique_ptr<Transport> Network::connect_reliably(const Communicator& members, int channels) const {
   auto mpi = [&] { return members.member().connect(channels, nodes_of(members)); };
-  if (is_mpi_alone()) return mpi();
+  if (uses_only_mpi()) return mpi();
   const Communicator local = members.split(node_of_[static_cast<std::size_t>(rank_)], members.rank());
   const std::size_t count = shared_memory_cell_count(local.size(), channels);
   // All cells of a node are in the memory of its first rank.

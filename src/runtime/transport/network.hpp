@@ -69,7 +69,7 @@ class Network {
   std::unique_ptr<Transport> connect(const Communicator& members, int channels) const;
 
  private:
-  bool is_mpi_alone() const { return transport_ == TransportKind::mpi || takes_device_memory(); }
+  bool uses_only_mpi() const { return transport_ == TransportKind::mpi || takes_device_memory(); }
   std::vector<int> ranks_of(const Communicator& members) const;
   std::unique_ptr<Transport> connect_reliably(const Communicator& members, int channels) const;
 

@@ -44,7 +44,7 @@ using namespace core::literals;
 
 std::size_t shared_memory_cell_count(int size, int channels) {
   const auto ranks = static_cast<std::size_t>(size);
-  return ranks * ranks * static_cast<std::size_t>(channels) * SharedMemoryTransport::in_flight + ranks;
+  return ranks * ranks * static_cast<std::size_t>(channels) * SharedMemoryTransport::cells_per_path + ranks;
 }
 
 SharedMemoryTransport::SharedMemoryTransport(std::string_view name, int rank, int size, int channels,
@@ -70,7 +70,7 @@ SharedMemoryCell* SharedMemoryTransport::cell(int source, int destination, int c
   const auto pair =
       static_cast<std::size_t>(source) * static_cast<std::size_t>(size_) + static_cast<std::size_t>(destination);
   const std::size_t path = pair * static_cast<std::size_t>(channels_) + static_cast<std::size_t>(channel);
-  return &cells_[path * in_flight + sequence % in_flight];
+  return &cells_[path * cells_per_path + sequence % cells_per_path];
 }
 
 bool SharedMemoryTransport::can_send_from(std::span<const std::byte> data) const {
@@ -83,17 +83,18 @@ std::byte* SharedMemoryTransport::base(int rank) const {
   return memory_.empty() ? nullptr : memory_[static_cast<std::size_t>(rank)].data();
 }
 
-std::optional<std::uint64_t> SharedMemoryTransport::place_of(std::span<const std::byte> data) const {
+std::optional<std::uint64_t> SharedMemoryTransport::memory_number_of(std::span<const std::byte> data) const {
   if (!can_send_from(data)) return std::nullopt;
   return reinterpret_cast<std::uintptr_t>(data.data()) - reinterpret_cast<std::uintptr_t>(base(rank_));
 }
 
-std::byte* SharedMemoryTransport::peer_memory(int peer, std::uint64_t place) const {
-  return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(base(peer)) + place);
+std::byte* SharedMemoryTransport::peer_memory(int peer, std::uint64_t memory_number) const {
+  return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(base(peer)) + memory_number);
 }
 
 bool SharedMemoryTransport::post(const Offer& o) {
-  if (o.sequence > in_flight && o.cell->read_sequence.load(std::memory_order_acquire) < o.sequence - in_flight)
+  if (o.sequence > cells_per_path &&
+      o.cell->read_sequence.load(std::memory_order_acquire) < o.sequence - cells_per_path)
     return false;
   o.cell->offset = o.offset;
   o.cell->sent_s = o.sent_s;

@@ -35,7 +35,7 @@ class Doorbell {
 /// numbers count the messages of one (source, destination, channel) from 1.
 struct alignas(128) SharedMemoryCell {
   std::atomic<std::uint64_t> posted_sequence{0};
-  std::uint64_t offset = 0;  ///< place of the data (`Transport::place_of`) in the sender's memory
+  std::uint64_t offset = 0;  ///< place of the data (`Transport::memory_number_of`) in the sender's memory
   double sent_s = 0;         ///< time of sending, by the host clock [s]; 0: not noted
   alignas(64) std::atomic<std::uint64_t> read_sequence{0};
   Doorbell doorbell;  ///< used only in the last `size` cells, one for each rank
@@ -59,8 +59,8 @@ class SharedMemoryTransport final : public Transport {
   int channels() const override { return channels_; }
   bool zero_copy_from(int) const override { return true; }
   bool can_send_from(std::span<const std::byte>) const override;
-  std::optional<std::uint64_t> place_of(std::span<const std::byte>) const override;
-  std::byte* peer_memory(int peer, std::uint64_t place) const override;
+  std::optional<std::uint64_t> memory_number_of(std::span<const std::byte>) const override;
+  std::byte* peer_memory(int peer, std::uint64_t memory_number) const override;
   std::size_t message_bytes() const override;
   MessageHandle send(int peer, int channel, std::span<const std::byte> data) override;
   MessageHandle receive(int peer, int channel, std::span<std::byte> landing) override;
@@ -73,7 +73,7 @@ class SharedMemoryTransport final : public Transport {
   Doorbell* use_doorbell() override;
 
  private:
-  static constexpr std::uint64_t in_flight = 4;
+  static constexpr std::uint64_t cells_per_path = 4;
   /// The id of a receive handle has the peer in the bits from this one on, and the sequence number in those below.
   static constexpr int peer_shift = 48;
   /// A sent message, as `post` writes it to its cell.

@@ -51,10 +51,12 @@ class Transport {
   virtual bool can_send_from(std::span<const std::byte>) const { return true; }
   /// A number for this memory. On another rank that maps the memory, `peer_memory` turns the number into an address.
   /// Empty: no other rank maps the memory.
-  virtual std::optional<std::uint64_t> place_of(std::span<const std::byte>) const { return std::nullopt; }
+  virtual std::optional<std::uint64_t> memory_number_of(std::span<const std::byte>) const { return std::nullopt; }
   /// The address at which this rank reads and writes the peer's memory with this number; null: this rank does not map
   /// that memory.
-  virtual std::byte* peer_memory(int peer, std::uint64_t place) const { return (void)peer, (void)place, nullptr; }
+  virtual std::byte* peer_memory(int peer, std::uint64_t memory_number) const {
+    return (void)peer, (void)memory_number, nullptr;
+  }
   /// The message size at which this transport is efficient [bytes]. Longer buffers are cut into pieces of about this
   /// size.
   virtual std::size_t message_bytes() const = 0;

@@ -44,7 +44,7 @@ class FaultyPort final : public ForwardingPort {
   }
   Ticket post(int to, const MessageHeader& h, const char* label) override {
     if (h.bytes > 0) {
-      if (const auto number = calls_->next()) corrupt_payload(drafts_[to].first(h.bytes), h, *number);
+      if (const auto number = calls_->count_call()) corrupt_payload(drafts_[to].first(h.bytes), h, *number);
     }
     return inner_->post(to, h, label);
   }
@@ -54,7 +54,7 @@ class FaultyPort final : public ForwardingPort {
   }
   Ticket post_written(int to, const MessageHeader& h, std::span<std::byte> payload, const char* label) override {
     if (!inner_->draft(to, 0)) return nullptr;
-    if (const auto number = calls_->next()) corrupt_payload(payload, h, *number);
+    if (const auto number = calls_->count_call()) corrupt_payload(payload, h, *number);
     return inner_->post_written(to, h, payload, label);
   }
 
@@ -110,13 +110,13 @@ FaultInjector::FaultInjector(Fabric& inner, const core::Injection& i, int rank)
       omitted_(first_faulty(i.omit, rank)) {}
 
 void FaultInjector::omit(Buffer contribution) {
-  if (contribution.count() == 0 || !omitted_.next()) return;
-  at_once([&] { std::memset(contribution.host(), 0, contribution.bytes()); });
+  if (contribution.count() == 0 || !omitted_.count_call()) return;
+  run_and_wait([&] { std::memset(contribution.host(), 0, contribution.bytes()); });
 }
 
 Ticket FaultInjector::watch(Ticket t, Buffer result) {
   if (result.count() == 0) return t;
-  if (const auto number = calls_->next()) faults_.insert_or_assign(t, Fault{result, *number});
+  if (const auto number = calls_->count_call()) faults_.insert_or_assign(t, Fault{result, *number});
   return t;
 }
 
@@ -135,7 +135,7 @@ void FaultInjector::wait(const Ticket& t) {
   inner_.wait(t);
   const auto it = faults_.find(t);
   if (it == faults_.end()) return;
-  at_once([&] { corrupt(it->second.result, it->second.number); });
+  run_and_wait([&] { corrupt(it->second.result, it->second.number); });
   faults_.erase(it);
 }
 

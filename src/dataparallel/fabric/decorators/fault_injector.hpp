@@ -17,7 +17,7 @@ class FaultyCalls {
   /// first: the number of the first faulty call; empty: no call is faulty.
   explicit FaultyCalls(std::optional<std::uint64_t> first = {}) : first_(first) {}
   /// Counts one call; callers count only calls with data. Returns its number if it is to be faulty, else empty.
-  std::optional<std::uint64_t> next() {
+  std::optional<std::uint64_t> count_call() {
     const std::uint64_t number = calls_.fetch_add(1, std::memory_order_relaxed);
     return first_ && number >= *first_ ? std::optional(number) : std::nullopt;
   }

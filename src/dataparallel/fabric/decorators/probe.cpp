@@ -39,7 +39,7 @@ Decomposition decompose(const StepRecord& r, std::span<const double> last_start,
   Decomposition d;
   d.step = r.step.length();
   std::vector<Interval> computing, communicating, exchanging, waiting, skewed;
-  for (const auto& c : r.computations) (c.is_exchange ? exchanging : computing).push_back(c.when);
+  for (const auto& c : r.computations) (c.is_message_handling ? exchanging : computing).push_back(c.when);
   for (std::size_t i = 0; i < r.calls.size(); ++i) {
     const Completion& c = r.calls[i].completion;
     communicating.push_back(clip({c.started, c.finished}, r.step));
@@ -75,10 +75,10 @@ Decomposition decompose(const StepRecord& r, std::span<const double> last_start,
 
 namespace {
 
-/// A background task's context, which adds the times of all computations to a BackgroundLog.
+/// A background task's context, which adds the times of all computations to a CallLog.
 class LoggedContext final : public ForwardingContext<ExecutionContext> {
  public:
-  LoggedContext(ExecutionContext& inner, BackgroundLog& log) : ForwardingContext(inner), background_log_(log) {
+  LoggedContext(ExecutionContext& inner, CallLog& log) : ForwardingContext(inner), background_log_(log) {
     inner_.log_to(&log_);
   }
   ~LoggedContext() override { inner_.log_to(nullptr); }
@@ -93,28 +93,28 @@ class LoggedContext final : public ForwardingContext<ExecutionContext> {
   void log_to(ComputeLog*) override {}
 
  private:
-  BackgroundLog& background_log_;
+  CallLog& background_log_;
   ComputeLog log_;
 };
 
 }  // namespace
 
-void BackgroundLog::set_recording(bool yes) {
+void CallLog::set_recording(bool yes) {
   const std::lock_guard lock(mutex_);
   is_recording_ = yes;
 }
 
-void BackgroundLog::add(const ComputeLog& log) {
+void CallLog::add(const ComputeLog& log) {
   const std::lock_guard lock(mutex_);
   if (is_recording_) record_.computations.insert(record_.computations.end(), log.begin(), log.end());
 }
 
-void BackgroundLog::add(const Ticket& t) {
+void CallLog::add(const Ticket& t) {
   const std::lock_guard lock(mutex_);
   under_way_.push_back(t);
 }
 
-void BackgroundLog::collect_done() {
+void CallLog::collect_done() {
   const auto done = std::partition(under_way_.begin(), under_way_.end(), [](const Ticket& t) { return !t->done(); });
   for (auto it = done; it != under_way_.end(); ++it) {
     if (is_recording_) record_.calls.push_back({std::string((*it)->label()), (*it)->completion()});
@@ -131,19 +131,19 @@ void Totals::add(const Completion& c) {
   ++calls;
 }
 
-StepRecord BackgroundLog::take() {
+StepRecord CallLog::take() {
   const std::lock_guard lock(mutex_);
   collect_done();
   return std::exchange(record_, {});
 }
 
-Totals BackgroundLog::totals() {
+Totals CallLog::totals() {
   const std::lock_guard lock(mutex_);
   collect_done();
   return totals_;
 }
 
-void BackgroundLog::add_done(const Completion& c) {
+void CallLog::count_worker_call(const Completion& c) {
   const std::lock_guard lock(mutex_);
   totals_.add(c);
 }
@@ -177,7 +177,7 @@ void Probe::leave_step() {
       std::stable_partition(tickets_.begin(), tickets_.end(), [](const Ticket& t) { return !t->done(); });
   for (auto it = first_done; it != tickets_.end(); ++it) {
     step.calls.push_back({std::string((*it)->label()), (*it)->completion()});
-    background_log_.add_done((*it)->completion());
+    background_log_.count_worker_call((*it)->completion());
     kept_.push_back(std::move(*it));
   }
   tickets_.erase(first_done, tickets_.end());
@@ -204,7 +204,7 @@ Totals Probe::totals() {
   return sum;
 }
 
-bool BackgroundLog::idle() {
+bool CallLog::idle() {
   const std::lock_guard lock(mutex_);
   collect_done();
   return under_way_.empty();

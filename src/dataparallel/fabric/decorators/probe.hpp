@@ -85,7 +85,7 @@ struct Totals {
 
 /// Records the computations and messages of background tasks, and counts the totals of a rank's steps: those of
 /// background tasks and those of the worker. Any thread may use it.
-class BackgroundLog {
+class CallLog {
  public:
   /// Sets whether computations and messages are recorded, to be returned by `take`. Totals are always counted.
   void set_recording(bool);
@@ -94,7 +94,7 @@ class BackgroundLog {
   /// Returns the record of all that was completed since `take` was called last.
   StepRecord take();
   /// Adds a completed call of the worker to the totals, and not to the record, since the step's record holds it.
-  void add_done(const Completion&);
+  void count_worker_call(const Completion&);
   Totals totals();
   bool idle();
 
@@ -170,7 +170,7 @@ class Probe final : public ForwardingFabric {
   /// The most computations of any step so far, for which the next step's record reserves room.
   std::size_t most_submitted_ = 0;
   std::size_t ready_time_count_ = 0;
-  BackgroundLog background_log_;
+  CallLog background_log_;
 };
 
 }  // namespace gradmeter::dataparallel

@@ -22,7 +22,7 @@ namespace {
 /// The hash of a message. It is never 0, which means that there is no hash.
 std::uint64_t hash_of(MessageHeader h, std::span<const std::byte> payload) {
   constexpr std::uint64_t header_seed = 1, payload_seed = 2;
-  h.check = 0;
+  h.hash = 0;
   const std::uint64_t hash =
       linear_hash(std::as_bytes(std::span(&h, 1)), header_seed) + linear_hash(payload, payload_seed);
   return hash == 0 ? 1 : hash;
@@ -63,8 +63,8 @@ class MessageVerifier::CheckedPort final : public ForwardingPort {
   std::optional<Message> next(const char* why, double deadline, int from) override {
     auto message = inner_->next(why, deadline, from);
     if (!message || message->is_failure_notice) return message;
-    const bool verified = message->header.check != 0;
-    if (verified && hash_of(message->header, message->payload) != message->header.check) owner_.report_fault(*message);
+    const bool verified = message->header.hash != 0;
+    if (verified && hash_of(message->header, message->payload) != message->header.hash) owner_.report_fault(*message);
     if (armed_) {
       if (verified && !message->payload.empty()) ++owner_.received_;
     } else if (verified) {
@@ -79,11 +79,11 @@ class MessageVerifier::CheckedPort final : public ForwardingPort {
   MessageHeader with_hash(int to, MessageHeader h, std::span<const std::byte> payload) const {
     const bool verified = armed_ ? armed_() : verified_workers_.contains(to);
     // A server may make an answer from the header of a request; the hash in that header is not the answer's.
-    h.check = verified ? hash_of(h, payload) : 0;
+    h.hash = verified ? hash_of(h, payload) : 0;
     return h;
   }
   void count(const MessageHeader& h) {
-    if (h.check != 0 && armed_ && h.bytes > 0) ++owner_.posted_;
+    if (h.hash != 0 && armed_ && h.bytes > 0) ++owner_.posted_;
   }
 
   MessageVerifier& owner_;
@@ -262,11 +262,11 @@ std::uint64_t Verifier::next_number(Group g) { return verified_group(g).calls++;
 Ticket Verifier::start(const FabricCall& call) {
   if (!verifies(call)) return inner_.start(call);
   if (call.kind == CallKind::send) {
-    inner_.at_once([&] { note_send(call); });
+    inner_.run_and_wait([&] { note_send(call); });
     return inner_.start(call);
   }
   VerifiedCall verified_call;
-  inner_.at_once([&] { verified_call = note_input(call); });  // before the call begins, since it works in place
+  inner_.run_and_wait([&] { verified_call = note_input(call); });  // before the call begins, since it works in place
   FabricCall with_difference = call;
   if (verified_call.coding) with_difference.tensor_layout = verified_call.coding->tensor_layout;
   return note(inner_.start(with_difference), std::move(verified_call));
@@ -364,7 +364,7 @@ void Verifier::wait(const Ticket& t) {
   if (it == under_way_.end()) return;
   VerifiedCall verified_call = std::move(it->second);
   under_way_.erase(it);
-  inner_.at_once([&] { note_result(verified_call); });
+  inner_.run_and_wait([&] { note_result(verified_call); });
   if (verified_call.from) return;
   verified_call.ticket.reset();
   const std::uint64_t number = verified_call.number;

@@ -47,7 +47,7 @@ OutgoingMessage SendQueue::prepare(Role from, int to, const MessageHeader& h, st
                                    const char* label) {
   check_length(h.bytes);
   auto& [headers, draft] = destination(from, to);
-  OutgoingMessage message{.from = from, .to = to, .payload = payload};
+  OutgoingMessage message{.from_role = from, .to = to, .payload = payload};
   if (headers.empty()) return message;
   if (h.bytes > 0 && payload.empty() && h.payload_place == 0) {
     message.draft = std::exchange(draft, {});
@@ -67,8 +67,8 @@ void SendQueue::post(OutgoingMessage message) {
 }
 
 void SendQueue::finish(const OutgoingMessage& message) {
-  destination(message.from, message.to).headers.push_back(message.header);
-  if (!message.draft.empty()) drafts_[message.from].push_back(message.draft);
+  destination(message.from_role, message.to).headers.push_back(message.header);
+  if (!message.draft.empty()) drafts_[message.from_role].push_back(message.draft);
   message.ticket->finish();
 }
 
@@ -80,7 +80,7 @@ void SendQueue::take_posted() {
 void SendQueue::start(OutgoingMessage& message) {
   message.ticket->call_facts.started = runtime::host_clock();
   const runtime::Traffic before = transport_.traffic();
-  const Role to = opposite(message.from);
+  const Role to = opposite(message.from_role);
   message.header_sent = transport_.send(message.to, header_channel(to), message.header);
   if (!message.payload.empty())
     message.payload_sent = transport_.send(message.to, payload_channel(to), message.payload);
@@ -121,7 +121,7 @@ void ReceiveQueue::listen(Source& source) {
 void ReceiveQueue::take_header(Source& source) {
   const std::byte* at = transport_.try_receive(source.handle);
   if (!at) return;
-  source.coming.push_back({.from = source.from, .to = source.to});
+  source.coming.push_back({.from = source.from, .to_role = source.to});
   IncomingMessage& message = source.coming.back();
   std::memcpy(&message.header, at, sizeof source.header);
   if (message.header.payload_place > 0)
@@ -133,15 +133,15 @@ void ReceiveQueue::take_header(Source& source) {
 /// Posts the receive for a message's payload. False: there is no memory for the payload now.
 bool ReceiveQueue::land(IncomingMessage& message) {
   if (!transport_.zero_copy_from(message.from)) {
-    auto& free = free_buffers_[message.to];
-    if (free.empty() && buffers_made_[message.to] < held_payloads)
-      free.emplace_back(max_payload_bytes_), ++buffers_made_[message.to];
+    auto& free = free_buffers_[message.to_role];
+    if (free.empty() && buffers_made_[message.to_role] < held_payloads)
+      free.emplace_back(max_payload_bytes_), ++buffers_made_[message.to_role];
     if (free.empty()) return false;
     message.buffer = std::move(free.back());
     free.pop_back();
   }
   const std::span<std::byte> landing(message.buffer);
-  message.handle = transport_.receive(message.from, payload_channel(message.to),
+  message.handle = transport_.receive(message.from, payload_channel(message.to_role),
                                       landing.first(message.buffer.empty() ? 0 : message.header.bytes));
   return message.is_landing = true;
 }
@@ -166,7 +166,7 @@ bool ReceiveQueue::move(const std::function<void(IncomingMessage&)>& deliver) {
 
 void ReceiveQueue::release(IncomingMessage& message) {
   if (message.is_landing) transport_.release(message.handle);
-  if (!message.buffer.empty()) free_buffers_[message.to].push_back(std::move(message.buffer));
+  if (!message.buffer.empty()) free_buffers_[message.to_role].push_back(std::move(message.buffer));
 }
 
 class Messenger::MessengerPort final : public Port {
@@ -195,7 +195,7 @@ class Messenger::MessengerPort final : public Port {
   }
 
   std::uint64_t place_of(std::span<const std::byte> memory) const override {
-    const auto place = messenger_.transport_->place_of(memory);
+    const auto place = messenger_.transport_->memory_number_of(memory);
     return place ? *place + 1 : 0;
   }
   std::byte* peer_memory(int rank, std::uint64_t place) const override {
@@ -315,7 +315,7 @@ Ticket Messenger::post(Role from, int to, const MessageHeader& header, std::span
   if (to == transport_->rank()) {
     const std::byte* const at =
         header.payload_place > 0 ? transport_->peer_memory(to, header.payload_place - 1) : message.payload.data();
-    IncomingMessage incoming{.from = to, .to = opposite(from), .header = header, .payload = at};
+    IncomingMessage incoming{.from = to, .to_role = opposite(from), .header = header, .payload = at};
     incoming.outgoing = std::move(message);
     deliver(std::move(incoming));
   } else {
@@ -327,7 +327,7 @@ Ticket Messenger::post(Role from, int to, const MessageHeader& header, std::span
 }
 
 void Messenger::deliver(IncomingMessage message) {
-  Inbox& inbox = inboxes_[message.to];
+  Inbox& inbox = inboxes_[message.to_role];
   inbox.arrived.push_back(std::move(message));
   if (!inbox.worker_takes_messages) inbox.changed.notify_one();
 }
@@ -374,7 +374,7 @@ void Messenger::give_back(std::optional<IncomingMessage> message) {
 
 void Messenger::finish(const OutgoingMessage& message) {
   send_queue_.finish(message);
-  Inbox& sender = inboxes_[message.from];
+  Inbox& sender = inboxes_[message.from_role];
   sender.room = sender.room_wanted;
   if (sender.room && !sender.worker_takes_messages) sender.changed.notify_one();
 }

@@ -63,8 +63,8 @@ class SendTicket final : public PendingCall {
 /// A message from its posting until it has left.
 struct OutgoingMessage {
   std::shared_ptr<SendTicket> ticket = {};
-  Role from = Role::worker;  ///< role of the port that sends
-  int to = 0;                ///< rank in the group that receives, through its port of the opposite role
+  Role from_role = Role::worker;  ///< role of the port that sends
+  int to = 0;                     ///< rank in the group that receives, through its port of the opposite role
   std::span<std::byte> header = {}, draft = {};  ///< memory of the port; `draft` is empty if the payload is elsewhere
   std::span<const std::byte> payload = {};
   runtime::MessageHandle header_sent = {}, payload_sent = {};
@@ -118,8 +118,8 @@ class SendQueue {
 
 /// A message whose header has arrived.
 struct IncomingMessage {
-  int from = 0;            ///< rank in the group that has sent the message
-  Role to = Role::worker;  ///< role of the port that receives
+  int from = 0;                 ///< rank in the group that has sent the message
+  Role to_role = Role::worker;  ///< role of the port that receives
   MessageHeader header = {};
   const std::byte* payload = nullptr;  ///< null: the payload has not arrived
   runtime::MessageHandle handle = {};

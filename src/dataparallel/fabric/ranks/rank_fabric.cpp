@@ -126,7 +126,7 @@ std::size_t scratch_bytes(const RankFabricOptions& options, allreduce::RankShape
   if (algorithm && !codec) arena_bytes = algorithm->arena_bytes(shape, r, plain);
   using enum allreduce::CollectiveKind;
   for (const auto collective_kind : {all_reduce, reduce_scatter, all_gather}) {
-    const bool wanted = collective_kind == all_reduce ? !algorithm || codec : options.scatters;
+    const bool wanted = collective_kind == all_reduce ? !algorithm || codec : options.uses_reduce_scatter;
     if (wanted)
       arena_bytes += algorithm_for(algorithm, shape, collective_kind)->arena_bytes(shape, r, plain, collective_kind);
   }
@@ -262,7 +262,7 @@ allreduce::Collective& RankFabric::collective(CommGroup& group, const FabricCall
     const auto ranks = static_cast<std::uint32_t>(group.communicator.size()),
                root = static_cast<std::uint32_t>(call.peer);
     bound = std::make_unique<allreduce::Executor>(
-        allreduce::Algorithm{"binomial", {allreduce::binomial_broadcast(ranks, root)}}, *group.collectives,
+        allreduce::ScheduledAlgorithm{"binomial", {allreduce::binomial_broadcast(ranks, root)}}, *group.collectives,
         network_.arena(), std::move(spec));
   } else {  // binding a schedule calls no MPI
     const allreduce::GroupConnection connection{group.communicator, network_, *group.collectives};
@@ -313,7 +313,7 @@ void RankFabric::submit(std::string_view label, runtime::Cost cost, const runtim
   queue_->submit(label, cost, LoggedWork{*this, label, work, log_});
 }
 
-void RankFabric::exchange(std::string_view label, const runtime::Work& work) { run(label, work, true, log_); }
+void RankFabric::handle_messages(std::string_view label, const runtime::Work& work) { run(label, work, true, log_); }
 
 void RankFabric::run(std::string_view label, const runtime::Work& work, bool is_exchange, ComputeLog* log) {
   std::optional<runtime::Computing> note;

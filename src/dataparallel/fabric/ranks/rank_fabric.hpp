@@ -30,7 +30,7 @@ struct RankFabricOptions {
   runtime::SpinPolicy spin_policy{200, 0};         ///< for the thread that moves bytes (see ProgressMode)
   runtime::SpinPolicy worker_spin_policy{200, 0};  ///< for workers that wait for messages
   std::size_t memory_bytes = 0;                    ///< bytes that models, strategies and messages will take
-  bool scatters = false;                           ///< true: reduce_scatter and all_gather will be called
+  bool uses_reduce_scatter = false;                ///< true: reduce_scatter and all_gather will be called
   int background_threads = 1;                      ///< threads of a background task's kernels
   /// Number of groups that make collectives, including that of all ranks. Each has memory of its own.
   int groups = 3;
@@ -56,7 +56,7 @@ class RankFabric final : public Fabric {
   std::unique_ptr<BackgroundTask> launch(BackgroundProgram) override;
   Buffer memory(std::size_t floats) override;
   void submit(std::string_view label, runtime::Cost, const runtime::Work& work) override;
-  void exchange(std::string_view label, const runtime::Work& work) override;
+  void handle_messages(std::string_view label, const runtime::Work& work) override;
   runtime::Device& device() override { return queue_->device(); }
   runtime::EventPtr record() override { return queue_->record(); }
   void begin_after(const runtime::EventPtr& e) override { queue_->begin_after(e); }

@@ -58,7 +58,7 @@ std::vector<std::uint64_t> sent_bytes(std::span<const allreduce::SchedulePtr> sc
 
 }  // namespace
 
-const allreduce::Algorithm& SimCollectives::algorithm(std::uint32_t ranks, CallKind call, int root) {
+const allreduce::ScheduledAlgorithm& SimCollectives::algorithm(std::uint32_t ranks, CallKind call, int root) {
   const auto [it, is_new] = algorithms_.try_emplace({ranks, call, root});
   if (!is_new) return it->second;
   if (call == CallKind::broadcast) {

@@ -39,7 +39,7 @@ class SimCollectives {
     core::CodecRates rates;
     double share;  ///< encoded bytes for each byte of fp32
   };
-  const allreduce::Algorithm& algorithm(std::uint32_t ranks, CallKind, int root);
+  const allreduce::ScheduledAlgorithm& algorithm(std::uint32_t ranks, CallKind, int root);
   CodecCost codec_cost(std::size_t elements) const;
   std::vector<double> finish_times(const PendingCollective&, std::span<const allreduce::SchedulePtr>,
                                    const allreduce::Slices&, std::vector<double> begin) const;
@@ -53,7 +53,8 @@ class SimCollectives {
   /// The number of calls so far, by group and rank in the world.
   std::map<std::pair<int, int>, std::uint64_t> calls_;
   std::map<std::pair<int, std::uint64_t>, PendingCollective> pending_;  ///< by group and number of the call
-  std::map<std::tuple<std::uint32_t, CallKind, int>, allreduce::Algorithm> algorithms_;  ///< by ranks, kind and root
+  std::map<std::tuple<std::uint32_t, CallKind, int>, allreduce::ScheduledAlgorithm>
+      algorithms_;  ///< by ranks, kind and root
 };
 
 }  // namespace gradmeter::dataparallel

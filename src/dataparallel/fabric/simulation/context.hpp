@@ -57,7 +57,7 @@ class SimNetwork {
   /// Occupies the sender's port and the links for a message that is posted now. from, to: ranks in the world.
   Passage send(int from, int to, std::size_t bytes);
   /// The time at which the sender's port is free again [s].
-  static double send_end(const Passage& p) { return p.begin + p.seconds; }
+  static double send_end(const Passage& p) { return p.begin + p.occupied_s; }
   /// Delivers a packet after the passage that `send` returned. delay: further time for an injected fault [s].
   void deliver(MessageQueue&, Packet, const Passage&, double delay = 0);
   /// Delivers a packet at this time (later if the owner's port is still busy), after all others of the same time and
