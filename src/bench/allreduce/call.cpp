@@ -214,7 +214,7 @@ class OverlapTask final : public CollectiveTask {
         compute();
         wait(ticket);
       });
-      own.push_back(last_s_);
+      if (last_in_time_) own.push_back(last_s_);
     }
     after_last();
     if (keep) own_times_.insert(own_times_.end(), own.begin(), own.end());
@@ -244,6 +244,7 @@ class OverlapTask final : public CollectiveTask {
     part();
     const double end = host_clock();
     table_.add(in_time, begin, end);
+    last_in_time_ = in_time;
     last_s_ = end - begin;
   }
 
@@ -279,6 +280,7 @@ class OverlapTask final : public CollectiveTask {
   std::vector<int> world_ranks_;
   std::unique_ptr<Work> work_;
   PartTimes part_times_;
+  bool last_in_time_ = true;     ///< this rank began the last part in its time window
   double last_s_ = 0;            ///< the time of the last part on this rank
   dataparallel::Engine engine_;  ///< declared last, so destroyed first: its thread uses the members above
 };

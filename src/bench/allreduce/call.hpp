@@ -149,8 +149,8 @@ class CollectiveTask {
   /// too late for their time window are left out, so there may be fewer times. keep: true if the times are samples,
   /// false for warm-up and discarded iterations. window_s: the length of the time window of an iteration. Collective.
   virtual std::vector<double> run(std::size_t iterations, bool keep, double window_s) = 0;
-  /// This rank's own times for one call [s], including waits for other ranks, of the iterations kept since
-  /// `take_own_times` was last called.
+  /// This rank's own times for one call [s], including waits for other ranks, since `take_own_times` was last called:
+  /// of the kept iterations that this rank began in time.
   std::vector<double> take_own_times() { return std::exchange(own_times_, {}); }
   /// Makes one call in the same way as the timed ones. Collective.
   virtual void call_once() = 0;
