@@ -401,13 +401,13 @@ std::string tensor_layout_refusal(const ExchangeSpec& spec, std::span<const Tens
 }
 
 InnerCalls inner_calls_of(const ExchangeSpec& spec, std::size_t count, std::span<const TensorPart> tensors) {
-  InnerCalls call_parts;
+  InnerCalls calls;
   for (const Job& job : jobs_of(spec, count, tensors)) {
-    const InnerCalls parts = job.coded ? exchange_of(*spec.codec).inner_calls(spec, job.parts)
-                                       : InnerCalls{{.algorithm = spec.algorithm, .count = job.elements}};
-    call_parts.insert(call_parts.end(), parts.begin(), parts.end());
+    const InnerCalls of_job = job.coded ? exchange_of(*spec.codec).inner_calls(spec, job.parts)
+                                        : InnerCalls{{.algorithm = spec.algorithm, .count = job.elements}};
+    calls.insert(calls.end(), of_job.begin(), of_job.end());
   }
-  return call_parts;
+  return calls;
 }
 
 std::uint32_t encodings_on_the_way(const ExchangeSpec& spec, const TensorPart& t) {

@@ -179,8 +179,8 @@ double most_error(const Expected& e, std::uint32_t encodings, double sum_norm, d
   return margin * squared_error + deviations * std::sqrt(variance);
 }
 
-/// Sums over the elements. An average is scaled to a sum first. "Expected" is what arrives if nothing is
-/// wrong; "own" are the numbers that only this rank has contributed.
+/// Sums over the elements. An average is scaled to a sum first. "Expected" is what arrives if nothing is wrong; "own"
+/// are the numbers that only this rank has contributed.
 struct SumProducts {
   double lost = 0, exact = 0;              ///< (result - exact)^2, exact^2
   double off_square = 0;                   ///< (result - expected)^2

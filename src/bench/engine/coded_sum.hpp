@@ -65,9 +65,8 @@ struct CodedSum {
 
 /// Checks a sum. Collective. If all ranks hold the same bits, all get the same finding; otherwise `squared_error` and
 /// `error` are those of this rank's result. The call must have begun without residuals of earlier calls. Without a
-/// codec
-/// (`encodings` 0) the result must be the exact sum, within fp32 rounding. Otherwise the check depends on what the
-/// codec's decoder gets of a contribution (compression::ReceivedValue); n is the number of elements:
+/// codec (`encodings` 0) the result must be the exact sum, within fp32 rounding. Otherwise the check depends on what
+/// the codec's decoder gets of a contribution (compression::ReceivedValue); n is the number of elements:
 ///   all         The error may be at most the expected error of all encodings on the way, plus a quarter of it and six
 ///               standard deviations. The sum is also projected on each rank's own numbers (`draw_own_gradient`). This
 ///               gives the factor, called share, by which the sum contains them. The share should be 1, and may be off

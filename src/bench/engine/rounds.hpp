@@ -107,8 +107,8 @@ class Rounds {
   core::Blocks blocks_;
   core::Stop stop_ = core::Stop::none;
   double last_median_ = 0, measured_s_ = 0, warmup_s_ = 0;  ///< measured_s_: time of all rounds so far
-  double iteration_with_gaps_s_ =
-      0;                    ///< time of one iteration in the last block, including the time between its samples
+  /// Time of one iteration in the last block, including the time between its samples.
+  double iteration_with_gaps_s_ = 0;
   double first_begin_ = 0;  ///< begin of the first round, by this host's clock
   std::size_t warmup_iterations_ = 0, rounds_ = 0;
 };

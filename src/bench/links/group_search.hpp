@@ -26,8 +26,8 @@ struct GroupSearchResult {
   std::vector<int> slow;   ///< ascending
   std::size_t tests = 0;   ///< number of groups measured
   std::size_t rounds = 0;  ///< number of calls of the measuring function
-  std::size_t disturbed_groups =
-      0;               ///< number of groups that were slow, though afterwards neither half was: a disturbance
+  /// Number of groups that were slow, though afterwards neither half was: a disturbance.
+  std::size_t disturbed_groups = 0;
   double usual_s = 0;  ///< time of a group without a slow node
 };
 
