@@ -54,7 +54,7 @@ class AlgorithmChoice {
   /// Returns a plain `auto` of the same name that also has these tuned tables. A call is served by the tuned table that
   /// was made for such calls (TableUse), or by a shipped table if there is none.
   AlgorithmPtr tuned(std::shared_ptr<const TunedTables>) const;
-  /// The hash of the tuned table for this use; empty: there is none.
+  /// The hash of the tuned table that serves such calls; empty: there is none.
   std::string tuned_hash(const TableUse&) const;
 
   Request request(RankShape, CollectiveKind = CollectiveKind::all_reduce, std::uint32_t root = 0) const;
@@ -66,7 +66,7 @@ class AlgorithmChoice {
   /// The algorithm's schedules for these ranks. Errors: UsageError with the refusal, or where the algorithm has none of
   /// our schedules.
   std::vector<SchedulePtr> make(RankShape, CollectiveKind = CollectiveKind::all_reduce, std::uint32_t root = 0) const;
-  /// Requires `has_schedule`.
+  /// The rounds, messages and bytes that the algorithm's row states; no time. Requires `has_schedule`.
   StatedCost cost(RankShape, CollectiveKind = CollectiveKind::all_reduce) const;
   /// The most bytes that `bind` will take from the network's arena on this rank.
   std::size_t arena_bytes(RankShape, std::uint32_t rank, const ExchangeSpec&,

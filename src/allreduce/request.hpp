@@ -55,9 +55,9 @@ enum class Backend : std::uint8_t {
 };
 
 /// One row of the registry. `parameters`: the parameters that may follow a name's colon, with their defaults
-/// ("rows=0"); empty: none. `refusal` returns why a request cannot be served, or an empty text. Where the pointer
-/// is null, every request can be served.
-/// A row with Backend::schedule has make and cost; any other has bind.
+/// ("rows=0"); empty: none. `cost_text`, `source`: texts for `gradmeter list`: the cost, and the paper or program that
+/// the algorithm comes from. `refusal` returns why a request cannot be served, or an empty text. Where the pointer is
+/// null, every request can be served. A row with Backend::schedule has make and cost; any other has bind.
 struct AlgorithmInfo {
   std::string_view name, parameters = {}, cost_text, source;
   Backend backend = Backend::schedule;

@@ -46,14 +46,14 @@ std::string read_text(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-importers::Hints read_hints(const Flags& flags) {
-  importers::Hints hints;
+importers::UserFacts read_user_facts(const Flags& flags) {
+  importers::UserFacts user_facts;
   if (flags.has("ranks"))
-    hints.ranks = static_cast<std::int64_t>(parse_count("--ranks", flags.text("ranks"), 1, 1u << 24));
-  if (flags.has("collective")) hints.collective = read_label(flags, "collective");
-  if (flags.has("interconnect")) hints.interconnect = read_label(flags, "interconnect");
-  if (flags.has("machine")) hints.machine = read_label(flags, "machine");
-  return hints;
+    user_facts.ranks = static_cast<std::int64_t>(parse_count("--ranks", flags.text("ranks"), 1, 1u << 24));
+  if (flags.has("collective")) user_facts.collective = read_label(flags, "collective");
+  if (flags.has("interconnect")) user_facts.interconnect = read_label(flags, "interconnect");
+  if (flags.has("machine")) user_facts.machine = read_label(flags, "machine");
+  return user_facts;
 }
 
 /// Errors: UsageError for a log that is given twice, or that the result file already has: its run ids would be
@@ -89,12 +89,12 @@ void note_unused_ranks(const importers::Imported& log, std::int64_t given, bool 
 int import_logs(const Flags& flags) {
   OutputFlags output = read_output_flags(flags);
   if (output.path.empty()) throw UsageError("import: name the result file with --out");
-  const auto hints = read_hints(flags);
+  const auto user_facts = read_user_facts(flags);
   std::vector<importers::Imported> logs;  // all are read before anything is written
   for (const auto& path : flags.words())
-    logs.push_back(importers::import_log(read_text(path), path, flags.text("format"), hints));
-  if (hints.ranks > 0)
-    for (const auto& log : logs) note_unused_ranks(log, hints.ranks, flags.on("strict"));
+    logs.push_back(importers::import_log(read_text(path), path, flags.text("format"), user_facts));
+  if (user_facts.ranks > 0)
+    for (const auto& log : logs) note_unused_ranks(log, user_facts.ranks, flags.on("strict"));
   check_output(output, {}, "allreduce");
   require_new_logs(logs, output);
   for (const auto& log : logs) {

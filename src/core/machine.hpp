@@ -148,7 +148,7 @@ Machine machine_from_json(std::string_view text, const std::string& file = "");
 /// Hockney, Parallel Computing 1994.
 class LinksInUse {
  public:
-  /// The machine must outlive this object. free: the time at which each rank's outgoing link becomes free [s].
+  /// The machine must outlive this object. free_at_s: the time at which each rank's outgoing link becomes free [s].
   LinksInUse(const Machine& machine, std::vector<double> free_at_s);
 
   struct Passage {

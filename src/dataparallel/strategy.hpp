@@ -25,7 +25,7 @@ class UpdateFormat;
 
 /// The work that a step asks of the ranks that hold one replica of the model together.
 struct ReplicaWork {
-  /// passes: number of forward and backward passes; forwards: number of forward passes alone
+  /// training_passes: number of forward and backward passes; forward_only_passes: number of forward passes alone
   std::size_t training_passes = 1, forward_only_passes = 0;
   std::size_t replica_floats = 0;    ///< floats that the rank with the loss sends to the others
   std::vector<Bucket> updates = {};  ///< ranges to which the optimizer is applied, one by one

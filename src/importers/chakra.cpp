@@ -374,12 +374,12 @@ ImportedTrace read_chakra_trace(std::string_view json, std::int64_t ranks) {
 
 namespace {
 
-Imported read_chakra(std::string_view log, const Hints& hints) {
+Imported read_chakra(std::string_view log, const UserFacts& user_facts) {
   // With several groups, it is not known to which of them --ranks applies.
-  ImportedTrace t = read_chakra_trace(log, hints.ranks);
-  Hints known = hints;
+  ImportedTrace t = read_chakra_trace(log, user_facts.ranks);
+  UserFacts known = user_facts;
   if (t.groups > 1) known.ranks = 0;
-  if (t.groups > 1 && hints.ranks > 0) t = read_chakra_trace(log, 0);
+  if (t.groups > 1 && user_facts.ranks > 0) t = read_chakra_trace(log, 0);
   Imported out = trace_rows(t, known);
   out.run().info.version = "Chakra";
   out.not_stated += "; element types; when nodes began, so that the step is the shortest that its dependencies allow";

@@ -124,16 +124,17 @@ std::string nccl_version(std::int64_t code) {
                            : fmt::format("{}.{}.{}", code / 10000, code / 100 % 100, code % 100);
 }
 
-std::int64_t checked_ranks(std::int64_t in_log, const Hints& hints, std::size_t line) {
-  if (in_log == 0 || hints.ranks == 0 || in_log == hints.ranks) return in_log > 0 ? in_log : hints.ranks;
+std::int64_t checked_ranks(std::int64_t in_log, const UserFacts& user_facts, std::size_t line) {
+  if (in_log == 0 || user_facts.ranks == 0 || in_log == user_facts.ranks) return in_log > 0 ? in_log : user_facts.ranks;
   refuse_line(line, fmt::format("it says {} rank{}, but --ranks {}, and rates depend on it; leave --ranks out", in_log,
-                                in_log == 1 ? "" : "s", hints.ranks));
+                                in_log == 1 ? "" : "s", user_facts.ranks));
 }
 
-std::string checked_collective(const std::string& in_log, const Hints& hints, std::size_t line) {
-  if (in_log.empty() || hints.collective.empty() || in_log == hints.collective)
-    return in_log.empty() ? hints.collective : in_log;
-  refuse_line(line, fmt::format("it says {}, but --collective {}; leave --collective out", in_log, hints.collective));
+std::string checked_collective(const std::string& in_log, const UserFacts& user_facts, std::size_t line) {
+  if (in_log.empty() || user_facts.collective.empty() || in_log == user_facts.collective)
+    return in_log.empty() ? user_facts.collective : in_log;
+  refuse_line(line,
+              fmt::format("it says {}, but --collective {}; leave --collective out", in_log, user_facts.collective));
 }
 
 std::string mpi_element(std::string_view name) {
@@ -158,14 +159,15 @@ std::optional<core::Element> element_of(std::string_view name) {
   return found == known.end() ? std::nullopt : std::optional(found->second);
 }
 
-core::Point collective_point(const std::string& collective, std::int64_t ranks, std::int64_t size, const Hints& hints) {
+core::Point collective_point(const std::string& collective, std::int64_t ranks, std::int64_t size,
+                             const UserFacts& user_facts) {
   core::Point point;
   point.experiment = "allreduce";
   point.factors[core::Factor::collective] = collective;
   point.factors[core::Factor::size_bytes] = size;
-  const std::int64_t known_ranks = ranks > 0 ? ranks : hints.ranks;
+  const std::int64_t known_ranks = ranks > 0 ? ranks : user_facts.ranks;
   if (known_ranks > 0) point.factors[core::Factor::ranks] = known_ranks;
-  if (!hints.interconnect.empty()) point.factors[core::Factor::interconnect] = hints.interconnect;
+  if (!user_facts.interconnect.empty()) point.factors[core::Factor::interconnect] = user_facts.interconnect;
   return point;
 }
 

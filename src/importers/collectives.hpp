@@ -17,11 +17,11 @@
 
 namespace gradmeter::importers {
 
-/// The number of ranks that the log states (`in_log`; 0: it states none), or else that of the hints. Errors: UsageError
+/// The number of ranks that the log states (`in_log`; 0: it states none), or else the user's. Errors: UsageError
 /// "line N: …" if the two differ; line 0: the error names no line.
-std::int64_t checked_ranks(std::int64_t in_log, const Hints&, std::size_t line);
+std::int64_t checked_ranks(std::int64_t in_log, const UserFacts&, std::size_t line);
 /// The same for the collective: `in_log` is empty if the log does not state it.
-std::string checked_collective(const std::string& in_log, const Hints&, std::size_t line);
+std::string checked_collective(const std::string& in_log, const UserFacts&, std::size_t line);
 
 /// The bracketed units of a table's head: B, us, GB/s from "(B) Time(us) [GB/s]".
 std::vector<std::string> units_of(std::string_view head);
@@ -52,9 +52,9 @@ std::string mpi_element(std::string_view name);
 /// The element type for a name of PyTorch and others: float32, Float, c10::BFloat16, Half, Long; empty for other names.
 std::optional<core::Element> element_of(std::string_view name);
 
-/// Makes a point of the experiment allreduce, with the hints' interconnect if there is one. size: [bytes]; ranks 0:
-/// those of the hints.
-core::Point collective_point(const std::string& collective, std::int64_t ranks, std::int64_t size, const Hints&);
+/// Makes a point of the experiment allreduce, with the user's interconnect if it is given. size: [bytes]; ranks 0:
+/// the user's (UserFacts).
+core::Point collective_point(const std::string& collective, std::int64_t ranks, std::int64_t size, const UserFacts&);
 /// The summary for a log that gives only the mean over all iterations: its median is that mean, its other statistics
 /// are NaN. `Imported::not_stated` says so.
 core::Summary summary_of_mean(double seconds);

@@ -123,8 +123,8 @@ std::string bench_precision(const BenchRow& row) {
 }
 
 /// Adds a point for each pass whose time the table has.
-void add_kernel_points(const BenchRow& row, const BenchTable& table, const Hints& hints, std::vector<core::Point>& out,
-                       Faults& faults) {
+void add_kernel_points(const BenchRow& row, const BenchTable& table, const UserFacts& user_facts,
+                       std::vector<core::Point>& out, Faults& faults) {
   using enum kernels::Pass;
   const kernels::ProblemShape shape = bench_shape(row);
   for (const auto& [column, pass] : {std::pair{"time", forward},
@@ -138,7 +138,7 @@ void add_kernel_points(const BenchRow& row, const BenchTable& table, const Hints
     p.factors[Factor::problem] = kernels::problem_text(shape);
     p.factors[Factor::pass] = std::string(kernels::name(pass));
     if (row.has("precision")) p.factors[Factor::precision] = bench_precision(row);
-    if (hints.ranks > 0) p.factors[Factor::ranks] = hints.ranks;
+    if (user_facts.ranks > 0) p.factors[Factor::ranks] = user_facts.ranks;
     // Backward times in such a row are those of the row before.
     if (row.at(row.has("fwd_time") ? "fwd_time" : column) == "Not Supported") {
       p.status = core::Status::unsupported;
@@ -158,12 +158,12 @@ void add_kernel_points(const BenchRow& row, const BenchTable& table, const Hints
 }
 
 /// The point of an all-reduce's row; none if the row has no time.
-std::optional<core::Point> all_reduce_point(const BenchRow& row, const BenchTable& table, const Hints& hints,
+std::optional<core::Point> all_reduce_point(const BenchRow& row, const BenchTable& table, const UserFacts& user_facts,
                                             Faults& faults) {
   constexpr std::int64_t float_bytes = 4, most = std::int64_t{1} << 60;
   const std::int64_t floats = row.count("floats");
   if (floats == 0 || floats > most / float_bytes) refuse_line(row.number, fmt::format("'{}' is no size", floats));
-  core::Point p = collective_point("allreduce", table.ranks, floats * float_bytes, hints);
+  core::Point p = collective_point("allreduce", table.ranks, floats * float_bytes, user_facts);
   const bool over_ranks = row.has("max_time");
   const double seconds = number_of(row.at(over_ranks ? "max_time" : "time"), row.number) * table.unit;
   if (!(seconds > 0)) {
@@ -210,7 +210,7 @@ bool is_deepbench(std::string_view log) {
   return false;
 }
 
-Imported read_deepbench(std::string_view log, const Hints& hints) {
+Imported read_deepbench(std::string_view log, const UserFacts& user_facts) {
   Imported out;
   BenchTable table;
   LogReader reader(log, deepbench_format.name);
@@ -218,16 +218,16 @@ Imported read_deepbench(std::string_view log, const Hints& hints) {
     if (read_bench_head(line, number, table)) return reader.end_rows();
     const auto words = words_of(line);
     if (words.empty() || table.columns.empty() || words[0].starts_with('-')) return;
-    if (table.has("floats")) checked_ranks(table.ranks, hints, number);
+    if (table.has("floats")) checked_ranks(table.ranks, user_facts, number);
     // Rows begin with a number or with the type of a recurrent cell; no other output between them does.
     const bool begins = begins_with_count(line) || words[0] == "vanilla" || words[0] == "lstm" || words[0] == "gru";
     reader.add_row(line, number, begins, [&](std::string_view text, bool) {
       const BenchRow row{bench_cells(text, number, table), number};
       std::vector<core::Point> points;
       if (table.has("floats")) {
-        if (auto p = all_reduce_point(row, table, hints, reader.faults)) points.push_back(std::move(*p));
+        if (auto p = all_reduce_point(row, table, user_facts, reader.faults)) points.push_back(std::move(*p));
       } else {
-        add_kernel_points(row, table, hints, points, reader.faults);
+        add_kernel_points(row, table, user_facts, points, reader.faults);
       }
       std::ranges::move(points, std::back_inserter(out.run().points));
     });

@@ -290,9 +290,9 @@ ImportedTrace read_execution_trace(std::string_view text) {
 
 namespace {
 
-Imported read_execution(std::string_view log, const Hints& hints) {
+Imported read_execution(std::string_view log, const UserFacts& user_facts) {
   const ImportedTrace t = read_execution_trace(log);
-  Imported out = trace_rows(t, hints);
+  Imported out = trace_rows(t, user_facts);
   out.run().info.version = "PyTorch execution trace";
   out.not_stated += "; how long anything took, so that it has no time to compare";
   if (t.calls_without_size > 0)

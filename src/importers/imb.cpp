@@ -85,8 +85,8 @@ struct ImbTable {
   }
 };
 
-core::Point imb_point(const ImbTable& table, std::int64_t size, std::size_t number, const Hints& hints) {
-  core::Point p = collective_point(std::string(table.kind->collective), table.ranks, size, hints);
+core::Point imb_point(const ImbTable& table, std::int64_t size, std::size_t number, const UserFacts& user_facts) {
+  core::Point p = collective_point(std::string(table.kind->collective), table.ranks, size, user_facts);
   if (!table.kind->problem.empty()) add_problem(p, std::string(table.kind->problem));
   const bool reduces = is_reduction(table.kind->collective);
   if (const std::string& dtype = reduces ? table.head.dtype_of_reductions : table.head.dtype; !dtype.empty())
@@ -99,12 +99,12 @@ core::Point imb_point(const ImbTable& table, std::int64_t size, std::size_t numb
 
 /// "4194304 out-of-mem.; needed X= 1.254 GB; ...": the text after the size is the reason why there is no time.
 std::optional<core::Point> unmeasured(std::string_view line, const std::vector<std::string>& words, std::size_t number,
-                                      const ImbTable& table, const Hints& hints) {
+                                      const ImbTable& table, const UserFacts& user_facts) {
   constexpr std::array<std::string_view, 3> reasons{"out-of-mem", "time-out", "int-overflow"};
   const bool is_unmeasured = words.size() > 1 && is_count(words[0]) &&
                              std::ranges::any_of(reasons, [&](auto r) { return words[1].starts_with(r); });
   if (!is_unmeasured) return std::nullopt;
-  core::Point p = imb_point(table, count_of(words[0], number), number, hints);
+  core::Point p = imb_point(table, count_of(words[0], number), number, user_facts);
   p.factors[core::Factor::reduction] = std::string(table.place("t_max") < table.columns.size() ? "max" : "rank0");
   p.status = words[1].starts_with("int-overflow") ? core::Status::unsupported : core::Status::failed;
   p.reason = std::string(line.substr(line.find(words[1])));
@@ -112,8 +112,8 @@ std::optional<core::Point> unmeasured(std::string_view line, const std::vector<s
 }
 
 /// Errors: UsageError if the line is no row of this table.
-std::optional<core::Point> imb_row(std::string_view line, std::size_t number, const ImbTable& table, const Hints& hints,
-                                   Faults& faults) {
+std::optional<core::Point> imb_row(std::string_view line, std::size_t number, const ImbTable& table,
+                                   const UserFacts& user_facts, Faults& faults) {
   const auto words = words_of(line);
   if (words.size() != table.columns.size()) refuse_columns(number, words.size(), table.columns.size());
   constexpr std::size_t counts = 2, decimals = 2;  // #bytes and #repetitions, then times and rates
@@ -133,7 +133,7 @@ std::optional<core::Point> imb_row(std::string_view line, std::size_t number, co
   if (size == 0) ++faults.without_bytes;
   if (size > 0 && !(seconds > 0)) ++faults.without_time;
   if (size == 0 || !(seconds > 0)) return std::nullopt;
-  core::Point p = imb_point(table, size, number, hints);
+  core::Point p = imb_point(table, size, number, user_facts);
   set_time_and_rates(p, seconds);
   p.factors[core::Factor::reduction] = over_ranks ? "max" : "rank0";
   if (defects < none) {
@@ -156,11 +156,11 @@ std::optional<core::Point> imb_row(std::string_view line, std::size_t number, co
 
 /// "# !! Benchmark PingPong invalid for 1 processes !!"
 std::optional<core::Point> invalid_point(const std::vector<std::string>& words, std::size_t number,
-                                         const Hints& hints) {
+                                         const UserFacts& user_facts) {
   if (words.size() < 7 || words[2] != "Benchmark" || words[4] != "invalid") return std::nullopt;
   const ImbKind* kind = imb_kind(words[3]);
   if (!kind) return std::nullopt;
-  core::Point p = collective_point(std::string(kind->collective), count_of(words[6], number), 0, hints);
+  core::Point p = collective_point(std::string(kind->collective), count_of(words[6], number), 0, user_facts);
   p.factors[core::Factor::size_bytes] = {};
   p.status = core::Status::unsupported;
   p.reason = fmt::format("IMB says that {} is invalid for {} processes", words[3], words[6]);
@@ -168,16 +168,16 @@ std::optional<core::Point> invalid_point(const std::vector<std::string>& words, 
 }
 
 void read_table_head(std::string_view line, const std::vector<std::string>& words, std::size_t number,
-                     const Hints& hints, const ImbHead& head, ImbTable& table) {
+                     const UserFacts& user_facts, const ImbHead& head, ImbTable& table) {
   if (line.starts_with("# Benchmarking ") && words.size() > 2) {
     const bool is_known = head.part == "MPI-1" || head.part == "MPI-1-GPU";
     table = {.name = words[2], .kind = is_known ? imb_kind(words[2]) : nullptr, .head = head};
     if (!is_known) table.name = fmt::format("{} of IMB-{}", words[2], head.part);
-    if (table.kind) checked_collective(std::string(table.kind->collective), hints, number);
+    if (table.kind) checked_collective(std::string(table.kind->collective), user_facts, number);
   }
   if (const auto found = processes_in(line, number)) {
     const bool is_pair = table.kind && table.kind->collective == "ping_pong";
-    table.ranks = is_pair ? found : checked_ranks(found, hints, number);
+    table.ranks = is_pair ? found : checked_ranks(found, user_facts, number);
   }
   // A second head under one title means that the title above it is lost.
   if (words[0] == "#bytes" && !table.columns.empty()) table = {};
@@ -189,7 +189,7 @@ bool is_imb(std::string_view log) {
          (log.find("#repetitions") != std::string_view::npos && log.find("# Benchmarking ") != std::string_view::npos);
 }
 
-Imported read_imb(std::string_view log, const Hints& hints) {
+Imported read_imb(std::string_view log, const UserFacts& user_facts) {
   Imported out;
   ImbHead head;
   ImbTable table;
@@ -204,8 +204,8 @@ Imported read_imb(std::string_view log, const Hints& hints) {
       reader.end_rows();
       if (line.find("MPI Benchmarks") != std::string_view::npos) out.begin_run();
       read_imb_head(line, words, head);
-      if (auto p = invalid_point(words, number, hints)) out.run().points.push_back(std::move(*p));
-      return read_table_head(line, words, number, hints, head, table);
+      if (auto p = invalid_point(words, number, user_facts)) out.run().points.push_back(std::move(*p));
+      return read_table_head(line, words, number, user_facts, head, table);
     }
     const bool begins = begins_with_count(line);
     if (table.name.empty() && !table.columns.empty() && begins)
@@ -215,15 +215,15 @@ Imported read_imb(std::string_view log, const Hints& hints) {
     if (table.columns.empty())
       return begins ? reader.faults.add_unreadable(fmt::format("line {}: a row stands before '#bytes'", number))
                     : void();
-    if (begins && table.ranks == 0 && hints.ranks == 0 &&
+    if (begins && table.ranks == 0 && user_facts.ranks == 0 &&
         (table.kind->by_parts || gives_size_of_one_part(table.kind->collective)))
       refuse_line(number, "the size is one rank's part, and '#processes =' is not there; --ranks says of how many");
-    if (auto p = unmeasured(line, words, number, table, hints)) {
+    if (auto p = unmeasured(line, words, number, table, user_facts)) {
       reader.end_rows();
       return out.run().points.push_back(std::move(*p));
     }
     reader.add_row(line, number, begins, [&](std::string_view row, bool) {
-      if (auto p = imb_row(row, number, table, hints, reader.faults)) out.run().points.push_back(std::move(*p));
+      if (auto p = imb_row(row, number, table, user_facts, reader.faults)) out.run().points.push_back(std::move(*p));
     });
   });
   reader.finish(out);

@@ -35,15 +35,15 @@ const Format& format_of(std::string_view log, const std::string& name) {
 }
 
 /// Refuses a --collective that contradicts a row's collective, whatever the format.
-void check_collective(const std::vector<core::Run>& runs, const Hints& hints) {
-  if (hints.collective.empty()) return;
+void check_collective(const std::vector<core::Run>& runs, const UserFacts& user_facts) {
+  if (user_facts.collective.empty()) return;
   bool has_collective = false;
   for (const core::Run& run : runs)
     for (const core::Point& p : run.points) {
       const std::string in_row = core::to_text(p.factors[core::Factor::collective]);
       if (in_row == "null") continue;
       has_collective = true;
-      checked_collective(in_row, hints, 0);
+      checked_collective(in_row, user_facts, 0);
     }
   if (!has_collective) throw UsageError("it has no collective; leave --collective out");
 }
@@ -76,8 +76,8 @@ std::vector<core::Run> without_repeats(std::vector<core::Run> runs) {
 }
 
 /// See `import_log`. `log_id`: equal for all runs of one log, and for no run of another.
-std::string fingerprint_of(const core::RunInfo& info, const Hints& hints, const std::string& log_id) {
-  if (!hints.machine.empty()) return runtime::fingerprint_of(fmt::format("label\n{}", hints.machine));
+std::string fingerprint_of(const core::RunInfo& info, const UserFacts& user_facts, const std::string& log_id) {
+  if (!user_facts.machine.empty()) return runtime::fingerprint_of(fmt::format("label\n{}", user_facts.machine));
   std::set<std::string> facts;  // without the numbers of nodes and GPUs, so that curves over ranks are of one machine
   for (const std::string& host : info.hosts)
     if (const std::string stem = runtime::host_stem(host); !stem.empty()) facts.insert(fmt::format("host {}", stem));
@@ -101,11 +101,12 @@ void fill_ranks(core::Run& run) {
 
 std::span<const Format* const> formats() { return table; }
 
-Imported import_log(std::string_view bytes, const std::string& label, const std::string& format, const Hints& hints) {
+Imported import_log(std::string_view bytes, const std::string& label, const std::string& format,
+                    const UserFacts& user_facts) {
   try {
     const std::string log = decoded_text(bytes);
     const Format& f = format_of(log, format);
-    Imported out = f.read(log, hints);
+    Imported out = f.read(log, user_facts);
     const core::RunInfo first = out.runs.front().info;
     out.runs = without_repeats(std::move(out.runs));
     if (out.runs.empty() && !out.has_only_unknown_kinds) throw UsageError(why_empty(log, out.faults));
@@ -114,7 +115,7 @@ Imported import_log(std::string_view bytes, const std::string& label, const std:
       out.not_stated = "anything of a kind of gradmeter's";
     } else if (&f != &nccl_tests_format) {
       // In a log of several programs, --collective applies to those that do not name theirs.
-      check_collective(out.runs, hints);
+      check_collective(out.runs, user_facts);
     }
     const std::string id = fmt::format("{}:{}:{:x}", f.name, label, std::hash<std::string_view>{}(bytes));
     for (std::size_t i = 0; i < out.runs.size(); ++i) {
@@ -123,7 +124,7 @@ Imported import_log(std::string_view bytes, const std::string& label, const std:
       info.command = fmt::format("imported from {}", label);
       if (info.version.empty()) info.version = std::string(f.name);
       fill_ranks(out.runs[i]);
-      info.fingerprint = fingerprint_of(info, hints, id);
+      info.fingerprint = fingerprint_of(info, user_facts, id);
     }
     return out;
   } catch (const UsageError& e) {

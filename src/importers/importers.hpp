@@ -13,7 +13,7 @@
 namespace gradmeter::importers {
 
 /// Facts that the user adds to the log.
-struct Hints {
+struct UserFacts {
   std::int64_t ranks = 0;  ///< 0: unknown
   std::string collective;  ///< empty: unknown
   std::string interconnect;
@@ -51,18 +51,18 @@ struct Format {
   /// True if a log is in this format, judged by what the format's tool prints first.
   bool (*recognises)(std::string_view log);
   /// Reads a log. Rows of tables that are cut or unreadable are left out, and `faults` counts them. Errors: UsageError
-  /// "line N: what is wrong" for a log that is not of this format or contradicts the hints.
-  Imported (*read)(std::string_view log, const Hints&);
+  /// "line N: what is wrong" for a log that is not of this format or contradicts the user_facts.
+  Imported (*read)(std::string_view log, const UserFacts&);
 };
 std::span<const Format* const> formats();
 
 /// Reads a log in the named format; "auto" takes the first that recognises it. `label`: the file's name, for errors and
 /// for the ids of the runs. If a row has the same factors as an earlier row of its run, it begins the next run, so that
-/// no row replaces another. The fingerprint of a run is that of `Hints::machine`, or else of the stems of its hosts'
-/// names (runtime::host_stem) and the kinds of its GPUs, or else of the log itself, since nothing says that two logs
-/// without hosts are of one machine. Errors: UsageError "FILE: line N: …", also for a log of no known format, and for a
-/// log without rows to import, unless all its rows are of kinds that gradmeter does not have.
-Imported import_log(std::string_view log, const std::string& label, const std::string& format, const Hints&);
+/// no row replaces another. The fingerprint of a run is that of `UserFacts::machine`, or else of the stems of its
+/// hosts' names (runtime::host_stem) and the kinds of its GPUs, or else of the log itself, since nothing says that two
+/// logs without hosts are of one machine. Errors: UsageError "FILE: line N: …", also for a log of no known format, and
+/// for a log without rows to import, unless all its rows are of kinds that gradmeter does not have.
+Imported import_log(std::string_view log, const std::string& label, const std::string& format, const UserFacts&);
 
 // Each format is defined in the source that has its name.
 extern const Format nccl_tests_format, nccl_tests_json_format, osu_format, imb_format, deepbench_format, param_format,

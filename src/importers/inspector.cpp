@@ -69,8 +69,8 @@ struct InspectorLog {
 };
 
 /// The point with the whole buffer's size.
-core::Point sized_point(const InspectedKind& kind, std::size_t line, const Hints& hints) {
-  core::Point p = collective_point(kind.collective, kind.ranks, kind.bytes, hints);
+core::Point sized_point(const InspectedKind& kind, std::size_t line, const UserFacts& user_facts) {
+  core::Point p = collective_point(kind.collective, kind.ranks, kind.bytes, user_facts);
   if (kind.clock != "kernel_gpu") add_problem(p, fmt::format("time={}", kind.clock));
   set_whole_size(p, line, kind.collective == "reduce_scatter");  // NCCL counts it by the bytes that a rank receives
   return p;
@@ -120,8 +120,8 @@ void read_record(const Json& record, std::size_t line, InspectorLog& log, Faults
   if (version != known_version) log.other_version = version;
 }
 
-core::Point inspected_point(const InspectedKind& kind, const InspectedCalls& calls, const Hints& hints) {
-  core::Point p = sized_point(kind, calls.first_line, hints);
+core::Point inspected_point(const InspectedKind& kind, const InspectedCalls& calls, const UserFacts& user_facts) {
+  core::Point p = sized_point(kind, calls.first_line, user_facts);
   if (kind.nodes > 0) p.factors[core::Factor::nodes] = kind.nodes;
   p.factors[core::Factor::algorithm] = "nccl";
   p.factors[core::Factor::device] = "cuda";
@@ -139,13 +139,13 @@ core::Point inspected_point(const InspectedKind& kind, const InspectedCalls& cal
 
 /// A row for each communicator. Where there are several, the problem says whose a row is: by the communicators' names,
 /// which are the same in the next job, or else by their ids.
-void add_points(const InspectedKind& kind, const ByCommunicator& communicators, const Hints& hints,
+void add_points(const InspectedKind& kind, const ByCommunicator& communicators, const UserFacts& user_facts,
                 std::vector<core::Point>& out) {
   std::set<std::string> names;
   for (const auto& [id, calls] : communicators) names.insert(calls.communicator_name);
   const bool by_name = names.size() == communicators.size() && !names.contains("");
   for (const auto& [id, calls] : communicators) {
-    out.push_back(inspected_point(kind, calls, hints));
+    out.push_back(inspected_point(kind, calls, user_facts));
     if (communicators.size() < 2) continue;
     std::string group = by_name ? calls.communicator_name : id;
     std::ranges::replace(group, ',', '+');  // commas separate the properties in a problem
@@ -157,7 +157,7 @@ bool is_inspector(std::string_view log) {
   return log.find("\"inspector_output_format_version\"") != std::string_view::npos;
 }
 
-Imported read_inspector(std::string_view text, const Hints& hints) {
+Imported read_inspector(std::string_view text, const UserFacts& user_facts) {
   InspectorLog log;
   LogReader reader(text, inspector_format.name);
   reader.each_line([&](std::string_view line, std::size_t number) {
@@ -170,15 +170,15 @@ Imported read_inspector(std::string_view text, const Hints& hints) {
   });
   Imported out;
   reader.finish(out);
-  if (hints.ranks > 0 && !log.calls.empty() &&
-      std::ranges::none_of(log.calls, [&](const auto& c) { return c.first.ranks == hints.ranks; })) {
+  if (user_facts.ranks > 0 && !log.calls.empty() &&
+      std::ranges::none_of(log.calls, [&](const auto& c) { return c.first.ranks == user_facts.ranks; })) {
     const auto& [kind, communicators] = *log.calls.begin();
-    checked_ranks(kind.ranks, hints, communicators.begin()->second.first_line);
+    checked_ranks(kind.ranks, user_facts, communicators.begin()->second.first_line);
   }
   out.run().info = std::move(log.info);
   bool one_rank = true;
   for (const auto& [kind, communicators] : log.calls) {
-    add_points(kind, communicators, hints, out.run().points);
+    add_points(kind, communicators, user_facts, out.run().points);
     for (const auto& [id, calls] : communicators) one_rank = one_rank && !calls.of_several_ranks;
   }
   out.not_stated = "the element type, whether results were right, how long of a call a rank waited for others";

@@ -287,9 +287,9 @@ bool is_kineto(std::string_view log) {
          (begins_with(log, '[') && log.find("\"ProfilerStep#") != std::string_view::npos);  // a file of events alone
 }
 
-Imported read_kineto(std::string_view log, const Hints& hints) {
+Imported read_kineto(std::string_view log, const UserFacts& user_facts) {
   const ImportedTrace k = read_kineto_trace(log);
-  Imported out = trace_rows(k, hints);
+  Imported out = trace_rows(k, user_facts);
   out.run().info.version = "PyTorch profiler";
   out.not_stated += "; how long of a call its rank waited for others";
   if (k.calls_without_size > 0) {

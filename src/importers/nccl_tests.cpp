@@ -368,23 +368,23 @@ struct WholeLog {
 };
 
 /// Finds the collective of a run that does not name it: the one that its columns leave, else the user's.
-std::string unnamed_collective(const Run& run, std::int64_t stated_ranks, std::int64_t ranks, const Hints& hints,
-                               WholeLog& whole) {
+std::string unnamed_collective(const Run& run, std::int64_t stated_ranks, std::int64_t ranks,
+                               const UserFacts& user_facts, WholeLog& whole) {
   const Row& row = run.rows.front();
   std::string told = told_by_columns(run, ranks);
   if (told.empty() && stated_ranks == 0) told = told_by_columns(run, 0);  // --ranks may be wrong
-  if (hints.collective.empty()) return whole.inferred = told;
+  if (user_facts.collective.empty()) return whole.inferred = told;
   const bool says_op = run.columns.has("redop") || !row.errors_are_counts,
              says_root = run.columns.has("root") || !row.errors_are_counts;
-  std::string why = says_op && says_root ? collective_refusal(hints.collective, row.op, row.root) : "";
-  if (why.empty() && !told.empty() && told != hints.collective)
+  std::string why = says_op && says_root ? collective_refusal(user_facts.collective, row.op, row.root) : "";
+  if (why.empty() && !told.empty() && told != user_facts.collective)
     why = fmt::format("its columns and bus bandwidth are those of {}", told);
   if (why.empty()) {
     whole.is_helped = true;
-    return hints.collective;
+    return user_facts.collective;
   }
   why = fmt::format("{}, but --collective {}; leave --collective out, or give it for the other programs' logs alone",
-                    why, hints.collective);
+                    why, user_facts.collective);
   if (told.empty()) refuse_line(row.line, why);
   if (whole.contradiction.empty()) whole.contradiction = fmt::format("line {}: {}", row.line, why);
   return whole.inferred = told;
@@ -398,15 +398,15 @@ void add_settings(const Run& run, core::Point& p) {
   if (run.unaligned > 0) add_problem(p, fmt::format("unalign={}", run.unaligned));
 }
 
-void add_run(const Run& run, const Hints& hints, core::Run& out, Faults& faults, WholeLog& whole) {
+void add_run(const Run& run, const UserFacts& user_facts, core::Run& out, Faults& faults, WholeLog& whole) {
   out.info = run.info;
   if (!run.list_is_cut && !has_gap(run)) out.info.nodes = static_cast<std::int64_t>(run.info.hosts.size());
   if (run.rows.empty()) return;
-  const std::int64_t listed = ranks_of_group(run), stated = has_gap(run) && hints.ranks > listed ? 0 : listed,
-                     ranks = checked_ranks(stated, hints, run.ranks_line);
+  const std::int64_t listed = ranks_of_group(run), stated = has_gap(run) && user_facts.ranks > listed ? 0 : listed,
+                     ranks = checked_ranks(stated, user_facts, run.ranks_line);
   const std::size_t line = run.rows.front().line;
-  const std::string collective = run.collective.empty() ? unnamed_collective(run, stated, ranks, hints, whole)
-                                                        : checked_collective(run.collective, hints, line);
+  const std::string collective = run.collective.empty() ? unnamed_collective(run, stated, ranks, user_facts, whole)
+                                                        : checked_collective(run.collective, user_facts, line);
   if (collective.empty())
     refuse_line(line,
                 "which collective it is is not said before it (older versions do not); give --collective allreduce");
@@ -418,7 +418,7 @@ void add_run(const Run& run, const Hints& hints, core::Run& out, Faults& faults,
         line, fmt::format("busbw is {:.3g} times algbw, but {:.3g} times for {}{}; check --ranks and --collective",
                           ratio, factor.value_or(1), collective, ranks > 0 ? fmt::format(" of {} ranks", ranks) : ""));
   whole.lacks_ranks = whole.lacks_ranks || ranks == 0;
-  core::Point common = collective_point(collective, ranks, 1, hints);
+  core::Point common = collective_point(collective, ranks, 1, user_facts);
   common.factors[core::Factor::algorithm] = "nccl";
   common.factors[core::Factor::device] = "cuda";
   if (const std::size_t groups = number_of_groups(run); groups > 1)
@@ -434,7 +434,7 @@ void add_run(const Run& run, const Hints& hints, core::Run& out, Faults& faults,
       whole.has_cpu_times = whole.has_cpu_times || row.of_cpu_time;
       if (m.seconds > 0) {
         out.points.push_back(point_of(row, m, common, faults));
-        if (has_gap(run) && hints.ranks == 0)
+        if (has_gap(run) && user_facts.ranks == 0)
           mistrust(out.points.back(), "the list of ranks lacks one, so that its end may be lost too", faults);
       } else {
         ++faults.without_time;
@@ -451,14 +451,14 @@ bool is_nccl_tests(std::string_view log) {
   return words.size() == columns && is_count(words[0]) && is_count(words[1]) && !is_count(words[2]);
 }
 
-Imported read_nccl_tests(std::string_view log, const Hints& hints) {
+Imported read_nccl_tests(std::string_view log, const UserFacts& user_facts) {
   Imported out;
   Run run;
   LogReader reader(log, nccl_tests_format.name);
   WholeLog whole;
   const auto end_run = [&] {
     out.begin_run();
-    add_run(run, hints, out.run(), reader.faults, whole);
+    add_run(run, user_facts, out.run(), reader.faults, whole);
     run = {};
   };
   reader.each_line([&](std::string_view line, std::size_t number) {

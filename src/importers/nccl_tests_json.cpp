@@ -30,15 +30,15 @@ T at(const Json& object, const char* key, const std::string& where) {
   }
 }
 
-/// The collective of the log's program, or else that of the hints (`is_hint`).
-std::string collective_from(const Json& log, const Hints& hints, bool& is_hint) {
+/// The collective of the log's program, or else the user's (`is_from_user`).
+std::string collective_from(const Json& log, const UserFacts& user_facts, bool& is_from_user) {
   std::string program;
   if (log.contains("args") && log["args"].is_array() && !log["args"].empty() && log["args"][0].is_string())
     program = log["args"][0].get<std::string>();
   const std::string file = program.substr(program.rfind('/') + 1);
   const std::string in_log = file.ends_with("_perf") ? nccl_kind(file) : "";
-  std::string collective = checked_collective(in_log, hints, 0);
-  is_hint = in_log.empty();
+  std::string collective = checked_collective(in_log, user_facts, 0);
+  is_from_user = in_log.empty();
   if (!collective.empty()) return collective;
   throw UsageError(
       fmt::format("'args' does not name a collective's program ('{}'); give --collective allreduce", program));
@@ -79,7 +79,7 @@ std::pair<std::int64_t, std::size_t> groups_of(const Json& devices, std::int64_t
 }
 
 /// The common part of all points, from the settings in 'config'.
-core::Point common_point(const Json& log, const std::string& collective, const Hints& hints) {
+core::Point common_point(const Json& log, const std::string& collective, const UserFacts& user_facts) {
   const Json config = log.value("config", Json::object());
   if (!config.is_object()) throw UsageError("'config' is no object");
   const std::int64_t graph = count_at(config, "graph", 0), calls = count_at(config, "aggregated_iterations", 1);
@@ -89,7 +89,7 @@ core::Point common_point(const Json& log, const std::string& collective, const H
   const Json devices = config.value("devices", Json::array());
   if (!devices.is_array()) throw UsageError("config: 'devices' is no list");
   const auto [stated, groups] = groups_of(devices, ranks_per_entry);
-  core::Point p = collective_point(collective, checked_ranks(stated, hints, 0), 1, hints);
+  core::Point p = collective_point(collective, checked_ranks(stated, user_facts, 0), 1, user_facts);
   if (groups > 1) add_problem(p, fmt::format("groups={}", groups));
   if (graph > 0) p.factors[core::Factor::cudagraph] = graph;
   if (calls > 1) add_problem(p, fmt::format("agg={}", calls));
@@ -197,7 +197,7 @@ bool is_nccl_tests_json(std::string_view log) {
          log.find("\"nccl_version\"") != std::string_view::npos;
 }
 
-Imported read_nccl_tests_json(std::string_view log, const Hints& hints) {
+Imported read_nccl_tests_json(std::string_view log, const UserFacts& user_facts) {
   const Json json = parse_json(log);
   if (!json.is_object() || !json.contains("results") || !json["results"].is_array())
     throw UsageError("it has no 'results'");
@@ -207,9 +207,9 @@ Imported read_nccl_tests_json(std::string_view log, const Hints& hints) {
     out.run().info.version = fmt::format("nccl-tests, NCCL {}", code);
     if (code > 0) out.run().info.libraries["NCCL"] = nccl_version(code);
   }
-  bool is_hint = false;
-  const std::string collective = collective_from(json, hints, is_hint);
-  const core::Point common = common_point(json, collective, hints);
+  bool is_from_user = false;
+  const std::string collective = collective_from(json, user_facts, is_from_user);
+  const core::Point common = common_point(json, collective, user_facts);
   fill_machine(json, out.run().info);
   std::size_t number = 0;
   bool has_cpu_times = false;
@@ -226,7 +226,7 @@ Imported read_nccl_tests_json(std::string_view log, const Hints& hints) {
       if (row[key].is_null()) continue;
       const std::string op = at<std::string>(row, "redop", where);
       if (const std::string why = collective_refusal(collective, op == "none" ? "" : op, root_of(row, where));
-          is_hint && !why.empty())
+          is_from_user && !why.empty())
         throw UsageError(fmt::format("{}: {}, but --collective {}; leave --collective out", where, why, collective));
       auto p = half_point(row, row[key], where, common.factors, in_place, faults);
       if (!p) continue;

@@ -176,13 +176,13 @@ bool hides_osu_row(std::string_view line, const OsuHead& head) {
 
 /// Errors: UsageError if the line is no row of this table.
 std::optional<core::Point> osu_row(std::string_view line, std::size_t number, const OsuHead& head, std::int64_t ranks,
-                                   const Hints& hints, Faults& faults) {
+                                   const UserFacts& user_facts, Faults& faults) {
   const auto words = words_of(line);
   if (words.size() != head.columns.size()) refuse_columns(number, words.size(), head.columns.size());
   count_of(words[0], number);
   const std::int64_t size = count_of(words[head.sent], number);  // without a derived type it is the first column
   const double value = number_of(words[head.value], osu_decimals, number);
-  core::Point p = collective_point(head.collective, ranks, size, hints);
+  core::Point p = collective_point(head.collective, ranks, size, user_facts);
   if (head.validation > 0 && words[head.validation] == "Pass") {
     set_wrong(p, 0);
   } else if (head.validation > 0) {
@@ -217,7 +217,7 @@ std::optional<core::Point> osu_row(std::string_view line, std::size_t number, co
 
 bool is_osu(std::string_view log) { return log.find("# OSU ") != std::string_view::npos; }
 
-Imported read_osu(std::string_view log, const Hints& hints) {
+Imported read_osu(std::string_view log, const UserFacts& user_facts) {
   Imported out;
   std::optional<OsuHead> head;  // none before the first title
   LogReader reader(log, osu_format.name);
@@ -230,7 +230,7 @@ Imported read_osu(std::string_view log, const Hints& hints) {
         head = head_of_title(line);
         out.begin_run();
         out.run().info.version = std::string(line.substr(2));
-        if (!head->collective.empty()) checked_collective(head->collective, hints, number);
+        if (!head->collective.empty()) checked_collective(head->collective, user_facts, number);
       }
       if (!head && (line.starts_with("# Size") || is_title_of_others(words_of(line))))
         leave_table_out(head.emplace(), "a table without a title", "nobody knows of what");
@@ -244,12 +244,12 @@ Imported read_osu(std::string_view log, const Hints& hints) {
     const bool begins = begins_with_count(line);
     if (begins && head->columns.empty())
       refuse_line(number, "a row stands before '# Size', which says what its columns are");
-    const std::int64_t ranks = head->collective == "ping_pong" ? 2 : checked_ranks(head->ranks, hints, number);
+    const std::int64_t ranks = head->collective == "ping_pong" ? 2 : checked_ranks(head->ranks, user_facts, number);
     if (begins && ranks == 0 && gives_size_of_one_part(head->collective))
       refuse_line(number,
                   fmt::format("the size of an {} is one rank's part; --ranks says of how many", head->collective));
     const auto take = [&](std::string_view row, bool) {
-      if (auto p = osu_row(row, number, *head, ranks, hints, reader.faults)) {
+      if (auto p = osu_row(row, number, *head, ranks, user_facts, reader.faults)) {
         out.run().points.push_back(std::move(*p));
         checked = checked && head->validation > 0;
         ranks_unknown = ranks_unknown || ranks == 0;

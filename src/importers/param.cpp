@@ -23,7 +23,7 @@ std::int64_t ranks_after(std::string_view line, std::string_view key, std::size_
 /// The point that a row's first word names: COMMS-RES-all_reduce-float32-TAG, where TAG is the user's. `joined`: the
 /// row was joined from pieces, so only known names are believed.
 core::Point named_point(std::string_view word, bool joined, std::int64_t ranks, std::size_t number,
-                        const Hints& hints) {
+                        const UserFacts& user_facts) {
   const std::string_view whole_word = word;
   word.remove_prefix(std::string_view("COMMS-RES-").size());
   const std::size_t dash = word.find('-');
@@ -35,7 +35,7 @@ core::Point named_point(std::string_view word, bool joined, std::int64_t ranks, 
   const auto collective = collective_of(name);
   if (joined && (!collective || !element))
     refuse_line(number, fmt::format("'{}' of pieces is no known collective and type", whole_word));
-  core::Point p = collective_point(collective.value_or(name), ranks, 1, hints);
+  core::Point p = collective_point(collective.value_or(name), ranks, 1, user_facts);
   p.factors[core::Factor::dtype] = type;
   // PyTorch has several calls for one collective: all_gather_base is not the plain all_gather.
   for (const std::string_view form : {"base", "single"})
@@ -81,11 +81,12 @@ std::string other_table(std::string_view head) {
 
 /// The point of a row; none if it has no time or no bytes. `joined`: the row was joined from pieces.
 std::optional<core::Point> param_row(const std::vector<std::string>& words, bool joined, std::size_t number,
-                                     std::int64_t ranks, const ParamUnits& unit, const Hints& hints, Faults& faults) {
+                                     std::int64_t ranks, const ParamUnits& unit, const UserFacts& user_facts,
+                                     Faults& faults) {
   // total-size, nElementsPerRank, p50, p75, p95, Min, Max, AlgBW, BusBW
   constexpr std::size_t columns = 11, middle = 3, least = 6, most = 7, algbw = 8, busbw = 9;
   if (words.size() != columns) refuse_columns(number, words.size(), columns);
-  core::Point p = named_point(words[0], joined, ranks, number, hints);
+  core::Point p = named_point(words[0], joined, ranks, number, user_facts);
   const std::int64_t size = count_of(words[1], number);
   p.factors[core::Factor::size_bytes] = size;
   if (size == 0) {
@@ -113,7 +114,7 @@ std::optional<core::Point> param_row(const std::vector<std::string>& words, bool
 
 bool is_param(std::string_view log) { return log.find("COMMS-RES") != std::string_view::npos; }
 
-Imported read_param(std::string_view log, const Hints& hints) {
+Imported read_param(std::string_view log, const UserFacts& user_facts) {
   Imported out;
   std::int64_t ranks = 0;
   std::string table;  // empty for collectives
@@ -123,7 +124,7 @@ Imported read_param(std::string_view log, const Hints& hints) {
   reader.each_line([&](std::string_view line, std::size_t number) {
     if (reader.is_of_other_tool(line, number)) return;
     if (const auto in_log = ranks_after(line, "groupSize ", number)) {
-      ranks = checked_ranks(in_log, hints, number);
+      ranks = checked_ranks(in_log, user_facts, number);
       out.begin_run();
     }
     const auto words = words_of(line);
@@ -135,7 +136,7 @@ Imported read_param(std::string_view log, const Hints& hints) {
       if (is_collective) units = param_units(line, number);
     } else if (is_collective) {
       reader.add_row(line, number, begins, [&](std::string_view row, bool joined) {
-        if (auto p = param_row(words_of(row), joined, number, ranks, units, hints, reader.faults))
+        if (auto p = param_row(words_of(row), joined, number, ranks, units, user_facts, reader.faults))
           out.run().points.push_back(std::move(*p));
       });
     } else if (begins) {
@@ -146,7 +147,7 @@ Imported read_param(std::string_view log, const Hints& hints) {
   reader.finish(out);
   for (auto& run : out.runs) run.info.version = "PARAM comms.py";
   out.not_stated = "the spread of times over iterations, whether results were right";
-  if (ranks == 0 && hints.ranks == 0) out.not_stated += ", the number of ranks (--ranks says it)";
+  if (ranks == 0 && user_facts.ranks == 0) out.not_stated += ", the number of ranks (--ranks says it)";
   return out;
 }
 

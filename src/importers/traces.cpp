@@ -23,14 +23,14 @@ core::Value over_steps(const std::vector<TracedParts>& parts, double TracedParts
   return summary_of_iterations(seconds);
 }
 
-core::Point step_point(const ImportedTrace& t, const Hints& hints) {
+core::Point step_point(const ImportedTrace& t, const UserFacts& user_facts) {
   core::Point p;
   p.experiment = "replay";
   p.factors[Factor::problem] = dataparallel::trace_text(t.trace);
   if (!t.trace.device.empty()) p.factors[Factor::device] = t.trace.device;
-  const std::int64_t ranks = t.trace.ranks > 0 ? t.trace.ranks : hints.ranks;
+  const std::int64_t ranks = t.trace.ranks > 0 ? t.trace.ranks : user_facts.ranks;
   if (ranks > 0) p.factors[Factor::ranks] = ranks;
-  if (!hints.interconnect.empty()) p.factors[Factor::interconnect] = hints.interconnect;
+  if (!user_facts.interconnect.empty()) p.factors[Factor::interconnect] = user_facts.interconnect;
   std::vector<TracedParts> parts;
   for (const auto& s : t.trace.steps) parts.push_back(dataparallel::parts_of(s));
   const bool has_compute = std::ranges::any_of(parts, [](const TracedParts& s) { return s.compute > 0; });
@@ -45,7 +45,7 @@ core::Point step_point(const ImportedTrace& t, const Hints& hints) {
 }
 
 /// Makes a point for the calls of one kind, size, element type, group, operation and problem.
-std::vector<core::Point> call_points(const ImportedTrace& t, const Hints& hints, Faults& faults) {
+std::vector<core::Point> call_points(const ImportedTrace& t, const UserFacts& user_facts, Faults& faults) {
   std::map<std::tuple<std::string, std::uint64_t, core::Element, std::int64_t, std::string, std::string>,
            std::vector<double>>
       calls;
@@ -59,7 +59,7 @@ std::vector<core::Point> call_points(const ImportedTrace& t, const Hints& hints,
   std::vector<core::Point> out;
   // --ranks gives the job's ranks. If the trace has them too, --ranks adds nothing, and must not stand for those of a
   // call, whose group may be smaller.
-  Hints known = hints;
+  UserFacts known = user_facts;
   if (t.trace.ranks > 0) known.ranks = 0;
   for (auto& [key, seconds] : calls) {
     const auto& [collective, bytes, element, ranks, op, problem] = key;
@@ -86,13 +86,13 @@ ImportedTrace read_trace(std::string_view bytes, std::int64_t ranks) {
   return read_kineto_trace(json);
 }
 
-Imported trace_rows(const ImportedTrace& t, const Hints& hints) {
+Imported trace_rows(const ImportedTrace& t, const UserFacts& user_facts) {
   Imported out;
-  checked_ranks(t.trace.ranks, hints, 0);
+  checked_ranks(t.trace.ranks, user_facts, 0);
   if (!t.host.empty()) out.run().info.hosts.push_back(t.host);
-  out.run().points.push_back(step_point(t, hints));
+  out.run().points.push_back(step_point(t, user_facts));
   Faults faults;
-  for (auto& p : call_points(t, hints, faults)) out.run().points.push_back(std::move(p));
+  for (auto& p : call_points(t, user_facts, faults)) out.run().points.push_back(std::move(p));
   out.faults = faults.text();
   out.not_stated = "the model, the mini-batch, whether results were right";
   if (t.rank >= 0) out.not_stated += fmt::format("; it is of rank {} alone", t.rank);

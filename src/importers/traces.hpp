@@ -47,7 +47,8 @@ ImportedTrace read_chakra_trace(std::string_view json, std::int64_t ranks);
 ImportedTrace read_trace(std::string_view bytes, std::int64_t ranks);
 
 /// Makes one row of `replay` for all steps, and one row of `allreduce` for all calls with equal collective, size,
-/// element type, number of ranks, operation and problem (such as root=3, group=1).
-Imported trace_rows(const ImportedTrace&, const Hints&);
+/// element type, number of ranks, operation and factor `problem` (such as root=3,group=1). user_facts: what the trace
+/// does not say and the user adds.
+Imported trace_rows(const ImportedTrace&, const UserFacts& user_facts);
 
 }  // namespace gradmeter::importers

@@ -137,7 +137,7 @@ std::vector<CallCheck::Place> CallCheck::draw_places(const Op& op, Op::Outputs o
       if (!at) break;
       std::byte* const element_address = outputs[i].host() + *at;
       places.push_back({i, element, *at, o.format->load(element_address)});
-      if (!accumulates) std::memset(element_address, static_cast<int>(never_written(*o.format)), o.format->bytes);
+      if (!accumulates) std::memset(element_address, static_cast<int>(unwritten_byte(*o.format)), o.format->bytes);
     }
   }
   return places;
@@ -206,7 +206,7 @@ void CallCheck::check_elements(const Op& op, Op::Inputs inputs, Op::Outputs outp
     const Operand& o = op.outputs()[p.output];
     const std::byte* const element_address = outputs[p.output].host() + p.at;
     const bool is_written = std::any_of(element_address, element_address + o.format->bytes,
-                                        [&](std::byte b) { return b != never_written(*o.format); });
+                                        [&](std::byte b) { return b != unwritten_byte(*o.format); });
     if (!is_written && !o.is_added_to) {
       fault_ = fmt::format("{}: element {} of the {} was not written", name_of(op), p.element, o.name);
       return;

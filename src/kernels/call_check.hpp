@@ -11,11 +11,11 @@
 
 namespace gradmeter::kernels {
 
-/// While a CallCheck lives, the operations that its thread runs through `Op::run` on memory of the host are checked,
-/// whichever thread submitted them, unless an output overlaps an input. Before a call, some elements of each result,
-/// drawn at random, are overwritten (except where the call adds to them); after it, they are compared with float64
-/// arithmetic on the operands in memory. So the check finds calls that write nothing, write only half, or leave an
-/// older result.
+/// While a CallCheck lives, it checks the calls that its thread executes on memory of the host, if they were submitted
+/// by `Op::run`, on this or any other thread. A call whose output overlaps an input is not checked. Before a call, some
+/// elements of each result, drawn at random, are overwritten (except where the call adds to them); after it, they are
+/// compared with float64 arithmetic on the operands in memory. So the check finds calls that write nothing, write only
+/// half, or leave an older result.
 /// - Products and convolutions in fp32, bf16 and int8, and the packing of their operands in fp32 and bf16: numbers must
 ///   be right within the errors of rounding.
 /// - Products without ReLU whose operands and result have up to 2^20 elements together: also, each row of the result,

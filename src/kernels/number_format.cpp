@@ -66,7 +66,7 @@ const NumberFormat& number_format(core::Element element) {
   }
 }
 
-std::byte never_written(const NumberFormat& f) {
+std::byte unwritten_byte(const NumberFormat& f) {
   return f == number_format(core::Element::i32) ? std::byte{0x5a} : std::byte{0xff};
 }
 
@@ -86,7 +86,7 @@ const NumberFormat& format_u8() {
   return format;
 }
 
-double random_scale(const NumberFormat& format) {
+double scale_for_random(const NumberFormat& format) {
   return format == number_format(core::Element::i8) ? largest_int8_weight() / 127 : 1;
 }
 
@@ -103,14 +103,14 @@ void fill_random(std::span<std::byte> memory, const NumberFormat& format, std::u
 }
 
 void fill_repeating(std::span<std::byte> memory, const NumberFormat& format, std::uint64_t seed, double scale) {
-  constexpr std::size_t draws = std::size_t{1} << 16;
-  const std::span<std::byte> drawn = memory.first(std::min(memory.size(), draws * format.bytes));
+  constexpr std::size_t drawn_elements = std::size_t{1} << 16;
+  const std::span<std::byte> drawn = memory.first(std::min(memory.size(), drawn_elements * format.bytes));
   fill_random(drawn, format, seed, scale);
   for (std::size_t done = drawn.size(); done < memory.size(); done += drawn.size())
     std::memcpy(&memory[done], drawn.data(), std::min(drawn.size(), memory.size() - done));
 }
 
-double root_mean_square(const NumberFormat& format) {
+double random_root_mean_square(const NumberFormat& format) {
   if (format.levels == 0) return 1;
   const auto n = static_cast<double>(format.levels);
   const double mean = format.lowest + (n - 1) / 2;
@@ -139,9 +139,9 @@ Quantization quantize_range(float least, float greatest) {
   return {.quantum = quantum, .zero_point = static_cast<int>(std::lround(-least / quantum))};
 }
 
-void raise_to_largest(std::span<const float> weights, std::size_t inner, std::span<float> largest) {
+void raise_to_largest(std::span<const float> weights, std::size_t weights_per_output, std::span<float> largest) {
   for (std::size_t i = 0; i < weights.size(); ++i) {
-    float& l = largest[i / inner % largest.size()];
+    float& l = largest[i / weights_per_output % largest.size()];
     l = std::max(l, std::fabs(weights[i]));
   }
 }

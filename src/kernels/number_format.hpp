@@ -31,7 +31,7 @@ const NumberFormat& number_format(core::Element);
 /// A byte to fill an output with before an operation: an element that still consists of it was not written. int32:
 /// 0x5a, since 0x5a5a5a5a is more than any sum of the small test numbers. Other formats: 0xff, which in floats is a NaN
 /// that no arithmetic produces; in 8-bit formats it is a number like others.
-std::byte never_written(const NumberFormat&);
+std::byte unwritten_byte(const NumberFormat&);
 /// The format of the logarithmic system with 6, 7 or 8 fraction bits. Errors: std::out_of_range.
 const NumberFormat& lns_number_format(unsigned fraction_bits);
 /// The format of 8-bit unsigned whole numbers, which quantized activations have.
@@ -43,7 +43,7 @@ void fill_random(std::span<std::byte> memory, const NumberFormat&, std::uint64_t
 /// As `fill_random`, but repeats after 2^16 elements: a fast draw for much memory whose numbers no check compares.
 void fill_repeating(std::span<std::byte> memory, const NumberFormat&, std::uint64_t seed, double scale = 1);
 /// The root mean square of the random numbers of a format.
-double root_mean_square(const NumberFormat&);
+double random_root_mean_square(const NumberFormat&);
 
 /// Rounds each number such that its product with a scale is a number of e4m3 or e5m2. All numbers share this scale;
 /// with it, the largest finite magnitude becomes the format's largest (current scaling). Infinities and NaN stay, so
@@ -67,8 +67,8 @@ struct Quantization {
 /// Source: Jacob et al., CVPR 2018, section 2.1.
 Quantization quantize_range(float least, float greatest);
 /// Sets largest[i] to the largest magnitude among the weights of output i, if that is above its present value. weights
-/// [… × outputs × inner], largest [outputs].
-void raise_to_largest(std::span<const float> weights, std::size_t inner, std::span<float> largest);
+/// [… × outputs × weights_per_output], largest [outputs].
+void raise_to_largest(std::span<const float> weights, std::size_t weights_per_output, std::span<float> largest);
 /// Turns the largest magnitude of each output's weights into the quantum of these weights, in place, such that the
 /// magnitude is largest_int8_weight() quanta. An output whose weights are all zero gets the quantum 1.
 void to_weight_quanta(std::span<float> largest);
@@ -82,7 +82,7 @@ inline constexpr float rnn_quantum = 0x1p-7F, rnn_zero_point = 128;
 double largest_int8_weight();
 /// The `scale` to use with `fill_random` for operands: 1, or for s8 the scale with which no weight exceeds
 /// `largest_int8_weight()`.
-double random_scale(const NumberFormat&);
+double scale_for_random(const NumberFormat&);
 /// The whole number that stands for 1.0 where a recurrent layer has s8 weights. It is the largest power of two with
 /// which six standard deviations of the weights (variance 1/hidden) do not exceed `largest_int8_weight()`.
 float rnn_weights_scale(const RnnShape&);

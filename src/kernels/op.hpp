@@ -30,8 +30,9 @@ struct Operand {
   std::size_t plain_bytes() const { return elements * format->bytes; }
 };
 
-/// The buffers of a call, listed in braces or as a container. The list and the buffers must outlive the call, since
-/// nothing is copied.
+/// A view of the buffers of a call, listed in braces or as a container. The list must live until the function that
+/// takes it returns: a queue that runs the work later keeps a copy of the list. The buffers' memory must live until the
+/// work is done.
 template <class AnyBuffer>
 class BufferList : public std::span<const AnyBuffer> {
  public:
@@ -145,10 +146,12 @@ void add_op_backend(const OpBackend&);
 
 /// Why no backend of the device takes the problem: the reason of the last one asked. Empty: one takes it.
 std::string op_refusal(const Problem&, const runtime::Device& = runtime::host_device());
-/// As the other `op_refusal`, by the device's name. A device that was not opened has no rows and counts as the host.
+/// As the other `op_refusal`, by the device's name. A name without a row in op_backends() counts as "host"; a GPU's
+/// rows are added when it is opened.
 std::string op_refusal(const Problem&, std::string_view device);
-/// True for an emulated precision if no backend of the device takes the problem, or if the one that takes it
-/// `is_untimed`. A time then says nothing about hardware that has the precision. device: as for `op_refusal`.
+/// True if software can emulate the problem's precision (`PrecisionInfo::emulated`) and the device has no timed backend
+/// for the problem: none takes it, or the one that takes it `is_untimed`. A time then says nothing about hardware that
+/// has the precision. device: as for `op_refusal`.
 bool is_rounded_by_software(const Problem&, std::string_view device);
 /// The first words of `Op::implementation` if the device leaves the operation to the host, which works on copies. A
 /// time then does not describe the device.

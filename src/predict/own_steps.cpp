@@ -302,7 +302,7 @@ std::optional<core::Machine> OwnStepCalibration::machine_for(const OwnStep& targ
   return fitted;
 }
 
-/// core_s: time of a step's computation on a core that no other rank uses [s].
+/// alone_on_core_s: time of a step's computation on a core that no other rank uses [s].
 std::optional<OwnStepCalibration::Modelled> OwnStepCalibration::simulated(const OwnStep& target,
                                                                           const core::Machine& links,
                                                                           double alone_on_core_s,

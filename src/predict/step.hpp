@@ -119,7 +119,7 @@ class TransformerStep {
   };
   struct DataAxis {
     /// members: number of ranks that exchange gradients with each other (data × context); within: how many of them are
-    /// on one node; groups: how many such groups share a node's ports.
+    /// on one node; groups_per_node: how many such groups share a node's ports.
     double members, within, groups_per_node;
   };
   DataAxis data_axis() const;

@@ -33,10 +33,11 @@ class Device {
   virtual std::string_view name() const = 0;  ///< "host" or "cuda"
   /// The memory is zeroed and aligned to a cache line at least. Errors: BackendError or std::bad_alloc if none is left.
   virtual OwnedBuffer allocate(core::Element, std::size_t count) = 0;
-  /// Makes a buffer for this device's queues whose `transport_address` is in `memory`, process memory that transports
-  /// reach. A staged device allocates as much zeroed memory of its own, and `to_transport` and `from_transport` of its
-  /// queues copy between the two. The host and other devices that work on `memory` itself allocate nothing. `memory`
-  /// stays the caller's, and must outlive the result.
+  /// Makes a buffer on which this device's queues can work, and which transports reach in `memory`: its
+  /// `transport_address` lies there. `memory` is memory of this process that transports reach. A staged device
+  /// allocates as much zeroed memory of its own, and `to_transport` and `from_transport` of its queues copy between the
+  /// two. The host and other devices that work on `memory` itself allocate nothing. `memory` stays the caller's, and
+  /// must outlive the result.
   virtual OwnedBuffer allocate_beside(core::Element, std::span<std::byte> memory) = 0;
   /// Page-locks `memory` of this process while the result lives, so that copies between it and this device are as fast
   /// as possible. Null: this device has no use for that.

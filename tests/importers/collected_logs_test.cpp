@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every log of tests/data/logs against a line that was held against the file by eye: hints, runs, rows, their factors,
-// the first and the last row's figures, and what is said to be left out; or why it is refused.
+// Every log of tests/data/logs against a line that was held against the file by eye: user_facts, runs, rows, their
+// factors, the first and the last row's figures, and what is said to be left out; or why it is refused.
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
@@ -188,11 +188,11 @@ std::string row_text(const core::Point& p) {
   return fmt::format("{} B {}", text(p, Factor::size_bytes), figures);
 }
 
-std::string summary(const std::string& file, const Hints& hints) {
+std::string summary(const std::string& file, const UserFacts& user_facts) {
   const std::string log = collected(file);
-  std::string why = refusal(log, hints);
+  std::string why = refusal(log, user_facts);
   if (!why.empty()) return "refused: " + why.substr(std::string_view("x.log: ").size());
-  const auto all = read(log, hints);
+  const auto all = read(log, user_facts);
   std::string out = fmt::format("{} runs {} rows", all.runs.size(), all.run.points.size());
   if (all.run.points.empty()) return fmt::format("{}; {}", out, all.faults);
   for (const Factor f : {Factor::collective, Factor::ranks, Factor::dtype, Factor::op, Factor::problem, Factor::device,
@@ -222,9 +222,9 @@ TEST(CollectedLogs, EachGivesWhatItsLineSays) {
                  : head.substr(at + flag.size(), head.find(' ', at + flag.size()) - at - flag.size());
     };
     const std::string ranks = hint("--ranks ");
-    const Hints hints{
+    const UserFacts user_facts{
         .ranks = ranks.empty() ? 0 : std::stoll(ranks), .collective = hint("--collective "), .interconnect = {}};
-    EXPECT_EQ(head + ": " + summary(file, hints), line);
+    EXPECT_EQ(head + ": " + summary(file, user_facts), line);
     EXPECT_EQ(files.erase(file), 1u) << file;
   }
   EXPECT_TRUE(files.empty()) << *files.begin() << " has no line";
@@ -239,9 +239,9 @@ TEST(CollectedLogs, EachWordOfAProblemIsInTheDocuments) {
   std::set<std::string> words;  // without their values: root and group of root=3,group=1
   for (const auto& entry : std::filesystem::directory_iterator(GRADMETER_COLLECTED_LOGS)) {
     const std::string log = collected(entry.path().filename().string());
-    for (const Hints& hints : {Hints{}, Hints{.ranks = 8, .collective = {}, .interconnect = {}}}) {
-      if (!refusal(log, hints).empty()) continue;
-      for (const auto& p : read(log, hints).run.points) {
+    for (const UserFacts& user_facts : {UserFacts{}, UserFacts{.ranks = 8, .collective = {}, .interconnect = {}}}) {
+      if (!refusal(log, user_facts).empty()) continue;
+      for (const auto& p : read(log, user_facts).run.points) {
         std::istringstream problem(p.experiment == "allreduce" ? text(p, Factor::problem) : "null");
         for (std::string word; std::getline(problem, word, ',');)
           if (word != "null") words.insert(word.substr(0, word.find('=')));

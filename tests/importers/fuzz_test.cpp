@@ -47,11 +47,11 @@ TEST(Fuzz, ChangedLogsAreReadOrRefused) {
   for (const auto& entry : std::filesystem::directory_iterator(GRADMETER_TEST_LOGS)) {
     const std::string log = log_file(entry.path().filename().string());
     Changes changes(++stream);
-    Hints hints;
-    if (!refusal(log).empty()) hints.ranks = 2;
+    UserFacts user_facts;
+    if (!refusal(log).empty()) user_facts.ranks = 2;
     std::size_t taken = 0, refused = 0;
     for (int round = 0; round < (test::sanitized ? 100 : 300); ++round) {
-      const std::string why = refusal(changes.of(log), hints);
+      const std::string why = refusal(changes.of(log), user_facts);
       (why.empty() ? taken : refused) += 1;
       EXPECT_EQ(why.find('\n'), std::string::npos) << why;
     }

@@ -493,9 +493,9 @@ TEST_P(Generated, NothingIsReadThatIsNotThereAndNothingIsLost) {
     const Log log = GetParam().second(chance);
     const std::size_t lost = chance.one_in(4) ? 1 + chance.below(3) : 0;
     const std::string text = spoiled(chance, log, lost);
-    const Hints hints{.ranks = log.ranks_hint, .collective = {}, .interconnect = {}};
+    const UserFacts user_facts{.ranks = log.ranks_hint, .collective = {}, .interconnect = {}};
     std::vector<TrueRow> found;
-    if (refusal(text, hints).empty()) found = rows_of(read(text, hints));
+    if (refusal(text, user_facts).empty()) found = rows_of(read(text, user_facts));
     ASSERT_EQ(untrue_row(log.rows, found), "") << "log " << n << ":\n" << text;
     whole += lost == 0;
     complete += lost == 0 && found.size() == log.rows.size();
@@ -529,18 +529,18 @@ TEST(GeneratedOsu, ARowBehindAnotherTextIsCounted) {
       hidden_here += hides;
       text += (hides ? chance.of(texts) : "") + line + "\n";
     }
-    const Hints hints{.ranks = log.ranks_hint, .collective = {}, .interconnect = {}};
+    const UserFacts user_facts{.ranks = log.ranks_hint, .collective = {}, .interconnect = {}};
     const std::string said =
         fmt::format("{} row{} that cannot be read (line ", hidden_here, hidden_here == 1 ? "" : "s");
     rows += log.rows.size();
     hidden += hidden_here;
-    if (const std::string why = refusal(text, hints); !why.empty()) {
+    if (const std::string why = refusal(text, user_facts); !why.empty()) {
       if (hidden_here > 0) {
         EXPECT_NE(why.find(said), std::string::npos) << why << ":\n" << text;
       }
       continue;
     }
-    const auto reading = read(text, hints);
+    const auto reading = read(text, user_facts);
     taken += reading.run.points.size();
     EXPECT_EQ(untrue_row(log.rows, rows_of(reading)), "") << text;
     EXPECT_EQ(reading.run.points.size() + hidden_here, log.rows.size()) << text;

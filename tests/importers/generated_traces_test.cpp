@@ -782,12 +782,12 @@ TEST_P(GeneratedTrace, AWholeOneIsReadAsItIsAndATornOneIsRefused) {
     }
     SCOPED_TRACE(fmt::format("trace {}, --ranks {}:\n{}", n, trace.ranks_hint, text));
     const std::string file = stored(chance, text);
-    const Hints hints{.ranks = trace.ranks_hint, .collective = {}, .interconnect = {}};
-    const std::string why = refusal(file, hints);
+    const UserFacts user_facts{.ranks = trace.ranks_hint, .collective = {}, .interconnect = {}};
+    const std::string why = refusal(file, user_facts);
     EXPECT_EQ(!why.empty(), is_torn) << why;
     whole += !is_torn;
     if (!why.empty()) continue;
-    auto log = read(file, hints);
+    auto log = read(file, user_facts);
     ASSERT_FALSE(log.run.points.empty());
     expect_step(trace, log.run.points.front());
     log.run.points.erase(log.run.points.begin());

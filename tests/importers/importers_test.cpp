@@ -132,7 +132,7 @@ TEST(NcclTests, OldLogsNeedTheCollectivesName) {
   EXPECT_THAT(read(old).not_stated, HasSubstr("its collective (allreduce by its columns and bus bandwidth)"));
   const std::string small = replaced(replaced(old, "33.55   33.55", " 0.55    0.55"), "34.95   34.95", " 0.95    0.95");
   EXPECT_THAT(refusal(small), HasSubstr("give --collective"));  // rates of too few digits
-  const auto with = [](const char* name) { return Hints{.ranks = 0, .collective = name, .interconnect = ""}; };
+  const auto with = [](const char* name) { return UserFacts{.ranks = 0, .collective = name, .interconnect = ""}; };
   EXPECT_EQ(text(read(small, with("reduce_scatter")).run.points[0], Factor::collective), "reduce_scatter");
   EXPECT_THAT(refusal(small, with("reduce")), HasSubstr("line 11: its rows have no root, but --collective reduce"));
   EXPECT_THAT(refusal(small, with("all_gather")), HasSubstr("its rows have the operation sum, but --collective"));
@@ -342,8 +342,8 @@ TEST(Imb, UnitsAndRowsThatCannotBe) {
   EXPECT_THAT(read(replaced(imb_log, "1.66 ", "0.00 ")).faults, HasSubstr("1 row whose time or rate is 0 or less"));
 }
 
-std::string fingerprint(std::string_view log, const char* label = "x.log", const Hints& hints = {}) {
-  return import_log(log, label, "auto", hints).runs.front().info.fingerprint;
+std::string fingerprint(std::string_view log, const char* label = "x.log", const UserFacts& user_facts = {}) {
+  return import_log(log, label, "auto", user_facts).runs.front().info.fingerprint;
 }
 
 TEST(Logs, OfOtherMachinesAreNoLaunchesOfOneMachine) {
@@ -371,7 +371,7 @@ TEST(Logs, WithoutHostsAreEachOfAMachineOfTheirOwnUnlessALabelSaysMore) {
   const std::string again = replaced(osu_log, "500.00", "501.00");
   EXPECT_NE(fingerprint(osu_log, "a.log"), fingerprint(again, "b.log"));
   EXPECT_EQ(fingerprint(osu_log, "a.log"), fingerprint(osu_log, "a.log"));
-  const Hints labelled{.ranks = 0, .collective = "", .interconnect = "", .machine = "old cluster"};
+  const UserFacts labelled{.ranks = 0, .collective = "", .interconnect = "", .machine = "old cluster"};
   EXPECT_EQ(fingerprint(osu_log, "a.log", labelled), fingerprint(again, "b.log", labelled));
   EXPECT_EQ(fingerprint(nccl_log, "n.log", labelled), fingerprint(again, "b.log", labelled));
   const auto launches = read(std::string(osu_log) + std::string(osu_log));
@@ -380,7 +380,9 @@ TEST(Logs, WithoutHostsAreEachOfAMachineOfTheirOwnUnlessALabelSaysMore) {
 }
 
 TEST(Logs, SayRanksAndNodesOnlyWhereTheyAreKnown) {
-  const auto info = [](std::string_view log, const Hints& hints = {}) { return read(log, hints).run.info; };
+  const auto info = [](std::string_view log, const UserFacts& user_facts = {}) {
+    return read(log, user_facts).run.info;
+  };
   EXPECT_EQ(info(nccl_log).ranks, 2);
   EXPECT_EQ(info(nccl_log).nodes, 1);
   EXPECT_EQ(info(replaced(nccl_log, "node01", "node02")).nodes, 2);
@@ -423,8 +425,9 @@ TEST(OtherKinds, ALogOfNothingElseIsARunWithoutPoints) {
   const std::string head = "# OSU MPI Barrier Latency Test v7.4\n# Avg Latency(us)\n",
                     put = "# OSU MPI_Put Latency Test v7.4\n# Size        Latency (us)\n8                   2.90\n",
                     ours = "# OSU MPI Latency Test v7.4\n# Size     Avg Latency(us)\n";
-  for (const Hints& hints : {Hints{}, Hints{.ranks = 8, .collective = "allreduce", .interconnect = {}}}) {
-    const auto log = read(head + "             2.31\n" + put, hints);
+  for (const UserFacts& user_facts :
+       {UserFacts{}, UserFacts{.ranks = 8, .collective = "allreduce", .interconnect = {}}}) {
+    const auto log = read(head + "             2.31\n" + put, user_facts);
     ASSERT_EQ(log.runs.size(), 1u);
     EXPECT_TRUE(log.run.points.empty());
     EXPECT_EQ(log.run.info.command, "imported from x.log");

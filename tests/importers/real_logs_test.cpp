@@ -13,7 +13,7 @@ using core::Metric;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const Hints two{.ranks = 2, .collective = "", .interconnect = ""};
+const UserFacts two{.ranks = 2, .collective = "", .interconnect = ""};
 
 TEST(RealOsu, LatencyHasTheSlowestRanksTimeWhereItIsSaid) {
   const auto log = read(log_file("osu_allreduce.txt"), two);

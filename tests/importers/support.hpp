@@ -24,15 +24,15 @@ inline std::string log_file(const std::string& name) {
 struct Reading : Imported {
   core::Run run;
 };
-inline Reading read(std::string_view log, const Hints& hints = {}) {
-  Reading out{import_log(log, "x.log", "auto", hints), {}};
+inline Reading read(std::string_view log, const UserFacts& user_facts = {}) {
+  Reading out{import_log(log, "x.log", "auto", user_facts), {}};
   out.run.info = out.runs.front().info;
   for (const auto& r : out.runs) out.run.points.insert(out.run.points.end(), r.points.begin(), r.points.end());
   return out;
 }
-inline std::string refusal(std::string_view log, const Hints& hints = {}) {
+inline std::string refusal(std::string_view log, const UserFacts& user_facts = {}) {
   try {
-    read(log, hints);
+    read(log, user_facts);
     return "";
   } catch (const core::UsageError& e) {
     return e.what();

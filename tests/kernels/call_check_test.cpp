@@ -52,7 +52,7 @@ class Calls {
   Calls(const Problem& p, std::string_view backend = {}) : op_(prepare(p, {.backend = backend})) {
     for (const Operand& o : op_->inputs()) {
       plain_.emplace_back(o.plain_bytes());
-      fill_random(plain_.back(), *o.format, plain_.size(), random_scale(*o.format));
+      fill_random(plain_.back(), *o.format, plain_.size(), scale_for_random(*o.format));
       stored_.emplace_back(o.stored_bytes);
     }
     for (const Operand& o : op_->outputs()) results_.emplace_back(o.stored_bytes);

@@ -94,7 +94,8 @@ struct Plan {
 /// Errors: std::logic_error when a message would come from two places, when two reductions overlap in part, or when
 /// `coded_refusal` refuses a coded plan.
 Plan compile(const Schedule&, std::uint32_t rank, Placement, MessageForm = MessageForm::plain);
-/// The `uses_alternate` of the compiled plan. In place, compilation stops at the first use of `alternate`.
+/// The `uses_alternate` of the plan that `compile` would make. To save time, a call in place is compiled only up to the
+/// first round that uses `alternate`.
 bool uses_alternate(const Schedule&, std::uint32_t rank, Placement);
 
 /// The reason why messages of this schedule cannot be encoded; empty: they can be. Only an all-reduce can have a codec,

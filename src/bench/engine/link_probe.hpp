@@ -15,8 +15,8 @@
 
 namespace gradmeter::bench {
 
-/// Lower bounds of the bytes that must be sent in a training step [bytes]. rank: by the busiest rank. node: by a node
-/// to the other nodes.
+/// Lower bounds of the bytes that a training step must send [bytes]: by the rank that sends most, and by a node to the
+/// other nodes.
 struct MinimumSent {
   double by_busiest_rank = 0, by_busiest_node = 0;
 };

@@ -39,8 +39,9 @@ void add_wanted_table(std::vector<WantedTable>&, WantedTable);
 
 using TablesPtr = std::shared_ptr<const allreduce::TunedTables>;
 /// Returns the wanted tables, the same on all ranks; null without --tune-auto. A table is taken from the user's cache
-/// if it was made for this machine and these settings and sizes, in at least the time of --tune-auto. Others are
-/// measured in that time and put into the cache; rank 0's results count. Says on standard error what was done.
+/// if it was made for this machine and these settings, covers these sizes, and comes from a run whose --tune-auto was
+/// at least as long as this run's. The other tables are measured, together in the time of --tune-auto, and put into the
+/// cache; rank 0's results count. Says on standard error what was done.
 /// Collective over the session's world. Errors: Interrupted.
 TablesPtr tuned_tables(Session&, const Flags&, const std::vector<WantedTable>&);
 

@@ -25,9 +25,8 @@ struct StepTimeline {
   core::Spans exposed;   ///< the parts of calls that overlap neither computations nor earlier calls
 };
 
-/// layers: the names of the layers by number (Model::layer_names). buckets: spans that name the
-/// buckets, without times (bucket_spans); if there are as many calls as buckets, calls get these names, else they keep
-/// their own labels.
+/// layers: the names of the layers by number (Model::layer_names). buckets: spans that name the buckets, without times
+/// (bucket_spans); if there are as many calls as buckets, calls get these names, else they keep their own labels.
 StepTimeline make_timeline(const dataparallel::StepRecord&, std::span<const std::string> layers,
                            std::span<const core::Span> buckets);
 

@@ -17,8 +17,9 @@ std::size_t shm_bytes(const TrainingConfig&, const DataFacts&, const NodeMap&);
 std::size_t training_bytes(const TrainingConfig&, const DataFacts&, int ranks);
 
 /// The bytes that a rank needs for its part of the model, by use; each is the maximum over the ranks of a replica.
-/// parameters: one fp32 array of the weights. strategy: what the strategy takes from the fabric's memory. own: what the
-/// strategy allocates itself. norm_*: memory and longest message of the sums for tensors' norms.
+/// parameters: one fp32 array of the weights. strategy: what the strategy takes from the fabric's memory.
+/// strategy_own: what it allocates besides. norm_memory, norm_message: the memory of the sums by which ranks compute
+/// tensors' norms together, and the longest message of these sums. peers: what exchanges with peers need.
 struct LargestPart {
   std::size_t parameters = 0, strategy = 0, strategy_own = 0, norm_memory = 0, norm_message = 0;
   model::PeerNeeds peers = {};

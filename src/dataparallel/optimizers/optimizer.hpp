@@ -19,7 +19,7 @@
 
 namespace gradmeter::dataparallel {
 
-/// One step of training as an optimizer sees it. size: the step size. number: the step's number, from 1.
+/// One step of training as an optimizer sees it. step_size: the step size. number: the step's number, from 1.
 /// loss_scale_counts: the counts of a loss scale that adapts; if these say that the step is skipped, the update does
 /// nothing and is not counted. `update_number`: the number and the counts, in the form that kernels::loops() takes.
 struct UpdateStep {

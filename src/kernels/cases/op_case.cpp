@@ -39,7 +39,7 @@ void OpCase::bind() {
 PlainNumbers OpCase::draw(std::string_view input, std::uint64_t seed, double scale) const {
   const Operand& o = op_->inputs()[index_of(op_->inputs(), input)];
   PlainNumbers numbers{std::vector<std::byte>(o.plain_bytes()), o.format};
-  fill_random(numbers.bytes, *o.format, seed, scale * random_scale(*o.format));
+  fill_random(numbers.bytes, *o.format, seed, scale * scale_for_random(*o.format));
   return numbers;
 }
 
@@ -86,7 +86,7 @@ void OpCase::store_output(std::size_t set, std::string_view name, std::span<cons
 
 namespace {
 /// The bytes that poison one element.
-std::vector<std::byte> poison_of(const NumberFormat& f) { return std::vector<std::byte>(f.bytes, never_written(f)); }
+std::vector<std::byte> poison_of(const NumberFormat& f) { return std::vector<std::byte>(f.bytes, unwritten_byte(f)); }
 }  // namespace
 
 void OpCase::poison(std::size_t set, std::string_view name, std::span<const std::size_t> elements) {

@@ -59,7 +59,7 @@ class OpCase {
   std::vector<std::byte> stored_output(std::size_t set, std::string_view name) const;
   void store_input(std::size_t set, std::string_view name, std::span<const std::byte>);
   void store_output(std::size_t set, std::string_view name, std::span<const std::byte>);
-  /// Overwrites these elements of an output with a value that no operation writes (`never_written`; in 8-bit formats a
+  /// Overwrites these elements of an output with a value that no operation writes (`unwritten_byte`; in 8-bit formats a
   /// result may have this value). If there are many elements, only every k-th is overwritten, but `enough_poisoned` at
   /// least. If the backend does not tell where its layout has the elements, the whole output is overwritten. An output
   /// without a format is left as it is.

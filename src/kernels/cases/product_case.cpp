@@ -83,7 +83,7 @@ class ProductCase final : public KernelCase {
 
   /// The root mean square of the result's elements, as sums of products of random numbers.
   double rms_of_result() const {
-    return root_mean_square(*factors()[0].format) * root_mean_square(*factors()[1].format) *
+    return random_root_mean_square(*factors()[0].format) * random_root_mean_square(*factors()[1].format) *
            std::sqrt(std::max(flops_of_an_element() / 2, 1.0));
   }
 

@@ -55,8 +55,9 @@ std::string how_multiplied(Precision p) {
 }
 
 double largest_int8_weight() {
-  const bool exact = onednn::has(dnnl::cpu_isa::avx512_core_vnni) || onednn::has(dnnl::cpu_isa::avx2_vnni);
-  return exact ? 127 : 63;
+  // Without VNNI two products are summed in 16 bits, which saturate.
+  const bool sums_exactly = onednn::has(dnnl::cpu_isa::avx512_core_vnni) || onednn::has(dnnl::cpu_isa::avx2_vnni);
+  return sums_exactly ? 127 : 63;
 }
 
 std::map<std::string, std::string> library_versions() {

@@ -12,7 +12,7 @@
 
 namespace gradmeter::kernels::cuda {
 
-/// Looks up G± in a table (LnsTables::doubled). Both are zero from d = `entries` on.
+/// Looks up G± in a table (LnsTables::doubled): 2·G+(d) at 2d, 2·G−(d) at 2d + 1. Both are zero from d = `entries` on.
 struct LnsSumTable {
   const std::int16_t* doubled;
   std::uint32_t entries;
@@ -156,8 +156,8 @@ __global__ void lns_round_each(LnsKernelTables s, float* w, std::size_t n) {
   if (i < n) w[i] = s.decode(s.encode(w[i]));
 }
 
-__global__ void lns_add_each(LnsKernelTables s, float* w, const float* target, float* carry, UpdateGate gate,
-                             std::size_t n) {
+__global__ void lns_update_each(LnsKernelTables s, float* w, const float* target, float* carry, UpdateGate gate,
+                                std::size_t n) {
   const std::size_t i = element_of_thread();
   if (i >= n || gate.is_skipped()) return;
   lns_change(s.conversion, s.sums, w[i], carry ? carry + i : nullptr, s.encode(target[i] - w[i]));
@@ -239,7 +239,7 @@ void lns_round(const DeviceLnsTables& t, DeviceSpan<float> w, cudaStream_t strea
 void lns_update(const DeviceLnsTables& t, DeviceSpan<float> w, DeviceSpan<const float> target, DeviceSpan<float> carry,
                 UpdateGate gate, cudaStream_t stream) {
   check_change("lns_update: target or carry", w, target, carry);
-  launch_each(lns_add_each, "lns_add_each", w.size(), stream, LnsKernelTables(t), w.device_address(),
+  launch_each(lns_update_each, "lns_update_each", w.size(), stream, LnsKernelTables(t), w.device_address(),
               target.device_address(), carry.device_address(), gate, w.size());
 }
 

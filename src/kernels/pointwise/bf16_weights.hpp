@@ -34,7 +34,7 @@ GRADMETER_HOST_DEVICE constexpr void bf16_kahan(float& w, float target, float& c
 struct Bf16Stochastic {
   static constexpr std::uint64_t seed = 0x62663136,
                                  numbers_per_draw = 4;  ///< each draw of 64 bits gives four numbers of 16 bits
-  /// bits: the random bits of block number `place / each`.
+  /// bits: the draw for block number `place / numbers_per_draw`, which serves all places of the block.
   GRADMETER_HOST_DEVICE static constexpr float rounded(float x, std::uint64_t bits, std::uint64_t place) {
     return bf16_after_adding(x, static_cast<std::uint32_t>(bits >> (16 * (place % numbers_per_draw))) & 0xffff);
   }

@@ -41,8 +41,8 @@ struct UpdateNumber {
   std::uint64_t value = 1;                              ///< the number if no step had been skipped
   runtime::ConstBuffer counts = runtime::empty_buffer;  ///< LossScaleCounts as int64 [3]; empty: every step is made
 
-  /// is_skipped: true if this step is skipped. counted: the number of this update when skipped steps are not counted.
-  /// Both read `counts` on the host, so call them only within work that a queue runs on the host.
+  /// is_skipped: true if this step is skipped. number_without_skipped: the number of this update when skipped steps are
+  /// not counted. Both read `counts` on the host, so call them only within work that a queue runs on the host.
   bool is_skipped() const { return counts.count() > 0 && counts.values<std::int64_t>()[0] != 0; }
   std::uint64_t number_without_skipped() const {
     return counts.count() == 0 ? value : value - static_cast<std::uint64_t>(counts.values<std::int64_t>()[1]);

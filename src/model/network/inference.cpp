@@ -92,7 +92,8 @@ runtime::OwnedBuffer ForwardOperations::weights(const kernels::Op& op, std::size
   const kernels::Operand& operand = op.inputs()[input];
   const auto bytes = [&](std::size_t n) { return queue.device().allocate(core::Element::i8, n); };
   runtime::OwnedBuffer plain = bytes(operand.plain_bytes());
-  queue.run_and_wait([&] { fill_random(plain.buffer, *operand.format, seed, kernels::random_scale(*operand.format)); });
+  queue.run_and_wait(
+      [&] { fill_random(plain.buffer, *operand.format, seed, kernels::scale_for_random(*operand.format)); });
   if (!operand.packed) return plain;
   runtime::OwnedBuffer stored = bytes(operand.stored_bytes);
   const std::unique_ptr<kernels::Op> packing = op.packing(input);
