@@ -146,8 +146,8 @@ void add_op_backend(const OpBackend&);
 
 /// Why no backend of the device takes the problem: the reason of the last one asked. Empty: one takes it.
 std::string op_refusal(const Problem&, const runtime::Device& = runtime::host_device());
-/// As the other `op_refusal`, by the device's name. A name without a row in op_backends() counts as "host"; a GPU's
-/// rows are added when it is opened.
+/// Takes the device's name in place of the device. A name without a row in op_backends() counts as "host"; a GPU's rows
+/// are added when it is opened.
 std::string op_refusal(const Problem&, std::string_view device);
 /// True if software can emulate the problem's precision (`PrecisionInfo::emulated`) and the device has no timed backend
 /// for the problem: none takes it, or the one that takes it `is_untimed`. A time then says nothing about hardware that

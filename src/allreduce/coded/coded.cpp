@@ -113,7 +113,7 @@ std::unique_ptr<Collective> bind_schedule(const ExchangeSpec& spec, const GroupC
                                     connection.network.arena(), std::move(o));
 }
 
-InnerCalls schedule_parts(const ExchangeSpec& spec, std::span<const TensorPart> pack) {
+InnerCalls schedule_calls(const ExchangeSpec& spec, std::span<const TensorPart> pack) {
   return {{.algorithm = scheduled_algorithm(spec), .count = pack.front().count, .codec = spec.codec}};
 }
 
@@ -121,7 +121,7 @@ InnerCalls schedule_parts(const ExchangeSpec& spec, std::span<const TensorPart> 
 constexpr CodedExchange scheduled_exchange{.refusal = schedule_refusal,
                                            .arena_bytes = schedule_arena_bytes,
                                            .bind = bind_schedule,
-                                           .inner_calls = schedule_parts,
+                                           .inner_calls = schedule_calls,
                                            .packs_hold_several = false};
 
 const CodedExchange& exchange_of(const CodecChoice& c) {

@@ -132,10 +132,10 @@ inline float contribution_factor(const Call& c, float ranks) { return c.op == Op
 inline void record_difference(const Call& c, float ranks, std::span<const float> sent) {
   CodingDifference* d = c.tensor_layout.difference;
   const std::span<const float> in = c.in.values<float>();
-  const float share = contribution_factor(c, ranks);
+  const float factor = contribution_factor(c, ranks);
   for (std::size_t i = 0; i < sent.size(); ++i) {
-    d->values[i] = share * (sent[i] - in[i]);
-    const auto of_input = static_cast<double>(share * in[i]), of_sent = static_cast<double>(share * sent[i]);
+    d->values[i] = factor * (sent[i] - in[i]);
+    const auto of_input = static_cast<double>(factor * in[i]), of_sent = static_cast<double>(factor * sent[i]);
     d->term_squares += of_input * of_input + of_sent * of_sent;
   }
 }

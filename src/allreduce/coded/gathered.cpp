@@ -315,7 +315,7 @@ std::size_t gathered_arena_bytes(const ExchangeSpec& spec, std::uint32_t rank) {
          gatherer_of(spec)->arena_bytes(spec.shape, rank, spec.inner_call_spec(inner), CollectiveKind::all_gather);
 }
 
-InnerCalls gathered_parts(const ExchangeSpec& spec, std::span<const TensorPart> pack) {
+InnerCalls gathered_calls(const ExchangeSpec& spec, std::span<const TensorPart> pack) {
   const Encoder encoder(spec, 0);
   const std::size_t ranks = spec.shape.ranks;
   std::size_t elements = 0, total_bytes = 0, padded_bytes = 0;
@@ -411,8 +411,8 @@ std::unique_ptr<Collective> bind_warm_up(const ExchangeSpec& spec, const GroupCo
   return std::make_unique<WarmingUp>(spec, connection);
 }
 
-InnerCalls warm_up_parts(const ExchangeSpec& spec, std::span<const TensorPart> pack) {
-  return gathered_parts(with_codec(spec, compression::warm_up_stages(*spec.codec).back()), pack);
+InnerCalls warm_up_calls(const ExchangeSpec& spec, std::span<const TensorPart> pack) {
+  return gathered_calls(with_codec(spec, compression::warm_up_stages(*spec.codec).back()), pack);
 }
 
 }  // namespace
@@ -420,9 +420,9 @@ InnerCalls warm_up_parts(const ExchangeSpec& spec, std::span<const TensorPart> p
 constinit const CodedExchange gathered_exchange{.refusal = gathered_refusal,
                                                 .arena_bytes = gathered_arena_bytes,
                                                 .bind = bind_gathered,
-                                                .inner_calls = gathered_parts};
+                                                .inner_calls = gathered_calls};
 constinit const CodedExchange warm_up_exchange{
-    .refusal = warm_up_refusal, .arena_bytes = warm_up_arena_bytes, .bind = bind_warm_up, .inner_calls = warm_up_parts};
+    .refusal = warm_up_refusal, .arena_bytes = warm_up_arena_bytes, .bind = bind_warm_up, .inner_calls = warm_up_calls};
 
 bool gathers_on_gpu(const ExchangeSpec& spec) {
   return !has_momentum(spec) && !spec.codec->codec->variable() && !sum_is_dense(spec);

@@ -99,7 +99,7 @@ class RandomKSum final : public CollectiveSequence {
   std::vector<std::uint32_t> places_;  ///< the indices of all kept elements, tensor by tensor
 };
 
-InnerCalls random_k_parts(const ExchangeSpec& spec, std::span<const TensorPart> pack) {
+InnerCalls random_k_calls(const ExchangeSpec& spec, std::span<const TensorPart> pack) {
   const compression::RandomK codec(spec.codec->parsed);
   std::size_t kept = 0;
   for (const TensorPart& t : pack) kept += codec.kept(t.count);
@@ -113,7 +113,7 @@ constinit const CodedExchange random_k_exchange{
     .arena_bytes = [](const ExchangeSpec& spec,
                       std::uint32_t rank) { return arena_bytes_of_sum(spec, rank, value_bytes(spec)); },
     .bind = bind<RandomKSum>,
-    .inner_calls = random_k_parts};
+    .inner_calls = random_k_calls};
 
 namespace {
 
@@ -216,7 +216,7 @@ std::string tern_grad_refusal(const ExchangeSpec& spec) {
                      spec.codec->info->name, most, spec.shape.ranks, spec.codec->info->name);
 }
 
-InnerCalls tern_grad_parts(const ExchangeSpec& spec, std::span<const TensorPart> pack) {
+InnerCalls tern_grad_calls(const ExchangeSpec& spec, std::span<const TensorPart> pack) {
   std::size_t codes = 0;
   for (const TensorPart& t : pack) codes += t.count;
   return {{.algorithm = spec.algorithm, .count = pack.size()},
@@ -230,7 +230,7 @@ constinit const CodedExchange tern_grad_exchange{
     .arena_bytes = [](const ExchangeSpec& spec,
                       std::uint32_t rank) { return arena_bytes_of_sum(spec, rank, tern_grad_memory_bytes(spec)); },
     .bind = bind<TernGradSum>,
-    .inner_calls = tern_grad_parts};
+    .inner_calls = tern_grad_calls};
 
 namespace {
 
@@ -420,7 +420,7 @@ std::string power_sgd_tensor_refusal(const ExchangeSpec& spec, const TensorPart&
   return fmt::format("rank {} shrinks a matrix of {} x {} less than 2x: it goes dense", factor_rank, m.rows, m.columns);
 }
 
-InnerCalls power_sgd_parts(const ExchangeSpec& spec, std::span<const TensorPart> pack) {
+InnerCalls power_sgd_calls(const ExchangeSpec& spec, std::span<const TensorPart> pack) {
   const std::size_t factor_rank = compression::rank_of(spec.codec->parsed);
   std::size_t p = 0, q = 0;
   for (const TensorPart& t : pack) {
@@ -439,7 +439,7 @@ constinit const CodedExchange power_sgd_exchange{
     .arena_bytes = [](const ExchangeSpec& spec,
                       std::uint32_t rank) { return arena_bytes_of_sum(spec, rank, memory_bytes(spec)); },
     .bind = bind<PowerSgd>,
-    .inner_calls = power_sgd_parts,
+    .inner_calls = power_sgd_calls,
     .tensor_refusal = power_sgd_tensor_refusal,
     .packs_take_uncoded = true};
 

@@ -207,14 +207,10 @@ class OverlapTask final : public CollectiveTask {
     table_.clear();
     pacer_.open(window_s);
     for (std::size_t i = 0; i < iterations; ++i) {
-      timed([&] { wait(submit()); });
-      timed([&] { compute(); });
-      timed([&] {
-        const auto ticket = submit();
-        compute();
-        wait(ticket);
-      });
-      if (last_in_time_) own.push_back(last_s_);
+      bool in_time = timed([&] { wait(submit()); });
+      in_time &= timed([&] { compute(); });
+      in_time &= timed([&] { call_once(); });
+      if (in_time) own.push_back(last_s_);
     }
     after_last();
     if (keep) own_times_.insert(own_times_.end(), own.begin(), own.end());
@@ -236,16 +232,17 @@ class OverlapTask final : public CollectiveTask {
   std::string implementation() const override { return work_->implementation(); }
 
  private:
+  /// Returns whether this rank began the part in its time window.
   template <class Part>
-  void timed(Part part) {
+  bool timed(Part part) {
     before();
     const bool in_time = pacer_.next();
     const double begin = host_clock();
     part();
     const double end = host_clock();
     table_.add(in_time, begin, end);
-    last_in_time_ = in_time;
     last_s_ = end - begin;
+    return in_time;
   }
 
   dataparallel::EngineTicket submit() {
@@ -280,7 +277,6 @@ class OverlapTask final : public CollectiveTask {
   std::vector<int> world_ranks_;
   std::unique_ptr<Work> work_;
   PartTimes part_times_;
-  bool last_in_time_ = true;     ///< this rank began the last part in its time window
   double last_s_ = 0;            ///< the time of the last part on this rank
   dataparallel::Engine engine_;  ///< declared last, so destroyed first: its thread uses the members above
 };

@@ -150,7 +150,7 @@ class CollectiveTask {
   /// false for warm-up and discarded iterations. window_s: the length of the time window of an iteration. Collective.
   virtual std::vector<double> run(std::size_t iterations, bool keep, double window_s) = 0;
   /// This rank's own times for one call [s], including waits for other ranks, since `take_own_times` was last called:
-  /// of the kept iterations that this rank began in time.
+  /// of the kept iterations of which this rank began every timed part in time.
   std::vector<double> take_own_times() { return std::exchange(own_times_, {}); }
   /// Makes one call in the same way as the timed ones. Collective.
   virtual void call_once() = 0;

@@ -179,7 +179,7 @@ core::Table own_times_table(std::span<const TimesOfRanks> points, const Session&
                      {"call", "us", right},
                      {"95 %", "us", right, 1},
                      {"alone", "us", right}});
-  const auto microseconds = [](double t) { return report::digits(1e6 * t); };
+  const auto microseconds = [](double t) { return std::isnan(t) ? "-" : report::digits(1e6 * t); };
   const auto names = names_of(points);
   for (std::size_t i = 0; i < points.size(); ++i) {
     const auto& p = points[i];

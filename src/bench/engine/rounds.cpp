@@ -138,7 +138,8 @@ bool Rebuilder::has_time(const runtime::Communicator& c) const {
 }
 
 std::vector<OwnTime> own_times_by_rank(const runtime::Communicator& c, const core::Blocks& mine) {
-  OwnTime t{.median = 0, .low = 0, .high = std::numeric_limits<double>::infinity()};
+  OwnTime t{
+      .median = std::numeric_limits<double>::quiet_NaN(), .low = 0, .high = std::numeric_limits<double>::infinity()};
   if (mine.count() > 0) {
     const auto s = core::summarise(mine);
     t.median = s.median;
@@ -168,7 +169,9 @@ std::optional<int> straggler(std::span<const double> medians) {
 
 std::optional<int> straggler(std::span<const OwnTime> ranks) {
   constexpr double noticeable = 1.1;
-  if (ranks.size() < 2) return std::nullopt;
+  if (ranks.size() < 2 || std::ranges::any_of(ranks, [](const OwnTime& t) { return std::isnan(t.median); })) {
+    return std::nullopt;
+  }
   std::vector<OwnTime> sorted(ranks.begin(), ranks.end());
   const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>((sorted.size() - 1) / 2);
   std::ranges::nth_element(sorted, middle, {}, &OwnTime::median);

@@ -139,7 +139,7 @@ class Rebuilder {
 // The times of calls on each rank, and the slowest rank.
 
 /// The median of one rank's own times, and its 95 % interval from `low` to `high` [s]. Without enough samples, `low` is
-/// 0 and `high` is infinite.
+/// 0 and `high` is infinite; without any, the median is NaN.
 struct OwnTime {
   double median = 0, low = 0, high = 0;
 };
@@ -154,7 +154,8 @@ core::Blocks slowest_blocks(const runtime::Communicator& c, const core::Blocks& 
 /// The rank with the longest median, if that is more than 10 % longer than the median of all ranks' medians (the lower
 /// one of the middle two).
 std::optional<int> straggler(std::span<const double> medians);
-/// As the other `straggler`, but the slowest rank's interval must also lie above that of the rank with the median.
+/// Returns the same as the other `straggler`, but the slowest rank's interval must also lie above that of the rank with
+/// the median. Where a rank has no times, none is named.
 std::optional<int> straggler(std::span<const OwnTime>);
 /// Fills in how the ranks' medians differ: their spread, and a rank that stands out. Fills in nothing without medians.
 void fill_medians(std::span<const double> medians, const std::function<std::string(int rank)>& host_of, core::Metrics&);
