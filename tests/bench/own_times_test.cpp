@@ -33,7 +33,8 @@ TEST(Straggler, IsSlowBeyondItsIntervalAndNotByALittle) {
   EXPECT_EQ(found({usual, vague}), -1);
   EXPECT_EQ(found({vague, slow}), -1) << "too few samples to say";
   const OwnTime unknown{.median = NAN, .low = 0, .high = INFINITY};
-  EXPECT_EQ(found({usual, usual, slow, unknown}), -1) << "an unknown time is not a short one";
+  EXPECT_EQ(found({usual, unknown, usual, slow}), -1) << "an unknown time is not a short one";
+  EXPECT_EQ(found({usual, usual, usual, slow, unknown}), -1);
   EXPECT_EQ(found({slow}), -1);
   EXPECT_EQ(found({}), -1);
 }
